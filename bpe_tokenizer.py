@@ -1,0 +1,4651 @@
+"""Train, run, save and load byte-level BPE tokenizers, in one readable module.
+
+Byte-pair encoding (BPE) turns text into the integer ids a language model
+reads.  The text is cut into pre-tokens by a regular expression, each pre-token
+is taken as UTF-8 bytes, and learned merges join neighbouring bytes into ever
+longer tokens.  This module does all of it in pure Python, with ids identical
+to those of HuggingFace ``tokenizers`` and ``tiktoken``:
+
+    >>> from bpe_tokenizer import BPETokenizer
+    >>> tokenizer = BPETokenizer()
+    >>> _ = tokenizer.train("low lower lowest " * 50, vocab_size=264,
+    ...                     special_tokens=["<|endoftext|>"], verbose=False)
+    >>> ids = tokenizer.encode("lowest<|endoftext|>", allowed_special="all")
+    >>> tokenizer.tokenize("lowest")
+    ['low', 'e', 'st']
+    >>> ids[-1] == tokenizer.eos_token_id
+    True
+    >>> tokenizer.decode(ids)
+    'lowest<|endoftext|>'
+
+Sections, each using only those above it:
+
+     1  Constants: split patterns, special-token sets
+     2  Byte alphabet
+     3  Text preparation: split patterns, normalisation, added tokens
+     4  Training: read a corpus, count pre-tokens, learn merges
+     5  Encoding and decoding
+     6  Streaming
+     7  Files: tokenizer.json and its neighbours
+     8  Results
+     9  Chat templates
+    10  Inference backends
+    11  BPETokenizer
+    12  Command line
+    13  Entry point
+
+Names that are not in ``__all__`` are private and may change at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import bz2
+import codecs
+import contextlib
+import dataclasses
+import functools
+import gzip
+import hashlib
+import heapq
+import importlib
+import importlib.util
+import io
+import itertools
+import json
+import lzma
+import operator
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unicodedata
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Union, cast
+
+import regex
+
+__all__ = [
+    # constants
+    "CHATML_SPECIAL_TOKENS",
+    "CL100K_SPLIT_PATTERN",
+    "GPT2_SPLIT_PATTERN",
+    "LLAMA3_SPECIAL_TOKENS",
+    "SPLIT_PATTERNS",
+    # byte alphabet
+    "build_byte_to_char",
+    "build_char_to_byte",
+    # the tokenizer and what it gives
+    "AddedToken",
+    "BPETokenizer",
+    "BatchEncoding",
+    "EncodingResult",
+    "FileFormatError",
+    # training
+    "PretokenCounts",
+    "TrainingReport",
+    "count_pretokens",
+    # chat
+    "ChatTemplate",
+    "InferenceBackend",
+    "detect_best_backend",
+    # command line
+    "main",
+]
+
+__version__ = "0.1.0"
+
+# =============================================================================
+# 1. Constants
+# =============================================================================
+# A split pattern decides where text may be cut before any merging: no token
+# ever crosses a pre-token border.  A pattern's name means what the model of
+# that name does.
+
+# GPT-2: github.com/openai/gpt-2, src/encoder.py.  tiktoken's r50k_base and
+# p50k_base spell the same pattern with possessive quantifiers.
+GPT2_SPLIT_PATTERN = (
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
+
+# GPT-3.5 and GPT-4: github.com/openai/tiktoken, tiktoken_ext/openai_public.py.
+# NOTE: not equal to Llama 3's pattern.  White space that ends the text is one
+# pre-token here (`\s++$`), there it is cut behind its last newline.
+CL100K_SPLIT_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+
+# GPT-4o and GPT-OSS: the same file, o200k_base.
+_O200K_SPLIT_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# Llama 3: github.com/meta-llama/llama3, llama/tokenizer.py.
+_LLAMA3_SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# Qwen 2, 2.5 and 3: transformers, models/qwen2/tokenization_qwen2.py.  Llama
+# 3's with one digit at a time.
+_QWEN2_SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+SPLIT_PATTERNS: dict[str, str] = {
+    "gpt2": GPT2_SPLIT_PATTERN,
+    "cl100k": CL100K_SPLIT_PATTERN,
+    "o200k": _O200K_SPLIT_PATTERN,
+    "llama3": _LLAMA3_SPLIT_PATTERN,
+    "qwen2": _QWEN2_SPLIT_PATTERN,
+}
+
+# The control tokens of Llama 3.1 with their ids there.  Pass the mapping to keep
+# the ids, or `list(LLAMA3_SPECIAL_TOKENS)` to put the tokens right after yours.
+LLAMA3_SPECIAL_TOKENS: dict[str, int] = {
+    "<|begin_of_text|>": 128000,
+    "<|end_of_text|>": 128001,
+    "<|finetune_right_pad_id|>": 128004,
+    "<|start_header_id|>": 128006,
+    "<|end_header_id|>": 128007,
+    "<|eom_id|>": 128008,
+    "<|eot_id|>": 128009,
+    "<|python_tag|>": 128010,
+}
+
+# ChatML's control tokens with the ids they have in Qwen 2, 2.5 and 3.
+CHATML_SPECIAL_TOKENS: dict[str, int] = {
+    "<|endoftext|>": 151643,
+    "<|im_start|>": 151644,
+    "<|im_end|>": 151645,
+}
+
+# A new special token of one of these exact names takes the role, if it is free;
+# of several, the first listed.  A role is never read from part of a name.
+_ROLE_NAMES: dict[str, tuple[str, ...]] = {
+    "bos_token": ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "<|startoftext|>"),
+    "eos_token": ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>"),
+    "pad_token": ("<|finetune_right_pad_id|>", "<pad>", "<|pad|>", "[PAD]"),
+    "unk_token": ("<unk>", "<|unk|>", "[UNK]"),
+}
+
+_MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
+_MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
+_MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 500
+_BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
+
+
+class FileFormatError(ValueError):
+    """A file that cannot be read as what it should be.
+
+    Attributes:
+        path: the file.
+        field: where in it, such as ``model.merges[3]``; empty for the whole.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], field: str, problem: str) -> None:
+        self.path, self.field, self.problem = os.fspath(path), field, problem
+        super().__init__(": ".join(part for part in (self.path, field, problem) if part))
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return FileFormatError, (self.path, self.field, self.problem)
+
+
+def _shorten(value: object, limit: int = 60) -> str:
+    """Show a value in an error message without flooding it."""
+    shown = repr(value)
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+# =============================================================================
+# 2. Byte alphabet
+# =============================================================================
+# Vocabulary files store byte strings as text.  GPT-2 gave each of the 256 bytes
+# a printable character: 188 are printable already and stand for themselves, the
+# other 68 become U+0100 onwards, in order.  A space (0x20) is written "Ġ".
+# Source: github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode.
+
+
+def build_byte_to_char() -> dict[int, str]:
+    """Build the map from each byte to its printable character.
+
+    Returns:
+        256 entries, byte -> one character, all distinct.
+
+    >>> build_byte_to_char()[0x20], build_byte_to_char()[0x41]
+    ('Ġ', 'A')
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    replacement = itertools.count(0x100)
+    return {b: chr(b if b in printable else next(replacement)) for b in range(256)}
+
+
+def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
+    """Build the inverse of the byte alphabet.
+
+    Args:
+        m: a byte -> character map; by default that of `build_byte_to_char`.
+
+    >>> build_char_to_byte(build_byte_to_char())["Ġ"]
+    32
+    """
+    return {char: byte for byte, char in (m or build_byte_to_char()).items()}
+
+
+_BYTE_TO_CHAR = build_byte_to_char()
+_CHAR_TO_BYTE = build_char_to_byte(_BYTE_TO_CHAR)
+# The same two maps for str.translate, which works on Latin-1 text here.
+_LATIN1_TO_PRINTABLE = dict(_BYTE_TO_CHAR)
+_PRINTABLE_TO_LATIN1 = {ord(char): byte for char, byte in _CHAR_TO_BYTE.items()}
+
+
+def _to_printable(token: bytes) -> str:
+    """Write a token in the byte alphabet: ``b" a"`` becomes ``"Ġa"``."""
+    return token.decode("latin-1").translate(_LATIN1_TO_PRINTABLE)
+
+
+def _from_printable(token: str) -> bytes | None:
+    """Read a token back from the byte alphabet; None if it is not written in it."""
+    if not _CHAR_TO_BYTE.keys() >= set(token):
+        return None
+    return token.translate(_PRINTABLE_TO_LATIN1).encode("latin-1")
+
+
+# =============================================================================
+# 3. Text preparation
+# =============================================================================
+# Text goes through three steps before it is encoded: added tokens are found,
+# what lies between them is normalised, and that is cut into pre-tokens.
+#
+# A split pattern is parsed into a small tree, once, because the text of the
+# pattern alone does not answer three questions that matter here:
+#
+# - How does the standard library's `re` spell it?  `re` knows no \p{..}, but it
+#   searches a large explicit set three times as fast as `regex` evaluates the
+#   property (benchmarks/bench_encode.py).  So each one-character piece of the
+#   pattern is expanded, with `regex` itself as the judge, to the characters of
+#   the Basic Multilingual Plane that it matches.
+# - How does Oniguruma, the engine of HuggingFace tokenizers, spell it?
+# - Where may text be cut, so that the parts can be split on their own?  That
+#   decides streaming, reading in blocks, and counting in parallel.
+#
+# A pattern with constructs that the parser does not know still works, with
+# `regex` as it stands; it just has none of the three answers.
+
+
+class _UnknownConstructError(ValueError):
+    """A split pattern holds something `_PatternParser` does not model."""
+
+
+class _Chars(NamedTuple):
+    """One character: a literal, a class or an escape such as ``\\p{L}``."""
+
+    source: str  # in `regex` syntax
+    ignore_case: bool
+
+    @property
+    def pattern(self) -> str:
+        """A pattern of its own, also outside the group that set the case flag."""
+        return f"(?i:{self.source})" if self.ignore_case else self.source
+
+
+class _Repeat(NamedTuple):
+    item: _Node
+    low: int
+    quantifier: str  # as written, without the mode
+    mode: str  # "" greedy, "?" lazy, "+" possessive
+
+
+class _Group(NamedTuple):
+    prefix: str  # "(?:", "(?i:", "(?>", "(?=", "(?!", "(?<=" or "(?<!"
+    item: _Node
+
+
+class _Anchor(NamedTuple):
+    source: str  # one of \A ^ $ \Z \b \B
+
+
+class _Concat(NamedTuple):
+    items: tuple[_Node, ...]
+
+
+class _Either(NamedTuple):
+    options: tuple[_Node, ...]
+
+
+_Node = Union[_Chars, _Repeat, _Group, _Anchor, _Concat, _Either]
+
+_ESCAPED_CHAR = r"\\(?:[pP]\{\^?\w+\}|[pP]\w|[sSdDwW]|[tnrfva0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[^\w\s]| )"
+_ATOM = re.compile(_ESCAPED_CHAR)
+_QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
+_GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
+
+
+_ONIGURUMA_TO_REGEX: dict[str, _Node] = {
+    "\\A": _Anchor("\\A"),
+    "\\Z": _Anchor("$"),
+    "\\z": _Anchor("\\Z"),
+    "\\b": _Anchor("\\b"),
+    "\\B": _Anchor("\\B"),
+    "$": _Group("(?=", _Either((_Chars("\\n", False), _Anchor("\\Z")))),  # ends a line
+}
+
+
+class _PatternParser:
+    """Recursive descent over the part of regex syntax that split patterns use.
+
+    Args:
+        pattern: what to parse.
+        oniguruma: whether it is written for Oniguruma, in Ruby syntax; the tree
+            always means what `regex` would make of it.
+    """
+
+    def __init__(self, pattern: str, oniguruma: bool = False) -> None:
+        self._text, self._at, self._oniguruma = pattern, 0, oniguruma
+
+    def parse(self) -> _Node:
+        """Parse the whole pattern, or raise `_UnknownConstructError`."""
+        ignore_case = self._text.startswith("(?i)")
+        self._at = 4 if ignore_case else 0
+        tree = self._either(ignore_case)
+        if self._at < len(self._text):
+            raise self._unknown()
+        return _Group("(?i:", tree) if ignore_case else tree
+
+    def _unknown(self) -> _UnknownConstructError:
+        found = self._text[self._at : self._at + 10]
+        return _UnknownConstructError(f"{found!r} at position {self._at}")
+
+    def _either(self, ignore_case: bool) -> _Node:
+        options = [self._concat(ignore_case)]
+        while self._text[self._at : self._at + 1] == "|":
+            self._at += 1
+            options.append(self._concat(ignore_case))
+        return options[0] if len(options) == 1 else _Either(tuple(options))
+
+    def _concat(self, ignore_case: bool) -> _Node:
+        items: list[_Node] = []
+        while self._at < len(self._text) and self._text[self._at] not in "|)":
+            items.append(self._repeat(self._atom(ignore_case)))
+        return items[0] if len(items) == 1 else _Concat(tuple(items))
+
+    def _repeat(self, item: _Node) -> _Node:
+        found = _QUANTIFIER.match(self._text, self._at)
+        if not found:
+            return item
+        fixed = isinstance(item, _Anchor) or (isinstance(item, _Group) and "=" in item.prefix)
+        if fixed or found[1].startswith("{") and not found[2]:
+            raise self._unknown()
+        self._at = found.end()
+        low = int(found[2]) if found[2] else {"+": 1}.get(found[1], 0)
+        if self._oniguruma and found[1][0] == "{" and found[4]:  # `{1,3}+` repeats it
+            if found[4] == "?":
+                raise self._unknown()
+            return _Repeat(_Group("(?:", _Repeat(item, low, found[1], "")), 1, "+", "")
+        return _Repeat(item, low, found[1], found[4])
+
+    def _atom(self, ignore_case: bool) -> _Node:
+        char = self._text[self._at]
+        if char == "(":
+            return self._group(ignore_case)
+        if char == "[":
+            return self._char_class(ignore_case)
+        anchor = self._text[self._at : self._at + (2 if char == "\\" else 1)]
+        if self._oniguruma and anchor in _ONIGURUMA_TO_REGEX:
+            self._at += len(anchor)
+            return _ONIGURUMA_TO_REGEX[anchor]
+        if not self._oniguruma and anchor in ("^", "$", "\\A", "\\Z", "\\b", "\\B"):
+            self._at += len(anchor)
+            return _Anchor("\\A" if anchor == "^" else anchor)
+        if char == "\\":
+            found = _ATOM.match(self._text, self._at)
+            if not found:
+                raise self._unknown()
+            self._at = found.end()
+            return _Chars(found[0], ignore_case)
+        if char in "*+?{}^":
+            raise self._unknown()
+        self._at += 1
+        return _Chars(char, ignore_case)
+
+    def _group(self, ignore_case: bool) -> _Node:
+        found = _GROUP_OPEN.match(self._text, self._at)
+        if not found or self._text[found.end() - 1 : found.end() + 1] in ("(?", "(*"):
+            raise self._unknown()
+        self._at = found.end()
+        kind = found[1] or ":"  # captures are of no use here
+        item = self._either(ignore_case or kind == "i:")
+        if self._text[self._at : self._at + 1] != ")":
+            raise self._unknown()
+        self._at += 1
+        return _Group(f"(?{kind}", item)
+
+    def _char_class(self, ignore_case: bool) -> _Node:
+        """Read ``[..]`` and write its literals escaped, which all engines agree on."""
+        start, self._at = self._at, self._at + 1
+        out = ["["]
+        if self._text[self._at : self._at + 1] == "^":
+            out.append("^")
+            self._at += 1
+        while self._text[self._at : self._at + 1] != "]" or len(out) == 1 + (out[-1] == "^"):
+            char = self._text[self._at : self._at + 1]
+            found = _ATOM.match(self._text, self._at)
+            nested = self._text.startswith("[:", self._at) or (
+                self._oniguruma and (char == "[" or self._text.startswith("&&", self._at))
+            )
+            if not char or (char == "\\" and not found) or nested:
+                self._at = start
+                raise self._unknown()
+            if found:
+                out.append(found[0])
+            else:
+                out.append("\\" + char if char in "[&|~" else char)
+            self._at += len(found[0]) if found else 1
+        self._at += 1
+        return _Chars("".join(out) + "]", ignore_case)
+
+
+def _spell(
+    node: _Node,
+    chars: Callable[[_Chars], str],
+    anchor: Callable[[str], str],
+    possessive_intervals: bool = True,
+) -> str:
+    """Write a pattern tree as text, in the dialect the callbacks define."""
+    spell = functools.partial(
+        _spell, chars=chars, anchor=anchor, possessive_intervals=possessive_intervals
+    )
+    if isinstance(node, _Chars):
+        return chars(node)
+    if isinstance(node, _Anchor):
+        return anchor(node.source)
+    if isinstance(node, _Concat):
+        return "".join(map(spell, node.items))
+    if isinstance(node, _Either):
+        return "|".join(map(spell, node.options))
+    if isinstance(node, _Group):
+        return f"{node.prefix}{spell(node.item)})"
+    repeated = spell(node.item) + node.quantifier
+    if node.mode == "+" and node.quantifier[0] == "{" and not possessive_intervals:
+        return f"(?>{repeated})"
+    return repeated + node.mode
+
+
+_BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
+
+
+@functools.lru_cache(maxsize=256)
+def _bmp_set(pattern: str) -> str:
+    """Expand a one-character pattern to a `re` set over the Basic Multilingual Plane.
+
+    >>> _bmp_set(r"(?i:s)")
+    '[\\\\u0053\\\\u0073\\\\u017f]'
+    """
+    points = (found.start() for found in regex.finditer(pattern, _BMP))
+    ranges = []
+    for _, run in itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0]):
+        members = [point for _, point in run]
+        first, last = members[0], members[-1]
+        ranges.append(f"\\u{first:04x}" + (f"-\\u{last:04x}" if last > first else ""))
+    return f"[{''.join(ranges)}]" if ranges else "(?!)"
+
+
+def _re_anchor(source: str) -> str:
+    if source in ("\\b", "\\B"):  # the two engines disagree on what a word is
+        raise _UnknownConstructError(source)
+    return source
+
+
+def _fast_pattern(tree: _Node) -> re.Pattern[str] | None:
+    """Compile a pattern tree with `re`, for text without characters above U+FFFF."""
+
+    def chars(node: _Chars) -> str:
+        single = len(node.source) == 1 and not node.ignore_case and node.source != "."
+        return re.escape(node.source) if single else _bmp_set(node.pattern)
+
+    try:
+        spelled = _spell(tree, chars, _re_anchor).replace("(?i:", "(?:")
+        return re.compile(spelled)
+    except (_UnknownConstructError, re.error):  # possessive and atomic need 3.11
+        return None
+
+
+_ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z"}
+
+
+def _to_oniguruma(pattern: str) -> str:
+    """Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
+
+    There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.
+
+    >>> _to_oniguruma(r"\\p{N}{1,3}+|\\s++$")
+    '(?>\\\\p{N}{1,3})|\\\\s++\\\\Z'
+    """
+    try:
+        tree = _PatternParser(pattern).parse()
+        return _spell(
+            tree,
+            lambda node: node.source,
+            lambda source: _ONIGURUMA_ANCHORS.get(source, source),
+            possessive_intervals=False,
+        )
+    except _UnknownConstructError as error:
+        raise ValueError(
+            f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has no "
+            "form known to mean the same in HuggingFace's regex engine; write it without"
+        ) from None
+
+
+def _from_oniguruma(pattern: str) -> str:
+    """Spell an Oniguruma (Ruby syntax) pattern for `regex`; see `_to_oniguruma`."""
+    for known in SPLIT_PATTERNS.values():
+        if _to_oniguruma(known) == pattern:
+            return known
+    tree = _PatternParser(pattern, oniguruma=True).parse()
+    return _spell(tree, lambda node: node.source, lambda source: source)
+
+
+def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], set[str]]:
+    """Collect which one-character pieces of a pattern can follow one another.
+
+    Args:
+        node: a pattern tree.
+        pairs: gains (piece, next piece), over every path a matcher may try,
+            those that only look ahead included.
+
+    Returns:
+        (may match nothing, possible first pieces, possible last pieces).
+    """
+    if isinstance(node, _Chars):
+        return False, {node.pattern}, {node.pattern}
+    if isinstance(node, _Anchor):
+        if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
+            raise _UnknownConstructError(node.source)
+        return True, {"\\n"} if node.source == "$" else set(), set()
+    if isinstance(node, _Repeat):
+        empty, first, last = _pairs(node.item, pairs)
+        pairs.update(itertools.product(last, first))
+        return empty or node.low == 0, first, last
+    if isinstance(node, _Group):
+        if node.prefix.startswith("(?<"):
+            raise _UnknownConstructError(node.prefix)
+        empty, first, last = _pairs(node.item, pairs)
+        looks = node.prefix in ("(?=", "(?!")
+        return (True, first, set()) if looks else (empty, first, last)
+    if isinstance(node, _Either):
+        parts = [_pairs(option, pairs) for option in node.options]
+        return (
+            any(empty for empty, _, _ in parts),
+            set().union(*(first for _, first, _ in parts)),
+            set().union(*(last for _, _, last in parts)),
+        )
+    all_empty, firsts, lasts = True, set[str](), set[str]()
+    for item in node.items:
+        empty, first, last = _pairs(item, pairs)
+        pairs.update(itertools.product(lasts, first))
+        firsts |= first if all_empty else set()
+        lasts = last | (lasts if empty else set())
+        all_empty = all_empty and empty
+    return all_empty, firsts, lasts
+
+
+def _sure_starts(node: _Node) -> Iterator[str]:
+    """Yield pieces of which one character, whatever surrounds it, starts a match.
+
+    They come from alternatives such as `` ?\\p{L}+``: one piece is required, all
+    else may be left out, and nothing looks around.
+    """
+    if isinstance(node, _Either):
+        for option in node.options:
+            yield from _sure_starts(option)
+        return
+    if isinstance(node, _Group) and node.prefix in ("(?:", "(?i:"):
+        yield from _sure_starts(node.item)
+        return
+    items = node.items if isinstance(node, _Concat) else (node,)
+    optional = [isinstance(item, _Repeat) and item.low == 0 for item in items]
+    if optional.count(False) != 1:
+        return
+    required = optional.index(False)
+    item = items[required]
+    if isinstance(item, _Repeat) and item.low == 1:
+        item = item.item
+    # NOTE: a possessive or complex part before it could swallow the character.
+    simple = all(
+        isinstance(before, _Repeat) and isinstance(before.item, _Chars) and before.mode != "+"
+        for before in items[:required]
+    )
+    if simple and isinstance(item, _Chars):
+        yield item.pattern
+
+
+def _cut_pattern(
+    tree: _Node, pairs: set[tuple[str, str]]
+) -> regex.Pattern[str] | None:
+    """Compile the pattern of safe cuts: places where text can be split apart.
+
+    A cut stands between characters x and y such that
+
+    - no path through the pattern, not even one that fails or looks ahead, reads
+      x and then y.  So no match spans the cut, and what matches before it is
+      decided by the text up to y;
+    - y starts a match whatever surrounds it.  So the cut is a border of
+      pre-tokens, and nothing in the pattern looks behind it.
+
+    Both depend on x and y alone.  In most patterns the end of a word is a cut:
+    after a letter, nothing but letters goes on.
+
+    Returns:
+        A pattern that finds the last cut, or None if none can be proven.
+    """
+    starts = sorted(set(_sure_starts(tree)))
+    if not starts:
+        return None
+    before: dict[str, list[str]] = {}
+    for x, y in sorted(pairs):
+        before.setdefault(y, []).append(x)
+    joined = [f"(?<={'|'.join(xs)})(?:{y})" for y, xs in before.items()] or ["(?!)"]
+    return regex.compile(f"(?r)(?<=[\\s\\S])(?={'|'.join(starts)})(?!{'|'.join(joined)})")
+
+
+_FAST_AFTER = 100_000  # characters; building the `re` form takes about 0.1 s
+
+
+class _Splitter:
+    """A split pattern, compiled: cuts text into pre-tokens.
+
+    Every character lands in exactly one pre-token: text between matches becomes
+    a pre-token of its own, and empty matches only mark a border.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > _MAX_PATTERN_LENGTH:
+            raise ValueError(
+                f"split pattern has {len(pattern)} characters, at most {_MAX_PATTERN_LENGTH} are allowed"
+            )
+        try:
+            self._exact = regex.compile(pattern)
+        except (regex.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"split pattern {_shorten(pattern)} is no regular expression: {error}") from None
+        self.pattern = pattern
+        self.cut: regex.Pattern[str] | None = None
+        self._tree: _Node | None = None
+        self._never_empty = False
+        self._fast: re.Pattern[str] | None = None
+        self._until_fast = _FAST_AFTER
+        with contextlib.suppress(_UnknownConstructError, RecursionError):
+            self._tree = _PatternParser(pattern).parse()
+            pairs: set[tuple[str, str]] = set()
+            self._never_empty = not _pairs(self._tree, pairs)[0]
+            self.cut = _cut_pattern(self._tree, pairs) if self._never_empty else None
+
+    def split(self, text: str) -> list[str]:
+        """Cut text into pre-tokens; joined, they are the text."""
+        if self._until_fast > 0:  # a race between threads costs nothing but time
+            self._until_fast -= len(text)
+            if self._until_fast <= 0 and self._never_empty and self._tree:
+                self._fast = _fast_pattern(self._tree)
+        if self._fast and _in_bmp(text):
+            pretokens = self._fast.findall(text)
+        elif self._never_empty and not self._exact.groups:
+            pretokens = self._exact.findall(text)
+        else:
+            return list(self._split_with_gaps(text))
+        if len("".join(pretokens)) != len(text):
+            return list(self._split_with_gaps(text))
+        return cast("list[str]", pretokens)
+
+    def _split_with_gaps(self, text: str) -> Iterator[str]:
+        end = 0
+        for found in self._exact.finditer(text):
+            if found.start() > end:
+                yield text[end : found.start()]
+            if found.end() > found.start():
+                yield found[0]
+            end = found.end()
+        if end < len(text):
+            yield text[end:]
+
+
+def _in_bmp(text: str) -> bool:
+    """Tell whether no character lies above U+FFFF (each would be two code units)."""
+    return text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _splitter(pattern: str) -> _Splitter:
+    return _Splitter(pattern)
+
+
+# -- Normalisation ------------------------------------------------------------
+
+_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+def _normalise(text: str, form: str | None) -> str:
+    if form is None or text.isascii():
+        return text
+    return unicodedata.normalize(cast("Any", form), text)
+
+
+@functools.lru_cache(maxsize=1)
+def _back_composing() -> frozenset[str]:
+    """Characters that compose with one before them although they are no marks."""
+    seconds = set()
+    for point in itertools.chain(range(0xC0, 0x3000), range(0x10000, 0x1FFFF)):
+        parts = unicodedata.decomposition(chr(point)).split()
+        if len(parts) == 2 and parts[0][0] != "<":
+            seconds.add(chr(int(parts[1], 16)))
+    hangul = map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))  # by algorithm
+    return frozenset(seconds) | frozenset(hangul)
+
+
+def _starts_cluster(char: str) -> bool:
+    """Tell whether normalising left and right of a place before `char` is safe.
+
+    True if, in every normalisation form, it neither joins nor trades places with
+    what stands before it.  Source: Unicode Standard Annex 15, section 9.1.
+    """
+    if char < "\u0300":
+        return True
+    first = unicodedata.normalize("NFKD", char)[0]
+    return not unicodedata.combining(first) and first not in _back_composing()
+
+
+def _clusters(text: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of parts that can be normalised one by one."""
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end == len(text) or _starts_cluster(text[end]):
+            yield start, end
+            start = end
+
+
+def _align(text: str, form: str | None) -> list[tuple[int, int]]:
+    """Map each character of the normalised text to the (start, end) it came from.
+
+    A composed character stands for the first of those it was made of, and one
+    that was added for its predecessor: that is what HuggingFace's offsets say.
+    """
+    if _normalise(text, form) == text:
+        return [(i, i + 1) for i in range(len(text))]
+    spans: list[tuple[int, int]] = []
+    for start, end in _clusters(text):
+        at = start
+        for taken in _characters_taken(text[start:end], cast("str", form)):
+            at += taken
+            spans.append((at - max(taken, 1), at - max(taken, 1) + 1))
+    return spans
+
+
+def _characters_taken(cluster: str, form: str) -> list[int]:
+    """Count, for each character of a normalised cluster, the originals used up."""
+    decomposed = "NFKD" if "K" in form else "NFD"
+    parts = [
+        (part, int(i == 0))
+        for char in cluster
+        for i, part in enumerate(_normalise(char, decomposed))
+    ]
+    ordered: list[tuple[str, int]] = []
+    for is_mark, run in itertools.groupby(parts, lambda part: unicodedata.combining(part[0]) > 0):
+        key = (lambda part: unicodedata.combining(part[0])) if is_mark else None
+        ordered += sorted(run, key=key) if key else run
+    taken = []
+    for char in _normalise(cluster, form):
+        total = 0
+        for part in _normalise(char, decomposed):
+            index = next(i for i, (other, _) in enumerate(ordered) if other == part)
+            total += ordered.pop(index)[1]
+        taken.append(total)
+    return taken
+
+
+# -- Added tokens -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token that is found in the text before it is cut into pre-tokens.
+
+    Attributes:
+        content: its text.
+        id: its id; None until a tokenizer has given it one.
+        single_word: match only where no word character touches it.
+        lstrip: take in the white space before it.
+        rstrip: take in the white space after it.
+        normalized: look for it in normalised text; False: in the text as given.
+        special: a control token, recognised only where the caller allows it and
+            left out by ``skip_special_tokens``.  Others are always recognised.
+
+    Source: the flags of HuggingFace tokenizers' AddedToken.
+    """
+
+    content: str
+    id: int | None = None
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool = True
+
+
+_WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_SPACE_BEFORE = regex.compile(r"(?r)\s*")
+_SPACE_AFTER = regex.compile(r"\s*")
+
+
+class _TokenFinder:
+    """Finds added tokens in text: leftmost first, and of those the longest."""
+
+    def __init__(self, tokens: Iterable[AddedToken], normalizer: str | None = None) -> None:
+        self.tokens = {_normalise(token.content, normalizer): token for token in tokens}
+        longest_first = sorted(self.tokens, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        # How much text must follow a place to know what matches there.
+        self.reach = max(map(len, longest_first), default=0) + 1
+        self.lstrip = any(token.lstrip for token in self.tokens.values())
+
+    def find(
+        self,
+        text: str,
+        start: int = 0,
+        search_from: int = 0,
+        limit: int = sys.maxsize,
+        stop: int = sys.maxsize,
+    ) -> Iterator[tuple[int, int, AddedToken | None]]:
+        """Yield (begin, end, token) for each match: leftmost first, then longest.
+
+        White space that a token takes in belongs to it.  A match that is refused
+        because it is part of a word comes with None: it stays ordinary text, and
+        no other token is looked for inside it.
+
+        Args:
+            text: where to look.
+            start: what stands before it is context, taken by earlier matches.
+            search_from: where to begin looking, at or after `start`.
+            limit: matches that start here or later are left for another time.
+            stop: where the text to search ends; what follows is context.
+        """
+        at = max(start, search_from)
+        while found := self._pattern.search(text, at, stop):
+            begin, end = found.span()
+            if begin >= limit:
+                return
+            token = self.tokens[found[0]]
+            if token.single_word and _touches_word(text, begin, end):
+                at = end
+                yield begin, end, None
+                continue
+            if token.lstrip:
+                begin = _SPACE_BEFORE.match(text, start, begin).start()
+            if token.rstrip:
+                end = _SPACE_AFTER.match(text, end).end()
+            start = at = end
+            yield begin, end, token
+
+
+def _touches_word(text: str, begin: int, end: int) -> bool:
+    before, after = text[begin - 1 : begin] if begin else "", text[end : end + 1]
+    return bool(_WORD.match(before) or _WORD.match(after))
+
+
+# -- Text in pieces -----------------------------------------------------------
+
+
+class _TokenStream:
+    """`_TokenFinder.find` for text that arrives in chunks of any size.
+
+    Holds back only what later text could still turn into part of a token: the
+    length of the longest token, and white space that a token could reach for.
+    """
+
+    def __init__(self, finder: _TokenFinder) -> None:
+        self._finder, self._context, self._held = finder, "", ""
+        self._refused = 0  # characters of `held` in which no token may begin
+        self._eating_space = False  # the last token takes in the white space after it
+
+    def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
+        """Take a chunk, yield what is certain: text and tokens, in order."""
+        if not self._finder.tokens:
+            if chunk:
+                yield chunk
+            return
+        text, done = self._context + self._held + chunk, len(self._context)
+        if self._eating_space:
+            done = _SPACE_AFTER.match(text, done).end()
+            self._eating_space = done == len(text)
+        searched = len(self._context) + self._refused
+        certain = len(text) if final else max(done, len(text) - self._finder.reach)
+        for begin, end, token in self._finder.find(text, done, searched, certain):
+            searched = end
+            if token:
+                if begin > done:
+                    yield text[done:begin]
+                yield token
+                done = end
+                self._eating_space = token.rstrip and end == len(text)
+        certain = max(done, certain)
+        if self._finder.lstrip and not final:
+            certain = _SPACE_BEFORE.match(text, done, certain).start()
+        if certain > done:
+            yield text[done:certain]
+        self._context, self._held = text[max(0, certain - 1) : certain], text[certain:]
+        self._refused = max(0, searched - certain)
+
+
+class _NormaliserStream:
+    """Normalises text that arrives in chunks, exactly as if it came at once."""
+
+    def __init__(self, form: str | None) -> None:
+        self._form = form
+        self._held: list[str] = []
+
+    def feed(self, chunk: str, final: bool = False) -> str:
+        """Take a chunk, return what no later text can change."""
+        if self._form is None:
+            return chunk
+        at = len(chunk)
+        if not final:
+            # Later text can change the last cluster: hold that back.
+            at = next((i for i in reversed(range(at)) if _starts_cluster(chunk[i])), -1)
+        if at < 0 or not chunk and not final:
+            self._held.append(chunk)
+            return ""
+        ready = "".join(self._held) + chunk[:at]
+        self._held = [chunk[at:]]
+        return _normalise(ready, self._form)
+
+
+class _CutStream:
+    """Collects text until a safe cut, so that what it gives can be split alone."""
+
+    def __init__(self, splitter: _Splitter) -> None:
+        self._cut, self._last = splitter.cut, ""
+        self._held: list[str] = []
+
+    def feed(self, chunk: str) -> str:
+        """Take a chunk, return what stands before the last safe cut, if any."""
+        found = self._cut.search(self._last + chunk) if self._cut and chunk else None
+        at = found.start() - len(self._last) if found else 0
+        self._last = chunk[-1:] or self._last
+        if not found:
+            self._held.append(chunk)
+            return ""
+        ready = "".join(self._held) + chunk[:at]
+        self._held = [chunk[at:]]
+        return ready
+
+    def flush(self) -> str:
+        """End the text: return the rest."""
+        rest, self._held, self._last = "".join(self._held), [], ""
+        return rest
+
+
+class _Pipeline:
+    """Everything that happens to text before it is cut into pre-tokens.
+
+    Added tokens are found in the text as given; what lies between them is
+    normalised; tokens with ``normalized=True`` are found in that; and if the
+    tokenizer asks for it, a space goes before each piece that has none.
+    """
+
+    def __init__(
+        self,
+        splitter: _Splitter,
+        normalizer: str | None,
+        prefix_space: bool = False,
+        tokens: Iterable[AddedToken] = (),
+    ) -> None:
+        self.tokens = tokens = list(tokens)
+        self.splitter, self.normalizer, self.prefix_space = splitter, normalizer, prefix_space
+        self.raw = _TokenFinder(token for token in tokens if not token.normalized)
+        self.normalised = _TokenFinder((token for token in tokens if token.normalized), normalizer)
+
+    def prefixed(self, text: str) -> str:
+        """Put a space before text that does not start with one, where asked for."""
+        return " " + text if self.prefix_space and text[:1] != " " else text
+
+    def parts(
+        self,
+        text: str,
+        matches: Iterable[tuple[int, int, AddedToken | None]] | None = None,
+        align: bool = False,
+    ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
+        """Cut text at the added tokens in it.
+
+        Args:
+            text: the whole text.
+            matches: where the raw tokens stand; by default they are looked for.
+            align: whether the origin of each character is wanted.
+
+        Yields:
+            each added token, and each normalised text between them, with the
+            (start, end) in `text` of each of its characters (of the token).
+        """
+        done = 0
+        for begin, end, token in self.raw.find(text) if matches is None else matches:
+            if token:
+                yield from self._ordinary(text, done, begin, align)
+                yield token, [(begin, end)]
+                done = end
+        yield from self._ordinary(text, done, len(text), align)
+
+    def _ordinary(
+        self, text: str, start: int, end: int, align: bool
+    ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
+        if start >= end:
+            return
+        whole = _normalise(text[start:end], self.normalizer)
+        spans: list[tuple[int, int]] = []
+        if align:
+            spans = [(start + a, start + b) for a, b in _align(text[start:end], self.normalizer)]
+        done = 0
+        for begin, stop, token in self.normalised.find(whole) if self.normalised.tokens else ():
+            if token:
+                if begin > done:
+                    yield self._prefixed(whole[done:begin], spans[done:begin])
+                yield token, [(spans[begin][0], spans[stop - 1][1])] if align else []
+                done = stop
+        if done < len(whole):
+            yield self._prefixed(whole[done:], spans[done:])
+
+    def _prefixed(
+        self, text: str, spans: list[tuple[int, int]]
+    ) -> tuple[str, list[tuple[int, int]]]:
+        prefixed = self.prefixed(text)
+        return prefixed, spans if prefixed is text else spans[:1] + spans
+
+    def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
+        """Prepare text that arrives in chunks.
+
+        Yields:
+            added tokens, and text that may be cut into pre-tokens on its own.
+        """
+        raw, segment = _TokenStream(self.raw), _SegmentStream(self)
+        for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
+            for piece in raw.feed(chunk, final):
+                if isinstance(piece, AddedToken):
+                    yield from segment.feed("", final=True)
+                    yield piece
+                    segment = _SegmentStream(self)
+                else:
+                    yield from segment.feed(piece)
+        yield from segment.feed("", final=True)
+
+
+class _SegmentStream:
+    """Prepares the chunks of one piece of text between two added tokens."""
+
+    def __init__(self, pipeline: _Pipeline) -> None:
+        self._pipeline = pipeline
+        self._normaliser = _NormaliserStream(pipeline.normalizer)
+        self._tokens = _TokenStream(pipeline.normalised)
+        self._cut = _CutStream(pipeline.splitter)
+        self._at_start = True
+
+    def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
+        """Take a chunk, yield tokens and text ready to be cut into pre-tokens."""
+        for piece in self._tokens.feed(self._normaliser.feed(chunk, final), final):
+            if isinstance(piece, AddedToken):
+                yield from filter(None, [self._cut.flush()])
+                yield piece
+                self._at_start = True
+            else:
+                ready = self._pipeline.prefixed(piece) if self._at_start else piece
+                self._at_start = False
+                yield from filter(None, [self._cut.feed(ready)])
+        if final:
+            yield from filter(None, [self._cut.flush()])
+
+
+# =============================================================================
+# 4. Training
+# =============================================================================
+# Training counts each distinct pre-token once, then learns merges from the
+# counts: join the most frequent pair of neighbouring tokens everywhere, and
+# again, until the vocabulary is full.  For the counts {"ab": 5, "abc": 3, "bc": 1}
+#
+#     a b ×5    a b c ×3    b c ×1        pair counts: ab 8, bc 4
+#     AB ×5     AB c ×3     b c ×1        AB = a+b;    ABc 3, bc 1
+#     AB ×5     ABC ×3      b c ×1        ABC = AB+c;  bc 1
+#
+# A merge changes few pair counts, so they are kept up to date, with an index of
+# the words that hold each pair and a heap of the pairs.  A count in the heap may
+# be out of date: it is checked when it comes up, and put back corrected.
+#
+# Ties go to the pair that sorts first, base bytes by printable character and
+# merged tokens by age: the order of HuggingFace's BpeTrainer, whose merges
+# these are (tests/test_train.py).
+
+
+# -- Files, read with suspicion and written whole -----------------------------
+
+
+def _write_files(contents: Mapping[Path, str]) -> None:
+    """Write text files so that a crash leaves the old ones or the new ones.
+
+    Every new file is complete on disk, under another name, before the first old
+    one is replaced.
+    """
+    written: list[tuple[str, Path]] = []
+    try:
+        for path, text in contents.items():
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+            written.append((name, path))
+            with open(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+        while written:
+            os.replace(*written[0])
+            del written[0]
+    finally:
+        for name, _ in written:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+@functools.lru_cache(maxsize=1)
+def _umask() -> int:
+    """Return the process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+_REQUIRED: Any = object()
+
+
+class _JsonReader:
+    """An object in a JSON file from a stranger: typed access, errors with a place."""
+
+    def __init__(self, data: dict[str, Any], path: Path, field: str = "") -> None:
+        self.data, self.path, self.field = data, path, field
+
+    @classmethod
+    def open(cls, path: Path) -> _JsonReader:
+        """Read a file whose outermost value is an object."""
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file")
+        size = path.stat().st_size
+        if size > _MAX_FILE_BYTES:
+            raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_FILE_BYTES:,} are read")
+        return cls.parse(path.read_bytes(), path)
+
+    @classmethod
+    def parse(cls, text: bytes, path: Path) -> _JsonReader:
+        """Read JSON text; `path` is what errors call it."""
+        try:
+            data = json.loads(text.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(path, "", f"not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise FileFormatError(path, "", f"expected a JSON object, got {_shorten(data)}")
+        return cls(data, path)
+
+    def error(self, problem: str, key: str = "") -> FileFormatError:
+        """Make the error for a problem with one of this object's fields."""
+        return FileFormatError(self.path, f"{self.field}.{key}".strip("."), problem)
+
+    def get(self, key: str, *kinds: type | None, default: Any = _REQUIRED) -> Any:
+        """Return a field of one of the kinds (None: null), or its default."""
+        value = self.data.get(key, default)
+        if value is _REQUIRED:
+            raise self.error("is missing", key)
+        if value is default or type(value) in kinds or (value is None and None in kinds):
+            return value
+        expected = " or ".join(kind.__name__ if kind else "null" for kind in kinds)
+        raise self.error(f"expected {expected}, got {_shorten(value)}", key)
+
+    def child(self, key: str) -> _JsonReader | None:
+        """Return the object in a field, or None if it is null or not there."""
+        data = self.get(key, dict, None, default=None)
+        return None if data is None else _JsonReader(data, self.path, f"{self.field}.{key}".strip("."))
+
+    def children(self, key: str) -> list[_JsonReader]:
+        """Return the objects in a field that holds a list of them."""
+        out = []
+        for i, data in enumerate(self.get(key, list, None, default=None) or []):
+            if type(data) is not dict:
+                raise self.error(f"expected an object, got {_shorten(data)}", f"{key}[{i}]")
+            out.append(_JsonReader(data, self.path, f"{self.field}.{key}[{i}]".strip(".")))
+        return out
+
+
+# -- Reading a corpus ---------------------------------------------------------
+
+
+def _looks_like_path(text: str) -> bool:
+    """Tell whether a string that names no file was probably meant to."""
+    if len(text) > 4096 or any(char in text for char in "\n\r\0") or not text.strip():
+        return False
+    name = text.replace("\\", "/").rsplit("/", 1)[-1]
+    has_suffix = re.fullmatch(r"[^\s]*\.(txt|jsonl?|parquet|gz|bz2|xz|zst|csv|md|py)", name)
+    return bool(has_suffix) or (text.startswith(("/", "./", "../", "~/")) and " " not in text)
+
+
+def _existing_path(text: str) -> Path | None:
+    """Return the path that a string names, if there is something there."""
+    if len(text) > 4096 or "\0" in text or "\n" in text:
+        return None
+    try:
+        path = Path(text)
+        return path if text and path.exists() else None
+    except (OSError, ValueError):  # longer than the file system's names may be
+        return None
+
+
+class _Document(NamedTuple):
+    """One document that arrives in chunks, such as standard input."""
+
+    chunks: Iterable[str]
+
+
+def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
+    """Yield the documents of a corpus, each as chunks of text.
+
+    Args:
+        corpus: text, a path, or an iterable; see `count_pretokens`.
+        text_field: the field of jsonl and parquet records that holds the text.
+    """
+    if isinstance(corpus, _Document):
+        yield corpus.chunks
+        return
+    if isinstance(corpus, (bytes, bytearray, Mapping)) or not isinstance(
+        corpus, (str, os.PathLike, Iterable)
+    ):
+        raise TypeError(
+            f"corpus must be text, a path or an iterable of them, got {type(corpus).__name__}"
+            + ("; pass it as train(counts=...)" if isinstance(corpus, Mapping) else "")
+        )
+    if isinstance(corpus, str):
+        path = _existing_path(corpus)
+        if path:
+            yield from _file_documents(path, text_field)
+            return
+        if _looks_like_path(corpus):
+            warnings.warn(
+                f"corpus {_shorten(corpus)} looks like a path, but there is no such file: "
+                "it is taken as text; pass a pathlib.Path to insist on a file",
+                stacklevel=4,
+            )
+        yield [corpus]
+    elif isinstance(corpus, os.PathLike):
+        yield from _file_documents(Path(corpus), text_field)
+    else:
+        paths = isinstance(corpus, (list, tuple)) and all(
+            isinstance(item, os.PathLike) or (isinstance(item, str) and _existing_path(item))
+            for item in corpus
+        )
+        for item in corpus:
+            if paths or isinstance(item, os.PathLike):
+                yield from _file_documents(Path(item), text_field)
+            elif isinstance(item, str):
+                yield [item]
+            else:
+                raise TypeError(
+                    f"a corpus holds strings or paths, got an item of type {type(item).__name__}"
+                )
+
+
+def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
+    """Yield the documents of a file, or of all files below a directory, sorted."""
+    if path.is_dir():
+        files = sorted(
+            file
+            for file in path.rglob("*")
+            if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
+        )
+        if not files:
+            raise FileNotFoundError(f"{path}: the directory holds no files to read")
+        for file in files:
+            yield from _file_documents(file, text_field)
+        return
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or directory")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _DECOMPRESSORS:
+        suffixes.pop()
+    kind = suffixes[-1] if suffixes else ""
+    if kind == ".parquet":
+        yield from _parquet_documents(path, text_field)
+    elif kind == ".jsonl":
+        yield from _jsonl_documents(path, text_field)
+    else:
+        yield _text_chunks(path)
+
+
+def _open_zst(path: Path) -> IO[bytes]:
+    zstandard = _import_optional("zstandard", "reading .zst files", "zstandard")
+    return cast("IO[bytes]", zstandard.open(path, "rb"))
+
+
+_DECOMPRESSORS: dict[str, Callable[[Path], IO[bytes]]] = {
+    ".gz": lambda path: cast("IO[bytes]", gzip.open(path, "rb")),
+    ".bz2": lambda path: cast("IO[bytes]", bz2.open(path, "rb")),
+    ".xz": lambda path: cast("IO[bytes]", lzma.open(path, "rb")),
+    ".zst": _open_zst,
+}
+
+
+def _import_optional(module: str, purpose: str, package: str) -> Any:
+    """Import an optional package, or say what it is needed for and how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose} needs the package {package}, which is not installed: "
+            f"pip install {package}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _open_decompressed(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading; damage in a compressed one names the file."""
+    try:
+        with _DECOMPRESSORS.get(path.suffix.lower(), lambda p: p.open("rb"))(path) as file:
+            yield file
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+        raise FileFormatError(path, "", f"damaged {path.suffix} file: {error}") from None
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise FileFormatError(path, "", f"damaged .zst file: {error}") from None
+
+
+def _text_chunks(path: Path) -> Iterator[str]:
+    """Read a text file in blocks, as it stands: line ends are not translated."""
+    with _open_decompressed(path) as file:
+        yield from _decode_chunks(iter(functools.partial(file.read, _BLOCK_CHARS), b""), path)
+
+
+def _decode_chunks(blocks: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
+    """Decode UTF-8 that arrives in blocks; a bad byte is named by its position."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    done = 0
+    for block, final in itertools.chain(zip(blocks, itertools.repeat(False)), [(b"", True)]):
+        pending = len(decoder.getstate()[0])
+        try:
+            yield decoder.decode(block, final)
+        except UnicodeDecodeError as error:
+            at = done - pending + error.start
+            raise FileFormatError(
+                name, f"byte {at}", f"not UTF-8 ({error.reason}); convert the file to UTF-8 first"
+            ) from None
+        done += len(block)
+
+
+def _jsonl_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
+    with _open_decompressed(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise FileFormatError(path, f"line {number}", f"not JSON: {error}") from None
+            yield [_text_of(record, text_field, path, f"line {number}")]
+
+
+def _text_of(record: Any, text_field: str, path: Path, place: str) -> str:
+    if isinstance(record, str):
+        return record
+    text = record.get(text_field) if isinstance(record, dict) else None
+    if isinstance(text, str):
+        return text
+    fields = sorted(record) if isinstance(record, dict) else type(record).__name__
+    raise FileFormatError(
+        path,
+        place,
+        f"expected text in the field {text_field!r}, got {_shorten(fields)}; "
+        "name the right field with text_field",
+    )
+
+
+def _parquet_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
+    parquet = _import_optional("pyarrow.parquet", "reading .parquet files", "pyarrow")
+    try:
+        file = parquet.ParquetFile(path)
+    except Exception as error:  # pyarrow has many error classes
+        raise FileFormatError(path, "", f"not a parquet file: {error}") from None
+    with file:
+        if text_field not in file.schema_arrow.names:
+            raise FileFormatError(
+                path,
+                "",
+                f"no column {text_field!r}, only {_shorten(file.schema_arrow.names)}; "
+                "name the right one with text_field",
+            )
+        row = 0
+        for batch in file.iter_batches(batch_size=1024, columns=[text_field]):
+            for value in batch.column(0).to_pylist():
+                yield [_text_of({text_field: value}, text_field, path, f"row {row}")]
+                row += 1
+
+
+# -- Counting pre-tokens ------------------------------------------------------
+
+
+class PretokenCounts(dict[bytes, int]):
+    """How often each pre-token occurs in a corpus: bytes -> count.
+
+    Counts of parts of a corpus add up to the counts of the whole:
+
+    >>> a, b = count_pretokens(["to be"]), count_pretokens(["or not to be"])
+    >>> both = a + b
+    >>> both[b" be"], both.documents
+    (2, 2)
+
+    Attributes:
+        split_pattern: the pattern that made the pre-tokens.
+        normalizer: how text was normalised before.
+        documents: how many documents were read.
+        bytes_read: UTF-8 bytes of text read, special tokens included.
+    """
+
+    def __init__(
+        self,
+        counts: Mapping[bytes, int] | Iterable[tuple[bytes, int]] = (),
+        split_pattern: str = GPT2_SPLIT_PATTERN,
+        normalizer: str | None = "NFC",
+        documents: int = 0,
+        bytes_read: int = 0,
+    ) -> None:
+        super().__init__(counts)
+        self.split_pattern, self.normalizer = split_pattern, normalizer
+        self.documents, self.bytes_read = documents, bytes_read
+
+    def __add__(self, other: PretokenCounts) -> PretokenCounts:
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        self.check_made_by(other.split_pattern, other.normalizer)
+        total = PretokenCounts(
+            self,
+            self.split_pattern,
+            self.normalizer,
+            self.documents + other.documents,
+            self.bytes_read + other.bytes_read,
+        )
+        for pretoken, count in other.items():
+            total[pretoken] = total.get(pretoken, 0) + count
+        return total
+
+    def check_made_by(self, split_pattern: str, normalizer: str | None) -> None:
+        """Raise ValueError unless text was prepared in this very way."""
+        if (self.split_pattern, self.normalizer) != (split_pattern, normalizer):
+            raise ValueError(
+                f"these counts were made with pattern {_shorten(self.split_pattern)} and normalizer "
+                f"{self.normalizer}, not with {_shorten(split_pattern)} and {normalizer}: count again"
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the counts to a JSON file, atomically."""
+        data = {
+            "format": "bpe_tokenizer.PretokenCounts",
+            "split_pattern": self.split_pattern,
+            "normalizer": self.normalizer,
+            "documents": self.documents,
+            "bytes_read": self.bytes_read,
+            "counts": {_to_printable(pretoken): count for pretoken, count in self.items()},
+        }
+        _write_files({Path(path): json.dumps(data, ensure_ascii=False)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
+        """Read what `save` wrote.
+
+        Raises:
+            FileFormatError: the file is damaged or something else.
+        """
+        data = _JsonReader.open(Path(path))
+        if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
+            raise data.error("not a file of pre-token counts", "format")
+        counts = cls(
+            {},
+            data.get("split_pattern", str),
+            data.get("normalizer", str, None),
+            data.get("documents", int),
+            data.get("bytes_read", int),
+        )
+        for written, count in data.get("counts", dict).items():
+            pretoken = _from_printable(written)
+            if pretoken is None or type(count) is not int or count < 0:
+                raise data.error(f"bad entry {_shorten(written)}: {_shorten(count)}", "counts")
+            counts[pretoken] = count
+        return counts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.split_pattern, self.normalizer, self.documents, self.bytes_read)
+        return PretokenCounts, (dict(self), *state)
+
+
+def _count_blocks(pattern: str, blocks: list[str]) -> Counter[str]:
+    """Count the pre-tokens of blocks of prepared text; runs in worker processes."""
+    splitter = _splitter(pattern)
+    counts: Counter[str] = Counter()
+    for block in blocks:
+        counts.update(splitter.split(block))
+    return counts
+
+
+class _PretokenCounter:
+    """Counts the pre-tokens of documents, in this process or in several."""
+
+    _BATCH_CHARS = 4 * _BLOCK_CHARS  # per task: a quarter of a second's work
+
+    def __init__(self, pipeline: _Pipeline, num_workers: int, bar: _Progress) -> None:
+        self._pipeline, self._workers, self._bar = pipeline, num_workers, bar
+        self._pattern = pipeline.splitter.pattern
+        self.counts: Counter[str] = Counter()
+        self.documents = self.bytes_read = 0
+
+    def count(self, documents: Iterable[Iterable[str]]) -> None:
+        """Count all documents.  The sum does not depend on how they are batched."""
+        batches = self._batches(documents)
+        # A small corpus is counted before a pool of processes would have started.
+        first = list(itertools.islice(batches, 2 if self._workers > 1 else None))
+        if len(first) < 2 or self._workers == 1:
+            for batch in itertools.chain(first, batches):
+                self.counts.update(_count_blocks(self._pattern, batch))
+        else:
+            self._count_in_processes(itertools.chain(first, batches))
+
+    def _batches(self, documents: Iterable[Iterable[str]]) -> Iterator[list[str]]:
+        batch, size = [], 0
+        for document in documents:
+            self.documents += 1
+            for piece in self._pipeline.stream(map(self._measure, document)):
+                if isinstance(piece, str):
+                    batch.append(piece)
+                    size += len(piece)
+                    if size >= self._BATCH_CHARS:
+                        yield batch
+                        batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _measure(self, chunk: str) -> str:
+        size = _utf8_length(chunk)
+        self.bytes_read += size
+        self._bar.update(size)
+        return chunk
+
+    def _count_in_processes(self, batches: Iterable[list[str]]) -> None:
+        # Workers ignore Ctrl-C: this process gets it too, and ends them.
+        pool = ProcessPoolExecutor(
+            self._workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+        )
+        running: set[Future[Counter[str]]] = set()
+        try:
+            for batch in batches:
+                running.add(pool.submit(_count_blocks, self._pattern, batch))
+                if len(running) > 2 * self._workers:  # so that memory stays bounded
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self.counts.update(future.result())
+            for future in running:
+                self.counts.update(future.result())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _utf8_length(text: str) -> int:
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise _surrogate_error(text, error.start) from None
+
+
+def _surrogate_error(text: str, at: int) -> ValueError:
+    return ValueError(
+        f"text holds the lone surrogate U+{ord(text[at]):04X} at character {at}, which is no "
+        "character and has no UTF-8 form; repair it, for instance with "
+        "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+    )
+
+
+def count_pretokens(
+    corpus: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    split_pattern: str = GPT2_SPLIT_PATTERN,
+    *,
+    special_tokens: Iterable[str] = (),
+    normalizer: str | None = "NFC",
+    num_workers: int | None = None,
+    text_field: str = "text",
+    verbose: bool = False,
+) -> PretokenCounts:
+    """Count the pre-tokens of a corpus, the first half of training.
+
+    Memory grows with the distinct pre-tokens, not with the corpus, and the
+    result is that of cutting each document as a whole, however it is read.
+
+    Args:
+        corpus: text; a path to a file or a directory; a list of paths; or any
+            iterable of strings, each one document.  A file is one document;
+            .jsonl and .parquet hold one per record.  .gz, .bz2, .xz and .zst
+            are read through.
+        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
+        special_tokens: strings that cut a document and are not counted.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        num_workers: processes to count in; None means one per core.  The result
+            does not depend on it.
+        text_field: the field or column of .jsonl and .parquet files.
+        verbose: whether to show a progress bar.
+
+    Raises:
+        FileNotFoundError: a path is not there.
+        FileFormatError: a file is not UTF-8, not JSON, or damaged.
+        ImportError: .zst or .parquet, and the package that reads it is missing.
+
+    >>> counts = count_pretokens("low low lower")
+    >>> dict(counts)
+    {b'low': 1, b' low': 1, b' lower': 1}
+    """
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+    _check_normalizer(normalizer)
+    splitter = _splitter(SPLIT_PATTERNS.get(split_pattern, split_pattern))
+    pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
+    with _Progress("counting", "B", None, verbose) as bar:
+        counter = _PretokenCounter(pipeline, num_workers or os.cpu_count() or 1, bar)
+        counter.count(_documents(corpus, text_field))
+    encoded = {pretoken.encode(): count for pretoken, count in counter.counts.items()}
+    return PretokenCounts(
+        encoded, splitter.pattern, normalizer, counter.documents, counter.bytes_read
+    )
+
+
+def _check_normalizer(normalizer: str | None) -> None:
+    if normalizer is not None and normalizer not in _NORMALIZERS:
+        raise ValueError(
+            f"normalizer must be one of {', '.join(_NORMALIZERS)} or None, got {normalizer!r}"
+        )
+
+
+class _Progress:
+    """A tqdm bar on stderr, if it is a terminal and tqdm is there; else nothing."""
+
+    def __init__(self, what: str, unit: str, total: int | None, verbose: bool) -> None:
+        self._bar: Any = None
+        if verbose and sys.stderr is not None and sys.stderr.isatty():
+            with contextlib.suppress(ImportError):
+                from tqdm import tqdm
+
+                self._bar = tqdm(
+                    desc=what, unit=unit, total=total, unit_scale=unit == "B", file=sys.stderr
+                )
+
+    def update(self, amount: int = 1) -> None:
+        if self._bar is not None:
+            self._bar.update(amount)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+# -- Learning merges ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What a training run read and did.
+
+    Attributes:
+        documents: documents read; 0 if it started from counts that do not say.
+        bytes_read: UTF-8 bytes of text read; likewise.
+        pretokens: pre-tokens counted.
+        distinct_pretokens: how many of them differ.
+        merges: merges learned.
+        vocab_size: tokens in the vocabulary, special tokens included.
+        counting_seconds: wall time to read and count.
+        learning_seconds: wall time to learn the merges.
+        stopped: "vocab size reached", "nothing left above min_frequency" or
+            "no pairs left".
+    """
+
+    documents: int
+    bytes_read: int
+    pretokens: int
+    distinct_pretokens: int
+    merges: int
+    vocab_size: int
+    counting_seconds: float
+    learning_seconds: float
+    stopped: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.documents:,} documents, {self.bytes_read:,} bytes, {self.pretokens:,} pre-tokens "
+            f"({self.distinct_pretokens:,} distinct), {self.merges:,} merges; counting "
+            f"{self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
+        )
+
+
+class _Learned(NamedTuple):
+    """Merges in the order learned, as joined (left, right) byte strings."""
+
+    merges: list[tuple[bytes, bytes]]
+    tokens: list[bytes]  # the tokens that are new, in the order first made
+    stopped: str
+
+
+class _MergeLearner:
+    """Learns merges from pre-token counts.
+
+    A token under training is one character, `chr` of its number: base bytes are
+    numbered 0 to 255 in the order of the byte alphabet, merged tokens onwards by
+    age.  A pre-token is then a `str`, a pair is a `str` of two characters that
+    sorts as ties want it, and merging a pair in a word, leftmost first and
+    without overlap, is what `str.split` and `str.join` do, at the speed of C.
+    """
+
+    _LIMIT = sys.maxunicode + 1  # numbers that `chr` takes
+
+    def __init__(self, counts: Mapping[bytes, int], max_token_length: int | None) -> None:
+        alphabet = sorted(range(256), key=_BYTE_TO_CHAR.__getitem__)
+        self._token = [bytes([byte]) for byte in alphabet]  # number -> bytes
+        self._number = {token: number for number, token in enumerate(self._token)}
+        self._limit = max_token_length or sys.maxsize
+        ranks = bytes.maketrans(bytes(alphabet), bytes(range(256)))
+        self._words: list[str] = []
+        self._freqs: list[int] = []
+        for pretoken, count in counts.items():
+            if len(pretoken) > 1 and count > 0:
+                self._words.append(pretoken.translate(ranks).decode("latin-1"))
+                self._freqs.append(count)
+        self._pair_counts: dict[str, int] = {}
+        self._heap: list[tuple[int, str, list[int]]] = []
+
+    def learn(
+        self,
+        n_tokens: int,
+        min_frequency: int,
+        forbidden: frozenset[bytes],
+        progress: Callable[[], None],
+    ) -> _Learned:
+        """Learn merges until they have made `n_tokens` new tokens.
+
+        A merge whose joined bytes already are a token makes no new one.
+
+        Args:
+            n_tokens: how many tokens may be added to the 256 bytes.
+            min_frequency: pairs that occur less often are not merged.
+            forbidden: byte strings that must not become a token.
+            progress: called once for each new token.
+        """
+        if n_tokens + 256 > self._LIMIT:
+            raise ValueError(f"vocab_size may be at most {self._LIMIT:,}")
+        self._count_pairs()
+        merges: dict[str, None] = {}
+        stopped = "vocab size reached"
+        while len(self._token) - 256 < n_tokens:
+            pair, where = self._pop()
+            if not pair or self._pair_counts[pair] < min_frequency:
+                stopped = "nothing left above min_frequency" if pair else "no pairs left"
+                break
+            joined = self._token[ord(pair[0])] + self._token[ord(pair[1])]
+            if joined in forbidden:
+                continue
+            number = self._number.setdefault(joined, len(self._token))
+            if number == len(self._token):
+                self._token.append(joined)
+                progress()
+            # NOTE: a pair can come back when a merge makes an old token anew; like
+            # HuggingFace's trainer, we merge it again, and its later rank counts.
+            merges.pop(pair, None)
+            merges[pair] = None
+            self._merge(pair, chr(number), where)
+        pairs = [(self._token[ord(left)], self._token[ord(right)]) for left, right in merges]
+        return _Learned(pairs, self._token[256:], stopped)
+
+    def _count_pairs(self) -> None:
+        counts: dict[str, int] = {}
+        where: dict[str, list[int]] = {}
+        for i, (word, freq) in enumerate(zip(self._words, self._freqs)):
+            for left, right in zip(word, word[1:]):
+                pair = left + right
+                counts[pair] = counts.get(pair, 0) + freq
+                places = where.setdefault(pair, [])
+                if not places or places[-1] != i:
+                    places.append(i)
+        self._pair_counts = counts
+        self._heap = [(-counts[pair], pair, places) for pair, places in where.items()]
+        heapq.heapify(self._heap)
+
+    def _pop(self) -> tuple[str, list[int]]:
+        """Return the most frequent pair and where it is, or ("", []) if none is left."""
+        while self._heap:
+            negative, pair, where = heapq.heappop(self._heap)
+            count = self._pair_counts[pair]
+            if count == -negative:
+                return pair, where
+            if count > 0:
+                heapq.heappush(self._heap, (-count, pair, where))
+        return "", []
+
+    def _merge(self, pair: str, merged: str, where: list[int]) -> None:
+        """Replace a pair in the words that hold it; update counts and heap."""
+        left, right = pair
+        counts, fresh = self._pair_counts, dict[str, list[int]]()
+        room = self._limit - len(self._token[ord(merged)])  # for a neighbour to merge
+
+        def lose(old: str, freq: int) -> None:
+            counts[old] = counts.get(old, 0) - freq
+
+        def gain(new: str, neighbour: str, i: int, freq: int) -> None:
+            if len(self._token[ord(neighbour)]) < room:
+                counts[new] = counts.get(new, 0) + freq
+                places = fresh.setdefault(new, [])
+                if not places or places[-1] != i:
+                    places.append(i)
+
+        for i in where:
+            pieces = self._words[i].split(pair)
+            if len(pieces) == 1:
+                continue  # an earlier merge took it
+            self._words[i] = merged.join(pieces)
+            freq = self._freqs[i]
+            for n, (before, after) in enumerate(zip(pieces, pieces[1:])):
+                if before:
+                    lose(before[-1] + left, freq)
+                    gain(before[-1] + merged, before[-1], i, freq)
+                elif n:  # the pair stands twice in a row
+                    lose(right + left, freq)
+                    gain(merged + merged, merged, i, freq)
+                if after:
+                    lose(right + after[0], freq)
+                    gain(merged + after[0], after[0], i, freq)
+        for new, places in fresh.items():
+            if counts[new] > 0:
+                heapq.heappush(self._heap, (-counts[new], new, places))
+
+
+# =============================================================================
+# 5. Encoding and decoding
+# =============================================================================
+# A pre-token becomes ids by applying merges in rank order, leftmost first.  With
+# the merges  1: l+o   2: lo+w   3: e+r
+#
+#     l o w e r   ->   lo w e r   ->   low e r   ->   low er
+#
+# A short pre-token is scanned for its lowest rank again and again; a long one
+# goes through a heap and a linked list, so that a megabyte of one letter stays
+# O(n log n).  Most pre-tokens have been seen before: a bounded cache holds their
+# ids, and looking them up is a single pass in C.  Only misses come back here.
+
+_SCAN_UP_TO = 48  # parts; beyond, the heap is faster (benchmarks/bench_encode.py)
+_CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
+_CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
+_NO_RANK = sys.maxsize
+
+
+class _PretokenCache(dict[str, "tuple[int, ...]"]):
+    """Pre-token -> ids.  A miss is computed, and kept while there is room."""
+
+    def __init__(self, encode: Callable[[bytes], list[int]]) -> None:
+        super().__init__()
+        self._encode = encode
+        self._lock = threading.Lock()
+        self.lookups = self.misses = 0
+
+    def __missing__(self, pretoken: str) -> tuple[int, ...]:
+        ids = tuple(self._encode(pretoken.encode()))
+        with self._lock:
+            self.misses += 1
+            if len(pretoken) <= _CACHED_CHARS:
+                if len(self) >= _CACHE_ENTRIES:
+                    self.clear()
+                self[pretoken] = ids
+        return ids
+
+    def look_up(self, pretokens: list[str]) -> Iterator[tuple[int, ...]]:
+        """Return the ids of each pre-token, lazily."""
+        with self._lock:
+            self.lookups += len(pretokens)
+        return map(self.__getitem__, pretokens)
+
+
+class _Encoder:
+    """Turns prepared text into ids and ids into bytes.
+
+    Args:
+        vocab: token -> id, with all 256 single bytes.
+        merges: (left, right) ids, in rank order; the joined bytes are in `vocab`.
+        splitter: cuts text into pre-tokens.
+        ignore_merges: a pre-token that is a token needs no merges, as in Llama 3.
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[bytes, int],
+        merges: Sequence[tuple[int, int]],
+        splitter: _Splitter,
+        ignore_merges: bool,
+    ) -> None:
+        token = {id_: token for token, id_ in vocab.items()}
+        self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
+        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self._merged = [vocab[token[left] + token[right]] for left, right in merges]
+        self._whole = vocab if ignore_merges else {}
+        self._splitter = splitter
+        self.cache = _PretokenCache(self._encode_pretoken)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text that is prepared and holds no added tokens."""
+        try:
+            return list(
+                itertools.chain.from_iterable(self.cache.look_up(self._splitter.split(text)))
+            )
+        except UnicodeEncodeError:
+            at = next(i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff")
+            raise _surrogate_error(text, at) from None
+
+    def count(self, text: str) -> int:
+        """Count the ids `encode` would give, without making the list."""
+        try:
+            return sum(map(len, self.cache.look_up(self._splitter.split(text))))
+        except UnicodeEncodeError:
+            return len(self.encode(text))  # raises with the place
+
+    def encode_up_to(self, text: str, limit: int) -> list[int]:
+        """Encode pre-token by pre-token until there are more than `limit` ids."""
+        ids: list[int] = []
+        for piece in self.cache.look_up(self._splitter.split(text)):
+            ids += piece
+            if len(ids) > limit:
+                break
+        return ids
+
+    def _encode_pretoken(self, pretoken: bytes) -> list[int]:
+        whole = self._whole.get(pretoken)
+        if whole is not None:
+            return [whole]
+        ids = [self._byte_ids[byte] for byte in pretoken]
+        if len(ids) <= _SCAN_UP_TO:
+            return _merge_by_scanning(ids, self._ranks, self._merged)
+        return _merge_by_heap(ids, self._ranks, self._merged)
+
+
+def _merge_by_scanning(
+    ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
+) -> list[int]:
+    """Apply every merge that fits, lowest rank first; O(n**2), fast for small n.
+
+    Args:
+        ids: the ids of n parts, at first one byte each; mutated.
+        ranks: (left, right) -> rank.
+        merged: rank -> id.
+
+    Returns:
+        `ids`, now 1..n tokens.
+    """
+    get = ranks.get
+    found = list(map(get, zip(ids, ids[1:]), itertools.repeat(_NO_RANK)))
+    while found:
+        rank = min(found)
+        if rank == _NO_RANK:
+            break
+        i = found.index(rank)  # of equals, the leftmost
+        ids[i] = new = merged[rank]
+        del ids[i + 1], found[i]
+        if i:
+            found[i - 1] = get((ids[i - 1], new), _NO_RANK)
+        if i < len(found):
+            found[i] = get((new, ids[i + 1]), _NO_RANK)
+    return ids
+
+
+def _merge_by_heap(
+    ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
+) -> list[int]:
+    """Do what `_merge_by_scanning` does in O(n log n).
+
+    The heap holds rank * n + position of each mergeable pair, so that it yields
+    the lowest rank and of equals the leftmost.  A part that was merged into its
+    left neighbour has id -1; an entry whose pair has changed is skipped.
+    """
+    n = len(ids)
+    after = list(range(1, n + 1))  # position of the next part; n ends the list
+    before = list(range(-1, n))
+    heap = [
+        rank * n + i
+        for i, rank in enumerate(map(ranks.get, zip(ids, ids[1:])))
+        if rank is not None
+    ]
+    heapq.heapify(heap)
+    while heap:
+        rank, i = divmod(heapq.heappop(heap), n)
+        j = after[i]
+        if j == n or ranks.get((ids[i], ids[j])) != rank:
+            continue
+        ids[i], ids[j] = merged[rank], -1
+        after[i] = k = after[j]
+        before[k] = i
+        if k < n:
+            new = ranks.get((ids[i], ids[k]))
+            if new is not None:
+                heapq.heappush(heap, new * n + i)
+        h = before[i]
+        if h >= 0:
+            new = ranks.get((ids[h], ids[i]))
+            if new is not None:
+                heapq.heappush(heap, new * n + h)
+    return [id_ for id_ in ids if id_ >= 0]
+
+
+def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
+    """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
+    ids = list(map(operator.index, ids))
+    try:
+        return b"".join(map(tokens.__getitem__, ids))
+    except KeyError as error:
+        if errors == "strict":
+            raise ValueError(
+                f"id {error.args[0]} is not in the vocabulary (largest id: {max(tokens)}); "
+                "errors='replace' decodes it to U+FFFD, errors='ignore' drops it"
+            ) from None
+    unknown = "\ufffd".encode() if errors == "replace" else b""
+    return b"".join(tokens.get(id_, unknown) for id_ in ids)
+
+
+def _plain_ids(ids: Any) -> list[int]:
+    """Read ids from a list, an array or a tensor of one dimension, or a single id."""
+    if isinstance(ids, (str, bytes)):
+        raise TypeError(f"ids must be integers, got {type(ids).__name__} {_shorten(ids)}")
+    if hasattr(ids, "tolist"):
+        ids = ids.tolist()
+    if isinstance(ids, int):
+        ids = [ids]
+    try:
+        return list(map(operator.index, ids))
+    except TypeError as error:
+        raise TypeError(f"ids must be a sequence of integers: {error}") from None
+
+
+def _check_errors(errors: str) -> None:
+    if errors not in ("strict", "replace", "ignore"):
+        raise ValueError(f"errors must be 'strict', 'replace' or 'ignore', got {errors!r}")
+
+
+# =============================================================================
+# 6. Streaming
+# =============================================================================
+# What arrives in pieces gives the same ids, or the same text, as the whole would.
+# On the way in, `_Pipeline.stream` holds back what later text could change.  On
+# the way out, bytes that do not yet make a character wait for those that do.
+
+
+def _encode_stream(
+    chunks: Iterable[str], pipeline: _Pipeline, encoder: _Encoder
+) -> Iterator[list[int]]:
+    """Encode text that arrives in chunks; the lists, joined, are those of the whole."""
+    for piece in pipeline.stream(chunks):
+        if isinstance(piece, AddedToken):
+            yield [cast("int", piece.id)]
+        else:
+            yield encoder.encode(piece)
+
+
+def _decode_stream(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> Iterator[str]:
+    """Decode ids one at a time; an unfinished character waits for the ids that end it."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    for id_ in ids:
+        text = decoder.decode(_decode_ids([id_], tokens, errors))
+        if text:
+            yield text
+    rest = decoder.decode(b"", final=True)
+    if rest:
+        yield rest
+
+
+# =============================================================================
+# 7. Files
+# =============================================================================
+# HuggingFace's tokenizer.json is the format.  What this library writes, both
+# `tokenizers` and `transformers` read, and get the same ids; what it reads, it
+# represents exactly or refuses, naming the part that it cannot.
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """Everything that decides which ids a text gets.
+
+    Attributes:
+        vocab: token -> id, with all 256 bytes; no added tokens, unless one is
+            also an ordinary token.
+        merges: (left, right) ids, in rank order.
+        split_pattern: in `regex` syntax.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        prefix_space: put a space before text that does not start with one.
+        ignore_merges: a pre-token that is a token needs no merges.
+        trim_offsets: leave white space at a token's ends out of its offsets.
+        added: the added tokens, by id.
+        template: ids put before and after a text by ``add_special_tokens``;
+            None means the bos token before it, if there is one.
+    """
+
+    vocab: dict[bytes, int]
+    merges: list[tuple[int, int]]
+    split_pattern: str
+    normalizer: str | None = "NFC"
+    prefix_space: bool = False
+    ignore_merges: bool = False
+    trim_offsets: bool = False
+    added: tuple[AddedToken, ...] = ()
+    template: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+
+def _new_definition(split_pattern: str, normalizer: str | None) -> _Definition:
+    return _Definition({bytes([b]): b for b in range(256)}, [], split_pattern, normalizer)
+
+
+def _hf_id(vocab_size: int, added_ids: Sequence[int]) -> int:
+    """Return the id HuggingFace gives an added token that is not in model.vocab.
+
+    NOTE: whatever the file says.  Source: tokenizers, src/tokenizer/added_vocabulary.rs.
+    """
+    highest = max(added_ids, default=-1)
+    return highest + 1 if highest >= vocab_size else vocab_size
+
+
+# -- Writing ------------------------------------------------------------------
+
+
+def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, Any]:
+    """Write a definition in the form of tokenizer.json."""
+    printable = {id_: _to_printable(token) for token, id_ in definition.vocab.items()}
+    vocab = {printable[id_]: id_ for id_ in sorted(printable)}
+    done: list[int] = []
+    for token in definition.added:
+        id_ = cast("int", token.id)
+        if id_ not in printable and id_ != _hf_id(len(vocab), done):
+            vocab[token.content] = id_  # the one place where its id is believed
+        done.append(id_)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [dataclasses.asdict(token) for token in definition.added],
+        "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
+        "pre_tokenizer": _pre_tokenizer_json(definition),
+        "post_processor": _post_processor_json(definition, bos_id),
+        "decoder": _BYTE_LEVEL,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": definition.ignore_merges,
+            "vocab": vocab,
+            "merges": [[printable[left], printable[right]] for left, right in definition.merges],
+        },
+    }
+
+
+_BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": False,
+    "use_regex": False,
+}
+
+
+def _pre_tokenizer_json(definition: _Definition) -> dict[str, Any]:
+    if definition.split_pattern == GPT2_SPLIT_PATTERN:  # ByteLevel's own
+        return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "use_regex": True}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": _to_oniguruma(definition.split_pattern)},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]}
+
+
+def _post_processor_json(definition: _Definition, bos_id: int | None) -> dict[str, Any] | None:
+    steps: list[dict[str, Any]] = []
+    if definition.trim_offsets:
+        steps.append(
+            {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "trim_offsets": True}
+        )
+    before, after = _template_ids(definition, bos_id)
+    if before or after:
+        content = {token.id: token.content for token in definition.added}
+        used = {content[id_]: id_ for id_ in (*before, *after)}
+
+        def sequence(name: str, type_id: int) -> list[dict[str, Any]]:
+            def special(id_: int) -> dict[str, Any]:
+                return {"SpecialToken": {"id": content[id_], "type_id": type_id}}
+
+            text = {"Sequence": {"id": name, "type_id": type_id}}
+            return [*map(special, before), text, *map(special, after)]
+
+        steps.append(
+            {
+                "type": "TemplateProcessing",
+                "single": sequence("A", 0),
+                "pair": sequence("A", 0) + sequence("B", 1),
+                "special_tokens": {
+                    token: {"id": token, "ids": [id_], "tokens": [token]}
+                    for token, id_ in used.items()
+                },
+            }
+        )
+    if len(steps) > 1:
+        return {"type": "Sequence", "processors": steps}
+    return steps[0] if steps else None
+
+
+def _template_ids(
+    definition: _Definition, bos_id: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ids that ``add_special_tokens`` puts before and after a text."""
+    if definition.template is not None:
+        return definition.template
+    return ((bos_id,) if bos_id is not None else (), ())
+
+
+# -- Reading ------------------------------------------------------------------
+
+
+def _read_definition(data: _JsonReader) -> _Definition:
+    """Read tokenizer.json.
+
+    Raises:
+        FileFormatError: the file is damaged, or holds a component that this
+            library does not represent exactly.
+    """
+    if data.get("version", str, default="1.0") != "1.0":
+        raise data.error(f"expected '1.0', got {_shorten(data.data['version'])}", "version")
+    model = data.child("model")
+    if model is None:
+        raise data.error("is missing", "model")
+    _check_model_options(model)
+    ids = _read_vocab(model)
+    merges, used = _read_merges(model, ids)
+    added = _read_added_tokens(data, ids)
+    contents = {token.content for token in added}
+    vocab: dict[bytes, int] = {}
+    for written, id_ in ids.items():
+        token = _from_printable(written)
+        if token is not None and (written not in contents or written in used or len(token) == 1):
+            vocab[token] = id_
+        elif written not in contents:
+            raise model.error(
+                f"token {_shorten(written)} (id {id_}) is not written in the byte alphabet and is "
+                "no added token; only byte-level vocabularies are read",
+                "vocab",
+            )
+    for byte, char in _BYTE_TO_CHAR.items():
+        if bytes([byte]) not in vocab:
+            raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
+    pattern, prefix_space = _read_pre_tokenizer(data)
+    _check_decoder(data)
+    definition = _Definition(
+        vocab,
+        merges,
+        pattern,
+        _read_normalizer(data),
+        prefix_space,
+        model.get("ignore_merges", bool, None, default=False) or False,
+        added=tuple(sorted(added, key=lambda token: cast("int", token.id))),
+    )
+    return _read_post_processor(data, definition)
+
+
+def _check_model_options(model: _JsonReader) -> None:
+    """Refuse a model that is no byte-level BPE, naming what stands in the way."""
+    kind = model.get("type", str, None, default="BPE")
+    if kind not in ("BPE", None):
+        raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
+    for option in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback"):
+        if model.data.get(option):
+            value = _shorten(model.data[option])
+            raise model.error(f"{value} is not supported: it is not byte-level BPE", option)
+
+
+def _read_vocab(model: _JsonReader) -> dict[str, int]:
+    ids: dict[str, int] = model.get("vocab", dict)
+    taken: dict[int, str] = {}
+    for token, id_ in ids.items():
+        if type(id_) is not int or not 0 <= id_ <= _MAX_ID:
+            raise model.error(
+                f"token {_shorten(token)}: expected an id from 0 to {_MAX_ID}, got {_shorten(id_)}",
+                "vocab",
+            )
+        if taken.setdefault(id_, token) != token:
+            raise model.error(
+                f"id {id_} is given to both {_shorten(taken[id_])} and {_shorten(token)}", "vocab"
+            )
+    return ids
+
+
+def _read_merges(
+    model: _JsonReader, ids: Mapping[str, int]
+) -> tuple[list[tuple[int, int]], set[str]]:
+    """Read the merges, written as pairs or as strings; also return all tokens in them."""
+    merges: dict[tuple[int, int], None] = {}
+    used: set[str] = set()
+    for i, merge in enumerate(model.get("merges", list)):
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not (
+            isinstance(parts, list)
+            and len(parts) == 2
+            and all(isinstance(part, str) and part for part in parts)
+        ):
+            raise model.error(f"expected a pair of tokens, got {_shorten(merge)}", f"merges[{i}]")
+        left, right = parts
+        for token in (left, right, left + right):
+            if token not in ids:
+                raise model.error(f"token {_shorten(token)} is not in model.vocab", f"merges[{i}]")
+            used.add(token)
+        pair = ids[left], ids[right]
+        merges.pop(pair, None)  # given twice, the later rank counts, as in HuggingFace
+        merges[pair] = None
+    return list(merges), used
+
+
+def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedToken]:
+    tokens: list[AddedToken] = []
+    taken = {id_: token for token, id_ in ids.items()}
+    done: list[int] = []
+    for item in data.children("added_tokens"):
+        token = AddedToken(
+            item.get("content", str),
+            item.get("id", int),
+            **{
+                flag: item.get(flag, bool, default=False)
+                for flag in ("single_word", "lstrip", "rstrip", "normalized", "special")
+            },
+        )
+        id_ = cast("int", token.id)
+        if not token.content:
+            raise item.error("is empty", "content")
+        if not 0 <= id_ <= _MAX_ID:
+            raise item.error(f"expected an id from 0 to {_MAX_ID}, got {id_}", "id")
+        if taken.setdefault(id_, token.content) != token.content:
+            raise item.error(f"{id_} is already the id of {_shorten(taken[id_])}", "id")
+        actual = ids.get(token.content, _hf_id(len(ids), done))
+        if id_ != actual:
+            raise item.error(
+                f"expected {actual}, got {id_}: HuggingFace gives {_shorten(token.content)} the id "
+                f"{actual} whatever stands here; put it in model.vocab with its id to keep {id_}",
+                "id",
+            )
+        if any(other.content == token.content for other in tokens):
+            raise item.error(f"{_shorten(token.content)} is listed twice", "content")
+        done.append(id_)
+        tokens.append(token)
+    return tokens
+
+
+def _read_normalizer(data: _JsonReader) -> str | None:
+    node = data.child("normalizer")
+    if node is None:
+        return None
+    steps = node.children("normalizers") if node.data.get("type") == "Sequence" else [node]
+    kinds = [step.get("type", str) for step in steps]
+    if len(kinds) > 1 or not set(kinds) <= set(_NORMALIZERS):
+        raise node.error(
+            f"normalizer {_shorten(kinds)} is not supported, only one of {', '.join(_NORMALIZERS)}"
+        )
+    return kinds[0] if kinds else None
+
+
+def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
+    """Return the split pattern, and whether a space goes before the text."""
+    node = data.child("pre_tokenizer")
+    if node is None:
+        raise data.error("is missing; only ByteLevel and Split + ByteLevel are read", "pre_tokenizer")
+    steps = node.children("pretokenizers") if node.data.get("type") == "Sequence" else [node]
+    kinds = [step.get("type", str) for step in steps]
+    if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
+        raise node.error(
+            f"{' + '.join(kinds) or 'an empty Sequence'} is not supported, only ByteLevel and "
+            "Split + ByteLevel"
+        )
+    prefix_space = steps[-1].get("add_prefix_space", bool, default=True)
+    use_regex = steps[-1].get("use_regex", bool, default=True)
+    if len(steps) == 1:
+        return (GPT2_SPLIT_PATTERN if use_regex else r"[\s\S]+"), prefix_space
+    if prefix_space or use_regex:
+        option = "add_prefix_space" if prefix_space else "use_regex"
+        raise steps[-1].error("true is not supported after a Split", option)
+    return _read_split(steps[0]), False
+
+
+def _read_split(step: _JsonReader) -> str:
+    behavior = step.get("behavior", str)
+    if behavior != "Isolated":
+        raise step.error(f"{_shorten(behavior)} is not supported, only 'Isolated'", "behavior")
+    pattern = step.child("pattern")
+    if pattern is None or len(pattern.data) != 1:
+        raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
+    if "String" in pattern.data:
+        return re.escape(pattern.get("String", str))
+    written = pattern.get("Regex", str)
+    if len(written) > _MAX_PATTERN_LENGTH:
+        raise pattern.error(
+            f"{len(written)} characters, at most {_MAX_PATTERN_LENGTH} are read", "Regex"
+        )
+    try:
+        found = _from_oniguruma(written)
+        _splitter(found)
+    except ValueError as error:
+        raise pattern.error(f"not supported: {error}", "Regex") from None
+    return found
+
+
+def _check_decoder(data: _JsonReader) -> None:
+    node = data.child("decoder")
+    if node is None:
+        raise data.error("is missing; a byte-level tokenizer needs a ByteLevel decoder", "decoder")
+    steps = node.children("decoders") if node.data.get("type") == "Sequence" else [node]
+    kinds = [step.get("type", str) for step in steps]
+    if kinds != ["ByteLevel"]:
+        raise node.error(f"{' + '.join(kinds)} is not supported, only ByteLevel")
+
+
+def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
+    node = data.child("post_processor")
+    template: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    trim_offsets = False
+    if node is not None:
+        is_sequence = node.data.get("type") == "Sequence"
+        for step in node.children("processors") if is_sequence else [node]:
+            kind = step.get("type", str)
+            if kind == "ByteLevel":
+                trim_offsets = step.get("trim_offsets", bool, default=True)
+            elif kind == "TemplateProcessing":
+                template = _read_template(step, {token.id for token in definition.added})
+            else:
+                raise step.error(
+                    f"{_shorten(kind)} is not supported, only ByteLevel and TemplateProcessing"
+                )
+    return dataclasses.replace(definition, template=template, trim_offsets=trim_offsets)
+
+
+def _read_template(
+    step: _JsonReader, added: set[int | None]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Read which ids a TemplateProcessing puts before and after a single text."""
+    before: list[int] = []
+    after: list[int] = []
+    side, texts = before, 0
+    known = step.child("special_tokens")
+    for item in step.children("single"):
+        if "Sequence" in item.data:
+            side, texts = after, texts + 1
+            continue
+        special = item.child("SpecialToken")
+        name = special.get("id", str) if special else ""
+        token = known.child(name) if known else None
+        if token is None:
+            raise item.error(f"expected a Sequence or a token of special_tokens, got {_shorten(item.data)}")
+        ids = token.get("ids", list)
+        if not all(type(id_) is int and id_ in added for id_ in ids):
+            raise token.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
+        side += ids
+    if texts != 1:
+        raise step.error("expected the text exactly once", "single")
+    return tuple(before), tuple(after)
+
+
+# -- The files beside it ------------------------------------------------------
+
+
+_ROLES = tuple(_ROLE_NAMES)
+_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side")
+
+
+def _read_config(directory: Path, name: str) -> tuple[dict[str, str], dict[str, Any], str | None]:
+    """Read the roles, the settings kept and the chat template beside tokenizer.json."""
+    roles: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    chat_template = None
+    for file in ("special_tokens_map.json", f"{name}_config.json"):  # the latter wins
+        path = directory / file
+        if not path.exists():
+            continue
+        config = _JsonReader.open(path)
+        for role in _ROLES:
+            value = config.get(role, str, dict, None, default=None)
+            if isinstance(value, dict):
+                value = cast("_JsonReader", config.child(role)).get("content", str)
+            if value:
+                roles[role] = value
+        settings.update({key: config.data[key] for key in _KEPT_SETTINGS if key in config.data})
+        limit = settings.get("model_max_length")
+        if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
+            settings.pop("model_max_length", None)  # transformers' way to say: no limit
+        chat_template = _read_chat_template(config) or chat_template
+    path = directory / "chat_template.jinja"
+    if path.exists():
+        try:
+            chat_template = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise FileFormatError(path, "", f"not UTF-8: {error}") from None
+    if settings.get("padding_side", "right") not in ("left", "right"):
+        shown = _shorten(settings["padding_side"])
+        raise FileFormatError(
+            directory / f"{name}_config.json", "padding_side", f"expected 'left' or 'right', got {shown}"
+        )
+    return roles, settings, chat_template
+
+
+def _read_chat_template(config: _JsonReader) -> str | None:
+    """Return the default chat template: a string, or one of a list of named ones."""
+    value = config.get("chat_template", str, list, None, default=None)
+    if not isinstance(value, list):
+        return cast("str | None", value)
+    named = {item.get("name", str): item.get("template", str) for item in config.children("chat_template")}
+    return named.get("default")
+
+
+def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Definition:
+    """Check that every token tokenizer_config.json declares is one of tokenizer.json."""
+    known = {token.id: token for token in definition.added}
+    declared = config.child("added_tokens_decoder")
+    for key in declared.data if declared else ():
+        item = cast("_JsonReader", cast("_JsonReader", declared).child(key))
+        content = item.get("content", str)
+        token = known.get(int(key)) if key.isdecimal() else None
+        if token is None or token.content != content:
+            raise item.error(f"token {_shorten(content)} is not in tokenizer.json with the id {key}")
+        if item.get("special", bool, default=False) and not token.special:
+            known[token.id] = dataclasses.replace(token, special=True)
+    return dataclasses.replace(definition, added=tuple(known.values()))
+
+
+def _config_json(
+    definition: _Definition, roles: Mapping[str, str], settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return tokenizer_config.json and special_tokens_map.json.
+
+    NOTE: these fields make transformers 4 and 5 agree.  Other class names carry
+    their own split pattern, and a list in `extra_special_tokens` stops version 4.
+    """
+    others = [
+        token.content
+        for token in definition.added
+        if token.special and token.content not in roles.values()
+    ]
+    names = {**roles, **({"additional_special_tokens": others} if others else {})}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 10**30,  # no limit
+        **settings,
+        **names,
+        "added_tokens_decoder": {
+            str(token.id): {
+                key: value for key, value in dataclasses.asdict(token).items() if key != "id"
+            }
+            for token in definition.added
+        },
+    }
+    return config, names
+
+
+# =============================================================================
+# 8. Results
+# =============================================================================
+
+
+@dataclass
+class EncodingResult:
+    """One encoded text.
+
+    Attributes:
+        input_ids: n ids.
+        attention_mask: n numbers, 1 for tokens and 0 for padding.
+        tokens: n printable tokens.
+        token_type_ids: n numbers, for models that want them; None otherwise.
+        offsets: n pairs (start, end) of characters of the text as given; (0, 0)
+            for tokens that do not stand in it.  None if not asked for.
+
+    >>> result = EncodingResult([5, 7], [1, 1], ["a", "b"])
+    >>> len(result), result["input_ids"]
+    (2, [5, 7])
+    """
+
+    input_ids: list[int]
+    attention_mask: list[int]
+    tokens: list[str]
+    token_type_ids: list[int] | None = None
+    offsets: list[tuple[int, int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def keys(self) -> list[str]:
+        """Return the fields that a model takes."""
+        names = ["input_ids", "attention_mask", "token_type_ids"]
+        return [name for name in names if getattr(self, name) is not None]
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in {field.name for field in dataclasses.fields(self)}:
+            raise KeyError(key)
+        return getattr(self, key)
+
+
+class BatchEncoding(Sequence[EncodingResult]):
+    """Several encoded texts: a sequence of `EncodingResult`, and a model's input.
+
+    ``batch[0]`` is the first text's result; ``batch["input_ids"]`` holds all ids,
+    as a list of lists or as the tensor asked for; ``model(**batch)`` works.
+
+    Attributes:
+        encodings: one result per text.
+        return_tensors: None, "np" or "pt".
+    """
+
+    def __init__(
+        self, encodings: Sequence[EncodingResult], return_tensors: str | None = None
+    ) -> None:
+        self.encodings = list(encodings)
+        self.return_tensors = return_tensors
+        names = self.encodings[0].keys() if self.encodings else ["input_ids", "attention_mask"]
+        self._data = {
+            name: _to_tensor([getattr(item, name) for item in self.encodings], return_tensors)
+            for name in names
+        }
+
+    def __len__(self) -> int:
+        return len(self.encodings)
+
+    def keys(self) -> list[str]:
+        """Return the fields that a model takes."""
+        return list(self._data)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, (int, slice)):
+            return self.encodings[key]
+        return self._data[key] if key in self._data else self._lists(key)
+
+    def _lists(self, key: str) -> list[Any]:
+        if key not in ("tokens", "offsets"):
+            raise KeyError(key)
+        return [getattr(item, key) for item in self.encodings]
+
+    @property
+    def input_ids(self) -> Any:
+        """All ids: a list of lists, or a tensor of shape (texts, length)."""
+        return self._data["input_ids"]
+
+    @property
+    def attention_mask(self) -> Any:
+        """1 for tokens and 0 for padding, in the shape of `input_ids`."""
+        return self._data["attention_mask"]
+
+    @property
+    def tokens(self) -> list[list[str]]:
+        """The printable tokens of each text."""
+        return self._lists("tokens")
+
+    @property
+    def offsets(self) -> list[list[tuple[int, int]]]:
+        """The offsets of each text."""
+        return self._lists("offsets")
+
+    def __repr__(self) -> str:
+        return f"BatchEncoding({self._data!r})"
+
+
+def _to_tensor(rows: list[list[int]], kind: str | None) -> Any:
+    """Make an int64 array or tensor of equally long rows."""
+    if kind is None:
+        return rows
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError(
+            "texts of different lengths do not make a tensor; pass padding=True, and "
+            "truncation=True with max_length if they may be too long"
+        )
+    shape = (len(rows), len(rows[0]) if rows else 0)
+    if kind == "np":
+        numpy = _import_optional("numpy", "return_tensors='np'", "numpy")
+        return numpy.array(rows, dtype=numpy.int64).reshape(shape)
+    torch = _import_optional("torch", "return_tensors='pt'", "torch")
+    return torch.tensor(rows, dtype=torch.int64).reshape(shape)
+
+
+# =============================================================================
+# 9. Chat templates
+# =============================================================================
+# A conversation is rendered to segments, each either the template's own text or
+# what somebody wrote.  Special tokens are looked for in the template's own text
+# only: a user who types "<|eot_id|>" gets the characters, not the control token.
+
+
+class _Segment(NamedTuple):
+    text: str
+    trusted: bool
+
+
+def _check_messages(messages: Any, system_prompt: str | None) -> list[tuple[str, str]]:
+    """Return a conversation as (role, content) pairs, the system prompt first."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise TypeError(
+            "messages must be a list of {'role': ..., 'content': ...}, "
+            f"got {type(messages).__name__}"
+        )
+    pairs: list[tuple[str, str]] = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
+        for key in ("role", "content"):
+            if not isinstance(message.get(key), str):
+                raise ValueError(
+                    f"messages[{i}][{key!r}] must be a string, got {_shorten(message.get(key))}"
+                )
+        if not message["role"]:
+            raise ValueError(f"messages[{i}]['role'] is empty")
+        pairs.append((message["role"], message["content"]))
+    if system_prompt is not None:
+        if pairs and pairs[0][0] == "system":
+            raise ValueError("system_prompt is given, but the first message is a system prompt too")
+        pairs.insert(0, ("system", system_prompt))
+    return pairs
+
+
+def _llama3_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) -> Iterator[_Segment]:
+    """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
+    yield _Segment("<|begin_of_text|>", True)
+    for role, content in pairs:
+        yield _Segment("<|start_header_id|>", True)
+        yield _Segment(role, False)
+        yield _Segment("<|end_header_id|>\n\n", True)
+        yield _Segment(content.strip(), False)
+        yield _Segment("<|eot_id|>", True)
+    if add_generation_prompt:
+        yield _Segment("<|start_header_id|>assistant<|end_header_id|>\n\n", True)
+
+
+def _chatml_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) -> Iterator[_Segment]:
+    """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
+    for role, content in pairs:
+        yield _Segment("<|im_start|>", True)
+        yield _Segment(role, False)
+        yield _Segment("\n", True)
+        yield _Segment(content, False)
+        yield _Segment("<|im_end|>\n", True)
+    if add_generation_prompt:
+        yield _Segment("<|im_start|>assistant\n", True)
+
+
+_ALPACA_SYSTEM_PROMPT = (
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request."
+)
+_ALPACA_HEADINGS = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
+
+
+def _alpaca_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) -> Iterator[_Segment]:
+    """Source: github.com/tatsu-lab/stanford_alpaca, prompt_no_input, turn by turn."""
+    if pairs and pairs[0][0] == "system":
+        yield _Segment(pairs[0][1], False)
+        pairs = pairs[1:]
+    else:
+        yield _Segment(_ALPACA_SYSTEM_PROMPT, True)
+    yield _Segment("\n\n", True)
+    for role, content in pairs:
+        if role not in _ALPACA_HEADINGS:
+            raise ValueError(
+                f"the alpaca template has no role {role!r} here: it knows one system message, "
+                "first, then user and assistant"
+            )
+        yield _Segment(_ALPACA_HEADINGS[role], True)
+        yield _Segment(content, False)
+        yield _Segment("\n\n", True)
+    if add_generation_prompt:
+        yield _Segment(_ALPACA_HEADINGS["assistant"], True)
+
+
+_TEMPLATES: dict[str, Callable[[list[tuple[str, str]], bool], Iterator[_Segment]]] = {
+    "llama3": _llama3_segments,
+    "chatml": _chatml_segments,
+    "alpaca": _alpaca_segments,
+}
+
+
+def _render(
+    name: str, messages: Any, add_generation_prompt: bool, system_prompt: str | None
+) -> list[_Segment]:
+    if name not in _TEMPLATES:
+        raise ValueError(f"unknown chat template {name!r}, expected one of {', '.join(_TEMPLATES)}")
+    pairs = _check_messages(messages, system_prompt)
+    return [part for part in _TEMPLATES[name](pairs, add_generation_prompt) if part.text]
+
+
+class ChatTemplate:
+    """The built-in chat templates, as functions from messages to text.
+
+    Text is for reading and logging.  For ids use
+    `BPETokenizer.apply_chat_template`, which keeps what people wrote apart from
+    the template's control tokens; in the text they look the same.
+
+    >>> print(ChatTemplate.chatml([{"role": "user", "content": "Hi"}]))
+    <|im_start|>user
+    Hi<|im_end|>
+    <|im_start|>assistant
+    <BLANKLINE>
+    """
+
+    @staticmethod
+    def llama3(
+        messages: Iterable[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        system_prompt: str | None = None,
+    ) -> str:
+        """Render for Llama 3; contents are stripped of white space at their ends."""
+        return _text_of_segments(_render("llama3", messages, add_generation_prompt, system_prompt))
+
+    @staticmethod
+    def chatml(
+        messages: Iterable[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        system_prompt: str | None = None,
+    ) -> str:
+        """Render as ChatML, the format of Qwen and many others."""
+        return _text_of_segments(_render("chatml", messages, add_generation_prompt, system_prompt))
+
+    @staticmethod
+    def alpaca(
+        messages: Iterable[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        system_prompt: str | None = None,
+    ) -> str:
+        """Render in Stanford Alpaca's format, which has no special tokens."""
+        return _text_of_segments(_render("alpaca", messages, add_generation_prompt, system_prompt))
+
+    @staticmethod
+    def get_template(name: str) -> Callable[..., str]:
+        """Return a template by its name: "llama3", "chatml" or "alpaca".
+
+        Raises:
+            ValueError: there is no template of that name.
+        """
+        if name not in _TEMPLATES:
+            raise ValueError(
+                f"unknown chat template {name!r}, expected one of {', '.join(_TEMPLATES)}"
+            )
+        return cast("Callable[..., str]", getattr(ChatTemplate, name))
+
+
+def _text_of_segments(segments: Iterable[_Segment]) -> str:
+    return "".join(segment.text for segment in segments)
+
+
+def _segment_matches(
+    text: str, segments: Iterable[_Segment], trusted: _TokenFinder, plain: _TokenFinder
+) -> Iterator[tuple[int, int, AddedToken]]:
+    """Yield where added tokens stand in a rendered conversation.
+
+    Args:
+        text: the joined segments.
+        segments: what it was joined from.
+        trusted: finds the tokens that count within one trusted segment.
+        plain: finds those that count everywhere: tokens that are not special.
+    """
+    found: list[tuple[int, int, AddedToken]] = []
+    at = done = 0
+    for segment in segments:
+        stop = at + len(segment.text)
+        for begin, end, token in trusted.find(text, done, at, stop=stop) if segment.trusted else ():
+            if token:
+                found.append((begin, end, token))
+                done = end
+        at = stop
+    done = 0
+    for match in (*found, (len(text), len(text), None)):
+        for begin, end, token in plain.find(text, done, stop=match[0]):
+            if token:
+                yield begin, end, token
+        if match[2]:
+            yield cast("tuple[int, int, AddedToken]", match)
+        done = match[1]
+
+
+# =============================================================================
+# 10. Inference backends
+# =============================================================================
+# Which way of running a model suits this machine.  Looking is cheap: packages
+# are found, not imported.
+
+
+class InferenceBackend(Enum):
+    """A way to run a model."""
+
+    APPLE_MLX = "apple_mlx"
+    NVIDIA_CUDA = "nvidia_cuda"
+    AMD_ROCM = "amd_rocm"
+    INTEL_OPENVINO = "intel_openvino"
+    CPU_LLAMA_CPP = "cpu_llama_cpp"
+    HUGGINGFACE_TRANSFORMERS = "huggingface_transformers"
+
+
+def _lacks(*packages: str) -> str:
+    """Return "" if one of the packages is installed, else what is missing."""
+    for package in packages:
+        with contextlib.suppress(ImportError, ValueError):
+            if importlib.util.find_spec(package) is not None:
+                return ""
+    return f"{' or '.join(packages)} is not installed"
+
+
+def _lacks_llama_cpp_for(gpu: str) -> str:
+    """Return "" if llama-cpp-python is there and built for a kind of GPU."""
+    missing = _lacks("llama_cpp")
+    if missing:
+        return missing
+    origin = cast("Any", importlib.util.find_spec("llama_cpp")).origin
+    built = origin and any(Path(origin).parent.glob(f"lib/*ggml-{gpu}*"))
+    return "" if built else f"llama_cpp is built without {gpu.upper()}"
+
+
+def _has_apple_gpu() -> bool:
+    return sys.platform == "darwin" and platform.machine() == "arm64"
+
+
+def _answers(command: Sequence[str]) -> bool:
+    """Tell whether a driver's own tool runs and lists something."""
+    try:
+        run = subprocess.run(command, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return run.returncode == 0 and bool(run.stdout.strip())
+
+
+def _has_nvidia_gpu() -> bool:
+    return _answers(["nvidia-smi", "--list-gpus"])
+
+
+def _has_amd_gpu() -> bool:
+    # Every GPU that the ROCm driver runs is a node with shader units; CPUs have none.
+    nodes = Path("/sys/class/kfd/kfd/topology/nodes")
+    with contextlib.suppress(OSError):
+        for properties in nodes.glob("*/properties"):
+            if re.search(r"^simd_count [1-9]", properties.read_text(), re.MULTILINE):
+                return True
+    return False
+
+
+def _has_intel_processor() -> bool:
+    if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686"):
+        return False
+    with contextlib.suppress(OSError):
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    return "Intel" in platform.processor()
+
+
+# (backend, what it runs on, whether that is here, what software is missing, extra)
+_BACKENDS: tuple[
+    tuple[InferenceBackend, str, Callable[[], bool], Callable[[], str], str], ...
+] = (
+    (
+        InferenceBackend.APPLE_MLX,
+        "Apple Silicon",
+        _has_apple_gpu,
+        lambda: _lacks("mlx_lm"),
+        "apple",
+    ),
+    (
+        InferenceBackend.NVIDIA_CUDA,
+        "an NVIDIA GPU",
+        _has_nvidia_gpu,
+        lambda: _lacks_llama_cpp_for("cuda"),
+        "llama",
+    ),
+    (
+        InferenceBackend.AMD_ROCM,
+        "an AMD GPU",
+        _has_amd_gpu,
+        lambda: _lacks_llama_cpp_for("hip"),
+        "llama",
+    ),
+    (
+        InferenceBackend.INTEL_OPENVINO,
+        "an Intel processor",
+        _has_intel_processor,
+        lambda: _lacks("optimum.intel", "openvino_genai"),
+        "openvino",
+    ),
+    (
+        InferenceBackend.CPU_LLAMA_CPP,
+        "any processor",
+        lambda: True,
+        lambda: _lacks("llama_cpp"),
+        "llama",
+    ),
+    (
+        InferenceBackend.HUGGINGFACE_TRANSFORMERS,
+        "any processor",
+        lambda: True,
+        lambda: _lacks("transformers") or _lacks("torch"),
+        "transformers",
+    ),
+)
+
+
+def detect_best_backend(verbose: bool = True) -> InferenceBackend:
+    """Choose how to run a model here: the first that has both hardware and software.
+
+    Args:
+        verbose: whether to explain the choice, on stderr.
+
+    Returns:
+        The backend.  If the software for none is installed, the one that the
+        hardware is best for; with `verbose`, what to install is said.
+    """
+
+    def explain(text: str) -> None:
+        if verbose:
+            print(text, file=sys.stderr)
+
+    fitting: list[InferenceBackend] = []
+    for backend, hardware, present, lacking, extra in _BACKENDS:
+        if not present():
+            continue
+        missing = lacking()
+        if not missing:
+            explain(f"{backend.value}: chosen; it runs on {hardware}, and its package is installed")
+            return backend
+        explain(
+            f"{backend.value}: would run on {hardware}, but {missing}; "
+            f"pip install 'bpe-tokenizer[{extra}]'"
+        )
+        fitting.append(backend)
+    explain(f"No backend is installed; {fitting[0].value} would suit this machine best")
+    return fitting[0]
+
+
+# =============================================================================
+# 11. BPETokenizer
+# =============================================================================
+# The face of the library: each method checks its arguments, calls the functions
+# above, and wraps what they return.
+
+_AllowedSpecial = Union[str, Iterable[str]]
+_SpecialTokens = Union[Mapping[str, "int | None"], Iterable["str | AddedToken"]]
+
+
+def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
+    """Read the ways to name special tokens: {text: id}, texts, AddedTokens."""
+    if special_tokens is None:
+        return []
+    if isinstance(special_tokens, (str, bytes)):
+        raise TypeError(
+            f"special_tokens must be a mapping or a list, got the {type(special_tokens).__name__} "
+            f"{_shorten(special_tokens)}; put it in a list"
+        )
+    if isinstance(special_tokens, Mapping):
+        tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
+    else:
+        tokens = [
+            item if isinstance(item, AddedToken) else AddedToken(item) for item in special_tokens
+        ]
+    for token in tokens:
+        if not isinstance(token.content, str):
+            raise TypeError(f"a special token must be a string, got {_shorten(token.content)}")
+        if not token.content:
+            raise ValueError("a special token must not be empty")
+        _utf8_length(token.content)
+        if token.id is not None and (type(token.id) is not int or not 0 <= token.id <= _MAX_ID):
+            raise ValueError(
+                f"special token {token.content!r}: expected an id from 0 to {_MAX_ID} or None, "
+                f"got {_shorten(token.id)}"
+            )
+    return tokens
+
+
+def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) -> _Definition:
+    """Add tokens to a definition; those without an id go to the end.
+
+    Raises:
+        ValueError: an id or a string is taken.  Nothing is ever overwritten.
+    """
+    taken: dict[int, str] = {id_: _to_printable(token) for token, id_ in definition.vocab.items()}
+    end = max(taken) + 1
+    ordinary = {token: id_ for id_, token in taken.items()}
+    added = {token.content: token for token in definition.added}
+    taken.update({cast("int", token.id): token.content for token in definition.added})
+    fresh = list(tokens)
+    for token in fresh:
+        other = added[token.content].id if token.content in added else ordinary.get(token.content)
+        if other is not None:
+            raise ValueError(f"{token.content!r} is already a token, with the id {other}")
+        added[token.content] = token
+        if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
+            raise ValueError(
+                f"special token {token.content!r}: id {token.id} is already that of "
+                f"{taken[token.id]!r}; leave the id out to get a free one"
+            )
+    for token in fresh:
+        if token.id is None:
+            end = next(id_ for id_ in itertools.count(end) if id_ not in taken)
+            taken[end] = token.content
+            added[token.content] = dataclasses.replace(token, id=end)
+    by_id = sorted(added.values(), key=lambda token: cast("int", token.id))
+    return dataclasses.replace(definition, added=tuple(by_id))
+
+
+def _number_merges(
+    learned: _Learned, split_pattern: str, normalizer: str | None, reserved: set[int]
+) -> _Definition:
+    """Give learned tokens their ids: in the order learned, around reserved ones."""
+    definition = _new_definition(split_pattern, normalizer)
+    vocab = definition.vocab
+    free = (id_ for id_ in itertools.count(256) if id_ not in reserved)
+    for token in learned.tokens:
+        vocab[token] = next(free)
+    merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
+    return dataclasses.replace(definition, merges=merges)
+
+
+def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
+    """Keep the first merges, as many as leave `vocab_size` tokens in all."""
+    token = {id_: token for token, id_ in definition.vocab.items()}
+    room = vocab_size - 256 - len(definition.added)
+    vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
+    merges: list[tuple[int, int]] = []
+    for left, right in definition.merges:
+        joined = token[left] + token[right]
+        if joined not in vocab:
+            if not room:
+                break
+            vocab[joined] = definition.vocab[joined]
+            room -= 1
+        merges.append((left, right))
+    # Added tokens that stood right behind the last ordinary one still do.
+    old_end, new_end = max(token) + 1, max(vocab.values()) + 1
+    kept = {token.id for token in definition.added}
+    moved: dict[int | None, int] = {}
+    while old_end in kept:
+        while new_end in kept and new_end < old_end:
+            new_end += 1
+        moved[old_end] = new_end
+        old_end, new_end = old_end + 1, new_end + 1
+    added = tuple(
+        dataclasses.replace(token, id=moved.get(token.id, token.id)) for token in definition.added
+    )
+    template = definition.template and tuple(
+        tuple(moved.get(id_, id_) for id_ in side) for side in definition.template
+    )
+    return dataclasses.replace(
+        definition, vocab=vocab, merges=merges, added=added, template=cast("Any", template)
+    )
+
+
+def _check_training_sizes(
+    vocab_size: int, min_frequency: int, max_token_length: int | None, n_added: int
+) -> None:
+    for name, value in (("vocab_size", vocab_size), ("min_frequency", min_frequency)):
+        if type(value) is not int:
+            raise TypeError(f"{name} must be an int, got {_shorten(value)}")
+    if vocab_size < 256 + n_added:
+        raise ValueError(
+            f"vocab_size must be at least {256 + n_added} (256 bytes and {n_added} added tokens), "
+            f"got {vocab_size}"
+        )
+    if min_frequency < 0:
+        raise ValueError(f"min_frequency must not be negative, got {min_frequency}")
+    if max_token_length is not None and max_token_length < 1:
+        raise ValueError(f"max_token_length must be at least 1 byte, got {max_token_length}")
+
+
+def _check_batch_options(
+    padding: bool | str,
+    truncation: bool,
+    max_length: int | None,
+    return_tensors: str | None,
+    padding_side: str,
+    truncation_side: str,
+) -> None:
+    for name, value, choices in (
+        ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
+        ("return_tensors", return_tensors, (None, "np", "pt")),
+        ("padding_side", padding_side, ("left", "right")),
+        ("truncation_side", truncation_side, ("left", "right")),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+    if max_length is None and (truncation or padding == "max_length"):
+        raise ValueError("truncation and padding='max_length' need max_length=...")
+    if max_length is not None and max_length < 0:
+        raise ValueError(f"max_length must not be negative, got {max_length}")
+
+
+def _token_offsets(
+    text: str, spans: Sequence[tuple[int, int]], tokens: Iterable[bytes]
+) -> list[tuple[int, int]]:
+    """Return the (start, end) of the characters that each token has bytes of.
+
+    Args:
+        text: what was encoded.
+        spans: where each of its characters comes from.
+        tokens: what it was encoded to.
+    """
+    char_of_byte = range(len(text))
+    if not text.isascii():
+        widths = (len(char.encode()) for char in text)
+        char_of_byte = cast("Any", [i for i, width in enumerate(widths) for _ in range(width)])
+    ends = list(itertools.accumulate(map(len, tokens), initial=0))
+    return [
+        (spans[char_of_byte[start]][0], spans[char_of_byte[end - 1]][1])
+        for start, end in zip(ends, ends[1:])
+    ]
+
+
+def _trim_offsets(
+    tokens: Sequence[str], offsets: Sequence[tuple[int, int]], prefix_space: bool
+) -> list[tuple[int, int]]:
+    """Leave white space at a token's ends out of its offsets.
+
+    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
+    """
+    trimmed = []
+    for i, (token, (start, end)) in enumerate(zip(tokens, offsets)):
+        visible = token.replace("Ġ", " ")
+        leading = len(visible) - len(visible.lstrip())
+        trailing = len(visible) - len(visible.rstrip())
+        if leading and prefix_space and (i == 0 or start == 0):
+            leading -= 1  # the space that was put there has no place in the text
+        new_start = min(start + leading, end)
+        trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
+    return trimmed
+
+
+def _to_json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=2)
+
+
+def _fingerprint(definition: _Definition, bos_id: int | None) -> str:
+    pattern = definition.split_pattern
+    with contextlib.suppress(ValueError):  # so that it survives a save, if one is possible
+        pattern = _to_oniguruma(pattern)
+    defined = dataclasses.replace(
+        definition, split_pattern=pattern, template=_template_ids(definition, bos_id)
+    )
+    return hashlib.sha256(_pack(defined)).hexdigest()
+
+
+def _pack(definition: _Definition, *rest: Any) -> bytes:
+    """Write a definition, and more, in one canonical form: equal ones, equal bytes."""
+    state = {field.name: getattr(definition, field.name) for field in dataclasses.fields(_Definition)}
+    by_id = sorted(definition.vocab.items(), key=operator.itemgetter(1))
+    state["vocab"] = {_to_printable(token): id_ for token, id_ in by_id}
+    state["added"] = [dataclasses.asdict(token) for token in definition.added]
+    return json.dumps([state, *rest], sort_keys=True).encode()
+
+
+def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
+    """Undo `_pack`; how a pickled tokenizer comes back."""
+    state, *rest = json.loads(packed)
+    by_id = sorted(state["vocab"].items(), key=operator.itemgetter(1))
+    state["vocab"] = {cast("bytes", _from_printable(token)): id_ for token, id_ in by_id}
+    state["merges"] = [(left, right) for left, right in state["merges"]]
+    state["added"] = tuple(AddedToken(**token) for token in state["added"])
+    state["template"] = state["template"] and tuple(map(tuple, state["template"]))
+    return cls._from_parts(_Definition(**state), *rest, Path())
+
+
+class BPETokenizer:
+    """A byte-level BPE tokenizer.
+
+    A new one knows the 256 bytes and no merges; `train` teaches it, and
+    `from_pretrained` loads one.  One object may be used by many threads.
+
+    Args:
+        split_pattern: where text is cut before merging: a regular expression of
+            the `regex` package, or a name from `SPLIT_PATTERNS`.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None: applied to all text, so
+            that different spellings of a character get the same ids.
+
+    Attributes:
+        chat_template: the tokenizer's own chat template (Jinja), or None.
+        training_report: what `train` did, or None.
+
+    >>> tokenizer = BPETokenizer("cl100k")
+    >>> tokenizer.decode(tokenizer.encode("Grüße, 世界!"))
+    'Grüße, 世界!'
+    """
+
+    def __init__(
+        self, split_pattern: str = GPT2_SPLIT_PATTERN, *, normalizer: str | None = "NFC"
+    ) -> None:
+        if not isinstance(split_pattern, str):
+            raise TypeError(f"split_pattern must be a string, got {type(split_pattern).__name__}")
+        _check_normalizer(normalizer)
+        self.chat_template: str | None = None
+        self.training_report: TrainingReport | None = None
+        self._roles: dict[str, str] = {}
+        self._settings: dict[str, Any] = {}
+        self._warned_about_padding = False
+        pattern = SPLIT_PATTERNS.get(split_pattern, split_pattern)
+        self._install(_new_definition(pattern, normalizer))
+
+    def _install(self, definition: _Definition) -> None:
+        """Take on a definition, and derive what methods look things up in."""
+        splitter = _splitter(definition.split_pattern)
+        self._encoder = _Encoder(
+            definition.vocab, definition.merges, splitter, definition.ignore_merges
+        )
+        self._added = {token.content: token for token in definition.added}
+        self._special = {token.content for token in definition.added if token.special}
+        self._special_ids = {token.id for token in definition.added if token.special}
+        self._id_to_bytes = {id_: token for token, id_ in definition.vocab.items()}
+        self._id_to_bytes.update(
+            {cast("int", token.id): token.content.encode() for token in definition.added}
+        )
+        self._pipelines: dict[frozenset[str], _Pipeline] = {}
+        self._definition = definition
+        self._roles = {role: token for role, token in self._roles.items() if token in self._added}
+
+    def _assume_roles(self, tokens: Iterable[AddedToken]) -> None:
+        """Give free roles to new special tokens that have one of the known names."""
+        new = {token.content for token in tokens if token.special}
+        for role, names in _ROLE_NAMES.items():
+            found = [name for name in names if name in new]
+            if found:
+                self._roles.setdefault(role, found[0])
+
+    # -- Training ---
+
+    def train(
+        self,
+        corpus: Any = None,
+        vocab_size: int = 32_000,
+        min_frequency: int = 2,
+        special_tokens: _SpecialTokens | None = None,
+        verbose: bool = True,
+        *,
+        counts: Mapping[bytes, int] | None = None,
+        max_token_length: int | None = None,
+        num_workers: int | None = None,
+        text_field: str = "text",
+    ) -> BPETokenizer:
+        """Learn a vocabulary from a corpus.  Replaces what was learned before.
+
+        The merges are those of HuggingFace's BpeTrainer on the same documents
+        with the full byte alphabet.  They do not depend on the number of
+        workers or on the order of the documents.
+
+        Args:
+            corpus: text, a path, or an iterable; see `count_pretokens`.
+            vocab_size: tokens in all: 256 bytes, merged ones, special tokens.
+            min_frequency: pairs that occur less often are not merged.
+            special_tokens: {text: id or None}, or a list of texts or of
+                `AddedToken`.  One without an id goes to the end; an id within
+                the range is reserved, one above leaves a gap.  Tokens the
+                tokenizer already has keep their ids, unless named here.
+            verbose: whether to show progress and a summary, on stderr.
+            counts: pre-token counts to start from, instead of a corpus.
+            max_token_length: a merge whose token would have this many bytes or
+                more is not counted, except for the pairs of single bytes:
+                HuggingFace's rule.
+            num_workers: processes to count in; None means one per core.
+            text_field: the field or column of .jsonl and .parquet files.
+
+        Returns:
+            The tokenizer itself; `training_report` says what was done.
+
+        Raises:
+            ValueError: the vocabulary is too small, or an id is taken.
+            FileNotFoundError, FileFormatError, ImportError: see `count_pretokens`.
+
+        >>> tokenizer = BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False)
+        >>> tokenizer.tokenize("abc")
+        ['ab', 'c']
+        """
+        if (corpus is None) == (counts is None):
+            raise TypeError("train() takes a corpus or counts=..., one of the two")
+        named = _as_added_tokens(special_tokens)
+        names = {token.content for token in named}
+        kept = [token for token in self._definition.added if token.content not in names]
+        empty = dataclasses.replace(
+            _new_definition(self._definition.split_pattern, self._definition.normalizer),
+            prefix_space=self._definition.prefix_space,
+        )
+        added = _with_added_tokens(empty, [*kept, *named]).added  # checks them all
+        _check_training_sizes(vocab_size, min_frequency, max_token_length, len(added))
+
+        started = time.perf_counter()
+        if counts is None:
+            counts = count_pretokens(
+                corpus,
+                self._definition.split_pattern,
+                special_tokens=[token.content for token in added],
+                normalizer=self._definition.normalizer,
+                num_workers=num_workers,
+                text_field=text_field,
+                verbose=verbose,
+            )
+        elif isinstance(counts, PretokenCounts):
+            counts.check_made_by(self._definition.split_pattern, self._definition.normalizer)
+        counted = time.perf_counter()
+        n_tokens = vocab_size - 256 - len(added)
+        forbidden = frozenset(filter(None, (_from_printable(token.content) for token in added)))
+        with _Progress("merging", "merge", n_tokens, verbose) as bar:
+            learner = _MergeLearner(counts, max_token_length)
+            learned = learner.learn(n_tokens, min_frequency, forbidden, bar.update)
+
+        explicit = {token.id for token in (*kept, *named) if token.id is not None}
+        definition = _number_merges(learned, empty.split_pattern, empty.normalizer, explicit)
+        self._install(_with_added_tokens(definition, [*kept, *named]))
+        self._assume_roles(named)
+        self.training_report = TrainingReport(
+            getattr(counts, "documents", 0),
+            getattr(counts, "bytes_read", 0),
+            sum(counts.values()),
+            len(counts),
+            len(learned.merges),
+            self.vocab_size,
+            counted - started,
+            time.perf_counter() - counted,
+            learned.stopped,
+        )
+        if verbose:
+            print(f"Trained: {self.training_report}", file=sys.stderr)
+        return self
+
+    def with_vocab_size(self, vocab_size: int) -> BPETokenizer:
+        """Return a copy cut down to the merges learned first, without retraining.
+
+        It equals a tokenizer trained to that size.  Special tokens stay; those
+        that followed the last merged token follow the new last one.
+
+        Raises:
+            ValueError: there are not that many tokens, or not that few.
+        """
+        smallest = 256 + len(self._added)
+        if not smallest <= vocab_size <= self.vocab_size:
+            raise ValueError(
+                f"vocab_size must be from {smallest} (bytes and added tokens) to "
+                f"{self.vocab_size} (what this tokenizer has), got {vocab_size}"
+            )
+        smaller = self.__copy__()
+        smaller._install(_cut_vocabulary(self._definition, vocab_size))
+        smaller.training_report = None
+        return smaller
+
+    def add_special_tokens(self, special_tokens: _SpecialTokens) -> int:
+        """Add special tokens; those without an id go to the end.
+
+        Args:
+            special_tokens: {text: id or None}, or a list of texts or `AddedToken`.
+
+        Returns:
+            How many were added.
+
+        Raises:
+            ValueError: an id or a text is taken.  Then nothing is added.
+        """
+        tokens = _as_added_tokens(special_tokens)
+        self._install(_with_added_tokens(self._definition, tokens))
+        self._assume_roles(tokens)
+        return len(tokens)
+
+    # -- Roles and sizes ---
+
+    def _role_id(self, role: str) -> int | None:
+        return self._added[self._roles[role]].id if role in self._roles else None
+
+    def _set_role(self, role: str, token: str | None) -> None:
+        if token is None:
+            self._roles.pop(role, None)
+        elif token not in self._special:
+            raise ValueError(
+                f"{role}: {_shorten(token)} is not a special token of this tokenizer; "
+                "add it first, with add_special_tokens"
+            )
+        else:
+            self._roles[role] = token
+
+    @property
+    def bos_token(self) -> str | None:
+        """The token that begins a text, or None; `add_special_tokens` puts it there."""
+        return self._roles.get("bos_token")
+
+    @bos_token.setter
+    def bos_token(self, token: str | None) -> None:
+        self._set_role("bos_token", token)
+
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text, or None."""
+        return self._roles.get("eos_token")
+
+    @eos_token.setter
+    def eos_token(self, token: str | None) -> None:
+        self._set_role("eos_token", token)
+
+    @property
+    def pad_token(self) -> str | None:
+        """The token that fills up a batch, or None."""
+        return self._roles.get("pad_token")
+
+    @pad_token.setter
+    def pad_token(self, token: str | None) -> None:
+        self._set_role("pad_token", token)
+
+    @property
+    def unk_token(self) -> str | None:
+        """The token for what is unknown, or None; encoding bytes never needs it."""
+        return self._roles.get("unk_token")
+
+    @unk_token.setter
+    def unk_token(self, token: str | None) -> None:
+        self._set_role("unk_token", token)
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The id of `bos_token`, or None."""
+        return self._role_id("bos_token")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id of `eos_token`, or None."""
+        return self._role_id("eos_token")
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """The id of `pad_token`, or None."""
+        return self._role_id("pad_token")
+
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of `unk_token`, or None."""
+        return self._role_id("unk_token")
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The special tokens and their ids."""
+        return {
+            content: cast("int", token.id)
+            for content, token in self._added.items()
+            if token.special
+        }
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        """All added tokens, special or not, by id."""
+        return self._definition.added
+
+    @property
+    def split_pattern(self) -> str:
+        """The pattern that cuts text into pre-tokens."""
+        return self._definition.split_pattern
+
+    @property
+    def normalizer(self) -> str | None:
+        """How text is normalised before it is encoded, or None."""
+        return self._definition.normalizer
+
+    @property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The merges in rank order, as pairs of tokens."""
+        token = self._id_to_bytes
+        return [(token[left], token[right]) for left, right in self._definition.merges]
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, added ones included; see also `max_id`."""
+        return len(self._id_to_bytes)
+
+    @property
+    def max_id(self) -> int:
+        """The largest id: `vocab_size` - 1, unless the ids have gaps."""
+        return max(self._id_to_bytes)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    # -- Encoding ---
+
+    def _allowed(self, allowed_special: _AllowedSpecial) -> frozenset[str]:
+        if isinstance(allowed_special, str):
+            if allowed_special not in ("none", "all"):
+                raise ValueError(
+                    f"allowed_special must be 'none', 'all' or a set of special tokens, "
+                    f"got {allowed_special!r}"
+                )
+            return frozenset(self._special if allowed_special == "all" else ())
+        allowed = frozenset(allowed_special)
+        if not allowed <= self._special:
+            raise ValueError(
+                f"allowed_special: {_shorten(sorted(map(str, allowed - self._special)))} are no "
+                "special tokens of this tokenizer"
+            )
+        return allowed
+
+    def _pipeline(self, allowed: frozenset[str]) -> _Pipeline:
+        """Return how text is prepared when these special tokens are recognised."""
+        pipeline = self._pipelines.get(allowed)
+        if pipeline is None:
+            definition = self._definition
+            pipeline = _Pipeline(
+                _splitter(definition.split_pattern),
+                definition.normalizer,
+                definition.prefix_space,
+                [token for token in definition.added if not token.special or token.content in allowed],
+            )
+            if len(self._pipelines) >= 64:
+                self._pipelines.clear()
+            self._pipelines[allowed] = pipeline
+        return pipeline
+
+    def _check_disallowed(self, text: str, disallowed: _AllowedSpecial, allowed: frozenset[str]) -> None:
+        if isinstance(disallowed, str) and disallowed not in ("all", "none"):
+            raise ValueError(f"disallowed_special must be 'all' or a set, got {disallowed!r}")
+        if disallowed == "none":
+            return
+        tokens = self._special - allowed if disallowed == "all" else frozenset(disallowed)
+        found = [token for token in tokens if token in text]
+        if found:
+            token = min(found, key=lambda token: (text.index(token), -len(token)))
+            raise ValueError(
+                f"text holds the special token {token!r}, which is disallowed here.\n"
+                f"To encode it as a special token, pass allowed_special={{{token!r}, ...}}.\n"
+                f"To encode it as ordinary text, leave it out of disallowed_special.\n"
+                "To switch this check off, pass disallowed_special=()."
+            )
+
+    def encode(
+        self,
+        text: str,
+        add_special_tokens: bool = False,
+        allowed_special: _AllowedSpecial = "none",
+        *,
+        disallowed_special: _AllowedSpecial = (),
+    ) -> list[int]:
+        """Encode a text.
+
+        Args:
+            text: any text; lone surrogates are the one thing it must not hold.
+            add_special_tokens: whether to add what the tokenizer puts around a
+                text: bos before it, unless the file it came from says else.
+            allowed_special: "none" reads special tokens in the text as ordinary
+                text, "all" or a set recognises them.
+            disallowed_special: "all" (that are not allowed) or a set: special
+                tokens that must not occur.
+
+        Returns:
+            The ids.  Decoded, they are the normalised text.
+
+        Raises:
+            TypeError: the text is no str.
+            ValueError: a disallowed token occurs, or a lone surrogate.
+        """
+        allowed = self._allowed(allowed_special)
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, got {type(text).__name__}; for a list use encode_batch")
+        if disallowed_special:
+            self._check_disallowed(text, disallowed_special, allowed)
+        pipeline = self._pipeline(allowed)
+        if pipeline.raw.tokens or pipeline.normalised.tokens:
+            ids = self._encode_parts(pipeline.parts(text))
+        else:
+            ids = self._encoder.encode(pipeline.prefixed(_normalise(text, pipeline.normalizer)))
+        return self._surround(ids) if add_special_tokens else ids
+
+    def _encode_parts(
+        self, parts: Iterable[tuple[str | AddedToken, list[tuple[int, int]]]]
+    ) -> list[int]:
+        ids: list[int] = []
+        for part, _ in parts:
+            if isinstance(part, AddedToken):
+                ids.append(cast("int", part.id))
+            else:
+                ids += self._encoder.encode(part)
+        return ids
+
+    def _surround(self, ids: list[int]) -> list[int]:
+        before, after = _template_ids(self._definition, self.bos_token_id)
+        return [*before, *ids, *after]
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Encode a text in which every special token is ordinary text."""
+        return self.encode(text)
+
+    def encode_to_numpy(self, text: str, **options: Any) -> Any:
+        """Encode a text to a NumPy array of uint32; options as for `encode`."""
+        numpy = _import_optional("numpy", "encode_to_numpy", "numpy")
+        return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
+
+    def encode_with_offsets(
+        self,
+        text: str,
+        add_special_tokens: bool = False,
+        allowed_special: _AllowedSpecial = "none",
+    ) -> EncodingResult:
+        """Encode a text, and say which characters each token stands for.
+
+        Returns:
+            A result whose offsets are (start, end) characters of `text`: of the
+            text as given, whatever normalisation made of it.  Tokens that share
+            a character share its offsets.
+
+        >>> BPETokenizer().encode_with_offsets("é!").offsets
+        [(0, 1), (0, 1), (1, 2)]
+        """
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, got {type(text).__name__}")
+        for part, spans in self._pipeline(self._allowed(allowed_special)).parts(text, align=True):
+            if isinstance(part, AddedToken):
+                ids.append(cast("int", part.id))
+                offsets += spans
+            else:
+                new = self._encoder.encode(part)
+                ids += new
+                offsets += _token_offsets(part, spans, [self._id_to_bytes[id_] for id_ in new])
+        if self._definition.trim_offsets:
+            offsets = _trim_offsets(self._printable(ids), offsets, self._definition.prefix_space)
+        if add_special_tokens:
+            before, after = _template_ids(self._definition, self.bos_token_id)
+            ids = [*before, *ids, *after]
+            offsets = [(0, 0)] * len(before) + offsets + [(0, 0)] * len(after)
+        return EncodingResult(ids, [1] * len(ids), self._printable(ids), offsets=offsets)
+
+    def encode_batch(
+        self,
+        texts: Iterable[str],
+        add_special_tokens: bool = False,
+        allowed_special: _AllowedSpecial = "none",
+        padding: bool | str = False,
+        truncation: bool = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+        *,
+        padding_side: str | None = None,
+        truncation_side: str = "right",
+        pad_to_multiple_of: int | None = None,
+        return_offsets: bool = True,
+    ) -> BatchEncoding:
+        """Encode several texts for a model.
+
+        Args:
+            texts: the texts.
+            add_special_tokens: as for `encode`; they survive truncation.
+            allowed_special: as for `encode`.
+            padding: True or "longest" pads to the longest text, "max_length" to
+                `max_length`, False not at all.  Without a pad token it pads with
+                eos, else with id 0; the attention mask leaves it out.
+            truncation: whether to cut texts down to `max_length` tokens.
+            max_length: in tokens, special ones included.
+            return_tensors: None for lists, "np" or "pt" for int64 tensors.
+            padding_side: "right" or "left"; None: as the tokenizer's files say,
+                else right.
+            truncation_side: which end is cut off, "right" or "left".
+            pad_to_multiple_of: round the padded length up to a multiple.
+            return_offsets: whether to work out offsets, which takes time.
+
+        Returns:
+            A `BatchEncoding`.
+        """
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
+        side = padding_side or self._settings.get("padding_side", "right")
+        _check_batch_options(padding, truncation, max_length, return_tensors, side, truncation_side)
+        if pad_to_multiple_of is not None and pad_to_multiple_of < 1:
+            raise ValueError(f"pad_to_multiple_of must be at least 1, got {pad_to_multiple_of}")
+        results = []
+        before, after = _template_ids(self._definition, self.bos_token_id)
+        if not add_special_tokens:
+            before = after = ()
+        limit = None if max_length is None else max_length - len(before) - len(after)
+        if truncation and cast("int", limit) < 0:
+            raise ValueError(
+                f"max_length={max_length} leaves no room for the {len(before) + len(after)} "
+                "special tokens that are added"
+            )
+        for text in texts:
+            if return_offsets:
+                result = self.encode_with_offsets(text, allowed_special=allowed_special)
+                ids, offsets = result.input_ids, cast("list[tuple[int, int]]", result.offsets)
+            else:
+                ids, offsets = self.encode(text, allowed_special=allowed_special), []
+            if truncation and len(ids) > cast("int", limit):
+                keep = slice(len(ids) - cast("int", limit), None)
+                if truncation_side == "right":
+                    keep = slice(None, limit)
+                ids, offsets = ids[keep], offsets[keep]
+            ids = [*before, *ids, *after]
+            offsets = [(0, 0)] * len(before) + offsets + [(0, 0)] * len(after)
+            results.append(
+                EncodingResult(
+                    ids, [1] * len(ids), self._printable(ids), offsets=offsets if return_offsets else None
+                )
+            )
+        if padding not in (False, "do_not_pad"):
+            length = max(map(len, results), default=0) if padding != "max_length" else max_length
+            multiple = pad_to_multiple_of or 1
+            length = -(-cast("int", length) // multiple) * multiple
+            self._pad(results, length, side)
+        return BatchEncoding(results, return_tensors)
+
+    def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
+        """Fill results up to a length, in place."""
+        pad_id = self.pad_token_id
+        short = [result for result in results if len(result) < length]
+        if pad_id is None and short:
+            pad_id = self.eos_token_id if self.eos_token_id is not None else 0
+            if not self._warned_about_padding:
+                self._warned_about_padding = True
+                warnings.warn(
+                    f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
+                    "tokenizer.pad_token to a special token, or add one with add_special_tokens",
+                    stacklevel=3,
+                )
+        for result in short:
+            n = length - len(result)
+
+            def fill(values: list[Any], value: Any, n: int = n) -> list[Any]:
+                return [value] * n + values if side == "left" else values + [value] * n
+
+            result.input_ids = fill(result.input_ids, pad_id)
+            result.attention_mask = fill(result.attention_mask, 0)
+            result.tokens = fill(result.tokens, self._printable([cast("int", pad_id)])[0])
+            if result.offsets is not None:
+                result.offsets = fill(result.offsets, (0, 0))
+
+    def __call__(self, text: str | Iterable[str], *args: Any, **options: Any) -> Any:
+        """Call `encode` for a str, `encode_batch` for a list of them."""
+        if isinstance(text, str):
+            return self.encode(text, *args, **options)
+        return self.encode_batch(text, *args, **options)
+
+    def encode_streaming(
+        self, text_stream: Iterable[str], allowed_special: _AllowedSpecial = "none"
+    ) -> Iterator[list[int]]:
+        """Encode text that arrives in chunks, of any size.
+
+        The lists, joined, are exactly what `encode` gives for the whole text.
+        Text is held back until no later text can change its ids: usually to the
+        end of a word.  NOTE: a pattern that can match without end (a run of
+        spaces, say) holds the whole run; one that looks behind itself, or uses
+        constructs this module does not know, holds everything up to the end.
+
+        >>> tokenizer = BPETokenizer()
+        >>> list(tokenizer.encode_streaming(["a b", "c d"]))
+        [[97], [32, 98, 99], [32, 100]]
+        """
+        if isinstance(text_stream, (str, bytes)):
+            raise TypeError("text_stream must be an iterable of strings; for one text use encode")
+        pipeline = self._pipeline(self._allowed(allowed_special))
+        return _encode_stream(text_stream, pipeline, self._encoder)
+
+    def count_tokens(
+        self,
+        text: str,
+        add_special_tokens: bool = False,
+        allowed_special: _AllowedSpecial = "none",
+    ) -> int:
+        """Count the ids that `encode` would give, without making the list."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, got {type(text).__name__}")
+        parts = self._pipeline(self._allowed(allowed_special)).parts(text)
+        count = sum(
+            1 if isinstance(part, AddedToken) else self._encoder.count(part) for part, _ in parts
+        )
+        return count + (len(self._surround([])) if add_special_tokens else 0)
+
+    def truncate(self, text: str, max_tokens: int, add_special_tokens: bool = False) -> str:
+        """Return a prefix of the text that encodes to at most `max_tokens` tokens.
+
+        Args:
+            text: the text; the prefix is one of its normalised form.
+            max_tokens: how many tokens `encode` may give for the prefix.
+            add_special_tokens: whether those that `encode` adds count too.
+
+        Returns:
+            As long a prefix as whole tokens of the text make; it never splits a
+            character.
+        """
+        if max_tokens < 0:
+            raise ValueError(f"max_tokens must not be negative, got {max_tokens}")
+        room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
+        if room <= 0:
+            return ""
+        for prefix in self._prefixes(text, room):
+            if self.count_tokens(prefix) <= room:  # a shorter text may be cut otherwise
+                return prefix
+        return ""
+
+    def _prefixes(self, text: str, room: int) -> Iterator[str]:
+        """Yield ever shorter prefixes, from about `room` tokens downwards."""
+        plain = self._pipeline(frozenset())
+        pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
+        kept: list[str] = []
+        tail: list[int] = []
+        used = 0
+        for part, spans in pipeline.parts(text):
+            if isinstance(part, AddedToken):
+                shown, ids = text[slice(*spans[0])] if spans else part.content, [part.id]
+            else:
+                shown, ids = part, self._encoder.encode_up_to(part, room - used)
+            if used + len(ids) > room:
+                tail = ids[: room - used] if isinstance(part, str) else []
+                break
+            kept.append(shown)
+            used += len(ids)
+        whole = "".join(kept)
+        for n in range(len(tail), 0, -1):
+            yield whole + self.decode(tail[:n], errors="ignore")
+        while kept:
+            yield "".join(kept)
+            kept.pop()
+
+    # -- Decoding ---
+
+    def decode(
+        self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace"
+    ) -> str:
+        """Decode ids to text.
+
+        Args:
+            ids: a list, a NumPy array or a tensor of ids, of one dimension.
+            skip_special_tokens: whether to leave special tokens out.
+            errors: what to do with bytes that are not UTF-8 and with ids that
+                are not in the vocabulary: "strict" raises ValueError, "replace"
+                gives U+FFFD, "ignore" drops them.
+        """
+        return self.decode_bytes(ids, skip_special_tokens, errors).decode("utf-8", errors)
+
+    def decode_bytes(
+        self, ids: Any, skip_special_tokens: bool = False, errors: str = "strict"
+    ) -> bytes:
+        """Decode ids to the bytes they stand for, whether or not they are UTF-8."""
+        _check_errors(errors)
+        plain = _plain_ids(ids)
+        if skip_special_tokens:
+            plain = [id_ for id_ in plain if id_ not in self._special_ids]
+        return _decode_ids(plain, self._id_to_bytes, errors)
+
+    def decode_batch(
+        self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
+    ) -> list[str]:
+        """Decode several lists of ids.
+
+        Args:
+            batch_ids: lists, an array or tensor of two dimensions, or a
+                `BatchEncoding`, whose attention mask then tells the padding.
+            skip_special_tokens: as for `decode`.
+            skip_padding: whether to leave out padding: the pad token, where
+                there is no mask to tell.
+        """
+        if isinstance(batch_ids, BatchEncoding):
+            return [
+                self.decode(
+                    [i for i, m in zip(row.input_ids, row.attention_mask) if m or not skip_padding],
+                    skip_special_tokens,
+                )
+                for row in batch_ids
+            ]
+        pad_id = self.pad_token_id if skip_padding else None
+        return [
+            self.decode([id_ for id_ in _plain_ids(row) if id_ != pad_id], skip_special_tokens)
+            for row in batch_ids
+        ]
+
+    def decode_streaming(
+        self, ids: Iterable[int], skip_special_tokens: bool = False, errors: str = "replace"
+    ) -> Iterator[str]:
+        """Decode ids as they come, yielding text as soon as it is certain.
+
+        The pieces, joined, are what `decode` gives for all ids; a character
+        that spans several ids is yielded whole.
+
+        >>> list(BPETokenizer().decode_streaming([0x68, 0xC3, 0xA9, 0x21]))
+        ['h', 'é', '!']
+        """
+        _check_errors(errors)
+        skipped = self._special_ids if skip_special_tokens else ()
+        kept = (id_ for id_ in ids if id_ not in skipped)
+        return _decode_stream(kept, self._id_to_bytes, errors)
+
+    # -- Tokens ---
+
+    def _printable(self, ids: Iterable[int]) -> list[str]:
+        contents = {token.id: token.content for token in self._definition.added}
+        return [contents.get(id_) or _to_printable(self._id_to_bytes[id_]) for id_ in ids]
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return the vocabulary: printable token -> id, added tokens included."""
+        vocab = {_to_printable(token): id_ for token, id_ in self._definition.vocab.items()}
+        vocab.update({token.content: cast("int", token.id) for token in self._definition.added})
+        return dict(sorted(vocab.items(), key=operator.itemgetter(1)))
+
+    def tokenize(self, text: str) -> list[str]:
+        """Cut a text into printable tokens; a space is written "Ġ"."""
+        return self._printable(self.encode(text))
+
+    def convert_tokens_to_ids(self, t: str | Iterable[str]) -> Any:
+        """Look up a printable token, or several.
+
+        Returns:
+            The id, or a list of ids; that of unk_token for what is no token, and
+            None if there is no unk_token.
+        """
+        if not isinstance(t, str):
+            return [self.convert_tokens_to_ids(token) for token in t]
+        if t in self._added:
+            return self._added[t].id
+        token = _from_printable(t)
+        id_ = None if token is None else self._definition.vocab.get(token)
+        return self.unk_token_id if id_ is None else id_
+
+    def convert_ids_to_tokens(self, i: Any) -> Any:
+        """Look up the printable token of an id, or of several.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        ids = _plain_ids(i)
+        _decode_ids(ids, self._id_to_bytes, "strict")
+        tokens = self._printable(ids)
+        return tokens[0] if isinstance(i, int) else tokens
+
+    def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
+        """Decode printable tokens to text."""
+        parts = []
+        for token in tokens:
+            raw = None if token in self._added else _from_printable(token)
+            parts.append(token.encode() if raw is None else raw)
+        return b"".join(parts).decode("utf-8", "replace")
+
+    # -- Files ---
+
+    def save(
+        self, directory: str | os.PathLike[str], name: str = "tokenizer", verbose: bool = True
+    ) -> None:
+        """Save to a directory, in HuggingFace's format.
+
+        Writes ``{name}.json``, ``{name}_config.json``, special_tokens_map.json
+        and, if there is one, chat_template.jinja.  `tokenizers` and
+        `transformers` load them and give the same ids.
+
+        Args:
+            directory: made if it is not there.
+            name: `transformers` finds only the default.
+            verbose: whether to say where, on stderr.
+
+        Raises:
+            ValueError: the split pattern has no equal in HuggingFace's engine.
+            OSError: the disk is full, say; then the old files are still there.
+        """
+        folder = Path(directory)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
+        if not name or Path(name).name != name:
+            raise ValueError(f"name must be a plain file name, got {name!r}")
+        config, names = _config_json(self._definition, self._roles, self._settings)
+        contents = {
+            folder / f"{name}_config.json": _to_json(config),
+            folder / "special_tokens_map.json": _to_json(names),
+            folder / f"{name}.json": _to_json(_tokenizer_json(self._definition, self.bos_token_id)),
+        }
+        if self.chat_template is not None:
+            contents[folder / "chat_template.jinja"] = self.chat_template
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_files(contents)
+        if verbose:
+            print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
+
+    @classmethod
+    def from_pretrained(
+        cls, directory: str | os.PathLike[str], verbose: bool = True
+    ) -> BPETokenizer:
+        """Load a tokenizer from a directory, or from one tokenizer.json.
+
+        Reads what `save` wrote, and any byte-level BPE tokenizer in
+        HuggingFace's format; what cannot be represented exactly is refused.
+
+        Raises:
+            FileNotFoundError: there is no tokenizer.json.
+            FileFormatError: a file is damaged, or holds a part that is not
+                supported; the message names the file and the field.
+        """
+        path = Path(directory)
+        if path.is_dir():
+            path = path / "tokenizer.json"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: no such file; expected a directory with a tokenizer.json"
+            )
+        data = _JsonReader.open(path)
+        folder = path.parent
+        roles, settings, chat_template = _read_config(folder, path.stem)
+        config = folder / f"{path.stem}_config.json"
+        definition = _read_definition(data)
+        if config.exists():
+            definition = _read_config_tokens(_JsonReader.open(config), definition)
+        tokenizer = cls._from_parts(definition, roles, settings, chat_template, folder)
+        if verbose:
+            print(f"Loaded {tokenizer.vocab_size:,} tokens from {path}", file=sys.stderr)
+        return tokenizer
+
+    @classmethod
+    def _from_parts(
+        cls,
+        definition: _Definition,
+        roles: Mapping[str, str],
+        settings: Mapping[str, Any],
+        chat_template: str | None,
+        source: Path,
+    ) -> BPETokenizer:
+        tokenizer = cls.__new__(cls)
+        tokenizer.chat_template, tokenizer.training_report = chat_template, None
+        tokenizer._settings, tokenizer._warned_about_padding = dict(settings), False
+        contents = {token.content for token in definition.added}
+        for role, token in roles.items():
+            if token not in contents:
+                raise FileFormatError(
+                    source, role, f"{_shorten(token)} is no added token of tokenizer.json"
+                )
+        tokenizer._roles = {}
+        tokenizer._install(definition)
+        tokenizer._roles = dict(roles)
+        return tokenizer
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        model_name_or_path: str | os.PathLike[str],
+        cache_dir: str | os.PathLike[str] | None = None,
+        token: str | None = None,
+        verbose: bool = True,
+    ) -> BPETokenizer:
+        """Load a tokenizer from the HuggingFace Hub, or from a local directory.
+
+        Only the tokenizer's own files are downloaded.
+
+        Args:
+            model_name_or_path: "org/model", or a directory.
+            cache_dir: where downloads are kept; None means the Hub's own cache.
+            token: for models that need a login.
+            verbose: as for `from_pretrained`.
+
+        Raises:
+            ImportError: huggingface_hub is needed and not installed.
+        """
+        if Path(model_name_or_path).exists():
+            return cls.from_pretrained(model_name_or_path, verbose)
+        hub = _import_optional("huggingface_hub", "from_huggingface", "huggingface_hub")
+        folder = hub.snapshot_download(
+            os.fspath(model_name_or_path),
+            cache_dir=cache_dir,
+            token=token,
+            allow_patterns=[
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "special_tokens_map.json",
+                "chat_template.jinja",
+            ],
+        )
+        return cls.from_pretrained(folder, verbose)
+
+    # -- Chat ---
+
+    def apply_chat_template(
+        self,
+        messages: Iterable[Mapping[str, str]],
+        template: str | None = None,
+        add_generation_prompt: bool = True,
+        system_prompt: str | None = None,
+        tokenize: bool = True,
+        allowed_special: _AllowedSpecial = "all",
+    ) -> Any:
+        """Render a conversation, and encode it.
+
+        What people wrote, roles included, is never searched for special tokens,
+        whatever `allowed_special` says about the template's own.
+
+        Args:
+            messages: a list of {"role": ..., "content": ...}.
+            template: "llama3", "chatml" or "alpaca"; None means the tokenizer's
+                own, else llama3.
+            add_generation_prompt: whether to end where the assistant begins.
+            system_prompt: put before the messages as a system message.
+            tokenize: False returns the text, in which control tokens and what
+                people wrote look the same.
+            allowed_special: which special tokens of the template become ids.
+
+        Returns:
+            A list of ids, or a str.
+        """
+        if template is None:
+            if self.chat_template is not None:
+                raise ValueError(
+                    "this tokenizer has a Jinja chat template of its own, which this version does "
+                    f"not render; pass template= one of {', '.join(_TEMPLATES)}"
+                )
+            template = "llama3"
+        segments = _render(template, messages, add_generation_prompt, system_prompt)
+        text = _text_of_segments(segments)
+        if not tokenize:
+            return text
+        allowed = self._allowed(allowed_special)
+        trusted = _TokenFinder(
+            token for token in self._definition.added if not token.special or token.content in allowed
+        )
+        plain = self._pipeline(frozenset())
+        matches = list(_segment_matches(text, segments, trusted, plain.raw))
+        return self._encode_parts(plain.parts(text, matches))
+
+    # -- Cache ---
+
+    def get_cache_stats(self) -> dict[str, float]:
+        """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
+        cache = self._encoder.cache
+        hits = max(0, cache.lookups - cache.misses)
+        rate = 100 * hits / cache.lookups if cache.lookups else 0.0
+        return {"hits": hits, "misses": cache.misses, "size": len(cache), "hit_rate_pct": rate}
+
+    def clear_cache(self) -> None:
+        """Empty the pre-token cache, and start its statistics anew."""
+        cache = self._encoder.cache
+        cache.clear()
+        cache.lookups = cache.misses = 0
+
+    # -- As an object ---
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of all that decides the ids, in hexadecimal."""
+        return _fingerprint(self._definition, self.bos_token_id)
+
+    def _rest(self) -> tuple[dict[str, str], dict[str, Any], str | None]:
+        """What belongs to the tokenizer but does not decide ids."""
+        return self._roles, self._settings, self.chat_template
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), _pack(self._definition, *self._rest()))
+
+    def __copy__(self) -> BPETokenizer:
+        copy = self._from_parts(self._definition, *self._rest(), Path())
+        copy.training_report = self.training_report
+        return copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BPETokenizer:
+        return self.__copy__()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BPETokenizer):
+            return NotImplemented
+        return self._rest() == other._rest() and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return int(self.fingerprint[:15], 16)
+
+    def __repr__(self) -> str:
+        named = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
+        pattern = named.get(self.split_pattern) or _shorten(self.split_pattern)
+        return (
+            f"BPETokenizer(vocab_size={self.vocab_size}, split_pattern={pattern!r}, "
+            f"normalizer={self.normalizer!r}, special_tokens={len(self._special)})"
+        )
+
+
+# =============================================================================
+# 12. Command line
+# =============================================================================
+# Results go to stdout, all else to stderr.  An error is one line; the exit
+# status is 2 for wrong usage, 1 for anything else that failed.
+
+_PROGRAM = "bpe-tokenizer"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        print(f"{_PROGRAM}: error: {message} (try '{self.prog} --help')", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=_Parser
+    )
+
+    def add(name: str, run: Callable[[Any], None], text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.set_defaults(run=run)
+        command.add_argument("--quiet", action="store_true", help="print results and errors only")
+        return command
+
+    _add_train_options(add("train", _cmd_train, "Learn a tokenizer from text and save it."))
+    _add_encode_options(add("encode", _cmd_encode, "Turn text into token ids."))
+    decode = add("decode", _cmd_decode, "Turn token ids back into text.")
+    _add_tokenizer_option(decode)
+    decode.add_argument(
+        "--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin"
+    )
+    decode.add_argument("--skip-special-tokens", action="store_true", help="leave special tokens out")
+    decode.add_argument("--json", action="store_true", help="print a JSON object")
+    _add_chat_options(add("chat", _cmd_chat, "Talk to a model."))
+    info = add("info", _cmd_info, "Describe a tokenizer.")
+    _add_tokenizer_option(info)
+    info.add_argument("--sample-text", metavar="TEXT", help="also show how this text is cut")
+    info.add_argument("--json", action="store_true", help="print a JSON object")
+    return parser
+
+
+def _add_tokenizer_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--tokenizer", required=True, metavar="DIR", help="directory with a tokenizer.json"
+    )
+
+
+def _add_train_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--corpus",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="text files or directories; .jsonl, .parquet, .gz, .bz2, .xz and .zst are read "
+        "too; '-' reads text from stdin",
+    )
+    command.add_argument("--output", required=True, metavar="DIR", help="directory to save to")
+    command.add_argument(
+        "--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all (default: %(default)s)"
+    )
+    command.add_argument(
+        "--min-frequency",
+        type=int,
+        default=2,
+        metavar="N",
+        help="merge no pair that occurs less often (default: %(default)s)",
+    )
+    command.add_argument(
+        "--pattern",
+        default="gpt2",
+        metavar="NAME",
+        help=f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--special-tokens",
+        nargs="+",
+        default=[],
+        metavar="TOKEN",
+        help="special tokens, each as TOKEN or TOKEN=ID",
+    )
+    command.add_argument(
+        "--normalizer",
+        choices=(*_NORMALIZERS, "none"),
+        default="NFC",
+        help="Unicode normalisation form (default: %(default)s)",
+    )
+    command.add_argument(
+        "--max-token-length", type=int, metavar="N", help="learn only tokens shorter than N bytes"
+    )
+    command.add_argument(
+        "--num-workers", type=int, metavar="N", help="processes to count in (default: one per core)"
+    )
+    command.add_argument(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="field of .jsonl and .parquet records that holds the text (default: %(default)s)",
+    )
+    command.add_argument("--json", action="store_true", help="print the report as a JSON object")
+
+
+def _add_encode_options(command: argparse.ArgumentParser) -> None:
+    _add_tokenizer_option(command)
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", help="the text; '-' reads it from stdin")
+    source.add_argument("--file", metavar="FILE", help="a file that holds it; '-' reads stdin")
+    command.add_argument("--show-tokens", action="store_true", help="also print the tokens")
+    command.add_argument(
+        "--add-special-tokens", action="store_true", help="add the tokens that go around a text"
+    )
+    command.add_argument(
+        "--allowed-special",
+        default="none",
+        choices=("none", "all"),
+        help="whether special tokens in the text become their ids (default: %(default)s)",
+    )
+    command.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def _add_chat_options(command: argparse.ArgumentParser) -> None:
+    _add_tokenizer_option(command)
+    command.add_argument("--model", required=True, metavar="PATH", help="the model")
+    command.add_argument("--template", choices=tuple(_TEMPLATES), help="chat template")
+    command.add_argument("--system", metavar="TEXT", help="system prompt")
+    command.add_argument("--max-tokens", type=int, default=512, metavar="N", help="(default: %(default)s)")
+    command.add_argument("--temperature", type=float, default=0.7, help="(default: %(default)s)")
+    command.add_argument("--top-p", type=float, default=0.9, help="(default: %(default)s)")
+    command.add_argument(
+        "--n-gpu-layers", type=int, default=-1, metavar="N", help="-1 means all (default: %(default)s)"
+    )
+    command.add_argument(
+        "--n-ctx", type=int, default=8192, metavar="N", help="context size (default: %(default)s)"
+    )
+
+
+def _stdin_blocks() -> Iterator[bytes]:
+    read = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
+    return iter(functools.partial(read, _BLOCK_CHARS), b"")
+
+
+def _stdin_text() -> Iterator[str]:
+    return _decode_chunks(_stdin_blocks(), "standard input")
+
+
+def _parse_special_token(text: str) -> tuple[str, int | None]:
+    found = re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL)
+    return (found[1], int(found[2])) if found else (text, None)
+
+
+def _cmd_train(options: argparse.Namespace) -> None:
+    corpora: list[Any] = [Path(name) for name in options.corpus if name != "-"]
+    from_stdin = len(corpora) < len(options.corpus)
+    if from_stdin and len(options.corpus) > 1:
+        raise ValueError("--corpus - reads stdin and goes with no other file")
+    normalizer = None if options.normalizer == "none" else options.normalizer
+    tokenizer = BPETokenizer(options.pattern, normalizer=normalizer)
+    tokenizer.train(
+        _Document(_stdin_text()) if from_stdin else corpora,
+        options.vocab_size,
+        options.min_frequency,
+        dict(map(_parse_special_token, options.special_tokens)),
+        verbose=not options.quiet,
+        max_token_length=options.max_token_length,
+        num_workers=options.num_workers,
+        text_field=options.text_field,
+    )
+    tokenizer.save(options.output, verbose=not options.quiet)
+    if options.json:
+        print(json.dumps(dataclasses.asdict(cast("Any", tokenizer.training_report))))
+    elif not options.quiet:
+        print(f"Vocabulary size : {tokenizer.vocab_size}")
+        print(f"Saved to        : {options.output}")
+
+
+def _cmd_encode(options: argparse.Namespace) -> None:
+    tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    piped = "-" in (options.text, options.file)
+    if piped:
+        chunks: Iterable[str] = _stdin_text()
+    else:
+        chunks = [options.text] if options.file is None else _text_chunks(Path(options.file))
+    before, after = (), ()
+    if options.add_special_tokens:
+        before, after = _template_ids(tokenizer._definition, tokenizer.bos_token_id)
+    pieces = itertools.chain(
+        [before], tokenizer.encode_streaming(chunks, options.allowed_special), [after]
+    )
+    if piped and not options.json:
+        _print_ids(filter(None, pieces), tokenizer if options.show_tokens else None)
+        return
+    ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
+    tokens = tokenizer._printable(ids) if options.show_tokens else None
+    if options.json:
+        result = {"token_count": len(ids), "input_ids": ids.tolist()}
+        print(json.dumps({**result, **({"tokens": tokens} if tokens is not None else {})}))
+        return
+    print(f"Token count : {len(ids)}")
+    print(f"Token IDs : {ids.tolist()}")
+    if tokens is not None:
+        print(f"Tokens : {tokens}")
+
+
+def _print_ids(pieces: Iterable[Sequence[int]], tokenizer: BPETokenizer | None) -> None:
+    """Print ids as they come, a line for each stretch of text; or each with its token."""
+    for ids in pieces:
+        if tokenizer:
+            for id_, token in zip(ids, tokenizer._printable(ids)):
+                print(f"{id_}\t{token}")
+        else:
+            print(*ids)
+
+
+def _cmd_decode(options: argparse.Namespace) -> None:
+    tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    piped = options.ids == ["-"]
+    ids = _parse_ids(_stdin_text() if piped else [" ".join(options.ids)])
+    pieces = tokenizer.decode_streaming(ids, options.skip_special_tokens, errors="replace")
+    if options.json:
+        print('{"text": "', end="")
+        for piece in pieces:
+            print(json.dumps(piece)[1:-1], end="")
+        print('"}')
+    elif piped:
+        for piece in pieces:
+            sys.stdout.write(piece)
+    else:
+        print(f"Decoded text: {''.join(pieces)!r}")
+
+
+def _parse_ids(chunks: Iterable[str]) -> Iterator[int]:
+    """Read integers from text; white space, commas and brackets stand between them."""
+    rest = ""
+    for chunk in itertools.chain(chunks, [" "]):
+        *words, rest = re.split(r"[\s,\[\]]+", rest + chunk)
+        for word in filter(None, words):
+            if not word.isdecimal():
+                raise ValueError(f"expected token ids, got {_shorten(word)}")
+            yield int(word)
+
+
+def _cmd_chat(options: argparse.Namespace) -> None:
+    BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    raise RuntimeError(
+        f"no inference backend is installed: version {__version__} renders and encodes "
+        "conversations (apply_chat_template), but does not run models yet"
+    )
+
+
+def _cmd_info(options: argparse.Namespace) -> None:
+    tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
+    facts: dict[str, Any] = {
+        "vocab_size": tokenizer.vocab_size,
+        "max_id": tokenizer.max_id,
+        "merges": len(tokenizer._definition.merges),
+        "split_pattern": names.get(tokenizer.split_pattern, tokenizer.split_pattern),
+        "normalizer": tokenizer.normalizer,
+        "special_tokens": tokenizer.special_tokens,
+        **{role: tokenizer._roles.get(role) for role in _ROLES},
+        "has_chat_template": tokenizer.chat_template is not None,
+        "fingerprint": tokenizer.fingerprint,
+    }
+    if options.sample_text is not None:
+        ids = tokenizer.encode(options.sample_text)
+        facts["sample"] = {
+            "text": options.sample_text,
+            "input_ids": ids,
+            "tokens": tokenizer._printable(ids),
+            "bytes_per_token": round(len(options.sample_text.encode()) / max(1, len(ids)), 2),
+        }
+    if options.json:
+        print(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        if not isinstance(value, dict):
+            print(f"{name.replace('_', ' '):<18}: {'none' if value is None else value}")
+            continue
+        print(f"{name.replace('_', ' '):<18}: {len(value) if name == 'special_tokens' else ''}")
+        for key, item in value.items():
+            print(f"  {key:<24} {item}")
+
+
+def _one_line(error: BaseException) -> str:
+    """Put an error into one line for people."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(text.split()) or type(error).__name__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: the arguments; None means those of the process.
+
+    Returns:
+        The exit status: 0, or 1 if something failed.  Wrong usage exits with 2.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    options = _build_parser().parse_args(argv)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has left; nobody to tell
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    except KeyboardInterrupt:
+        print(f"{_PROGRAM}: error: interrupted", file=sys.stderr)
+        return 128 + 2
+    except Exception as error:  # a person wants the reason, not the way to it
+        print(f"{_PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+# =============================================================================
+# 13. Entry point
+# =============================================================================
+
+if __name__ == "__main__":
+    sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
+    sys.exit(main())
