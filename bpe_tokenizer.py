@@ -117,9 +117,7 @@ __version__ = "0.1.0"
 
 # GPT-2: github.com/openai/gpt-2, src/encoder.py.  tiktoken's r50k_base and
 # p50k_base spell the same pattern with possessive quantifiers.
-GPT2_SPLIT_PATTERN = (
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-)
+GPT2_SPLIT_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 # GPT-3.5 and GPT-4: github.com/openai/tiktoken, tiktoken_ext/openai_public.py.
 # NOTE: not equal to Llama 3's pattern.  White space that ends the text is one
@@ -297,7 +295,7 @@ class _UnknownConstructError(ValueError):
 
 
 class _Chars(NamedTuple):
-    """One character: a literal, a class or an escape such as ``\\p{L}``."""
+    """One character: a literal, a class, or an escape such as that for a letter."""
 
     source: str  # in `regex` syntax
     ignore_case: bool
@@ -334,8 +332,10 @@ class _Either(NamedTuple):
 
 _Node = Union[_Chars, _Repeat, _Group, _Anchor, _Concat, _Either]
 
-_ESCAPED_CHAR = r"\\(?:[pP]\{\^?\w+\}|[pP]\w|[sSdDwW]|[tnrfva0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[^\w\s]| )"
-_ATOM = re.compile(_ESCAPED_CHAR)
+_ATOM = re.compile(
+    r"\\(?:[pP]\{\^?\w+\}|[pP]\w|[sSdDwWtnrfva0]|[^\w\s]| "
+    r"|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+)
 _QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
 _GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
 
@@ -393,7 +393,7 @@ class _PatternParser:
         if not found:
             return item
         fixed = isinstance(item, _Anchor) or (isinstance(item, _Group) and "=" in item.prefix)
-        if fixed or found[1].startswith("{") and not found[2]:
+        if fixed or (found[1].startswith("{") and not found[2]):
             raise self._unknown()
         self._at = found.end()
         low = int(found[2]) if found[2] else {"+": 1}.get(found[1], 0)
@@ -490,15 +490,17 @@ def _spell(
     return repeated + node.mode
 
 
+_MAX_PAIRS = 10_000  # the patterns in use have about 100
+
 _BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
 
 
 @functools.lru_cache(maxsize=256)
 def _bmp_set(pattern: str) -> str:
-    """Expand a one-character pattern to a `re` set over the Basic Multilingual Plane.
+    r"""Expand a one-character pattern to a `re` set over the Basic Multilingual Plane.
 
-    >>> _bmp_set(r"(?i:s)")
-    '[\\\\u0053\\\\u0073\\\\u017f]'
+    >>> print(_bmp_set(r"(?i:s)"))
+    [\u0053\u0073\u017f]
     """
     points = (found.start() for found in regex.finditer(pattern, _BMP))
     ranges = []
@@ -533,12 +535,12 @@ _ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z"}
 
 
 def _to_oniguruma(pattern: str) -> str:
-    """Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
+    r"""Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
 
     There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.
 
-    >>> _to_oniguruma(r"\\p{N}{1,3}+|\\s++$")
-    '(?>\\\\p{N}{1,3})|\\\\s++\\\\Z'
+    >>> print(_to_oniguruma(r"\p{N}{1,3}+|\s++$"))
+    (?>\p{N}{1,3})|\s++\Z
     """
     try:
         tree = _PatternParser(pattern).parse()
@@ -550,8 +552,8 @@ def _to_oniguruma(pattern: str) -> str:
         )
     except _UnknownConstructError as error:
         raise ValueError(
-            f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has no "
-            "form known to mean the same in HuggingFace's regex engine; write it without"
+            f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has "
+            "no form known to mean the same in HuggingFace's regex engine; write it without"
         ) from None
 
 
@@ -583,7 +585,7 @@ def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], se
         return True, {"\\n"} if node.source == "$" else set(), set()
     if isinstance(node, _Repeat):
         empty, first, last = _pairs(node.item, pairs)
-        pairs.update(itertools.product(last, first))
+        _join(last, first, pairs)
         return empty or node.low == 0, first, last
     if isinstance(node, _Group):
         if node.prefix.startswith("(?<"):
@@ -601,17 +603,23 @@ def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], se
     all_empty, firsts, lasts = True, set[str](), set[str]()
     for item in node.items:
         empty, first, last = _pairs(item, pairs)
-        pairs.update(itertools.product(lasts, first))
+        _join(lasts, first, pairs)
         firsts |= first if all_empty else set()
         lasts = last | (lasts if empty else set())
         all_empty = all_empty and empty
     return all_empty, firsts, lasts
 
 
-def _sure_starts(node: _Node) -> Iterator[str]:
-    """Yield pieces of which one character, whatever surrounds it, starts a match.
+def _join(lasts: set[str], firsts: set[str], pairs: set[tuple[str, str]]) -> None:
+    if len(lasts) * len(firsts) > _MAX_PAIRS:
+        raise _UnknownConstructError("a pattern of this size")
+    pairs.update(itertools.product(lasts, firsts))
 
-    They come from alternatives such as `` ?\\p{L}+``: one piece is required, all
+
+def _sure_starts(node: _Node) -> Iterator[str]:
+    r"""Yield pieces of which one character, whatever surrounds it, starts a match.
+
+    They come from alternatives such as `` ?\p{L}+``: one piece is required, all
     else may be left out, and nothing looks around.
     """
     if isinstance(node, _Either):
@@ -638,9 +646,7 @@ def _sure_starts(node: _Node) -> Iterator[str]:
         yield item.pattern
 
 
-def _cut_pattern(
-    tree: _Node, pairs: set[tuple[str, str]]
-) -> regex.Pattern[str] | None:
+def _cut_pattern(tree: _Node, pairs: set[tuple[str, str]]) -> regex.Pattern[str] | None:
     """Compile the pattern of safe cuts: places where text can be split apart.
 
     A cut stands between characters x and y such that
@@ -680,12 +686,14 @@ class _Splitter:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > _MAX_PATTERN_LENGTH:
             raise ValueError(
-                f"split pattern has {len(pattern)} characters, at most {_MAX_PATTERN_LENGTH} are allowed"
+                f"split pattern has {len(pattern)} characters, at most {_MAX_PATTERN_LENGTH} may be"
             )
         try:
             self._exact = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"split pattern {_shorten(pattern)} is no regular expression: {error}") from None
+            raise ValueError(
+                f"split pattern {_shorten(pattern)} is no regular expression: {error}"
+            ) from None
         self.pattern = pattern
         self.cut: regex.Pattern[str] | None = None
         self._tree: _Node | None = None
@@ -806,9 +814,8 @@ def _characters_taken(cluster: str, form: str) -> list[int]:
         for i, part in enumerate(_normalise(char, decomposed))
     ]
     ordered: list[tuple[str, int]] = []
-    for is_mark, run in itertools.groupby(parts, lambda part: unicodedata.combining(part[0]) > 0):
-        key = (lambda part: unicodedata.combining(part[0])) if is_mark else None
-        ordered += sorted(run, key=key) if key else run
+    for _, run in itertools.groupby(parts, lambda part: unicodedata.combining(part[0]) > 0):
+        ordered += sorted(run, key=lambda part: unicodedata.combining(part[0]))
     taken = []
     for char in _normalise(cluster, form):
         total = 0
@@ -851,6 +858,18 @@ class AddedToken:
 _WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
 _SPACE_BEFORE = regex.compile(r"(?r)\s*")
 _SPACE_AFTER = regex.compile(r"\s*")
+
+
+def _skip_space(text: str, at: int) -> int:
+    """Return where the white space that begins at a place ends."""
+    found = _SPACE_AFTER.match(text, at)
+    return found.end() if found else at
+
+
+def _skip_space_back(text: str, start: int, end: int) -> int:
+    """Return where the white space that ends at a place begins, not before `start`."""
+    found = _SPACE_BEFORE.match(text, start, end)
+    return found.start() if found else end
 
 
 class _TokenFinder:
@@ -896,9 +915,9 @@ class _TokenFinder:
                 yield begin, end, None
                 continue
             if token.lstrip:
-                begin = _SPACE_BEFORE.match(text, start, begin).start()
+                begin = _skip_space_back(text, start, begin)
             if token.rstrip:
-                end = _SPACE_AFTER.match(text, end).end()
+                end = _skip_space(text, end)
             start = at = end
             yield begin, end, token
 
@@ -931,7 +950,7 @@ class _TokenStream:
             return
         text, done = self._context + self._held + chunk, len(self._context)
         if self._eating_space:
-            done = _SPACE_AFTER.match(text, done).end()
+            done = _skip_space(text, done)
             self._eating_space = done == len(text)
         searched = len(self._context) + self._refused
         certain = len(text) if final else max(done, len(text) - self._finder.reach)
@@ -945,7 +964,7 @@ class _TokenStream:
                 self._eating_space = token.rstrip and end == len(text)
         certain = max(done, certain)
         if self._finder.lstrip and not final:
-            certain = _SPACE_BEFORE.match(text, done, certain).start()
+            certain = _skip_space_back(text, done, certain)
         if certain > done:
             yield text[done:certain]
         self._context, self._held = text[max(0, certain - 1) : certain], text[certain:]
@@ -967,7 +986,7 @@ class _NormaliserStream:
         if not final:
             # Later text can change the last cluster: hold that back.
             at = next((i for i in reversed(range(at)) if _starts_cluster(chunk[i])), -1)
-        if at < 0 or not chunk and not final:
+        if at < 0 or (not chunk and not final):
             self._held.append(chunk)
             return ""
         ready = "".join(self._held) + chunk[:at]
@@ -1082,6 +1101,8 @@ class _Pipeline:
         """
         raw, segment = _TokenStream(self.raw), _SegmentStream(self)
         for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
+            if not isinstance(chunk, str):
+                raise TypeError(f"text must come as str, got a {type(chunk).__name__}")
             for piece in raw.feed(chunk, final):
                 if isinstance(piece, AddedToken):
                     yield from segment.feed("", final=True)
@@ -1220,7 +1241,9 @@ class _JsonReader:
     def child(self, key: str) -> _JsonReader | None:
         """Return the object in a field, or None if it is null or not there."""
         data = self.get(key, dict, None, default=None)
-        return None if data is None else _JsonReader(data, self.path, f"{self.field}.{key}".strip("."))
+        return (
+            None if data is None else _JsonReader(data, self.path, f"{self.field}.{key}".strip("."))
+        )
 
     def children(self, key: str) -> list[_JsonReader]:
         """Return the objects in a field that holds a list of them."""
@@ -1324,7 +1347,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or directory")
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _DECOMPRESSORS:
+    if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
     if kind == ".parquet":
@@ -1335,17 +1358,21 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
         yield _text_chunks(path)
 
 
-def _open_zst(path: Path) -> IO[bytes]:
-    zstandard = _import_optional("zstandard", "reading .zst files", "zstandard")
-    return cast("IO[bytes]", zstandard.open(path, "rb"))
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
-_DECOMPRESSORS: dict[str, Callable[[Path], IO[bytes]]] = {
-    ".gz": lambda path: cast("IO[bytes]", gzip.open(path, "rb")),
-    ".bz2": lambda path: cast("IO[bytes]", bz2.open(path, "rb")),
-    ".xz": lambda path: cast("IO[bytes]", lzma.open(path, "rb")),
-    ".zst": _open_zst,
-}
+def _open_bytes(path: Path) -> IO[bytes]:
+    """Open a file, decompressing it if its name says that it is compressed."""
+    suffix = path.suffix.lower()
+    if suffix == ".zst":
+        zstandard = _import_optional("zstandard", "reading .zst files", "zstandard")
+        return cast("IO[bytes]", zstandard.open(path, "rb"))
+    openers: dict[str, Callable[[Path], Any]] = {
+        ".gz": gzip.open,
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+    }
+    return cast("IO[bytes]", openers[suffix](path) if suffix in openers else path.open("rb"))
 
 
 def _import_optional(module: str, purpose: str, package: str) -> Any:
@@ -1354,8 +1381,7 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{purpose} needs the package {package}, which is not installed: "
-            f"pip install {package}"
+            f"{purpose} needs the package {package}, which is not installed: pip install {package}"
         ) from error
 
 
@@ -1363,14 +1389,15 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
 def _open_decompressed(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading; damage in a compressed one names the file."""
     try:
-        with _DECOMPRESSORS.get(path.suffix.lower(), lambda p: p.open("rb"))(path) as file:
+        with _open_bytes(path) as file:
             yield file
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        raise FileFormatError(path, "", f"damaged {path.suffix} file: {error}") from None
     except Exception as error:
-        if type(error).__name__ != "ZstdError":
-            raise
-        raise FileFormatError(path, "", f"damaged .zst file: {error}") from None
+        damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error)) or (
+            isinstance(error, OSError) and error.errno is None  # from gzip and bz2
+        )
+        if damaged or type(error).__name__ == "ZstdError":
+            raise FileFormatError(path, "", f"damaged {path.suffix} file: {error}") from None
+        raise
 
 
 def _text_chunks(path: Path) -> Iterator[str]:
@@ -1494,8 +1521,9 @@ class PretokenCounts(dict[bytes, int]):
         """Raise ValueError unless text was prepared in this very way."""
         if (self.split_pattern, self.normalizer) != (split_pattern, normalizer):
             raise ValueError(
-                f"these counts were made with pattern {_shorten(self.split_pattern)} and normalizer "
-                f"{self.normalizer}, not with {_shorten(split_pattern)} and {normalizer}: count again"
+                f"these counts were made with pattern {_shorten(self.split_pattern)} and "
+                f"normalizer {self.normalizer}, not with {_shorten(split_pattern)} and "
+                f"{normalizer}: count again"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -1739,10 +1767,29 @@ class TrainingReport:
 
     def __str__(self) -> str:
         return (
-            f"{self.documents:,} documents, {self.bytes_read:,} bytes, {self.pretokens:,} pre-tokens "
-            f"({self.distinct_pretokens:,} distinct), {self.merges:,} merges; counting "
+            f"{self.documents:,} documents, {self.bytes_read:,} bytes, "
+            f"{self.pretokens:,} pre-tokens ({self.distinct_pretokens:,} distinct), {self.merges:,} merges; counting "
             f"{self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
         )
+
+
+def _report(
+    counts: Mapping[bytes, int],
+    learned: _Learned,
+    vocab_size: int,
+    seconds: tuple[float, float],
+) -> TrainingReport:
+    return TrainingReport(
+        documents=getattr(counts, "documents", 0),
+        bytes_read=getattr(counts, "bytes_read", 0),
+        pretokens=sum(counts.values()),
+        distinct_pretokens=len(counts),
+        merges=len(learned.merges),
+        vocab_size=vocab_size,
+        counting_seconds=seconds[0],
+        learning_seconds=seconds[1],
+        stopped=learned.stopped,
+    )
 
 
 class _Learned(NamedTuple):
@@ -1819,7 +1866,7 @@ class _MergeLearner:
             merges.pop(pair, None)
             merges[pair] = None
             self._merge(pair, chr(number), where)
-        pairs = [(self._token[ord(left)], self._token[ord(right)]) for left, right in merges]
+        pairs = [(self._token[ord(pair[0])], self._token[ord(pair[1])]) for pair in merges]
         return _Learned(pairs, self._token[256:], stopped)
 
     def _count_pairs(self) -> None:
@@ -1847,9 +1894,9 @@ class _MergeLearner:
                 heapq.heappush(self._heap, (-count, pair, where))
         return "", []
 
-    def _merge(self, pair: str, merged: str, where: list[int]) -> None:
+    def _merge(self, pair: str, merged: str, where: list[int]) -> None:  # noqa: C901
         """Replace a pair in the words that hold it; update counts and heap."""
-        left, right = pair
+        left, right = pair[0], pair[1]
         counts, fresh = self._pair_counts, dict[str, list[int]]()
         room = self._limit - len(self._token[ord(merged)])  # for a neighbour to merge
 
@@ -2032,9 +2079,7 @@ def _merge_by_heap(
     after = list(range(1, n + 1))  # position of the next part; n ends the list
     before = list(range(-1, n))
     heap = [
-        rank * n + i
-        for i, rank in enumerate(map(ranks.get, zip(ids, ids[1:])))
-        if rank is not None
+        rank * n + i for i, rank in enumerate(map(ranks.get, zip(ids, ids[1:]))) if rank is not None
     ]
     heapq.heapify(heap)
     while heap:
@@ -2163,13 +2208,12 @@ def _new_definition(split_pattern: str, normalizer: str | None) -> _Definition:
     return _Definition({bytes([b]): b for b in range(256)}, [], split_pattern, normalizer)
 
 
-def _hf_id(vocab_size: int, added_ids: Sequence[int]) -> int:
+def _hf_id(vocab_size: int, highest_added: int) -> int:
     """Return the id HuggingFace gives an added token that is not in model.vocab.
 
     NOTE: whatever the file says.  Source: tokenizers, src/tokenizer/added_vocabulary.rs.
     """
-    highest = max(added_ids, default=-1)
-    return highest + 1 if highest >= vocab_size else vocab_size
+    return max(highest_added + 1, vocab_size)
 
 
 # -- Writing ------------------------------------------------------------------
@@ -2179,12 +2223,12 @@ def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, An
     """Write a definition in the form of tokenizer.json."""
     printable = {id_: _to_printable(token) for token, id_ in definition.vocab.items()}
     vocab = {printable[id_]: id_ for id_ in sorted(printable)}
-    done: list[int] = []
+    highest = -1
     for token in definition.added:
         id_ = cast("int", token.id)
-        if id_ not in printable and id_ != _hf_id(len(vocab), done):
+        if id_ not in printable and id_ != _hf_id(len(vocab), highest):
             vocab[token.content] = id_  # the one place where its id is believed
-        done.append(id_)
+        highest = max(highest, id_)
     return {
         "version": "1.0",
         "truncation": None,
@@ -2373,9 +2417,9 @@ def _read_merges(
 
 
 def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedToken]:
-    tokens: list[AddedToken] = []
+    tokens: dict[str, AddedToken] = {}
     taken = {id_: token for token, id_ in ids.items()}
-    done: list[int] = []
+    highest = -1
     for item in data.children("added_tokens"):
         token = AddedToken(
             item.get("content", str),
@@ -2386,24 +2430,24 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
             },
         )
         id_ = cast("int", token.id)
-        if not token.content:
-            raise item.error("is empty", "content")
+        if not token.content or any("\ud800" <= char <= "\udfff" for char in token.content):
+            raise item.error("is empty, or no valid Unicode", "content")
         if not 0 <= id_ <= _MAX_ID:
             raise item.error(f"expected an id from 0 to {_MAX_ID}, got {id_}", "id")
         if taken.setdefault(id_, token.content) != token.content:
             raise item.error(f"{id_} is already the id of {_shorten(taken[id_])}", "id")
-        actual = ids.get(token.content, _hf_id(len(ids), done))
+        actual = ids.get(token.content, _hf_id(len(ids), highest))
         if id_ != actual:
             raise item.error(
                 f"expected {actual}, got {id_}: HuggingFace gives {_shorten(token.content)} the id "
                 f"{actual} whatever stands here; put it in model.vocab with its id to keep {id_}",
                 "id",
             )
-        if any(other.content == token.content for other in tokens):
+        if token.content in tokens:
             raise item.error(f"{_shorten(token.content)} is listed twice", "content")
-        done.append(id_)
-        tokens.append(token)
-    return tokens
+        highest = max(highest, id_)
+        tokens[token.content] = token
+    return list(tokens.values())
 
 
 def _read_normalizer(data: _JsonReader) -> str | None:
@@ -2423,7 +2467,9 @@ def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
     """Return the split pattern, and whether a space goes before the text."""
     node = data.child("pre_tokenizer")
     if node is None:
-        raise data.error("is missing; only ByteLevel and Split + ByteLevel are read", "pre_tokenizer")
+        raise data.error(
+            "is missing; only ByteLevel and Split + ByteLevel are read", "pre_tokenizer"
+        )
     steps = node.children("pretokenizers") if node.data.get("type") == "Sequence" else [node]
     kinds = [step.get("type", str) for step in steps]
     if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
@@ -2449,7 +2495,7 @@ def _read_split(step: _JsonReader) -> str:
     if pattern is None or len(pattern.data) != 1:
         raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
     if "String" in pattern.data:
-        return re.escape(pattern.get("String", str))
+        return re.escape(cast("str", pattern.get("String", str)))
     written = pattern.get("Regex", str)
     if len(written) > _MAX_PATTERN_LENGTH:
         raise pattern.error(
@@ -2458,7 +2504,7 @@ def _read_split(step: _JsonReader) -> str:
     try:
         found = _from_oniguruma(written)
         _splitter(found)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise pattern.error(f"not supported: {error}", "Regex") from None
     return found
 
@@ -2508,7 +2554,9 @@ def _read_template(
         name = special.get("id", str) if special else ""
         token = known.child(name) if known else None
         if token is None:
-            raise item.error(f"expected a Sequence or a token of special_tokens, got {_shorten(item.data)}")
+            raise item.error(
+                f"expected a Sequence or a token of special_tokens, got {_shorten(item.data)}"
+            )
         ids = token.get("ids", list)
         if not all(type(id_) is int and id_ in added for id_ in ids):
             raise token.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
@@ -2555,7 +2603,9 @@ def _read_config(directory: Path, name: str) -> tuple[dict[str, str], dict[str, 
     if settings.get("padding_side", "right") not in ("left", "right"):
         shown = _shorten(settings["padding_side"])
         raise FileFormatError(
-            directory / f"{name}_config.json", "padding_side", f"expected 'left' or 'right', got {shown}"
+            directory / f"{name}_config.json",
+            "padding_side",
+            f"expected 'left' or 'right', got {shown}",
         )
     return roles, settings, chat_template
 
@@ -2565,7 +2615,10 @@ def _read_chat_template(config: _JsonReader) -> str | None:
     value = config.get("chat_template", str, list, None, default=None)
     if not isinstance(value, list):
         return cast("str | None", value)
-    named = {item.get("name", str): item.get("template", str) for item in config.children("chat_template")}
+    named = {
+        item.get("name", str): item.get("template", str)
+        for item in config.children("chat_template")
+    }
     return named.get("default")
 
 
@@ -2578,7 +2631,9 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
         content = item.get("content", str)
         token = known.get(int(key)) if key.isdecimal() else None
         if token is None or token.content != content:
-            raise item.error(f"token {_shorten(content)} is not in tokenizer.json with the id {key}")
+            raise item.error(
+                f"token {_shorten(content)} is not in tokenizer.json with the id {key}"
+            )
         if item.get("special", bool, default=False) and not token.special:
             known[token.id] = dataclasses.replace(token, special=True)
     return dataclasses.replace(definition, added=tuple(known.values()))
@@ -2776,7 +2831,9 @@ def _check_messages(messages: Any, system_prompt: str | None) -> list[tuple[str,
     return pairs
 
 
-def _llama3_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) -> Iterator[_Segment]:
+def _llama3_segments(
+    pairs: list[tuple[str, str]], add_generation_prompt: bool
+) -> Iterator[_Segment]:
     """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
     yield _Segment("<|begin_of_text|>", True)
     for role, content in pairs:
@@ -2789,7 +2846,9 @@ def _llama3_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) 
         yield _Segment("<|start_header_id|>assistant<|end_header_id|>\n\n", True)
 
 
-def _chatml_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) -> Iterator[_Segment]:
+def _chatml_segments(
+    pairs: list[tuple[str, str]], add_generation_prompt: bool
+) -> Iterator[_Segment]:
     """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
     for role, content in pairs:
         yield _Segment("<|im_start|>", True)
@@ -2808,7 +2867,9 @@ _ALPACA_SYSTEM_PROMPT = (
 _ALPACA_HEADINGS = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
 
 
-def _alpaca_segments(pairs: list[tuple[str, str]], add_generation_prompt: bool) -> Iterator[_Segment]:
+def _alpaca_segments(
+    pairs: list[tuple[str, str]], add_generation_prompt: bool
+) -> Iterator[_Segment]:
     """Source: github.com/tatsu-lab/stanford_alpaca, prompt_no_input, turn by turn."""
     if pairs and pairs[0][0] == "system":
         yield _Segment(pairs[0][1], False)
@@ -2952,23 +3013,16 @@ class InferenceBackend(Enum):
     HUGGINGFACE_TRANSFORMERS = "huggingface_transformers"
 
 
-def _lacks(*packages: str) -> str:
-    """Return "" if one of the packages is installed, else what is missing."""
-    for package in packages:
-        with contextlib.suppress(ImportError, ValueError):
-            if importlib.util.find_spec(package) is not None:
-                return ""
-    return f"{' or '.join(packages)} is not installed"
-
-
-def _lacks_llama_cpp_for(gpu: str) -> str:
-    """Return "" if llama-cpp-python is there and built for a kind of GPU."""
-    missing = _lacks("llama_cpp")
-    if missing:
-        return missing
-    origin = cast("Any", importlib.util.find_spec("llama_cpp")).origin
-    built = origin and any(Path(origin).parent.glob(f"lib/*ggml-{gpu}*"))
-    return "" if built else f"llama_cpp is built without {gpu.upper()}"
+def _is_installed(package: str) -> bool:
+    """Tell whether a package is there; "llama_cpp:cuda" asks for a build for a GPU."""
+    package, _, gpu = package.partition(":")
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # its parent is missing, or half imported
+        return False
+    if spec is None or not gpu:
+        return spec is not None
+    return any(Path(spec.origin or "").parent.glob(f"lib/*ggml-{gpu}*"))
 
 
 def _has_apple_gpu() -> bool:
@@ -3006,53 +3060,26 @@ def _has_intel_processor() -> bool:
     return "Intel" in platform.processor()
 
 
-# (backend, what it runs on, whether that is here, what software is missing, extra)
-_BACKENDS: tuple[
-    tuple[InferenceBackend, str, Callable[[], bool], Callable[[], str], str], ...
-] = (
-    (
-        InferenceBackend.APPLE_MLX,
-        "Apple Silicon",
-        _has_apple_gpu,
-        lambda: _lacks("mlx_lm"),
-        "apple",
-    ),
-    (
-        InferenceBackend.NVIDIA_CUDA,
-        "an NVIDIA GPU",
-        _has_nvidia_gpu,
-        lambda: _lacks_llama_cpp_for("cuda"),
-        "llama",
-    ),
-    (
-        InferenceBackend.AMD_ROCM,
-        "an AMD GPU",
-        _has_amd_gpu,
-        lambda: _lacks_llama_cpp_for("hip"),
-        "llama",
-    ),
-    (
-        InferenceBackend.INTEL_OPENVINO,
+# Each backend with what it runs on, how to see that it is here, the packages of
+# which one is needed, and the extra that installs it.
+_BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], tuple[str, ...], str]] = {
+    InferenceBackend.APPLE_MLX: ("Apple Silicon", _has_apple_gpu, ("mlx_lm",), "apple"),
+    InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", _has_nvidia_gpu, ("llama_cpp:cuda",), "llama"),
+    InferenceBackend.AMD_ROCM: ("an AMD GPU", _has_amd_gpu, ("llama_cpp:hip",), "llama"),
+    InferenceBackend.INTEL_OPENVINO: (
         "an Intel processor",
         _has_intel_processor,
-        lambda: _lacks("optimum.intel", "openvino_genai"),
+        ("optimum.intel", "openvino_genai"),
         "openvino",
     ),
-    (
-        InferenceBackend.CPU_LLAMA_CPP,
+    InferenceBackend.CPU_LLAMA_CPP: ("any processor", lambda: True, ("llama_cpp",), "llama"),
+    InferenceBackend.HUGGINGFACE_TRANSFORMERS: (
         "any processor",
         lambda: True,
-        lambda: _lacks("llama_cpp"),
-        "llama",
-    ),
-    (
-        InferenceBackend.HUGGINGFACE_TRANSFORMERS,
-        "any processor",
-        lambda: True,
-        lambda: _lacks("transformers") or _lacks("torch"),
+        ("transformers",),
         "transformers",
     ),
-)
+}
 
 
 def detect_best_backend(verbose: bool = True) -> InferenceBackend:
@@ -3071,16 +3098,15 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
             print(text, file=sys.stderr)
 
     fitting: list[InferenceBackend] = []
-    for backend, hardware, present, lacking, extra in _BACKENDS:
-        if not present():
+    for backend, (hardware, is_present, packages, extra) in _BACKENDS.items():
+        if not is_present():
             continue
-        missing = lacking()
-        if not missing:
+        if any(map(_is_installed, packages)):
             explain(f"{backend.value}: chosen; it runs on {hardware}, and its package is installed")
             return backend
         explain(
-            f"{backend.value}: would run on {hardware}, but {missing}; "
-            f"pip install 'bpe-tokenizer[{extra}]'"
+            f"{backend.value}: would run on {hardware}, but {' or '.join(packages)} is not "
+            f"installed; pip install 'bpe-tokenizer[{extra}]'"
         )
         fitting.append(backend)
     explain(f"No backend is installed; {fitting[0].value} would suit this machine best")
@@ -3158,16 +3184,14 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
 
 
 def _number_merges(
-    learned: _Learned, split_pattern: str, normalizer: str | None, reserved: set[int]
+    learned: _Learned, empty: _Definition, tokens: Iterable[AddedToken]
 ) -> _Definition:
     """Give learned tokens their ids: in the order learned, around reserved ones."""
-    definition = _new_definition(split_pattern, normalizer)
-    vocab = definition.vocab
+    reserved = {token.id for token in tokens}
     free = (id_ for id_ in itertools.count(256) if id_ not in reserved)
-    for token in learned.tokens:
-        vocab[token] = next(free)
+    vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
     merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
-    return dataclasses.replace(definition, merges=merges)
+    return dataclasses.replace(empty, vocab=vocab, merges=merges)
 
 
 def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
@@ -3219,6 +3243,13 @@ def _check_training_sizes(
         raise ValueError(f"min_frequency must not be negative, got {min_frequency}")
     if max_token_length is not None and max_token_length < 1:
         raise ValueError(f"max_token_length must be at least 1 byte, got {max_token_length}")
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(
+            f"text must be a str, got {type(text).__name__}; encode_batch takes a list of them"
+        )
 
 
 def _check_batch_options(
@@ -3299,7 +3330,9 @@ def _fingerprint(definition: _Definition, bos_id: int | None) -> str:
 
 def _pack(definition: _Definition, *rest: Any) -> bytes:
     """Write a definition, and more, in one canonical form: equal ones, equal bytes."""
-    state = {field.name: getattr(definition, field.name) for field in dataclasses.fields(_Definition)}
+    state = {
+        field.name: getattr(definition, field.name) for field in dataclasses.fields(_Definition)
+    }
     by_id = sorted(definition.vocab.items(), key=operator.itemgetter(1))
     state["vocab"] = {_to_printable(token): id_ for token, id_ in by_id}
     state["added"] = [dataclasses.asdict(token) for token in definition.added]
@@ -3308,13 +3341,45 @@ def _pack(definition: _Definition, *rest: Any) -> bytes:
 
 def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     """Undo `_pack`; how a pickled tokenizer comes back."""
-    state, *rest = json.loads(packed)
+    state, roles, settings, chat_template = json.loads(packed)
     by_id = sorted(state["vocab"].items(), key=operator.itemgetter(1))
     state["vocab"] = {cast("bytes", _from_printable(token)): id_ for token, id_ in by_id}
     state["merges"] = [(left, right) for left, right in state["merges"]]
     state["added"] = tuple(AddedToken(**token) for token in state["added"])
     state["template"] = state["template"] and tuple(map(tuple, state["template"]))
-    return cls._from_parts(_Definition(**state), *rest, Path())
+    return cls._from_parts(_Definition(**state), roles, settings, chat_template, Path())
+
+
+class _RoleToken:
+    """The special token that plays a role of a tokenizer, or None if none does."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._role = name
+
+    def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> str | None:
+        return tokenizer._roles.get(self._role) if tokenizer is not None else None
+
+    def __set__(self, tokenizer: BPETokenizer, token: str | None) -> None:
+        if token is None:
+            tokenizer._roles.pop(self._role, None)
+        elif token not in tokenizer._special:
+            raise ValueError(
+                f"{self._role}: {_shorten(token)} is not a special token of this tokenizer; "
+                "add it first, with add_special_tokens"
+            )
+        else:
+            tokenizer._roles[self._role] = token
+
+
+class _RoleId:
+    """The id of the token that plays a role, or None if none does."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._role = name[: -len("_id")]
+
+    def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> int | None:
+        token = tokenizer._roles.get(self._role) if tokenizer is not None else None
+        return tokenizer._added[token].id if tokenizer is not None and token else None
 
 
 class BPETokenizer:
@@ -3360,6 +3425,7 @@ class BPETokenizer:
         )
         self._added = {token.content: token for token in definition.added}
         self._special = {token.content for token in definition.added if token.special}
+        self._contents = {token.id: token.content for token in definition.added}
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = {id_: token for token, id_ in definition.vocab.items()}
         self._id_to_bytes.update(
@@ -3438,40 +3504,32 @@ class BPETokenizer:
         _check_training_sizes(vocab_size, min_frequency, max_token_length, len(added))
 
         started = time.perf_counter()
+        pattern, normalizer = self._definition.split_pattern, self._definition.normalizer
         if counts is None:
             counts = count_pretokens(
                 corpus,
-                self._definition.split_pattern,
+                pattern,
                 special_tokens=[token.content for token in added],
-                normalizer=self._definition.normalizer,
+                normalizer=normalizer,
                 num_workers=num_workers,
                 text_field=text_field,
                 verbose=verbose,
             )
         elif isinstance(counts, PretokenCounts):
-            counts.check_made_by(self._definition.split_pattern, self._definition.normalizer)
+            counts.check_made_by(pattern, normalizer)
         counted = time.perf_counter()
         n_tokens = vocab_size - 256 - len(added)
         forbidden = frozenset(filter(None, (_from_printable(token.content) for token in added)))
         with _Progress("merging", "merge", n_tokens, verbose) as bar:
             learner = _MergeLearner(counts, max_token_length)
             learned = learner.learn(n_tokens, min_frequency, forbidden, bar.update)
+        seconds = counted - started, time.perf_counter() - counted
 
-        explicit = {token.id for token in (*kept, *named) if token.id is not None}
-        definition = _number_merges(learned, empty.split_pattern, empty.normalizer, explicit)
-        self._install(_with_added_tokens(definition, [*kept, *named]))
-        self._assume_roles(named)
-        self.training_report = TrainingReport(
-            getattr(counts, "documents", 0),
-            getattr(counts, "bytes_read", 0),
-            sum(counts.values()),
-            len(counts),
-            len(learned.merges),
-            self.vocab_size,
-            counted - started,
-            time.perf_counter() - counted,
-            learned.stopped,
+        self._install(
+            _with_added_tokens(_number_merges(learned, empty, [*kept, *named]), [*kept, *named])
         )
+        self._assume_roles(named)
+        self.training_report = _report(counts, learned, self.vocab_size, seconds)
         if verbose:
             print(f"Trained: {self.training_report}", file=sys.stderr)
         return self
@@ -3515,75 +3573,14 @@ class BPETokenizer:
 
     # -- Roles and sizes ---
 
-    def _role_id(self, role: str) -> int | None:
-        return self._added[self._roles[role]].id if role in self._roles else None
-
-    def _set_role(self, role: str, token: str | None) -> None:
-        if token is None:
-            self._roles.pop(role, None)
-        elif token not in self._special:
-            raise ValueError(
-                f"{role}: {_shorten(token)} is not a special token of this tokenizer; "
-                "add it first, with add_special_tokens"
-            )
-        else:
-            self._roles[role] = token
-
-    @property
-    def bos_token(self) -> str | None:
-        """The token that begins a text, or None; `add_special_tokens` puts it there."""
-        return self._roles.get("bos_token")
-
-    @bos_token.setter
-    def bos_token(self, token: str | None) -> None:
-        self._set_role("bos_token", token)
-
-    @property
-    def eos_token(self) -> str | None:
-        """The token that ends a text, or None."""
-        return self._roles.get("eos_token")
-
-    @eos_token.setter
-    def eos_token(self, token: str | None) -> None:
-        self._set_role("eos_token", token)
-
-    @property
-    def pad_token(self) -> str | None:
-        """The token that fills up a batch, or None."""
-        return self._roles.get("pad_token")
-
-    @pad_token.setter
-    def pad_token(self, token: str | None) -> None:
-        self._set_role("pad_token", token)
-
-    @property
-    def unk_token(self) -> str | None:
-        """The token for what is unknown, or None; encoding bytes never needs it."""
-        return self._roles.get("unk_token")
-
-    @unk_token.setter
-    def unk_token(self, token: str | None) -> None:
-        self._set_role("unk_token", token)
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """The id of `bos_token`, or None."""
-        return self._role_id("bos_token")
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The id of `eos_token`, or None."""
-        return self._role_id("eos_token")
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """The id of `pad_token`, or None."""
-        return self._role_id("pad_token")
-
-    @property
-    def unk_token_id(self) -> int | None:
-        """The id of `unk_token`, or None."""
-        return self._role_id("unk_token")
+    bos_token = _RoleToken()  # begins a text; `add_special_tokens` puts it there
+    eos_token = _RoleToken()  # ends a text
+    pad_token = _RoleToken()  # fills up a batch
+    unk_token = _RoleToken()  # stands for what is unknown; bytes never need it
+    bos_token_id = _RoleId()
+    eos_token_id = _RoleId()
+    pad_token_id = _RoleId()
+    unk_token_id = _RoleId()
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -3655,14 +3652,20 @@ class BPETokenizer:
                 _splitter(definition.split_pattern),
                 definition.normalizer,
                 definition.prefix_space,
-                [token for token in definition.added if not token.special or token.content in allowed],
+                [
+                    token
+                    for token in definition.added
+                    if not token.special or token.content in allowed
+                ],
             )
             if len(self._pipelines) >= 64:
                 self._pipelines.clear()
             self._pipelines[allowed] = pipeline
         return pipeline
 
-    def _check_disallowed(self, text: str, disallowed: _AllowedSpecial, allowed: frozenset[str]) -> None:
+    def _check_disallowed(
+        self, text: str, disallowed: _AllowedSpecial, allowed: frozenset[str]
+    ) -> None:
         if isinstance(disallowed, str) and disallowed not in ("all", "none"):
             raise ValueError(f"disallowed_special must be 'all' or a set, got {disallowed!r}")
         if disallowed == "none":
@@ -3704,9 +3707,8 @@ class BPETokenizer:
             TypeError: the text is no str.
             ValueError: a disallowed token occurs, or a lone surrogate.
         """
+        _check_text(text)
         allowed = self._allowed(allowed_special)
-        if not isinstance(text, str):
-            raise TypeError(f"text must be a str, got {type(text).__name__}; for a list use encode_batch")
         if disallowed_special:
             self._check_disallowed(text, disallowed_special, allowed)
         pipeline = self._pipeline(allowed)
@@ -3756,10 +3758,9 @@ class BPETokenizer:
         >>> BPETokenizer().encode_with_offsets("é!").offsets
         [(0, 1), (0, 1), (1, 2)]
         """
+        _check_text(text)
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
-        if not isinstance(text, str):
-            raise TypeError(f"text must be a str, got {type(text).__name__}")
         for part, spans in self._pipeline(self._allowed(allowed_special)).parts(text, align=True):
             if isinstance(part, AddedToken):
                 ids.append(cast("int", part.id))
@@ -3770,11 +3771,19 @@ class BPETokenizer:
                 offsets += _token_offsets(part, spans, [self._id_to_bytes[id_] for id_ in new])
         if self._definition.trim_offsets:
             offsets = _trim_offsets(self._printable(ids), offsets, self._definition.prefix_space)
+        return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
+
+    def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
+        """Put special tokens around, if asked to; derive the mask and the tokens."""
         if add_special_tokens:
             before, after = _template_ids(self._definition, self.bos_token_id)
-            ids = [*before, *ids, *after]
-            offsets = [(0, 0)] * len(before) + offsets + [(0, 0)] * len(after)
-        return EncodingResult(ids, [1] * len(ids), self._printable(ids), offsets=offsets)
+            result.input_ids = [*before, *result.input_ids, *after]
+            if result.offsets is not None:
+                none = (0, 0)
+                result.offsets = [none] * len(before) + result.offsets + [none] * len(after)
+        result.attention_mask = [1] * len(result)
+        result.tokens = self._printable(result.input_ids)
+        return result
 
     def encode_batch(
         self,
@@ -3818,34 +3827,26 @@ class BPETokenizer:
         _check_batch_options(padding, truncation, max_length, return_tensors, side, truncation_side)
         if pad_to_multiple_of is not None and pad_to_multiple_of < 1:
             raise ValueError(f"pad_to_multiple_of must be at least 1, got {pad_to_multiple_of}")
-        results = []
-        before, after = _template_ids(self._definition, self.bos_token_id)
-        if not add_special_tokens:
-            before = after = ()
-        limit = None if max_length is None else max_length - len(before) - len(after)
-        if truncation and cast("int", limit) < 0:
+        n_added = len(self._surround([])) if add_special_tokens else 0
+        limit = cast("int", max_length) - n_added if truncation else None
+        if limit is not None and limit < 0:
             raise ValueError(
-                f"max_length={max_length} leaves no room for the {len(before) + len(after)} "
-                "special tokens that are added"
+                f"max_length={max_length} leaves no room for the {n_added} special tokens added"
             )
+        results = []
         for text in texts:
             if return_offsets:
                 result = self.encode_with_offsets(text, allowed_special=allowed_special)
-                ids, offsets = result.input_ids, cast("list[tuple[int, int]]", result.offsets)
             else:
-                ids, offsets = self.encode(text, allowed_special=allowed_special), []
-            if truncation and len(ids) > cast("int", limit):
-                keep = slice(len(ids) - cast("int", limit), None)
-                if truncation_side == "right":
-                    keep = slice(None, limit)
-                ids, offsets = ids[keep], offsets[keep]
-            ids = [*before, *ids, *after]
-            offsets = [(0, 0)] * len(before) + offsets + [(0, 0)] * len(after)
-            results.append(
-                EncodingResult(
-                    ids, [1] * len(ids), self._printable(ids), offsets=offsets if return_offsets else None
+                ids = self.encode(text, allowed_special=allowed_special)
+                result = EncodingResult(ids, [], [])
+            if limit is not None and len(result) > limit:
+                keep = (
+                    slice(limit) if truncation_side == "right" else slice(len(result) - limit, None)
                 )
-            )
+                result.input_ids = result.input_ids[keep]
+                result.offsets = result.offsets and result.offsets[keep]
+            results.append(self._finish(result, add_special_tokens))
         if padding not in (False, "do_not_pad"):
             length = max(map(len, results), default=0) if padding != "max_length" else max_length
             multiple = pad_to_multiple_of or 1
@@ -3911,8 +3912,7 @@ class BPETokenizer:
         allowed_special: _AllowedSpecial = "none",
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
-        if not isinstance(text, str):
-            raise TypeError(f"text must be a str, got {type(text).__name__}")
+        _check_text(text)
         parts = self._pipeline(self._allowed(allowed_special)).parts(text)
         count = sum(
             1 if isinstance(part, AddedToken) else self._encoder.count(part) for part, _ in parts
@@ -3931,6 +3931,7 @@ class BPETokenizer:
             As long a prefix as whole tokens of the text make; it never splits a
             character.
         """
+        _check_text(text)
         if max_tokens < 0:
             raise ValueError(f"max_tokens must not be negative, got {max_tokens}")
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
@@ -3950,7 +3951,8 @@ class BPETokenizer:
         used = 0
         for part, spans in pipeline.parts(text):
             if isinstance(part, AddedToken):
-                shown, ids = text[slice(*spans[0])] if spans else part.content, [part.id]
+                shown = text[slice(*spans[0])] if spans else part.content
+                ids = [cast("int", part.id)]
             else:
                 shown, ids = part, self._encoder.encode_up_to(part, room - used)
             if used + len(ids) > room:
@@ -3967,9 +3969,7 @@ class BPETokenizer:
 
     # -- Decoding ---
 
-    def decode(
-        self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace"
-    ) -> str:
+    def decode(self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace") -> str:
         """Decode ids to text.
 
         Args:
@@ -4036,7 +4036,7 @@ class BPETokenizer:
     # -- Tokens ---
 
     def _printable(self, ids: Iterable[int]) -> list[str]:
-        contents = {token.id: token.content for token in self._definition.added}
+        contents = self._contents
         return [contents.get(id_) or _to_printable(self._id_to_bytes[id_]) for id_ in ids]
 
     def get_vocab(self) -> dict[str, int]:
@@ -4073,7 +4073,7 @@ class BPETokenizer:
         ids = _plain_ids(i)
         _decode_ids(ids, self._id_to_bytes, "strict")
         tokens = self._printable(ids)
-        return tokens[0] if isinstance(i, int) else tokens
+        return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
@@ -4118,6 +4118,8 @@ class BPETokenizer:
             contents[folder / "chat_template.jinja"] = self.chat_template
         folder.mkdir(parents=True, exist_ok=True)
         _write_files(contents)
+        if self.chat_template is None:  # that of a tokenizer saved here before
+            (folder / "chat_template.jinja").unlink(missing_ok=True)
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
 
@@ -4256,7 +4258,9 @@ class BPETokenizer:
             return text
         allowed = self._allowed(allowed_special)
         trusted = _TokenFinder(
-            token for token in self._definition.added if not token.special or token.content in allowed
+            token
+            for token in self._definition.added
+            if not token.special or token.content in allowed
         )
         plain = self._pipeline(frozenset())
         matches = list(_segment_matches(text, segments, trusted, plain.raw))
@@ -4325,137 +4329,93 @@ class BPETokenizer:
 _PROGRAM = "bpe-tokenizer"
 
 
+class _UsageError(Exception):
+    """Arguments that do not go together."""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         print(f"{_PROGRAM}: error: {message} (try '{self.prog} --help')", file=sys.stderr)
         raise SystemExit(2)
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Adds the default to the help of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.default not in (None, False, [], argparse.SUPPRESS)
+        return f"{action.help} (default: %(default)s)" if shown else action.help
+
+
 def _build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.", allow_abbrev=False
-    )
+    parser = _Parser(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
-    commands = parser.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=_Parser
-    )
-
-    def add(name: str, run: Callable[[Any], None], text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (text, run, add_options) in _COMMANDS.items():
+        command = commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False, formatter_class=_HelpFormatter
+        )
         command.set_defaults(run=run)
+        if run is not _cmd_train:
+            where = "directory with a tokenizer.json"
+            command.add_argument("--tokenizer", required=True, metavar="DIR", help=where)
+        add_options(command.add_argument)
+        if run is not _cmd_chat:
+            command.add_argument("--json", action="store_true", help="print a JSON object")
         command.add_argument("--quiet", action="store_true", help="print results and errors only")
-        return command
-
-    _add_train_options(add("train", _cmd_train, "Learn a tokenizer from text and save it."))
-    _add_encode_options(add("encode", _cmd_encode, "Turn text into token ids."))
-    decode = add("decode", _cmd_decode, "Turn token ids back into text.")
-    _add_tokenizer_option(decode)
-    decode.add_argument(
-        "--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin"
-    )
-    decode.add_argument("--skip-special-tokens", action="store_true", help="leave special tokens out")
-    decode.add_argument("--json", action="store_true", help="print a JSON object")
-    _add_chat_options(add("chat", _cmd_chat, "Talk to a model."))
-    info = add("info", _cmd_info, "Describe a tokenizer.")
-    _add_tokenizer_option(info)
-    info.add_argument("--sample-text", metavar="TEXT", help="also show how this text is cut")
-    info.add_argument("--json", action="store_true", help="print a JSON object")
     return parser
 
 
-def _add_tokenizer_option(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="directory with a tokenizer.json"
-    )
-
-
-def _add_train_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
+def _train_options(add: Callable[..., Any]) -> None:
+    add(
         "--corpus",
         nargs="+",
         required=True,
         metavar="FILE",
-        help="text files or directories; .jsonl, .parquet, .gz, .bz2, .xz and .zst are read "
-        "too; '-' reads text from stdin",
+        help="text files and directories; .jsonl, .parquet, .gz, .bz2, .xz and .zst are read too; "
+        "'-' reads text from stdin",
     )
-    command.add_argument("--output", required=True, metavar="DIR", help="directory to save to")
-    command.add_argument(
-        "--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all (default: %(default)s)"
-    )
-    command.add_argument(
-        "--min-frequency",
-        type=int,
-        default=2,
-        metavar="N",
-        help="merge no pair that occurs less often (default: %(default)s)",
-    )
-    command.add_argument(
-        "--pattern",
-        default="gpt2",
-        metavar="NAME",
-        help=f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression "
-        "(default: %(default)s)",
-    )
-    command.add_argument(
-        "--special-tokens",
-        nargs="+",
-        default=[],
-        metavar="TOKEN",
-        help="special tokens, each as TOKEN or TOKEN=ID",
-    )
-    command.add_argument(
-        "--normalizer",
-        choices=(*_NORMALIZERS, "none"),
-        default="NFC",
-        help="Unicode normalisation form (default: %(default)s)",
-    )
-    command.add_argument(
-        "--max-token-length", type=int, metavar="N", help="learn only tokens shorter than N bytes"
-    )
-    command.add_argument(
-        "--num-workers", type=int, metavar="N", help="processes to count in (default: one per core)"
-    )
-    command.add_argument(
-        "--text-field",
-        default="text",
-        metavar="NAME",
-        help="field of .jsonl and .parquet records that holds the text (default: %(default)s)",
-    )
-    command.add_argument("--json", action="store_true", help="print the report as a JSON object")
+    add("--output", required=True, metavar="DIR", help="directory to save to")
+    add("--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all")
+    add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
+    patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
+    add("--pattern", default="gpt2", metavar="NAME", help=patterns)
+    each = "special tokens, each as TOKEN or TOKEN=ID"
+    add("--special-tokens", nargs="+", default=[], metavar="TOKEN", help=each)
+    forms = (*_NORMALIZERS, "none")
+    add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
+    add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
+    add("--num-workers", type=int, metavar="N", help="processes; by default one per core")
+    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
 
 
-def _add_encode_options(command: argparse.ArgumentParser) -> None:
-    _add_tokenizer_option(command)
-    source = command.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", help="the text; '-' reads it from stdin")
-    source.add_argument("--file", metavar="FILE", help="a file that holds it; '-' reads stdin")
-    command.add_argument("--show-tokens", action="store_true", help="also print the tokens")
-    command.add_argument(
-        "--add-special-tokens", action="store_true", help="add the tokens that go around a text"
-    )
-    command.add_argument(
-        "--allowed-special",
-        default="none",
-        choices=("none", "all"),
-        help="whether special tokens in the text become their ids (default: %(default)s)",
-    )
-    command.add_argument("--json", action="store_true", help="print a JSON object")
+def _encode_options(add: Callable[..., Any]) -> None:
+    add("--text", help="the text; '-' reads it from stdin")
+    add("--file", metavar="FILE", help="a file that holds the text; '-' reads stdin")
+    add("--show-tokens", action="store_true", help="print the tokens, too")
+    add("--add-special-tokens", action="store_true", help="add those that go around a text")
+    allowed = "whether special tokens in the text become their ids"
+    add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
 
 
-def _add_chat_options(command: argparse.ArgumentParser) -> None:
-    _add_tokenizer_option(command)
-    command.add_argument("--model", required=True, metavar="PATH", help="the model")
-    command.add_argument("--template", choices=tuple(_TEMPLATES), help="chat template")
-    command.add_argument("--system", metavar="TEXT", help="system prompt")
-    command.add_argument("--max-tokens", type=int, default=512, metavar="N", help="(default: %(default)s)")
-    command.add_argument("--temperature", type=float, default=0.7, help="(default: %(default)s)")
-    command.add_argument("--top-p", type=float, default=0.9, help="(default: %(default)s)")
-    command.add_argument(
-        "--n-gpu-layers", type=int, default=-1, metavar="N", help="-1 means all (default: %(default)s)"
-    )
-    command.add_argument(
-        "--n-ctx", type=int, default=8192, metavar="N", help="context size (default: %(default)s)"
-    )
+def _decode_options(add: Callable[..., Any]) -> None:
+    add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
+    add("--skip-special-tokens", action="store_true", help="leave special tokens out")
+
+
+def _chat_options(add: Callable[..., Any]) -> None:
+    add("--model", required=True, metavar="PATH", help="the model")
+    add("--template", choices=tuple(_TEMPLATES), help="chat template")
+    add("--system", metavar="TEXT", help="system prompt")
+    add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
+    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
+    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
+    add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
+    add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
+
+
+def _info_options(add: Callable[..., Any]) -> None:
+    add("--sample-text", metavar="TEXT", help="show how this text is cut, too")
 
 
 def _stdin_blocks() -> Iterator[bytes]:
@@ -4476,7 +4436,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
     corpora: list[Any] = [Path(name) for name in options.corpus if name != "-"]
     from_stdin = len(corpora) < len(options.corpus)
     if from_stdin and len(options.corpus) > 1:
-        raise ValueError("--corpus - reads stdin and goes with no other file")
+        raise _UsageError("--corpus - reads stdin and goes with no other file")
     normalizer = None if options.normalizer == "none" else options.normalizer
     tokenizer = BPETokenizer(options.pattern, normalizer=normalizer)
     tokenizer.train(
@@ -4499,14 +4459,16 @@ def _cmd_train(options: argparse.Namespace) -> None:
 
 def _cmd_encode(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    if (options.text is None) == (options.file is None):
+        raise _UsageError("one of the arguments --text and --file is required, and only one")
     piped = "-" in (options.text, options.file)
     if piped:
         chunks: Iterable[str] = _stdin_text()
     else:
         chunks = [options.text] if options.file is None else _text_chunks(Path(options.file))
-    before, after = (), ()
-    if options.add_special_tokens:
-        before, after = _template_ids(tokenizer._definition, tokenizer.bos_token_id)
+    before, after = _template_ids(tokenizer._definition, tokenizer.bos_token_id)
+    if not options.add_special_tokens:
+        before = after = ()
     pieces = itertools.chain(
         [before], tokenizer.encode_streaming(chunks, options.allowed_special), [after]
     )
@@ -4605,6 +4567,15 @@ def _cmd_info(options: argparse.Namespace) -> None:
             print(f"  {key:<24} {item}")
 
 
+_COMMANDS: dict[str, tuple[str, Callable[[Any], None], Callable[[Callable[..., Any]], None]]] = {
+    "train": ("Learn a tokenizer from text and save it.", _cmd_train, _train_options),
+    "encode": ("Turn text into token ids.", _cmd_encode, _encode_options),
+    "decode": ("Turn token ids back into text.", _cmd_decode, _decode_options),
+    "chat": ("Talk to a model.", _cmd_chat, _chat_options),
+    "info": ("Describe a tokenizer.", _cmd_info, _info_options),
+}
+
+
 def _one_line(error: BaseException) -> str:
     """Put an error into one line for people."""
     text = str(error)
@@ -4625,7 +4596,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    options = _build_parser().parse_args(argv)
+    parser = _build_parser()
+    options = parser.parse_args(argv)
     try:
         options.run(options)
         sys.stdout.flush()
@@ -4633,6 +4605,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
+    except _UsageError as error:
+        parser.error(str(error))
     except KeyboardInterrupt:
         print(f"{_PROGRAM}: error: interrupted", file=sys.stderr)
         return 128 + 2
