@@ -1226,7 +1226,10 @@ class _JsonReader:
 
     def error(self, problem: str, key: str = "") -> FileFormatError:
         """Make the error for a problem with one of this object's fields."""
-        return FileFormatError(self.path, f"{self.field}.{key}".strip("."), problem)
+        return FileFormatError(self.path, self._place(key), problem)
+
+    def _place(self, key: str) -> str:
+        return f"{self.field}.{key}".strip(".")
 
     def get(self, key: str, *kinds: type | None, default: Any = _REQUIRED) -> Any:
         """Return a field of one of the kinds (None: null), or its default."""
@@ -1241,9 +1244,7 @@ class _JsonReader:
     def child(self, key: str) -> _JsonReader | None:
         """Return the object in a field, or None if it is null or not there."""
         data = self.get(key, dict, None, default=None)
-        return (
-            None if data is None else _JsonReader(data, self.path, f"{self.field}.{key}".strip("."))
-        )
+        return None if data is None else _JsonReader(data, self.path, self._place(key))
 
     def children(self, key: str) -> list[_JsonReader]:
         """Return the objects in a field that holds a list of them."""
@@ -1251,7 +1252,7 @@ class _JsonReader:
         for i, data in enumerate(self.get(key, list, None, default=None) or []):
             if type(data) is not dict:
                 raise self.error(f"expected an object, got {_shorten(data)}", f"{key}[{i}]")
-            out.append(_JsonReader(data, self.path, f"{self.field}.{key}[{i}]".strip(".")))
+            out.append(_JsonReader(data, self.path, self._place(f"{key}[{i}]")))
         return out
 
 
@@ -1306,13 +1307,7 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
         if path:
             yield from _file_documents(path, text_field)
             return
-        if _looks_like_path(corpus):
-            warnings.warn(
-                f"corpus {_shorten(corpus)} looks like a path, but there is no such file: "
-                "it is taken as text; pass a pathlib.Path to insist on a file",
-                stacklevel=4,
-            )
-        yield [corpus]
+        yield _text_document(corpus)
     elif isinstance(corpus, os.PathLike):
         yield from _file_documents(Path(corpus), text_field)
     else:
@@ -1324,11 +1319,22 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
             if paths or isinstance(item, os.PathLike):
                 yield from _file_documents(Path(item), text_field)
             elif isinstance(item, str):
-                yield [item]
+                yield _text_document(item)
             else:
                 raise TypeError(
                     f"a corpus holds strings or paths, got an item of type {type(item).__name__}"
                 )
+
+
+def _text_document(text: str) -> list[str]:
+    """Take a string as the text it is, and warn if it was probably meant as a path."""
+    if _looks_like_path(text):
+        warnings.warn(
+            f"corpus {_shorten(text)} looks like a path, but there is no such file: it is taken "
+            "as text; pass a pathlib.Path to insist on a file",
+            stacklevel=2,
+        )
+    return [text]
 
 
 def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
@@ -1435,10 +1441,13 @@ def _jsonl_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
 
 
 def _text_of(record: Any, text_field: str, path: Path, place: str) -> str:
-    if isinstance(record, str):
-        return record
-    text = record.get(text_field) if isinstance(record, dict) else None
+    """Return the text of a record: of an object's field, or the record itself."""
+    text = record.get(text_field) if isinstance(record, dict) else record
     if isinstance(text, str):
+        try:
+            _utf8_length(text)
+        except ValueError as error:
+            raise FileFormatError(path, place, str(error)) from None
         return text
     fields = sorted(record) if isinstance(record, dict) else type(record).__name__
     raise FileFormatError(
@@ -1581,8 +1590,10 @@ class _PretokenCounter:
 
     _BATCH_CHARS = 4 * _BLOCK_CHARS  # per task: a quarter of a second's work
 
-    def __init__(self, pipeline: _Pipeline, num_workers: int, bar: _Progress) -> None:
-        self._pipeline, self._workers, self._bar = pipeline, num_workers, bar
+    def __init__(
+        self, pipeline: _Pipeline, num_workers: int, advance: Callable[[int], Any]
+    ) -> None:
+        self._pipeline, self._workers, self._advance = pipeline, num_workers, advance
         self._pattern = pipeline.splitter.pattern
         self.counts: Counter[str] = Counter()
         self.documents = self.bytes_read = 0
@@ -1615,7 +1626,7 @@ class _PretokenCounter:
     def _measure(self, chunk: str) -> str:
         size = _utf8_length(chunk)
         self.bytes_read += size
-        self._bar.update(size)
+        self._advance(size)
         return chunk
 
     def _count_in_processes(self, batches: Iterable[list[str]]) -> None:
@@ -1694,8 +1705,8 @@ def count_pretokens(
     _check_normalizer(normalizer)
     splitter = _splitter(SPLIT_PATTERNS.get(split_pattern, split_pattern))
     pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
-    with _Progress("counting", "B", None, verbose) as bar:
-        counter = _PretokenCounter(pipeline, num_workers or os.cpu_count() or 1, bar)
+    with _progress("counting", "B", None, verbose) as advance:
+        counter = _PretokenCounter(pipeline, num_workers or os.cpu_count() or 1, advance)
         counter.count(_documents(corpus, text_field))
     encoded = {pretoken.encode(): count for pretoken, count in counter.counts.items()}
     return PretokenCounts(
@@ -1710,29 +1721,20 @@ def _check_normalizer(normalizer: str | None) -> None:
         )
 
 
-class _Progress:
-    """A tqdm bar on stderr, if it is a terminal and tqdm is there; else nothing."""
-
-    def __init__(self, what: str, unit: str, total: int | None, verbose: bool) -> None:
-        self._bar: Any = None
-        if verbose and sys.stderr is not None and sys.stderr.isatty():
-            with contextlib.suppress(ImportError):
-                from tqdm import tqdm
-
-                self._bar = tqdm(
-                    desc=what, unit=unit, total=total, unit_scale=unit == "B", file=sys.stderr
-                )
-
-    def update(self, amount: int = 1) -> None:
-        if self._bar is not None:
-            self._bar.update(amount)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+@contextlib.contextmanager
+def _progress(
+    what: str, unit: str, total: int | None, verbose: bool
+) -> Iterator[Callable[[int], Any]]:
+    """Show a tqdm bar on stderr, if that is a terminal and tqdm is there; else nothing."""
+    tqdm = None
+    if verbose and sys.stderr is not None and sys.stderr.isatty():
+        with contextlib.suppress(ImportError):
+            tqdm = importlib.import_module("tqdm").tqdm
+    if tqdm is None:
+        yield lambda amount: None
+        return
+    with tqdm(desc=what, unit=unit, total=total, unit_scale=True, file=sys.stderr) as bar:
+        yield bar.update
 
 
 # -- Learning merges ----------------------------------------------------------
@@ -1768,8 +1770,8 @@ class TrainingReport:
     def __str__(self) -> str:
         return (
             f"{self.documents:,} documents, {self.bytes_read:,} bytes, "
-            f"{self.pretokens:,} pre-tokens ({self.distinct_pretokens:,} distinct), {self.merges:,} merges; counting "
-            f"{self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
+            f"{self.pretokens:,} pre-tokens ({self.distinct_pretokens:,} distinct), "
+            f"{self.merges:,} merges; counting {self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
         )
 
 
@@ -1832,7 +1834,7 @@ class _MergeLearner:
         n_tokens: int,
         min_frequency: int,
         forbidden: frozenset[bytes],
-        progress: Callable[[], None],
+        advance: Callable[[int], Any],
     ) -> _Learned:
         """Learn merges until they have made `n_tokens` new tokens.
 
@@ -1842,7 +1844,7 @@ class _MergeLearner:
             n_tokens: how many tokens may be added to the 256 bytes.
             min_frequency: pairs that occur less often are not merged.
             forbidden: byte strings that must not become a token.
-            progress: called once for each new token.
+            advance: told of each new token.
         """
         if n_tokens + 256 > self._LIMIT:
             raise ValueError(f"vocab_size may be at most {self._LIMIT:,}")
@@ -1860,7 +1862,7 @@ class _MergeLearner:
             number = self._number.setdefault(joined, len(self._token))
             if number == len(self._token):
                 self._token.append(joined)
-                progress()
+                advance(1)
             # NOTE: a pair can come back when a merge makes an old token anew; like
             # HuggingFace's trainer, we merge it again, and its later rank counts.
             merges.pop(pair, None)
@@ -3520,9 +3522,9 @@ class BPETokenizer:
         counted = time.perf_counter()
         n_tokens = vocab_size - 256 - len(added)
         forbidden = frozenset(filter(None, (_from_printable(token.content) for token in added)))
-        with _Progress("merging", "merge", n_tokens, verbose) as bar:
+        with _progress("merging", "merge", n_tokens, verbose) as advance:
             learner = _MergeLearner(counts, max_token_length)
-            learned = learner.learn(n_tokens, min_frequency, forbidden, bar.update)
+            learned = learner.learn(n_tokens, min_frequency, forbidden, advance)
         seconds = counted - started, time.perf_counter() - counted
 
         self._install(
