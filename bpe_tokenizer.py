@@ -344,8 +344,6 @@ _ONIGURUMA_TO_REGEX: dict[str, _Node] = {
     "\\A": _Anchor("\\A"),
     "\\Z": _Anchor("$"),
     "\\z": _Anchor("\\Z"),
-    "\\b": _Anchor("\\b"),
-    "\\B": _Anchor("\\B"),
     "$": _Group("(?=", _Either((_Chars("\\n", False), _Anchor("\\Z")))),  # ends a line
 }
 
@@ -420,6 +418,8 @@ class _PatternParser:
             found = _ATOM.match(self._text, self._at)
             if not found:
                 raise self._unknown()
+            if self._oniguruma and found[0] in ("\\w", "\\W"):
+                raise self._unknown()
             self._at = found.end()
             return _Chars(found[0], ignore_case)
         if char in "*+?{}^":
@@ -449,16 +449,12 @@ class _PatternParser:
         while self._text[self._at : self._at + 1] != "]" or len(out) == 1 + (out[-1] == "^"):
             char = self._text[self._at : self._at + 1]
             found = _ATOM.match(self._text, self._at)
-            nested = self._text.startswith("[:", self._at) or (
-                self._oniguruma and (char == "[" or self._text.startswith("&&", self._at))
-            )
-            if not char or (char == "\\" and not found) or nested:
+            refused = ("[:", "[", "&&", "\\w", "\\W") if self._oniguruma else ("[:",)
+            if not char or (char == "\\" and not found) or self._text.startswith(refused, self._at):
                 self._at = start
                 raise self._unknown()
-            if found:
-                out.append(found[0])
-            else:
-                out.append("\\" + char if char in "[&|~" else char)
+            literal = "\\" + char if char in "[]&|~" else char
+            out.append(found[0] if found else literal)
             self._at += len(found[0]) if found else 1
         self._at += 1
         return _Chars("".join(out) + "]", ignore_case)
@@ -531,7 +527,22 @@ def _fast_pattern(tree: _Node) -> re.Pattern[str] | None:
         return None
 
 
-_ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z"}
+# What `regex` means by \w.  Oniguruma's own differs: it takes in "²", for one.
+_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
+_ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
+
+
+def _oniguruma_anchor(source: str) -> str:
+    if source not in _ONIGURUMA_ANCHORS:
+        raise _UnknownConstructError(repr(source))
+    return _ONIGURUMA_ANCHORS[source]
+
+
+def _oniguruma_chars(node: _Chars) -> str:
+    source = {"\\w": "[\\w]", "\\W": "[^\\w]"}.get(node.source, node.source)
+    if "\\W" in source:
+        raise _UnknownConstructError(repr("\\W"))
+    return source.replace("\\w", _WORD_CHARS)
 
 
 def _to_oniguruma(pattern: str) -> str:
@@ -544,12 +555,7 @@ def _to_oniguruma(pattern: str) -> str:
     """
     try:
         tree = _PatternParser(pattern).parse()
-        return _spell(
-            tree,
-            lambda node: node.source,
-            lambda source: _ONIGURUMA_ANCHORS.get(source, source),
-            possessive_intervals=False,
-        )
+        return _spell(tree, _oniguruma_chars, _oniguruma_anchor, possessive_intervals=False)
     except _UnknownConstructError as error:
         raise ValueError(
             f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has "
@@ -855,7 +861,7 @@ class AddedToken:
     special: bool = True
 
 
-_WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_WORD = regex.compile(f"[{_WORD_CHARS}]")
 _SPACE_BEFORE = regex.compile(r"(?r)\s*")
 _SPACE_AFTER = regex.compile(r"\s*")
 
@@ -1771,7 +1777,8 @@ class TrainingReport:
         return (
             f"{self.documents:,} documents, {self.bytes_read:,} bytes, "
             f"{self.pretokens:,} pre-tokens ({self.distinct_pretokens:,} distinct), "
-            f"{self.merges:,} merges; counting {self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
+            f"{self.merges:,} merges; counting {self.counting_seconds:.1f} s, "
+            f"learning {self.learning_seconds:.1f} s; {self.stopped}"
         )
 
 
