@@ -246,7 +246,8 @@ def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
     >>> build_char_to_byte(build_byte_to_char())["Ġ"]
     32
     """
-    return {char: byte for byte, char in (m or build_byte_to_char()).items()}
+    bytes_to_chars = build_byte_to_char() if m is None else m
+    return {char: byte for byte, char in bytes_to_chars.items()}
 
 
 _BYTE_TO_CHAR = build_byte_to_char()
@@ -2217,14 +2218,6 @@ def _new_definition(split_pattern: str, normalizer: str | None) -> _Definition:
     return _Definition({bytes([b]): b for b in range(256)}, [], split_pattern, normalizer)
 
 
-def _hf_id(vocab_size: int, highest_added: int) -> int:
-    """Return the id HuggingFace gives an added token that is not in model.vocab.
-
-    NOTE: whatever the file says.  Source: tokenizers, src/tokenizer/added_vocabulary.rs.
-    """
-    return max(highest_added + 1, vocab_size)
-
-
 # -- Writing ------------------------------------------------------------------
 
 
@@ -2232,12 +2225,11 @@ def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, An
     """Write a definition in the form of tokenizer.json."""
     printable = {id_: _to_printable(token) for token, id_ in definition.vocab.items()}
     vocab = {printable[id_]: id_ for id_ in sorted(printable)}
-    highest = -1
-    for token in definition.added:
-        id_ = cast("int", token.id)
-        if id_ not in printable and id_ != _hf_id(len(vocab), highest):
-            vocab[token.content] = id_  # the one place where its id is believed
-        highest = max(highest, id_)
+    # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from
+    # the size of that onwards.  Where that is not their id, they have to be in it.
+    outside = {token.content: token.id for token in definition.added if token.id not in printable}
+    if list(outside.values()) != list(range(len(vocab), len(vocab) + len(outside))):
+        vocab.update(cast("dict[str, int]", outside))
     return {
         "version": "1.0",
         "truncation": None,
@@ -2428,7 +2420,7 @@ def _read_merges(
 def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedToken]:
     tokens: dict[str, AddedToken] = {}
     taken = {id_: token for token, id_ in ids.items()}
-    highest = -1
+    next_id = len(ids)  # HuggingFace's own numbering of tokens not in model.vocab
     for item in data.children("added_tokens"):
         token = AddedToken(
             item.get("content", str),
@@ -2445,7 +2437,7 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
             raise item.error(f"expected an id from 0 to {_MAX_ID}, got {id_}", "id")
         if taken.setdefault(id_, token.content) != token.content:
             raise item.error(f"{id_} is already the id of {_shorten(taken[id_])}", "id")
-        actual = ids.get(token.content, _hf_id(len(ids), highest))
+        actual = ids.get(token.content, next_id)
         if id_ != actual:
             raise item.error(
                 f"expected {actual}, got {id_}: HuggingFace gives {_shorten(token.content)} the id "
@@ -2454,7 +2446,7 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
             )
         if token.content in tokens:
             raise item.error(f"{_shorten(token.content)} is listed twice", "content")
-        highest = max(highest, id_)
+        next_id += token.content not in ids
         tokens[token.content] = token
     return list(tokens.values())
 
