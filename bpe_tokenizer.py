@@ -334,7 +334,7 @@ class _Either(NamedTuple):
 _Node = Union[_Chars, _Repeat, _Group, _Anchor, _Concat, _Either]
 
 _ATOM = re.compile(
-    r"\\(?:[pP]\{\^?\w+\}|[pP]\w|[sSdDwWtnrfva0]|[^\w\s]| "
+    r"\\(?:[pP]\{\^?\w+\}|[pP][A-Z]|[sSdDwWtnrfva]|0(?!\d)|[^\w\s]| "
     r"|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 )
 _QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
@@ -391,16 +391,16 @@ class _PatternParser:
         found = _QUANTIFIER.match(self._text, self._at)
         if not found:
             return item
-        fixed = isinstance(item, _Anchor) or (isinstance(item, _Group) and "=" in item.prefix)
-        if fixed or (found[1].startswith("{") and not found[2]):
-            raise self._unknown()
+        if _may_be_empty(item) or (found[1].startswith("{") and not found[2]):
+            raise self._unknown()  # repeating nothing means something else in each engine
         self._at = found.end()
         low = int(found[2]) if found[2] else {"+": 1}.get(found[1], 0)
         if self._oniguruma and found[1][0] == "{" and found[4]:  # `{1,3}+` repeats it
             if found[4] == "?":
                 raise self._unknown()
             return _Repeat(_Group("(?:", _Repeat(item, low, found[1], "")), 1, "+", "")
-        return _Repeat(item, low, found[1], found[4])
+        lazy_exact = found[4] == "?" and found[1][0] == "{" and "," not in found[1]
+        return _Repeat(item, low, found[1], "" if lazy_exact else found[4])
 
     def _atom(self, ignore_case: bool) -> _Node:
         char = self._text[self._at]
@@ -416,17 +416,20 @@ class _PatternParser:
             self._at += len(anchor)
             return _Anchor("\\A" if anchor == "^" else anchor)
         if char == "\\":
-            found = _ATOM.match(self._text, self._at)
-            if not found:
-                raise self._unknown()
-            if self._oniguruma and found[0] in ("\\w", "\\W"):
-                raise self._unknown()
-            self._at = found.end()
-            return _Chars(found[0], ignore_case)
+            return _Chars(self._escape(), ignore_case)
         if char in "*+?{}^":
             raise self._unknown()
         self._at += 1
         return _Chars(char, ignore_case)
+
+    def _escape(self) -> str:
+        found = _ATOM.match(self._text, self._at)
+        bare = found and re.fullmatch(r"\\[pP][A-Z]|\\[wW]", found[0])
+        if not found or (bare and self._oniguruma):  # where these mean other things
+            raise self._unknown()
+        self._at = found.end()
+        escape = found[0]
+        return f"{escape[:2]}{{{escape[2]}}}" if bare and escape[1] in "pP" else escape
 
     def _group(self, ignore_case: bool) -> _Node:
         found = _GROUP_OPEN.match(self._text, self._at)
@@ -447,30 +450,37 @@ class _PatternParser:
         if self._text[self._at : self._at + 1] == "^":
             out.append("^")
             self._at += 1
+        refused = ("[:", "[", "&&") if self._oniguruma else ("[:",)
         while self._text[self._at : self._at + 1] != "]" or len(out) == 1 + (out[-1] == "^"):
             char = self._text[self._at : self._at + 1]
-            found = _ATOM.match(self._text, self._at)
-            refused = ("[:", "[", "&&", "\\w", "\\W") if self._oniguruma else ("[:",)
-            if not char or (char == "\\" and not found) or self._text.startswith(refused, self._at):
+            if not char or self._text.startswith(refused, self._at):
                 self._at = start
                 raise self._unknown()
-            literal = "\\" + char if char in "[]&|~" else char
-            out.append(found[0] if found else literal)
-            self._at += len(found[0]) if found else 1
+            if char == "\\":
+                out.append(self._escape())
+            else:
+                out.append("\\" + char if char in "[]&|~" else char)
+                self._at += 1
         self._at += 1
         return _Chars("".join(out) + "]", ignore_case)
 
 
-def _spell(
-    node: _Node,
-    chars: Callable[[_Chars], str],
-    anchor: Callable[[str], str],
-    possessive_intervals: bool = True,
-) -> str:
+def _may_be_empty(node: _Node) -> bool:
+    """Tell whether a pattern tree can match the empty string; in doubt, yes."""
+    if isinstance(node, _Chars):
+        return False
+    if isinstance(node, _Repeat):
+        return node.low == 0 or _may_be_empty(node.item)
+    if isinstance(node, _Group):
+        return node.prefix not in ("(?:", "(?i:", "(?>") or _may_be_empty(node.item)
+    if isinstance(node, _Concat):
+        return all(map(_may_be_empty, node.items))
+    return not isinstance(node, _Either) or any(map(_may_be_empty, node.options))
+
+
+def _spell(node: _Node, chars: Callable[[_Chars], str], anchor: Callable[[str], str]) -> str:
     """Write a pattern tree as text, in the dialect the callbacks define."""
-    spell = functools.partial(
-        _spell, chars=chars, anchor=anchor, possessive_intervals=possessive_intervals
-    )
+    spell = functools.partial(_spell, chars=chars, anchor=anchor)
     if isinstance(node, _Chars):
         return chars(node)
     if isinstance(node, _Anchor):
@@ -482,8 +492,8 @@ def _spell(
     if isinstance(node, _Group):
         return f"{node.prefix}{spell(node.item)})"
     repeated = spell(node.item) + node.quantifier
-    if node.mode == "+" and node.quantifier[0] == "{" and not possessive_intervals:
-        return f"(?>{repeated})"
+    if node.mode == "+" and (node.quantifier[0] == "{" or not isinstance(node.item, _Chars)):
+        return f"(?>{repeated})"  # engines differ on what `{1,3}+` and `(..)++` mean
     return repeated + node.mode
 
 
@@ -541,8 +551,8 @@ def _oniguruma_anchor(source: str) -> str:
 
 def _oniguruma_chars(node: _Chars) -> str:
     source = {"\\w": "[\\w]", "\\W": "[^\\w]"}.get(node.source, node.source)
-    if "\\W" in source:
-        raise _UnknownConstructError(repr("\\W"))
+    if "\\W" in source or (node.ignore_case and re.search(r"\\[pP]", source)):
+        raise _UnknownConstructError(repr(node.pattern))  # \p has no case there
     return source.replace("\\w", _WORD_CHARS)
 
 
@@ -556,7 +566,9 @@ def _to_oniguruma(pattern: str) -> str:
     """
     try:
         tree = _PatternParser(pattern).parse()
-        return _spell(tree, _oniguruma_chars, _oniguruma_anchor, possessive_intervals=False)
+        if _may_be_empty(tree):
+            raise _UnknownConstructError("what matches the empty string")
+        return _spell(tree, _oniguruma_chars, _oniguruma_anchor)
     except _UnknownConstructError as error:
         raise ValueError(
             f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has "
@@ -589,7 +601,7 @@ def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], se
     if isinstance(node, _Anchor):
         if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
             raise _UnknownConstructError(node.source)
-        return True, {"\\n"} if node.source == "$" else set(), set()
+        return True, {"[\\s\\S]"}, set()  # NOTE: a cut would look like the end of the text
     if isinstance(node, _Repeat):
         empty, first, last = _pairs(node.item, pairs)
         _join(last, first, pairs)
@@ -653,7 +665,7 @@ def _sure_starts(node: _Node) -> Iterator[str]:
         yield item.pattern
 
 
-def _cut_pattern(tree: _Node, pairs: set[tuple[str, str]]) -> regex.Pattern[str] | None:
+def _cut_pattern(tree: _Node) -> regex.Pattern[str] | None:
     """Compile the pattern of safe cuts: places where text can be split apart.
 
     A cut stands between characters x and y such that
@@ -670,7 +682,12 @@ def _cut_pattern(tree: _Node, pairs: set[tuple[str, str]]) -> regex.Pattern[str]
     Returns:
         A pattern that finds the last cut, or None if none can be proven.
     """
+    pairs: set[tuple[str, str]] = set()
     starts = sorted(set(_sure_starts(tree)))
+    try:
+        _pairs(tree, pairs)
+    except _UnknownConstructError:
+        return None
     if not starts:
         return None
     before: dict[str, list[str]] = {}
@@ -701,6 +718,8 @@ class _Splitter:
             raise ValueError(
                 f"split pattern {_shorten(pattern)} is no regular expression: {error}"
             ) from None
+        if self._exact.flags & regex.REVERSE:
+            raise ValueError(f"split pattern {_shorten(pattern)} searches backwards; drop (?r)")
         self.pattern = pattern
         self.cut: regex.Pattern[str] | None = None
         self._tree: _Node | None = None
@@ -709,9 +728,8 @@ class _Splitter:
         self._until_fast = _FAST_AFTER
         with contextlib.suppress(_UnknownConstructError, RecursionError):
             self._tree = _PatternParser(pattern).parse()
-            pairs: set[tuple[str, str]] = set()
-            self._never_empty = not _pairs(self._tree, pairs)[0]
-            self.cut = _cut_pattern(self._tree, pairs) if self._never_empty else None
+            self._never_empty = not _may_be_empty(self._tree)
+            self.cut = _cut_pattern(self._tree) if self._never_empty else None
 
     def split(self, text: str) -> list[str]:
         """Cut text into pre-tokens; joined, they are the text."""
@@ -1337,8 +1355,8 @@ def _text_document(text: str) -> list[str]:
     """Take a string as the text it is, and warn if it was probably meant as a path."""
     if _looks_like_path(text):
         warnings.warn(
-            f"corpus {_shorten(text)} looks like a path, but there is no such file: it is taken "
-            "as text; pass a pathlib.Path to insist on a file",
+            f"corpus {_shorten(text)} looks like a path, but is taken as text: it is no file, or "
+            "stands among strings that are none; pass a pathlib.Path to insist on a file",
             stacklevel=2,
         )
     return [text]
@@ -1376,16 +1394,21 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 def _open_bytes(path: Path) -> IO[bytes]:
     """Open a file, decompressing it if its name says that it is compressed."""
-    suffix = path.suffix.lower()
-    if suffix == ".zst":
-        zstandard = _import_optional("zstandard", "reading .zst files", "zstandard")
-        return cast("IO[bytes]", zstandard.open(path, "rb"))
     openers: dict[str, Callable[[Path], Any]] = {
         ".gz": gzip.open,
         ".bz2": bz2.open,
         ".xz": lzma.open,
+        ".zst": lambda path: _zstd().open(path, "rb"),
     }
-    return cast("IO[bytes]", openers[suffix](path) if suffix in openers else path.open("rb"))
+    opener = openers.get(path.suffix.lower(), functools.partial(open, mode="rb"))
+    return cast("IO[bytes]", opener(path))
+
+
+def _zstd() -> Any:
+    """Return the zstd module of Python 3.14, or its copy for older versions."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("compression.zstd")
+    return _import_optional("backports.zstd", "reading .zst files", "backports.zstd")
 
 
 def _import_optional(module: str, purpose: str, package: str) -> Any:
@@ -2598,7 +2621,7 @@ def _read_config(directory: Path, name: str) -> tuple[dict[str, str], dict[str, 
     path = directory / "chat_template.jinja"
     if path.exists():
         try:
-            chat_template = path.read_text(encoding="utf-8")
+            chat_template = path.read_bytes().decode()  # its line ends as they are
         except UnicodeDecodeError as error:
             raise FileFormatError(path, "", f"not UTF-8: {error}") from None
     if settings.get("padding_side", "right") not in ("left", "right"):
@@ -2628,7 +2651,9 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
     known = {token.id: token for token in definition.added}
     declared = config.child("added_tokens_decoder")
     for key in declared.data if declared else ():
-        item = cast("_JsonReader", cast("_JsonReader", declared).child(key))
+        item = cast("_JsonReader", declared).child(key)
+        if item is None:
+            raise cast("_JsonReader", declared).error("expected an object, got null", key)
         content = item.get("content", str)
         token = known.get(int(key)) if key.isdecimal() else None
         if token is None or token.content != content:
@@ -2826,6 +2851,8 @@ def _check_messages(messages: Any, system_prompt: str | None) -> list[tuple[str,
             raise ValueError(f"messages[{i}]['role'] is empty")
         pairs.append((message["role"], message["content"]))
     if system_prompt is not None:
+        if not isinstance(system_prompt, str):
+            raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
         if pairs and pairs[0][0] == "system":
             raise ValueError("system_prompt is given, but the first message is a system prompt too")
         pairs.insert(0, ("system", system_prompt))
@@ -3166,9 +3193,12 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
     taken.update({cast("int", token.id): token.content for token in definition.added})
     fresh = list(tokens)
     for token in fresh:
-        other = added[token.content].id if token.content in added else ordinary.get(token.content)
-        if other is not None:
-            raise ValueError(f"{token.content!r} is already a token, with the id {other}")
+        if token.content in added or token.content in ordinary:
+            known = added[token.content].id if token.content in added else ordinary[token.content]
+            raise ValueError(
+                f"{token.content!r} is already a token"
+                + (f", with the id {known}" if known else "")
+            )
         added[token.content] = token
         if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
             raise ValueError(
@@ -3210,22 +3240,21 @@ def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
             room -= 1
         merges.append((left, right))
     # Added tokens that stood right behind the last ordinary one still do.
-    old_end, new_end = max(token) + 1, max(vocab.values()) + 1
-    kept = {token.id for token in definition.added}
-    moved: dict[int | None, int] = {}
-    while old_end in kept:
-        while new_end in kept and new_end < old_end:
-            new_end += 1
-        moved[old_end] = new_end
-        old_end, new_end = old_end + 1, new_end + 1
-    added = tuple(
-        dataclasses.replace(token, id=moved.get(token.id, token.id)) for token in definition.added
-    )
+    ids = {cast("int", token.id) for token in definition.added}
+    following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
+    staying = ids.difference(following)
+    free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)
+    moved = dict(zip(following, free))
+    added = [
+        dataclasses.replace(token, id=moved.get(cast("int", token.id), token.id))
+        for token in definition.added
+    ]
+    added.sort(key=lambda token: cast("int", token.id))
     template = definition.template and tuple(
         tuple(moved.get(id_, id_) for id_ in side) for side in definition.template
     )
     return dataclasses.replace(
-        definition, vocab=vocab, merges=merges, added=added, template=cast("Any", template)
+        definition, vocab=vocab, merges=merges, added=tuple(added), template=cast("Any", template)
     )
 
 
@@ -3263,6 +3292,7 @@ def _check_batch_options(
 ) -> None:
     for name, value, choices in (
         ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
+        ("truncation", truncation, (True, False)),
         ("return_tensors", return_tensors, (None, "np", "pt")),
         ("padding_side", padding_side, ("left", "right")),
         ("truncation_side", truncation_side, ("left", "right")),
@@ -3308,8 +3338,8 @@ def _trim_offsets(
         visible = token.replace("Ġ", " ")
         leading = len(visible) - len(visible.lstrip())
         trailing = len(visible) - len(visible.rstrip())
-        if leading and prefix_space and (i == 0 or start == 0):
-            leading -= 1  # the space that was put there has no place in the text
+        if leading == 1 and prefix_space and (i == 0 or start == 0):
+            leading = 0  # the space that was put there has no place in the text
         new_start = min(start + leading, end)
         trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
     return trimmed
@@ -3762,16 +3792,19 @@ class BPETokenizer:
         _check_text(text)
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
+        written: list[str] = []  # what each token stands for, white space taken in included
         for part, spans in self._pipeline(self._allowed(allowed_special)).parts(text, align=True):
             if isinstance(part, AddedToken):
                 ids.append(cast("int", part.id))
                 offsets += spans
+                written.append(text[slice(*spans[0])])
             else:
                 new = self._encoder.encode(part)
                 ids += new
                 offsets += _token_offsets(part, spans, [self._id_to_bytes[id_] for id_ in new])
+                written += self._printable(new)
         if self._definition.trim_offsets:
-            offsets = _trim_offsets(self._printable(ids), offsets, self._definition.prefix_space)
+            offsets = _trim_offsets(written, offsets, self._definition.prefix_space)
         return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
 
     def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
@@ -4031,7 +4064,7 @@ class BPETokenizer:
         """
         _check_errors(errors)
         skipped = self._special_ids if skip_special_tokens else ()
-        kept = (id_ for id_ in ids if id_ not in skipped)
+        kept = (id_ for id_ in map(operator.index, ids) if id_ not in skipped)
         return _decode_stream(kept, self._id_to_bytes, errors)
 
     # -- Tokens ---
@@ -4459,9 +4492,9 @@ def _cmd_train(options: argparse.Namespace) -> None:
 
 
 def _cmd_encode(options: argparse.Namespace) -> None:
-    tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     if (options.text is None) == (options.file is None):
         raise _UsageError("one of the arguments --text and --file is required, and only one")
+    tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     piped = "-" in (options.text, options.file)
     if piped:
         chunks: Iterable[str] = _stdin_text()
@@ -4504,10 +4537,7 @@ def _cmd_decode(options: argparse.Namespace) -> None:
     ids = _parse_ids(_stdin_text() if piped else [" ".join(options.ids)])
     pieces = tokenizer.decode_streaming(ids, options.skip_special_tokens, errors="replace")
     if options.json:
-        print('{"text": "', end="")
-        for piece in pieces:
-            print(json.dumps(piece)[1:-1], end="")
-        print('"}')
+        print(json.dumps({"text": "".join(pieces)}))
     elif piped:
         for piece in pieces:
             sys.stdout.write(piece)

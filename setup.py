@@ -1,0 +1,107 @@
+"""Build and install bpe_tokenizer: one module, its command, and its type hints."""
+
+import re
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "bpe_tokenizer.py"
+
+
+class BuildWithHints(build_py):
+    """Ships the module a second time, as the stub package that type checkers look for.
+
+    They do not trust the hints of an installed single module, not even with a py.typed beside it;
+    a package named bpe_tokenizer-stubs they do. Making it here keeps one copy in the repository.
+    """
+
+    def _stub(self) -> str:
+        return str(Path(self.build_lib, "bpe_tokenizer-stubs", "__init__.pyi"))
+
+    def run(self) -> None:
+        super().run()
+        if not getattr(self, "editable_mode", False):  # then the module itself is on the path
+            self.mkpath(str(Path(self._stub()).parent))
+            shutil.copyfile(SOURCE, self._stub())
+
+    def get_outputs(self, include_bytecode: bool = True) -> list:
+        return [*super().get_outputs(include_bytecode), self._stub()]
+
+
+def version() -> str:
+    """Read the version from the module, without importing it and what it needs."""
+    found = re.search(r'^__version__ = "([^"]+)"', SOURCE.read_text(encoding="utf-8"), re.MULTILINE)
+    if not found:
+        raise SystemExit(f"{SOURCE} says no __version__")
+    return found[1]
+
+
+def long_description() -> str:
+    """Return the README, if it is there: a copy of two files must build too."""
+    readme = HERE / "README.md"
+    return readme.read_text(encoding="utf-8") if readme.exists() else ""
+
+
+EXTRAS = {
+    "hub": ["huggingface_hub"],
+    "numpy": ["numpy"],
+    "transformers": ["transformers", "torch", "jinja2"],
+    "openvino": ["optimum-intel[openvino]"],
+    "apple": ["mlx-lm; sys_platform == 'darwin' and platform_machine == 'arm64'"],
+    "llama": ["llama-cpp-python"],
+    # Everything a corpus or a model may need here, but for the two that must be compiled or that
+    # bring a runtime of their own (llama, openvino, apple).
+    "full": [
+        "huggingface_hub",
+        "jinja2",
+        "numpy",
+        "pyarrow",
+        "torch",
+        "tqdm",
+        "transformers",
+        "backports.zstd; python_version < '3.14'",
+    ],
+    # The libraries that the tests compare with, and those that are optional at run time.
+    "test": [
+        "build",
+        "hypothesis",
+        "jinja2",
+        "numpy",
+        "pyarrow; python_version >= '3.10'",
+        "pytest",
+        "setuptools",
+        "tiktoken",
+        "tokenizers",
+        # One version, so that the same build is fetched everywhere: what is tested is only that
+        # tensors come out right.
+        "torch==2.13.0; python_version >= '3.10'",
+        "tqdm",
+        "transformers>=5; python_version >= '3.10'",
+        "backports.zstd; python_version < '3.14'",
+    ],
+}
+# Pinned: what counts as well formatted, or as well typed, differs from release to release.
+EXTRAS["dev"] = [*EXTRAS["test"], "mypy==2.4.1", "ruff==0.17.5", "types-regex"]
+
+setup(
+    name="bpe-tokenizer",
+    version=version(),
+    description="Train, run, save and load byte-level BPE tokenizers, in one readable module",
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Topic :: Text Processing",
+        "Typing :: Typed",
+    ],
+    python_requires=">=3.9",
+    install_requires=["regex"],
+    extras_require=EXTRAS,
+    py_modules=["bpe_tokenizer"],
+    entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
+    cmdclass={"build_py": BuildWithHints},
+)

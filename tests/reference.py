@@ -1,0 +1,89 @@
+"""A naive trainer and a naive encoder: slow, short, and obviously right.
+
+Both follow the definition of byte-pair encoding word for word and share nothing
+with the module under test, so that agreement means something.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+Pair = tuple[bytes, bytes]
+_VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_HIDDEN = [byte for byte in range(256) if byte not in _VISIBLE]
+
+
+def byte_order(byte: int) -> int:
+    """Return the code point of a byte's printable character in GPT-2's alphabet."""
+    return byte if byte in _VISIBLE else 0x100 + _HIDDEN.index(byte)
+
+
+def join(parts: list[bytes], pair: Pair) -> list[bytes]:
+    """Join every occurrence of a pair, leftmost first, without overlap."""
+    out, i = [], 0
+    while i < len(parts):
+        size = 2 if tuple(parts[i : i + 2]) == pair else 1
+        out.append(b"".join(parts[i : i + size]))
+        i += size
+    return out
+
+
+def count_pairs(words: Iterable[tuple[list[bytes], int]]) -> Counter[Pair]:
+    """Count every pair of neighbouring parts, in all words, from scratch."""
+    counts: Counter[Pair] = Counter()
+    for parts, frequency in words:
+        for pair in zip(parts, parts[1:]):
+            counts[pair] += frequency
+    return counts
+
+
+def train(
+    pretoken_counts: Mapping[bytes, int],
+    n_tokens: int,
+    min_frequency: int = 2,
+    ties: list[list[Pair]] | None = None,
+) -> list[Pair]:
+    """Learn merges until `n_tokens` tokens are new, recounting at every step.
+
+    Of equally frequent pairs the smallest goes first: base bytes rank by their
+    printable character, merged tokens after them by age.  A pair that is merged
+    a second time keeps only the later place, as it can have only one rank.
+
+    Args:
+        pretoken_counts: pre-token -> how often it occurs.
+        n_tokens: how many tokens to make beyond the 256 bytes.
+        min_frequency: pairs that occur less often are left alone.
+        ties: if given, gains the pairs that were equally good, at each step.
+    """
+    words = [([bytes([b]) for b in word], count) for word, count in pretoken_counts.items()]
+    age = {bytes([byte]): byte_order(byte) for byte in range(256)}
+    merges: list[Pair] = []
+    made = 0
+    while made < n_tokens:
+        counts = count_pairs(words)
+        best = max(counts.values(), default=0)
+        if best < max(min_frequency, 1):
+            break
+        equal = [pair for pair, count in counts.items() if count == best]
+        if ties is not None and len(equal) > 1:
+            ties.append(equal)
+        left, right = min(equal, key=lambda pair: (age[pair[0]], age[pair[1]]))
+        if left + right not in age:
+            age[left + right] = 1000 + made
+            made += 1
+        merges = [merge for merge in merges if merge != (left, right)] + [(left, right)]
+        words = [(join(parts, (left, right)), count) for parts, count in words]
+    return merges
+
+
+def encode(pretoken: bytes, merges: Iterable[Pair]) -> list[bytes]:
+    """Apply merges to one pre-token: always the earliest learned, leftmost first."""
+    rank = {pair: i for i, pair in enumerate(merges)}
+    parts = [pretoken[i : i + 1] for i in range(len(pretoken))]
+    while True:
+        known = [(rank[pair], i) for i, pair in enumerate(zip(parts, parts[1:])) if pair in rank]
+        if not known:
+            return parts
+        _, i = min(known)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]

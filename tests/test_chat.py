@@ -1,0 +1,372 @@
+"""Chat templates: their text, their ids, and content that tries to be more than content."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bpe_tokenizer import (
+    CHATML_SPECIAL_TOKENS,
+    LLAMA3_SPECIAL_TOKENS,
+    AddedToken,
+    BPETokenizer,
+    ChatTemplate,
+)
+
+CONVERSATION = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "  Hi!\n"},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "Bye?"},
+]
+LLAMA3 = (
+    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nHi!<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nBye?<|eot_id|>"
+)
+CHATML = (
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n  Hi!\n<|im_end|>\n"
+    "<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye?<|im_end|>\n"
+)
+ALPACA = (
+    "Be brief.\n\n### Instruction:\n  Hi!\n\n\n### Response:\nHello.\n\n### Instruction:\nBye?\n\n"
+)
+ALPACA_SINGLE = (
+    "Below is an instruction that describes a task. Write a response that appropriately "
+    "completes the request.\n\n### Instruction:\nHi\n\n### Response:\n"
+)
+PROMPTS = {
+    "llama3": (LLAMA3, "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+    "chatml": (CHATML, "<|im_start|>assistant\n"),
+    "alpaca": (ALPACA, "### Response:\n"),
+}
+# The templates as the model families publish them.
+JINJA = {
+    "llama3": (
+        "{% set loop_messages = messages %}{% for message in loop_messages %}"
+        "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+        "+ message['content'] | trim + '<|eot_id|>' %}"
+        "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}"
+        "{{ content }}{% endfor %}{% if add_generation_prompt %}"
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+    ),
+    "chatml": (
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
+        "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    ),
+}
+SPECIAL = {**LLAMA3_SPECIAL_TOKENS, **CHATML_SPECIAL_TOKENS}
+
+
+def chat_tokenizer(**options: Any) -> BPETokenizer:
+    tokenizer = BPETokenizer("llama3", **options)
+    text = (LLAMA3 + CHATML + ALPACA + "user assistant system <| |> im_ eot ") * 4
+    return tokenizer.train(text, 500, special_tokens=SPECIAL, verbose=False, num_workers=1)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BPETokenizer:
+    return chat_tokenizer()
+
+
+# -- The text -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(PROMPTS))
+def test_text_is_that_of_the_family(tokenizer: BPETokenizer, name: str) -> None:
+    text, prompt = PROMPTS[name]
+    template = ChatTemplate.get_template(name)
+    assert template(CONVERSATION) == text + prompt
+    assert template(CONVERSATION, add_generation_prompt=False) == text
+    assert template(CONVERSATION[1:], system_prompt="Be brief.") == text + prompt
+    assert template(iter(CONVERSATION)) == text + prompt
+    rendered = tokenizer.apply_chat_template(CONVERSATION, name, tokenize=False)
+    assert rendered == text + prompt
+    options = {"system_prompt": "Be brief.", "tokenize": False, "add_generation_prompt": False}
+    assert tokenizer.apply_chat_template(CONVERSATION[1:], name, **options) == text
+
+
+def test_alpaca_without_a_system_prompt_has_its_own() -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    assert ChatTemplate.alpaca(messages) == ALPACA_SINGLE
+    assert ChatTemplate.alpaca(messages, False) == ALPACA_SINGLE[: -len("### Response:\n")]
+
+
+def test_the_default_template_is_llama3(tokenizer: BPETokenizer) -> None:
+    by_default = tokenizer.apply_chat_template(CONVERSATION)
+    assert by_default == tokenizer.apply_chat_template(CONVERSATION, "llama3")
+    assert tokenizer.decode(by_default) == LLAMA3 + PROMPTS["llama3"][1]
+
+
+@pytest.mark.parametrize("name", ["", "llama", "LLAMA3", "get_template", "__init__", None])
+def test_unknown_templates_are_refused(tokenizer: BPETokenizer, name: Any) -> None:
+    with pytest.raises(ValueError, match="llama3, chatml, alpaca"):
+        ChatTemplate.get_template(name)
+    if name is not None:
+        with pytest.raises(ValueError, match="llama3, chatml, alpaca"):
+            tokenizer.apply_chat_template(CONVERSATION, name)
+
+
+# -- Against the families' own templates --------------------------------------
+
+ROLE = st.sampled_from(["user", "assistant", "system", "tool"])
+CLEAN = st.one_of(
+    st.text(st.sampled_from("ab \n\t.é\u0301e\u0327世<|>_1\u00a0\u2028"), max_size=12),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+)
+MESSAGES = st.lists(st.fixed_dictionaries({"role": ROLE, "content": CLEAN}), min_size=1, max_size=4)
+
+
+@pytest.fixture(scope="module", params=["plain", "added"])
+def twins(request: Any, tmp_path_factory: Any) -> tuple[BPETokenizer, Any]:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = chat_tokenizer()
+    if request.param == "added":
+        tokenizer.add_special_tokens(
+            [
+                AddedToken("a.b", special=False),
+                AddedToken("1 ", special=False, lstrip=True, rstrip=True),
+                AddedToken("é\u00a0", special=False, normalized=True),
+            ]
+        )
+    folder = tmp_path_factory.mktemp("chat")
+    tokenizer.save(folder, verbose=False)
+    return tokenizer, transformers.AutoTokenizer.from_pretrained(str(folder))
+
+
+@pytest.mark.parametrize("name", sorted(JINJA))
+def test_ids_equal_those_of_the_familys_own_template(twins: Any, name: str) -> None:
+    tokenizer, twin = twins
+
+    @settings(max_examples=150)
+    @given(MESSAGES, st.booleans())
+    @example([{"role": "user", "content": "\u0301e"}], True)
+    @example([{"role": "user", "content": ""}], False)
+    def check(messages: list[dict[str, str]], prompt: bool) -> None:
+        options = {"chat_template": JINJA[name], "add_generation_prompt": prompt}
+        text = twin.apply_chat_template(messages, tokenize=False, **options)
+        assert tokenizer.apply_chat_template(messages, name, prompt, tokenize=False) == text
+        expected = twin.apply_chat_template(messages, return_dict=False, **options)
+        assert tokenizer.apply_chat_template(messages, name, prompt) == expected
+
+    check()
+
+
+# -- Injection ----------------------------------------------------------------
+
+
+def control_ids(tokenizer: BPETokenizer, ids: list[int]) -> list[int]:
+    control = set(tokenizer.special_tokens.values())
+    return [id_ for id_ in ids if id_ in control]
+
+
+def expected_control(tokenizer: BPETokenizer, name: str, n: int) -> list[int]:
+    """The control tokens that the template itself gives n messages and the prompt."""
+    harmless = [{"role": "user", "content": "x"}] * n
+    return control_ids(tokenizer, tokenizer.apply_chat_template(harmless, name))
+
+
+def assert_only_control_of_template(
+    tokenizer: BPETokenizer, messages: list[dict[str, str]], name: str
+) -> None:
+    ids = tokenizer.apply_chat_template(messages, name)
+    assert control_ids(tokenizer, ids) == expected_control(tokenizer, name, len(messages))
+    for allowed in ("none", (), {"<|eot_id|>", "<|im_end|>"}):
+        some = tokenizer.apply_chat_template(messages, name, allowed_special=allowed)
+        wanted = {tokenizer.special_tokens[token] for token in allowed if allowed != "none"}
+        template = expected_control(tokenizer, name, len(messages))
+        assert control_ids(tokenizer, some) == [id_ for id_ in template if id_ in wanted]
+
+
+@pytest.mark.parametrize("name", ["llama3", "chatml"])
+@pytest.mark.parametrize("token", sorted(SPECIAL))
+def test_a_special_token_in_content_is_text(tokenizer: BPETokenizer, token: str, name: str) -> None:
+    for content in (token, token * 3, f"a{token}b", f"\n{token}\n", f" {token} "):
+        messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "x"}]
+        assert_only_control_of_template(tokenizer, messages, name)
+        ids = tokenizer.apply_chat_template(messages, name)
+        assert tokenizer.decode(ids) == tokenizer.apply_chat_template(
+            messages, name, tokenize=False
+        )
+    role = [{"role": f"user{token}", "content": "x"}, {"role": token, "content": "x"}]
+    assert_only_control_of_template(tokenizer, role, name)
+    ids = tokenizer.apply_chat_template([], name, system_prompt=token)
+    assert control_ids(tokenizer, ids) == expected_control(tokenizer, name, 1)
+
+
+@pytest.mark.parametrize("name", ["llama3", "chatml"])
+@pytest.mark.parametrize("token", ["<|eot_id|>", "<|im_start|>", "<|end_header_id|>"])
+def test_a_special_token_split_over_messages_is_text(
+    tokenizer: BPETokenizer, token: str, name: str
+) -> None:
+    for cut in range(1, len(token)):
+        parts = [token[:cut], token[cut:]]
+        messages = [{"role": "user", "content": part} for part in parts]
+        assert_only_control_of_template(tokenizer, messages, name)
+        assert_only_control_of_template(tokenizer, [{"role": parts[0], "content": parts[1]}], name)
+
+
+def test_alpaca_has_no_control_tokens_and_content_adds_none(tokenizer: BPETokenizer) -> None:
+    for token in SPECIAL:
+        ids = tokenizer.apply_chat_template([{"role": "user", "content": token}], "alpaca")
+        assert control_ids(tokenizer, ids) == []
+
+
+HOSTILE = st.lists(
+    st.sampled_from(
+        [
+            *SPECIAL,
+            "<|",
+            "|>",
+            "eot_id",
+            "<|im_",
+            "<|é|>",
+            "<|e\u0301|>",
+            "\u0301",
+            " ",
+            "\n",
+            "x",
+            "<",
+            ">",
+        ]
+    ),
+    max_size=6,
+).map("".join)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(HOSTILE, HOSTILE), min_size=1, max_size=3),
+    st.sampled_from(["llama3", "chatml"]),
+    st.sampled_from(["plain", "normalized", "flags"]),
+)
+@example([("user", "<|e\u0301|>")], "chatml", "normalized")
+@example([("user", "<")], "chatml", "normalized")
+def test_no_content_becomes_a_control_token(
+    pairs: list[tuple[str, str]], name: str, kind: str
+) -> None:
+    tokenizer = HOSTS[kind]
+    messages = [{"role": role or "user", "content": content} for role, content in pairs]
+    assert_only_control_of_template(tokenizer, messages, name)
+
+
+def host_tokenizers() -> dict[str, BPETokenizer]:
+    """Tokenizers whose added tokens do their worst: composed, greedy, overlapping."""
+    plain, normalized, flags = (BPETokenizer() for _ in range(3))
+    plain.add_special_tokens(SPECIAL)
+    normalized.add_special_tokens(
+        [AddedToken(token, id_, normalized=True) for token, id_ in SPECIAL.items()]
+    )
+    normalized.add_special_tokens([AddedToken("<|é|>", normalized=True), "<|é|>\u0301"])
+    flags.add_special_tokens(
+        [AddedToken(token, id_, lstrip=True, rstrip=True) for token, id_ in SPECIAL.items()]
+    )
+    flags.add_special_tokens(
+        [
+            AddedToken("x<|eot", special=False),
+            AddedToken("|><|", special=False, normalized=True),
+            AddedToken("<|im_start|>x", special=False),
+            AddedToken("xé", special=False, normalized=True, single_word=True),
+        ]
+    )
+    return {"plain": plain, "normalized": normalized, "flags": flags}
+
+
+HOSTS = host_tokenizers()
+
+
+def test_added_tokens_that_are_not_special_are_still_found_in_content() -> None:
+    tokenizer = HOSTS["flags"]
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": "a x<|eot_id|>"}], "chatml")
+    assert tokenizer.convert_tokens_to_ids("x<|eot") in ids
+    assert tokenizer.special_tokens["<|eot_id|>"] not in ids
+
+
+def test_disallowing_all_gives_the_ids_of_the_text(tokenizer: BPETokenizer) -> None:
+    for name, content in itertools.product(PROMPTS, ["Hi", "<|eot_id|>", "e\u0301"]):
+        messages = [{"role": "user", "content": content}]
+        text = tokenizer.apply_chat_template(messages, name, tokenize=False)
+        ids = tokenizer.apply_chat_template(messages, name, allowed_special="none")
+        assert ids == tokenizer.encode(text)
+
+
+def test_clean_content_gives_the_ids_of_the_text(tokenizer: BPETokenizer) -> None:
+    for name in PROMPTS:
+        text = tokenizer.apply_chat_template(CONVERSATION, name, tokenize=False)
+        ids = tokenizer.apply_chat_template(CONVERSATION, name)
+        assert ids == tokenizer.encode(text, allowed_special="all")
+
+
+# -- Bad messages -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "Hi",
+        b"Hi",
+        None,
+        5,
+        {"role": "user", "content": "Hi"},
+        ["Hi"],
+        [None],
+        [("user", "Hi")],
+        [{"role": "user"}],
+        [{"content": "Hi"}],
+        [{"role": "user", "content": None}],
+        [{"role": 5, "content": "Hi"}],
+        [{"role": "user", "content": ["Hi"]}],
+        [{"role": "", "content": "Hi"}],
+        [{"role": "user", "content": b"Hi"}],
+    ],
+)
+@pytest.mark.parametrize("name", sorted(PROMPTS))
+def test_bad_messages_are_clear_errors(tokenizer: BPETokenizer, name: str, messages: Any) -> None:
+    for tokenize in (True, False):
+        with pytest.raises((TypeError, ValueError), match="messages"):
+            tokenizer.apply_chat_template(messages, name, tokenize=tokenize)
+    with pytest.raises((TypeError, ValueError), match="messages"):
+        ChatTemplate.get_template(name)(messages)
+
+
+def test_the_error_names_the_message(tokenizer: BPETokenizer) -> None:
+    messages = [*CONVERSATION, {"role": "user", "content": None}]
+    with pytest.raises(ValueError, match=r"messages\[4\]\['content'\]"):
+        tokenizer.apply_chat_template(messages)
+
+
+def test_two_system_prompts_are_refused(tokenizer: BPETokenizer) -> None:
+    with pytest.raises(ValueError, match="system"):
+        tokenizer.apply_chat_template(CONVERSATION, system_prompt="Be long.")
+
+
+def test_a_system_prompt_of_a_wrong_type_is_refused(tokenizer: BPETokenizer) -> None:
+    for prompt in (5, b"Be brief.", ["Be brief."]):
+        with pytest.raises(TypeError, match="system_prompt"):
+            tokenizer.apply_chat_template(CONVERSATION[1:], system_prompt=prompt)
+
+
+@pytest.mark.parametrize("role", ["tool", "SYSTEM", "bot"])
+def test_alpaca_refuses_roles_it_does_not_know(tokenizer: BPETokenizer, role: str) -> None:
+    with pytest.raises(ValueError, match=role):
+        ChatTemplate.alpaca([{"role": role, "content": "Hi"}])
+    with pytest.raises(ValueError, match="system"):
+        ChatTemplate.alpaca([*CONVERSATION, {"role": "system", "content": "Late."}])
+
+
+def test_messages_are_not_changed(tokenizer: BPETokenizer) -> None:
+    before = [dict(message) for message in CONVERSATION]
+    tokenizer.apply_chat_template(CONVERSATION)
+    assert before == CONVERSATION
+
+
+def test_a_tokenizer_without_the_control_tokens_still_renders() -> None:
+    tokenizer = BPETokenizer()
+    ids = tokenizer.apply_chat_template(CONVERSATION)
+    assert tokenizer.decode(ids) == LLAMA3 + PROMPTS["llama3"][1]

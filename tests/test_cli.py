@@ -1,0 +1,646 @@
+"""The command line: what it prints, where, with which exit status, and what it never does.
+
+Most commands run in this process, through `main`; what only a process can show (pipes, signals,
+locales, memory, the ways to start it) runs in one of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gzip
+import importlib.metadata
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, ChatTemplate, main
+
+SCRIPT = Path(bpe_tokenizer.__file__)
+TEXT = "The cat sat on the mat.\r\n\r\nThe cat's hat; naïve 東京 🙂\n\tif x:\n\t\treturn 1\n"
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as POSIX has them")
+
+
+class Result(NamedTuple):
+    status: int
+    out: bytes
+    err: str
+
+
+class Trickle(io.BytesIO):
+    """Standard input that hands over a few bytes at a time, wherever that cuts a character."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        super().__init__(data)
+        self.size = size
+
+    def read1(self, size: int = -1) -> bytes:
+        return self.read(self.size)
+
+
+def run(*argv: object, stdin: bytes = b"", block: int = 1 << 20) -> Result:
+    """Run `main` in this process with streams of its own."""
+    out, err = io.BytesIO(), io.BytesIO()
+    streams = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = io.TextIOWrapper(Trickle(stdin, block), encoding="utf-8")
+    sys.stdout = io.TextIOWrapper(out, encoding="utf-8", newline="\n")
+    sys.stderr = io.TextIOWrapper(err, encoding="utf-8", newline="\n")
+    try:
+        try:
+            status = main(list(map(str, argv)))
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Result(status, out.getvalue(), err.getvalue().decode())
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = streams
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This environment, without what would decide Python's encodings."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "PYTHON"))}
+    return {**kept, "PYTHONPATH": str(SCRIPT.parent), **changes}
+
+
+def spawn(*argv: object, **options: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(SCRIPT), *map(str, argv)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, env=environment(), **{**pipes, **options})
+
+
+def assert_one_line(err: str) -> None:
+    assert err.startswith("bpe-tokenizer: error: "), err
+    assert err.endswith("\n") and err.count("\n") == 1, err
+    assert "Traceback" not in err
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_bytes((TEXT * 20).encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def tok(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer directory made by the command itself; text comes back byte for byte."""
+    directory = tmp_path_factory.mktemp("tok") / "tokenizer"
+    done = run(
+        *("train", "--corpus", corpus, "--output", directory, "--vocab-size", 300, "--quiet"),
+        *("--normalizer", "none", "--special-tokens", "<|endoftext|>", "<|pad|>=299"),
+    )
+    assert done == Result(0, b"", "")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tok: Path) -> BPETokenizer:
+    return BPETokenizer.from_pretrained(tok, verbose=False)
+
+
+# -- train --------------------------------------------------------------------
+
+
+def test_train_saves_what_the_library_would(corpus: Path, tok: Path) -> None:
+    expected = BPETokenizer(normalizer=None).train(
+        corpus, 300, special_tokens={"<|endoftext|>": None, "<|pad|>": 299}, verbose=False
+    )
+    loaded = BPETokenizer.from_pretrained(tok, verbose=False)
+    assert loaded == expected
+    assert loaded.special_tokens == expected.special_tokens
+    assert loaded.special_tokens["<|pad|>"] == 299
+
+
+def test_train_reports_to_people_and_keeps_stdout_short(corpus: Path, tmp_path: Path) -> None:
+    done = run("train", "--corpus", corpus, "--output", tmp_path / "t", "--vocab-size", 270)
+    assert done.status == 0
+    assert done.out.decode().splitlines() == [
+        "Vocabulary size : 270",
+        f"Saved to        : {tmp_path / 't'}",
+    ]
+    assert "14 merges" in done.err and "270 tokens" in done.err
+
+
+def test_train_json_is_the_report(corpus: Path, tmp_path: Path) -> None:
+    done = run(
+        *("train", "--corpus", corpus, "--output", tmp_path / "t", "--vocab-size", 270),
+        *("--json", "--quiet"),
+    )
+    report = json.loads(done.out)
+    assert (done.status, done.err) == (0, "")
+    assert report["vocab_size"] == 270 and report["merges"] == 14 and report["documents"] == 1
+    assert report["bytes_read"] == corpus.stat().st_size
+    assert report["stopped"] == "vocab size reached"
+
+
+def test_train_reads_several_files_and_directories(corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    with gzip.open(folder / "b.txt.gz", "wb") as file:
+        file.write(b"zebra zebra zebra " * 30)
+    (folder / "c.jsonl").write_text('{"body": "quokka quokka"}\n' * 30)
+    done = run(
+        *("train", "--corpus", corpus, folder, "--output", tmp_path / "t", "--json", "--quiet"),
+        *("--vocab-size", 330, "--text-field", "body"),
+    )
+    assert json.loads(done.out)["documents"] == 1 + 1 + 30
+    loaded = BPETokenizer.from_pretrained(tmp_path / "t", verbose=False)
+    expected = BPETokenizer().train([corpus, folder], 330, text_field="body", verbose=False)
+    assert loaded.merges == expected.merges
+    assert b" zebra" in [left + right for left, right in loaded.merges]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_train_reads_stdin_as_one_document(corpus: Path, tmp_path: Path, block: int) -> None:
+    options = ("--output", tmp_path / "t", "--vocab-size", 290, "--json", "--quiet")
+    done = run("train", "--corpus", "-", *options, stdin=corpus.read_bytes(), block=block)
+    assert json.loads(done.out)["documents"] == 1
+    expected = BPETokenizer().train(corpus, 290, verbose=False)
+    assert BPETokenizer.from_pretrained(tmp_path / "t", verbose=False).merges == expected.merges
+
+
+@pytest.mark.parametrize("name", [*SPLIT_PATTERNS, r"\w+|\W"])
+def test_train_takes_every_pattern(corpus: Path, tmp_path: Path, name: str) -> None:
+    options = ("--output", tmp_path / "t", "--vocab-size", 270, "--quiet", "--pattern", name)
+    assert run("train", "--corpus", corpus, *options) == Result(0, b"", "")
+    loaded = BPETokenizer.from_pretrained(tmp_path / "t", verbose=False)
+    expected = BPETokenizer(name).train(corpus, 270, verbose=False)
+    assert loaded.encode(TEXT) == expected.encode(TEXT)
+
+
+def test_train_passes_its_limits_on(corpus: Path, tmp_path: Path) -> None:
+    options = ("--min-frequency", 30, "--max-token-length", 4, "--num-workers", 1, "--quiet")
+    assert run("train", "--corpus", corpus, "--output", tmp_path / "t", *options).status == 0
+    expected = BPETokenizer().train(corpus, min_frequency=30, max_token_length=4, verbose=False)
+    assert BPETokenizer.from_pretrained(tmp_path / "t", verbose=False).merges == expected.merges
+
+
+# -- encode and decode --------------------------------------------------------
+
+
+def test_encode_prints_count_ids_and_tokens(tok: Path, tokenizer: BPETokenizer) -> None:
+    ids = tokenizer.encode(TEXT)
+    head = f"Token count : {len(ids)}\nToken IDs : {ids}\n"
+    assert run("encode", "--tokenizer", tok, "--text", TEXT) == Result(0, head.encode(), "")
+    shown = run("encode", "--tokenizer", tok, "--text", TEXT, "--show-tokens").out.decode()
+    assert shown == head + f"Tokens : {tokenizer.tokenize(TEXT)}\n"
+
+
+def test_encode_reads_a_file_as_it_stands(tok: Path, tokenizer: BPETokenizer, corpus: Path) -> None:
+    done = run("encode", "--tokenizer", tok, "--file", corpus)
+    ids = tokenizer.encode(corpus.read_bytes().decode())
+    assert done.out.decode() == f"Token count : {len(ids)}\nToken IDs : {ids}\n"
+
+
+def test_encode_json(tok: Path, tokenizer: BPETokenizer) -> None:
+    ids = tokenizer.encode(TEXT)
+    plain = json.loads(run("encode", "--tokenizer", tok, "--text", TEXT, "--json").out)
+    assert plain == {"token_count": len(ids), "input_ids": ids}
+    done = run("encode", "--tokenizer", tok, "--text", TEXT, "--json", "--show-tokens")
+    assert json.loads(done.out) == {**plain, "tokens": tokenizer.tokenize(TEXT)}
+    piped = run("encode", "--tokenizer", tok, "--text", "-", "--json", stdin=TEXT.encode())
+    assert json.loads(piped.out) == plain
+
+
+def test_special_tokens_are_text_unless_asked_for(tok: Path, tokenizer: BPETokenizer) -> None:
+    text = "a<|endoftext|>b"
+    plain = json.loads(run("encode", "--tokenizer", tok, "--text", text, "--json").out)
+    assert tokenizer.eos_token_id not in plain["input_ids"]
+    done = run("encode", "--tokenizer", tok, "--text", text, "--json", "--allowed-special", "all")
+    ids = json.loads(done.out)["input_ids"]
+    assert ids == [97, tokenizer.eos_token_id, 98]
+    shown = run("decode", "--tokenizer", tok, "--ids", *ids)
+    assert shown.out == b"Decoded text: 'a<|endoftext|>b'\n"
+    skipped = run("decode", "--tokenizer", tok, "--ids", *ids, "--skip-special-tokens")
+    assert skipped.out == b"Decoded text: 'ab'\n"
+
+
+def test_encode_adds_special_tokens(corpus: Path, tmp_path: Path) -> None:
+    options = ("--vocab-size", 270, "--special-tokens", "<|begin_of_text|>", "--quiet")
+    run("train", "--corpus", corpus, "--output", tmp_path / "t", *options)
+    done = run(
+        "encode", "--tokenizer", tmp_path / "t", "--text", "!", "--add-special-tokens", "--json"
+    )
+    assert json.loads(done.out)["input_ids"] == [269, 33]
+
+
+def test_decode_prints_a_python_string(tok: Path, tokenizer: BPETokenizer) -> None:
+    done = run("decode", "--tokenizer", tok, "--ids", *tokenizer.encode(TEXT))
+    line = done.out.decode()
+    assert line.startswith("Decoded text: ") and line.count("\n") == 1
+    assert ast.literal_eval(line.split(": ", 1)[1]) == TEXT
+
+
+def test_decode_json(tok: Path, tokenizer: BPETokenizer) -> None:
+    done = run("decode", "--tokenizer", tok, "--ids", *tokenizer.encode(TEXT), "--json")
+    assert json.loads(done.out) == {"text": TEXT}
+
+
+def test_decode_quotes_plain_text_as_people_expect(tok: Path) -> None:
+    assert run("decode", "--tokenizer", tok, "--ids", 72, 105).out == b"Decoded text: 'Hi'\n"
+
+
+def test_decode_replaces_what_is_no_text(tok: Path) -> None:
+    done = run("decode", "--tokenizer", tok, "--ids", 72, 255, 123456789)
+    assert (done.status, done.out.decode()) == (0, "Decoded text: 'H\ufffd\ufffd'\n")
+
+
+@pytest.mark.parametrize("source", ["--text", "--file"])
+@pytest.mark.parametrize("block", [1, 2, 5, 1 << 20])
+def test_piped_ids_are_plain_and_come_back_exactly(
+    tok: Path, tokenizer: BPETokenizer, source: str, block: int
+) -> None:
+    data = TEXT.encode()
+    encoded = run("encode", "--tokenizer", tok, source, "-", stdin=data, block=block)
+    assert (encoded.status, encoded.err) == (0, "")
+    assert list(map(int, encoded.out.split())) == tokenizer.encode(TEXT)
+    decoded = run("decode", "--tokenizer", tok, "--ids", "-", stdin=encoded.out, block=block)
+    assert decoded == Result(0, data, "")
+
+
+@settings(max_examples=150)
+@given(text=st.text(), block=st.integers(1, 9))
+def test_encode_piped_into_decode_is_the_identity(tok: Path, text: str, block: int) -> None:
+    data = text.encode()
+    encoded = run("encode", "--tokenizer", tok, "--text", "-", stdin=data, block=block)
+    decoded = run("decode", "--tokenizer", tok, "--ids", "-", stdin=encoded.out, block=block)
+    assert decoded == Result(0, data, "")
+
+
+def test_pipe_of_real_processes(tok: Path) -> None:
+    data = (TEXT * 3000).encode()  # several blocks
+    encode = [sys.executable, str(SCRIPT), "encode", "--tokenizer", str(tok), "--text", "-"]
+    decode = [sys.executable, str(SCRIPT), "decode", "--tokenizer", str(tok), "--ids", "-"]
+    encoded = subprocess.run(encode, input=data, capture_output=True, check=True, env=environment())
+    decoded = subprocess.run(
+        decode, input=encoded.stdout, capture_output=True, check=True, env=environment()
+    )
+    assert decoded.stdout == data
+    assert encoded.stderr == decoded.stderr == b""
+
+
+def test_piped_encode_shows_tokens_one_to_a_line(tok: Path, tokenizer: BPETokenizer) -> None:
+    done = run("encode", "--tokenizer", tok, "--text", "-", "--show-tokens", stdin=TEXT.encode())
+    lines = [line.split("\t") for line in done.out.decode().splitlines()]
+    assert [int(id_) for id_, _ in lines] == tokenizer.encode(TEXT)
+    assert [token for _, token in lines] == tokenizer.tokenize(TEXT)
+
+
+def test_decode_reads_ids_however_they_are_written(tok: Path) -> None:
+    for written in (b"72 105", b"[72, 105]", b"72\n105\n", b"72,105"):
+        done = run("decode", "--tokenizer", tok, "--ids", "-", stdin=written, block=1)
+        assert done == Result(0, b"Hi", "")
+
+
+def test_empty_text(tok: Path) -> None:
+    shown = run("encode", "--tokenizer", tok, "--text", "")
+    assert shown.out == b"Token count : 0\nToken IDs : []\n"
+    assert run("encode", "--tokenizer", tok, "--text", "-").out.strip() == b""
+    assert run("decode", "--tokenizer", tok, "--ids", "-").out == b""
+
+
+# -- info and chat ------------------------------------------------------------
+
+
+def test_info_json(tok: Path, tokenizer: BPETokenizer) -> None:
+    done = run("info", "--tokenizer", tok, "--sample-text", TEXT, "--json")
+    facts = json.loads(done.out)
+    assert (done.status, done.err) == (0, "")
+    assert facts["vocab_size"] == 300 and facts["max_id"] == 299
+    assert facts["split_pattern"] == "gpt2" and facts["normalizer"] is None
+    assert facts["special_tokens"] == tokenizer.special_tokens
+    assert facts["fingerprint"] == tokenizer.fingerprint
+    assert facts["sample"]["input_ids"] == tokenizer.encode(TEXT)
+
+
+def test_info_for_people(tok: Path) -> None:
+    shown = run("info", "--tokenizer", tok, "--sample-text", "the cat").out.decode()
+    for fact in ("300", "gpt2", "<|endoftext|>", "<|pad|>", "the cat", "Ġcat"):
+        assert fact in shown
+    assert "sample" not in run("info", "--tokenizer", tok).out.decode()
+
+
+def test_chat_without_a_backend_says_so(tok: Path) -> None:
+    done = run("chat", "--tokenizer", tok, "--model", "model.gguf")
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+    assert "backend" in done.err
+
+
+# -- help, version, quiet -----------------------------------------------------
+
+OPTIONS = {
+    "train": "--corpus --vocab-size --min-frequency --output --pattern --special-tokens",
+    "encode": "--tokenizer --text --file --show-tokens --allowed-special",
+    "decode": "--tokenizer --ids --skip-special-tokens",
+    "chat": "--tokenizer --model --template --system --max-tokens --temperature --top-p"
+    " --n-gpu-layers --n-ctx",
+    "info": "--tokenizer --sample-text",
+}
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_names_every_option(command: str) -> None:
+    done = run(command, "--help")
+    shown = done.out.decode()
+    assert (done.status, done.err) == (0, "")
+    for option in [*OPTIONS[command].split(), "--quiet", "--help"]:
+        assert option in shown
+    assert ("--json" in shown) == (command != "chat")
+
+
+def test_help_of_all_names_every_command_and_pattern() -> None:
+    done = run("--help")
+    assert done.status == 0
+    assert all(command in done.out.decode() for command in OPTIONS)
+    assert all(name in run("train", "--help").out.decode() for name in SPLIT_PATTERNS)
+    assert all(hasattr(ChatTemplate, n) for n in ("llama3", "chatml", "alpaca"))
+
+
+def test_version() -> None:
+    assert run("--version") == Result(
+        0, f"bpe-tokenizer {bpe_tokenizer.__version__}\n".encode(), ""
+    )
+
+
+@pytest.mark.parametrize("command", ["train", "encode", "decode", "info"])
+def test_quiet_is_silent_on_stderr(command: str, tok: Path, corpus: Path, tmp_path: Path) -> None:
+    rest = {
+        "train": ("--corpus", corpus, "--output", tmp_path / "t", "--vocab-size", 270),
+        "encode": ("--tokenizer", tok, "--text", "x"),
+        "decode": ("--tokenizer", tok, "--ids", "1"),
+        "info": ("--tokenizer", tok),
+    }[command]
+    done = run(command, *rest, "--quiet")
+    assert (done.status, done.err) == (0, "")
+    assert bool(done.out) == (command != "train")
+
+
+# -- errors -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "",
+        "frobnicate",
+        "encode",
+        "encode --tokenizer t",
+        "encode --tokenizer t --text x --file y",
+        "encode --tokenizer t --text x --bogus",
+        "encode --tokenizer t --text x --allowed-special some",
+        "encode --tok t --text x",
+        "decode --tokenizer t --ids",
+        "train --corpus x",
+        "train --corpus - x --output y",
+        "train --corpus x --output y --vocab-size many",
+        "train --corpus x --output y --normalizer ABC",
+        "chat --tokenizer t --model m --template nosuch",
+    ],
+)
+def test_wrong_usage_exits_with_2(argv: str) -> None:
+    done = run(*argv.split())
+    assert (done.status, done.out) == (2, b"")
+    assert_one_line(done.err)
+    assert "--help" in done.err
+
+
+@pytest.mark.parametrize("command", ["encode", "decode", "info", "chat"])
+def test_missing_tokenizer(command: str, tmp_path: Path) -> None:
+    rest = {"encode": ("--text", "x"), "decode": ("--ids", 1), "chat": ("--model", "m")}
+    done = run(command, "--tokenizer", tmp_path / "nosuch", *rest.get(command, ()))
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+    assert "nosuch" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--corpus", "nosuch.txt"), "nosuch.txt"),
+        (("--corpus", "corpus", "nosuch.txt"), "nosuch.txt"),
+        (("--corpus", "corpus", "--pattern", "("), "pattern"),
+        (("--corpus", "corpus", "--vocab-size", "10"), "vocab_size"),
+        (("--corpus", "corpus", "--min-frequency", "-3"), "min_frequency"),
+        (("--corpus", "corpus", "--num-workers", "0"), "num_workers"),
+        (("--corpus", "corpus", "--special-tokens", "<a>=1"), "<a>"),
+        (("--corpus", "corpus", "--special-tokens", "<a>=300", "<b>=300"), "<b>"),
+    ],
+)
+def test_train_errors_leave_nothing_behind(
+    options: tuple[str, ...], named: str, corpus: Path, tmp_path: Path
+) -> None:
+    filled = [str(corpus) if item == "corpus" else item for item in options]
+    done = run("train", *filled, "--output", tmp_path / "t")
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+    assert named in done.err
+    assert not (tmp_path / "t").exists()
+
+
+def test_unwritable_output(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here already")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        options = ("--output", output, "--vocab-size", 270, "--quiet")
+        done = run("train", "--corpus", corpus, *options)
+        assert (done.status, done.out) == (1, b"")
+        assert_one_line(done.err)
+    assert (tmp_path / "file").read_text() == "here already"
+
+
+@pytest.mark.parametrize("ids", [("x",), ("1", "2.5"), ("-1",), ("0x10",), ("1e3",)])
+def test_bad_ids(tok: Path, ids: tuple[str, ...]) -> None:
+    done = run("decode", "--tokenizer", tok, "--ids", *ids)
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+    assert ids[-1] in done.err
+
+
+@pytest.mark.parametrize("command", ["encode", "decode"])
+def test_failing_json_leaves_no_half_written_object(tok: Path, command: str) -> None:
+    rest = ("--ids", 72, 105, "x") if command == "decode" else ("--text", "-")
+    done = run(command, "--tokenizer", tok, *rest, "--json", stdin=b"some text, then \xff")
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+
+
+def test_bad_utf8_is_named_by_its_place(tok: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good \xff bad")
+    runs = [
+        run("encode", "--tokenizer", tok, "--file", bad),
+        run("encode", "--tokenizer", tok, "--text", "-", stdin=bad.read_bytes(), block=2),
+        run("train", "--corpus", bad, "--output", tmp_path / "t"),
+        run("train", "--corpus", "-", "--output", tmp_path / "t", stdin=bad.read_bytes()),
+    ]
+    for done in runs:
+        assert done.status == 1
+        assert_one_line(done.err)
+        assert "byte 5" in done.err and "UTF-8" in done.err
+
+
+def test_missing_file(tok: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "nosuch.txt", tmp_path):
+        done = run("encode", "--tokenizer", tok, "--file", path)
+        assert (done.status, done.out) == (1, b"")
+        assert_one_line(done.err)
+        assert str(path) in done.err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: "",
+        lambda text: text.replace('"BPE"', '"WordPiece"'),
+        lambda text: json.dumps({**json.loads(text), "model": None}),
+        lambda text: "[" * 200_000,
+    ],
+)
+def test_damaged_tokenizer(tok: Path, tmp_path: Path, damage: object) -> None:
+    text = (tok / "tokenizer.json").read_text(encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(damage(text), encoding="utf-8")
+    done = run("encode", "--tokenizer", tmp_path, "--text", "x")
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+    assert "tokenizer.json" in done.err
+
+
+# -- as a process -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [[str(SCRIPT)], ["-m", "bpe_tokenizer"]])
+def test_ways_to_start_it(how: list[str], tok: Path, tmp_path: Path) -> None:
+    command = [sys.executable, *how, "encode", "--tokenizer", str(tok), "--text", "Hi"]
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, env=environment())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"Token count : ")
+    wrong = subprocess.run([*command, "--bogus"], capture_output=True, env=environment())
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+
+
+def test_training_in_processes_from_the_script(corpus: Path, tmp_path: Path) -> None:
+    big = tmp_path / "big.txt"
+    big.write_bytes(corpus.read_bytes() * 6000)  # enough that workers start
+    options = ["--output", str(tmp_path / "t"), "--vocab-size", "270", "--num-workers", "2"]
+    done = spawn("train", "--corpus", big, *options, "--quiet")
+    assert (*done.communicate(timeout=120), done.returncode) == (b"", b"", 0)
+
+
+def test_installed_command_points_here() -> None:
+    try:
+        distribution = importlib.metadata.distribution("bpe-tokenizer")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("bpe-tokenizer is not installed here, only on the path")
+    commands = {e.name: e for e in distribution.entry_points if e.group == "console_scripts"}
+    assert commands["bpe-tokenizer"].load() is main
+
+
+@pytest.mark.parametrize("utf8_mode", ["0", "1"])
+def test_locale_does_not_matter(tok: Path, utf8_mode: str) -> None:
+    env = environment(LC_ALL="C", PYTHONUTF8=utf8_mode, PYTHONCOERCECLOCALE="0")
+    base = [sys.executable, str(SCRIPT)]
+    encode = [*base, "encode", "--tokenizer", str(tok), "--text", "-"]
+    encoded = subprocess.run(encode, input=TEXT.encode(), capture_output=True, env=env)
+    assert (encoded.returncode, encoded.stderr) == (0, b"")
+    decode = [*base, "decode", "--tokenizer", str(tok), "--ids"]
+    decoded = subprocess.run([*decode, "-"], input=encoded.stdout, capture_output=True, env=env)
+    assert decoded.stdout == TEXT.encode()
+    ids = encoded.stdout.decode().split()
+    shown = subprocess.run([*decode, *ids], capture_output=True, env=env)
+    assert "東京 🙂" in shown.stdout.decode()
+
+
+@POSIX
+@pytest.mark.parametrize("argument", ["-", "file"])
+def test_a_reader_that_leaves_is_no_error(tok: Path, tmp_path: Path, argument: str) -> None:
+    big = tmp_path / "big.txt"
+    big.write_bytes(TEXT.encode() * 20_000)
+    with big.open("rb") as stdin:
+        source = "-" if argument == "-" else big
+        child = spawn("encode", "--tokenizer", tok, "--file", source, stdin=stdin)
+        assert child.stdout.read(100)
+        child.stdout.close()
+        err = child.stderr.read()
+        child.stderr.close()
+        assert child.wait(timeout=60) in (0, 128 + signal.SIGPIPE)
+    assert err == b""
+
+
+@POSIX
+def test_interrupted_encode_ends_in_one_line(tok: Path) -> None:
+    child = spawn("encode", "--tokenizer", tok, "--text", "-")
+    child.stdin.write(TEXT.encode() * 200)  # less than pipes hold, more than a stream buffers
+    child.stdin.flush()
+    assert child.stdout.read(10)  # it is at work, and waits for more
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 128 + signal.SIGINT
+    assert_one_line(err.decode())
+
+
+@POSIX
+def test_interrupted_training_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    options = ("--output", tmp_path / "t", "--num-workers", 2)
+    child = spawn("train", "--corpus", "-", *options, start_new_session=True)
+    for _ in range(24):  # past the size from which workers count
+        child.stdin.write(TEXT.encode() * 12_000)
+    child.stdin.flush()
+    os.killpg(child.pid, signal.SIGINT)  # Ctrl-C reaches workers, too
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 128 + signal.SIGINT
+    assert_one_line(err.decode())
+    assert not (tmp_path / "t").exists()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, 0)
+
+
+def peak_of_piped_encode(tok: Path, copies: int) -> int:
+    """Pipe text through `encode` in a process of its own; return its peak memory in KiB."""
+    # NOTE: VmHWM, not ru_maxrss, which a child inherits from this much larger process.
+    program = (
+        "import sys, bpe_tokenizer\n"
+        f"assert bpe_tokenizer.main(['encode', '--tokenizer', {str(tok)!r}, '--text', '-']) == 0\n"
+        "status = open('/proc/self/status').read()\n"
+        "print(status.split('VmHWM:')[1].split()[0], file=sys.stderr)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    block = TEXT.encode() * 10_000  # about a megabyte
+
+    def feed() -> None:
+        with contextlib.suppress(BrokenPipeError), child.stdin:
+            for _ in range(copies):
+                child.stdin.write(block)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    err = child.stderr.read().decode()
+    feeder.join()
+    child.stderr.close()
+    assert child.wait() == 0, err
+    return int(err)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
+def test_memory_does_not_grow_with_a_piped_text(tok: Path) -> None:
+    few, many = peak_of_piped_encode(tok, 4), peak_of_piped_encode(tok, 40)
+    assert many - few < 16 * 1024, f"{few} KiB for 4 MB, {many} KiB for 40 MB"

@@ -1,0 +1,239 @@
+"""The repository held to its own rules: one readable module, and documents that stay true."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import bpe_tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "bpe_tokenizer.py"
+LINES = SOURCE.read_text(encoding="utf-8").splitlines()
+TREE = ast.parse("\n".join(LINES))
+
+LONGEST_FUNCTION = 60  # lines of body, docstring aside
+LONG_FUNCTIONS: set[str] = set()  # those that may be longer, three at most
+LONGEST_MODULE = 4000  # lines; past it, something belongs beside it
+
+# Packages that features need, each imported where it is used and nowhere else.
+OPTIONAL = (
+    "datasets huggingface_hub jinja2 llama_cpp mlx mlx_lm numpy optimum pyarrow tokenizers torch"
+    " tqdm transformers backports"
+).split()
+
+
+def python(code: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run code in a new Python, away from the repository."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(SOURCE.parent),
+        "PYTHONIOENCODING": "utf-8",
+        "COLUMNS": "80",  # the width that help is printed for
+    }
+    return subprocess.run(
+        [sys.executable, *code.split("\0")],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        **options,
+    )
+
+
+def read(name: str) -> str:
+    path = ROOT / name
+    if not path.exists():
+        pytest.skip(f"{name} is not here")
+    return path.read_text(encoding="utf-8")
+
+
+def code_blocks(markdown: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
+
+
+# -- The module's shape -------------------------------------------------------
+
+
+def test_the_tests_test_this_very_source() -> None:
+    assert Path(bpe_tokenizer.__file__).read_bytes() == SOURCE.read_bytes()
+
+
+def test_section_index_is_that_of_the_banners() -> None:
+    index = re.findall(r"^ +(\d+)  (\S.*)$", ast.get_docstring(TREE, clean=False), re.MULTILINE)
+    rule = "# " + "=" * 77
+    banners = [
+        re.match(r"# (\d+)\. (.*)", line)
+        for above, line, below in zip(LINES, LINES[1:], LINES[2:])
+        if above == below == rule
+    ]
+    assert all(banners), "a banner without a number"
+    assert [number for number, _ in index] == [str(n + 1) for n in range(len(index))]
+    assert [banner[1] for banner in banners] == [number for number, _ in index]
+    for (number, in_index), banner in zip(index, banners):
+        assert in_index.split(":")[0] == banner[2].split(":")[0], f"section {number}"
+
+
+def functions() -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(TREE) if isinstance(node, ast.FunctionDef)]
+
+
+def body_lines(function: ast.FunctionDef) -> int:
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def test_functions_fit_a_screen() -> None:
+    long = {f.name: body_lines(f) for f in functions() if body_lines(f) > LONGEST_FUNCTION}
+    assert long.keys() <= LONG_FUNCTIONS, long
+    assert LONG_FUNCTIONS <= long.keys(), "no longer long"
+    assert len(LONG_FUNCTIONS) <= 3
+
+
+def test_module_is_not_too_long() -> None:
+    assert len(LINES) < LONGEST_MODULE
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    assert len(set(bpe_tokenizer.__all__)) == len(bpe_tokenizer.__all__)
+    for name in bpe_tokenizer.__all__:
+        value = getattr(bpe_tokenizer, name)
+        if isinstance(value, type) or callable(value):
+            assert value.__doc__, name
+        if isinstance(value, type):
+            for method, function in vars(value).items():
+                if not method.startswith("_") and callable(getattr(value, method)):
+                    assert getattr(value, method).__doc__, f"{name}.{method}"
+                if isinstance(function, property):
+                    assert function.__doc__, f"{name}.{method}"
+
+
+def test_public_names_are_sorted_within_their_groups() -> None:
+    start = LINES.index("__all__ = [")
+    group: list[str] = []
+    for line in LINES[start + 1 : LINES.index("]", start) + 1]:
+        if line.strip().startswith('"'):
+            group.append(line.strip(' ",'))
+        else:
+            assert group == sorted(group)
+            group = []
+
+
+def test_what_is_public_is_in_all() -> None:
+    defined = {
+        node.name
+        for node in TREE.body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+    }
+    assert defined <= set(bpe_tokenizer.__all__)
+
+
+def test_examples_in_docstrings_are_true() -> None:
+    failed, attempted = doctest.testmod(bpe_tokenizer)
+    assert failed == 0
+    assert attempted > 20
+
+
+# -- What importing it costs, and needs ---------------------------------------
+
+
+def test_import_loads_no_optional_package(tmp_path: Path) -> None:
+    code = (
+        "import sys, bpe_tokenizer as b\n"
+        "t = b.BPETokenizer().train('low lower ' * 9, vocab_size=260, verbose=False)\n"
+        "t.save('t', verbose=False)\n"
+        "u = b.BPETokenizer.from_pretrained('t', verbose=False)\n"
+        "assert u.decode(u.encode_batch(['low'])[0].input_ids) == 'low'\n"
+        "b.detect_best_backend(verbose=False)\n"
+        "print(*sys.modules)"
+    )
+    done = python(f"-c\0{code}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not set(OPTIONAL) & set(done.stdout.split())
+
+
+def test_it_works_alone_in_a_folder(tmp_path: Path) -> None:
+    """Vendored: a copy of the file, and nothing else of this repository on the path."""
+    (tmp_path / "bpe_tokenizer.py").write_bytes(SOURCE.read_bytes())
+    (tmp_path / "corpus.txt").write_text("low lower lowest\n" * 50)
+    for arguments in (
+        "train --corpus corpus.txt --output t --vocab-size 270 --quiet",
+        "encode --tokenizer t --text low",
+        "decode --tokenizer t --ids 104 105",
+        "info --tokenizer t",
+    ):
+        done = subprocess.run(
+            [sys.executable, "bpe_tokenizer.py", *arguments.split()],
+            cwd=tmp_path,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+            capture_output=True,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+# -- Documents that stay true -------------------------------------------------
+
+
+def test_the_tour_runs_offline_and_leaves_nothing(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = python(str(ROOT / "example_usage.py"), tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    assert done.stderr == ""
+    assert "False" not in done.stdout.replace("equal: False", "", 1), done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## \[?([^\]\s]+)", read("CHANGELOG.md"), re.MULTILINE)
+    assert versions[0] == bpe_tokenizer.__version__
+
+
+def test_quick_start_holds_two_commands() -> None:
+    readme = read("README.md")
+    assert re.findall(r"^## (.*)$", readme, re.MULTILINE)[0] == "Quick start"
+    first = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)[0]
+    assert first[0] == "bash"
+    assert len(first[1].splitlines()) == 2
+
+
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = code_blocks(read("README.md"), "python")
+    assert blocks
+    names: dict[str, object] = {"__name__": "readme"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for block in blocks:
+            exec(compile(block, "README.md", "exec"), names)
+
+
+def test_readme_commands_are_known(tmp_path: Path) -> None:
+    """Every `bpe-tokenizer COMMAND --option` in the documents is one that there is."""
+    helps: dict[str, str] = {}
+    text = read("README.md").replace("\\\n", " ")
+    for line in re.findall(r"^.*bpe-tokenizer (?:train|encode|decode|chat|info) .*$", text, re.M):
+        command, rest = re.findall(r"bpe-tokenizer (\w+) (.*)", line)[0]
+        if command not in helps:
+            helps[command] = python(f"-m\0bpe_tokenizer\0{command}\0--help", tmp_path).stdout
+        for option in re.findall(r"(?<=\s)--[a-z-]+", rest):
+            assert option in helps[command], line
+
+
+def test_help_shown_in_the_readme_is_the_real_one(tmp_path: Path) -> None:
+    blocks = [b for b in code_blocks(read("README.md"), "(?:text|console)?") if "usage: bpe" in b]
+    for block in blocks:
+        words = re.findall(r"usage: bpe-tokenizer (\w*)", block)[0]
+        arguments = "\0".join(filter(None, [words, "--help"]))
+        done = python(f"-m\0bpe_tokenizer\0{arguments}", tmp_path)
+        assert done.stdout.strip() in block

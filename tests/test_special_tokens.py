@@ -1,0 +1,390 @@
+"""Special and added tokens: found alike everywhere, as HuggingFace and tiktoken do."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bpe_tokenizer import AddedToken, BPETokenizer
+
+SPECIAL = ["<|a|>", "<|a|>b", "<|a", "a|><", "|>", "<|b|>", "<|é|>"]
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        [*SPECIAL, "<", "|", ">", "<|", "a", "b", " ", "  ", "\n", "_", "é", "e\u0301", "1"]
+    ),
+    max_size=12,
+).map("".join)
+PROSE = "a ab abc b<|a|> <|b|>c caba bab cab | > < <| |>x \n\n" * 9
+
+
+def trained(**options: Any) -> BPETokenizer:
+    tokenizer = BPETokenizer(**options)
+    return tokenizer.train(PROSE, 290, special_tokens=SPECIAL, verbose=False, num_workers=1)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BPETokenizer:
+    return trained()
+
+
+def naive_split(text: str, tokens: list[str]) -> list[tuple[str, bool]]:
+    """Cut text at tokens, leftmost first and of those the longest: (text, is token)."""
+    out: list[tuple[str, bool]] = []
+    plain = ""
+    while text:
+        found = max((token for token in tokens if text.startswith(token)), key=len, default="")
+        if found:
+            out += [(plain, False)] * bool(plain) + [(found, True)]
+            plain, text = "", text[len(found) :]
+        else:
+            plain, text = plain + text[0], text[1:]
+    return out + [(plain, False)] * bool(plain)
+
+
+def naive_encode(tokenizer: BPETokenizer, text: str, tokens: list[str]) -> list[int]:
+    ids: list[int] = []
+    for part, is_token in naive_split(text, tokens):
+        ids += [tokenizer.special_tokens[part]] if is_token else tokenizer.encode(part)
+    return ids
+
+
+# -- What is recognised -------------------------------------------------------
+
+
+@settings(max_examples=300)
+@given(FRAGMENTS, st.lists(st.sampled_from(SPECIAL), unique=True))
+@example("<|a|>b<|a|><|a|><", [])
+def test_the_leftmost_and_then_the_longest_token_wins(
+    tokenizer: BPETokenizer, text: str, some: list[str]
+) -> None:
+    assert tokenizer.encode(text, allowed_special="all") == naive_encode(tokenizer, text, SPECIAL)
+    assert tokenizer.encode(text, allowed_special=set(some)) == naive_encode(tokenizer, text, some)
+
+
+@settings(max_examples=200)
+@given(FRAGMENTS, st.booleans(), st.sampled_from(["none", "all", "set", "list", "empty"]))
+def test_every_entry_point_gives_one_answer(
+    tokenizer: BPETokenizer, text: str, special: bool, kind: str
+) -> None:
+    values = {"set": {"<|a|>", "|>"}, "list": ["<|a|>", "|>"], "empty": ()}
+    allowed: Any = values.get(kind, kind)
+    ids = tokenizer.encode(text, special, allowed)
+    assert tokenizer(text, special, allowed) == ids
+    assert tokenizer([text], special, allowed)["input_ids"] == [ids]
+    assert tokenizer.encode_batch([text, text], special, allowed).input_ids == [ids, ids]
+    assert tokenizer.encode_with_offsets(text, special, allowed).input_ids == ids
+    assert tokenizer.count_tokens(text, special, allowed) == len(ids)
+    bare = tokenizer.encode_batch([text], special, allowed, return_offsets=False)
+    assert bare.input_ids == [ids]
+    if not special:
+        streamed = tokenizer.encode_streaming([text[:3], text[3:]], allowed)
+        assert sum(streamed, []) == ids
+    if kind in ("none", "empty") and not special:
+        assert tokenizer.encode_ordinary(text) == ids
+        assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) == ids
+
+
+@settings(max_examples=150)
+@given(FRAGMENTS)
+def test_typed_text_never_becomes_a_control_token(tokenizer: BPETokenizer, text: str) -> None:
+    control = set(tokenizer.special_tokens.values())
+    result = tokenizer.encode_with_offsets(text)
+    for ids in (tokenizer.encode(text), tokenizer.encode_ordinary(text), result.input_ids):
+        assert not control & set(ids)
+        assert tokenizer.decode(ids) == text.replace("e\u0301", "é")
+
+
+@pytest.mark.parametrize("allowed", ["", "None", "ALL", {"<|c|>"}, ["<|a|>", "x"], {""}])
+def test_unknown_allowed_tokens_are_refused(tokenizer: BPETokenizer, allowed: Any) -> None:
+    for call in (
+        tokenizer.encode,
+        tokenizer.count_tokens,
+        tokenizer.encode_with_offsets,
+        lambda text, **options: tokenizer.encode_batch([text], **options),
+        lambda text, **options: list(tokenizer.encode_streaming([text], **options)),
+    ):
+        with pytest.raises(ValueError, match="allowed_special"):
+            call("text", allowed_special=allowed)
+
+
+@pytest.mark.parametrize("allowed", [None, 5, [5], [["<|a|>"]], b"all"])
+def test_allowed_special_of_a_wrong_type_is_refused(tokenizer: BPETokenizer, allowed: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        tokenizer.encode("text", allowed_special=allowed)
+
+
+def test_special_tokens_are_skipped_on_request(tokenizer: BPETokenizer) -> None:
+    ids = tokenizer.encode("b<|a|>b <|b|>c", allowed_special="all")
+    assert tokenizer.decode(ids) == "b<|a|>b <|b|>c"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "b c"
+    assert tokenizer.decode_bytes(ids, skip_special_tokens=True) == b"b c"
+    assert tokenizer.decode_batch([ids], skip_special_tokens=True) == ["b c"]
+    assert "".join(tokenizer.decode_streaming(ids, skip_special_tokens=True)) == "b c"
+
+
+# -- As tiktoken: what is not allowed -----------------------------------------
+
+APART = ["<|a|>", "<|bb|>", "[x]"]  # none within another, where tiktoken's order decides
+APART_TEXT = st.lists(st.sampled_from([*APART, "a", " ", "<|", "|>", "x", "[", "b"])).map("".join)
+
+
+@pytest.fixture(scope="module")
+def twins() -> tuple[BPETokenizer, Any]:
+    tiktoken = pytest.importorskip("tiktoken")
+    tokenizer = BPETokenizer(normalizer=None)
+    tokenizer.add_special_tokens(APART)
+    oracle = tiktoken.Encoding(
+        "bytes",
+        pat_str=tokenizer.split_pattern,
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens=tokenizer.special_tokens,
+    )
+    return tokenizer, oracle
+
+
+@settings(max_examples=300)
+@given(
+    APART_TEXT,
+    st.one_of(st.just("all"), st.sets(st.sampled_from(APART))),
+    st.one_of(st.just("all"), st.sets(st.sampled_from([*APART, "x", "<|"]))),
+)
+@example("<|a|>", {"<|a|>"}, {"<|a|>"})
+@example("<|a|>", set(), "all")
+@example("<|a|>", "all", "all")
+def test_disallowed_special_means_what_it_means_in_tiktoken(
+    twins: Any, text: str, allowed: Any, disallowed: Any
+) -> None:
+    tokenizer, oracle = twins
+    try:
+        expected = oracle.encode(text, allowed_special=allowed, disallowed_special=disallowed)
+    except ValueError:
+        with pytest.raises(ValueError, match="disallowed"):
+            tokenizer.encode(text, allowed_special=allowed, disallowed_special=disallowed)
+    else:
+        ids = tokenizer.encode(text, allowed_special=allowed, disallowed_special=disallowed)
+        assert ids == expected
+
+
+def test_the_error_names_the_token_and_the_remedies(twins: Any) -> None:
+    tokenizer, _ = twins
+    with pytest.raises(ValueError) as caught:
+        tokenizer.encode("a [x] <|a|>", disallowed_special="all")
+    assert all(
+        part in str(caught.value) for part in ("'[x]'", "allowed_special", "disallowed_special=()")
+    )
+    assert tokenizer.encode("[x]") == tokenizer.encode("[x]", disallowed_special=())
+    with pytest.raises(ValueError):
+        tokenizer.encode("a", disallowed_special="some")
+
+
+# -- As HuggingFace: flags ----------------------------------------------------
+
+CONTENTS = ["<|a|>", "<|a|>b", "ab", "zé", "ze\u0301b", " z", "z ", "z\n", "_z", "zz"]
+FLAG_TEXT = st.lists(
+    st.sampled_from(
+        [
+            *CONTENTS,
+            "a",
+            "b",
+            "z",
+            " ",
+            "  ",
+            "\n",
+            "_",
+            "é",
+            "e\u0301",
+            "\u0301",
+            "1",
+            "世",
+            "-",
+            "\u3000",
+        ]
+    ),
+    max_size=10,
+).map("".join)
+FLAG = st.booleans()
+
+
+@st.composite
+def flagged(draw: Any) -> list[AddedToken]:
+    contents = draw(st.lists(st.sampled_from(CONTENTS), min_size=1, max_size=4, unique=True))
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return [AddedToken(content, **{name: draw(FLAG) for name in names}) for content in contents]
+
+
+def assert_as_huggingface(
+    folder: Path, tokens: list[AddedToken], texts: list[str], form: str | None
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = BPETokenizer(normalizer=form)
+    tokenizer.add_special_tokens(tokens)
+    tokenizer.save(folder, verbose=False)
+    oracle = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in texts:
+        expected = oracle.encode(text)
+        result = tokenizer.encode_with_offsets(text, allowed_special="all")
+        assert result.input_ids == expected.ids, (text, tokens)
+        assert result.offsets == expected.offsets, (text, tokens)
+    oracle.encode_special_tokens = True
+    for text in texts:
+        assert tokenizer.encode(text) == oracle.encode(text).ids, (text, tokens)
+
+
+@settings(max_examples=250)
+@given(
+    flagged(), st.lists(FLAG_TEXT, min_size=1, max_size=6), st.sampled_from(["NFC", "NFD", None])
+)
+def test_flags_mean_what_they_mean_in_huggingface(
+    tmp_path: Path, tokens: list[AddedToken], texts: list[str], form: str | None
+) -> None:
+    assert_as_huggingface(tmp_path, tokens, texts, form)
+
+
+@pytest.mark.parametrize("form", ["NFC", None])
+def test_each_combination_of_flags(tmp_path: Path, form: str | None) -> None:
+    texts = [
+        "  zz  zz",
+        "azz zz_ zz- zz",
+        "zz",
+        "\nzz\n\n",
+        " zz zz ",
+        "zzzzz",
+        "\u3000zz世zz 1zz",
+        "ézz e\u0301zz",
+    ]
+    for flags in itertools.product([False, True], repeat=5):
+        assert_as_huggingface(tmp_path, [AddedToken("zz", None, *flags)], texts, form)
+        pair = [AddedToken("zz", None, *flags), AddedToken("<|a|>", lstrip=True, rstrip=True)]
+        mixed = [text.replace(" ", " <|a|> ", 1) for text in texts]
+        assert_as_huggingface(tmp_path, pair, mixed, form)
+
+
+def test_tokens_that_are_not_special_are_always_found() -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens([AddedToken("<think>", special=False)])
+    assert tokenizer.encode("a<think>") == [97, 256]
+    assert tokenizer.special_tokens == {}
+    assert [token.content for token in tokenizer.added_tokens] == ["<think>"]
+    assert tokenizer.decode([97, 256], skip_special_tokens=True) == "a<think>"
+    with pytest.raises(ValueError):
+        tokenizer.encode("a", allowed_special={"<think>"})
+
+
+# -- Ids ----------------------------------------------------------------------
+
+
+def test_reserved_ids_are_kept_and_merges_go_around_them() -> None:
+    wanted = {"<|begin_of_text|>": 256, "<|end_of_text|>": 300, "<|eot_id|>": 5000}
+    tokenizer = BPETokenizer().train(
+        PROSE, 280, special_tokens={**wanted, "<pad>": None}, verbose=False, num_workers=1
+    )
+    assert {token: tokenizer.special_tokens[token] for token in wanted} == wanted
+    ids = sorted(tokenizer.get_vocab().values())
+    assert len(ids) == len(set(ids)) == tokenizer.vocab_size
+    assert 256 <= tokenizer.special_tokens["<pad>"] < 5001
+    assert tokenizer.decode(tokenizer.encode(PROSE)) == PROSE
+    for token, id_ in tokenizer.special_tokens.items():
+        assert tokenizer.encode(token, allowed_special="all") == [id_]
+        assert tokenizer.decode([id_]) == token
+
+
+def test_the_sizes_of_the_design() -> None:
+    special = {"<|begin_of_text|>": 256, "<|end_of_text|>": 257, "<|eot_id|>": 258}
+    text = "".join(f"{i} {i * i} word{i % 37} " for i in range(900))
+    tokenizer = BPETokenizer().train(
+        text, 512, special_tokens=special, verbose=False, num_workers=1
+    )
+    assert tokenizer.special_tokens == special
+    assert len(tokenizer) == tokenizer.vocab_size == 512
+    assert sorted(tokenizer.get_vocab().values()) == list(range(512))
+    assert tokenizer.bos_token_id == 256 and tokenizer.eos_token_id == 257
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_tokens_without_an_id_go_to_the_end() -> None:
+    tokenizer = trained()
+    first = tokenizer.vocab_size - len(SPECIAL)
+    assert tokenizer.special_tokens == {token: first + i for i, token in enumerate(SPECIAL)}
+    assert tokenizer.add_special_tokens(["<|c|>", "<|d|>"]) == 2
+    assert tokenizer.special_tokens["<|d|>"] == tokenizer.max_id == first + len(SPECIAL) + 1
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"<|new|>": 97},
+        {"<|new|>": 256},
+        {"<|a|>": None},
+        {"<|a|>": 9999},
+        ["<|new|>", "<|new|>"],
+        ["a"],
+        {"<|new|>": 9999, "<|newer|>": 9999},
+        [AddedToken("<|new|>", 257)],
+        [AddedToken("<|new|>"), AddedToken("<|new|>", 9999)],
+        [AddedToken("<|new|>", 9999), AddedToken("<|new|>")],
+        {"<|new|>": -1},
+        {"<|new|>": 2**31},
+        {"<|new|>": True},
+        {"<|new|>": 1.0},
+        [""],
+    ],
+)
+def test_nothing_is_ever_overwritten(tokens: Any) -> None:
+    tokenizer = trained()
+    before = tokenizer.get_vocab()
+    with pytest.raises((ValueError, TypeError)):
+        tokenizer.add_special_tokens(tokens)
+    assert tokenizer.get_vocab() == before
+    assert tokenizer == trained()
+
+
+@pytest.mark.parametrize(
+    "tokens", ["<|a|>", b"<|a|>", [5], [None], 5, [b"<|a|>"], [("<|a|>", 300)]]
+)
+def test_special_tokens_of_a_wrong_type_are_refused(tokens: Any) -> None:
+    with pytest.raises(TypeError):
+        BPETokenizer().add_special_tokens(tokens)
+    with pytest.raises(TypeError):
+        BPETokenizer().train("ab", 300, special_tokens=tokens, verbose=False, num_workers=1)
+
+
+def test_a_special_token_with_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        BPETokenizer().add_special_tokens(["<\ud800>"])
+
+
+def test_adding_tokens_takes_effect_at_once() -> None:
+    tokenizer = BPETokenizer()
+    assert tokenizer.encode("<|c|>", allowed_special="all") == list(b"<|c|>")
+    tokenizer.add_special_tokens({"<|c|>": 1000})
+    assert tokenizer.encode("<|c|>", allowed_special="all") == [1000]
+    assert tokenizer.vocab_size == 257 and tokenizer.max_id == 1000
+    assert tokenizer.decode([1000]) == "<|c|>"
+    assert tokenizer.convert_tokens_to_ids("<|c|>") == 1000
+    assert tokenizer.convert_ids_to_tokens(1000) == "<|c|>"
+    assert tokenizer.get_vocab()["<|c|>"] == 1000
+
+
+# -- Roles --------------------------------------------------------------------
+
+
+def test_roles_come_from_exact_names_only() -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<|weekend|>", "<|my_pad_x|>", "endings", "<s>", "</s>"])
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "</s>")
+    assert tokenizer.pad_token is None and tokenizer.pad_token_id is None
+    assert tokenizer.unk_token is None and tokenizer.unk_token_id is None
+    tokenizer.pad_token = "<|my_pad_x|>"
+    assert tokenizer.pad_token_id == 257
+    tokenizer.pad_token = None
+    assert tokenizer.pad_token_id is None
+    with pytest.raises(ValueError, match="bos_token"):
+        tokenizer.bos_token = "<|nothing|>"
+    assert tokenizer.encode("a", add_special_tokens=True) == [259, 97]
+    tokenizer.bos_token = None
+    assert tokenizer.encode("a", add_special_tokens=True) == [97]
