@@ -62,8 +62,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 import unicodedata
 import warnings
@@ -71,6 +69,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -478,13 +477,11 @@ def _may_be_empty(node: _Node) -> bool:
     return not isinstance(node, _Either) or any(map(_may_be_empty, node.options))
 
 
-def _spell(node: _Node, chars: Callable[[_Chars], str], anchor: Callable[[str], str]) -> str:
-    """Write a pattern tree as text, in the dialect the callbacks define."""
-    spell = functools.partial(_spell, chars=chars, anchor=anchor)
-    if isinstance(node, _Chars):
-        return chars(node)
-    if isinstance(node, _Anchor):
-        return anchor(node.source)
+def _spell(node: _Node, leaf: Callable[[_Chars | _Anchor], str]) -> str:
+    """Write a pattern tree as text, in the dialect that `leaf` speaks."""
+    spell = functools.partial(_spell, leaf=leaf)
+    if isinstance(node, (_Chars, _Anchor)):
+        return leaf(node)
     if isinstance(node, _Concat):
         return "".join(map(spell, node.items))
     if isinstance(node, _Either):
@@ -518,22 +515,19 @@ def _bmp_set(pattern: str) -> str:
     return f"[{''.join(ranges)}]" if ranges else "(?!)"
 
 
-def _re_anchor(source: str) -> str:
-    if source in ("\\b", "\\B"):  # the two engines disagree on what a word is
-        raise _UnknownConstructError(source)
-    return source
+def _re_leaf(node: _Chars | _Anchor) -> str:
+    if isinstance(node, _Anchor):
+        if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
+            raise _UnknownConstructError(node.source)
+        return node.source
+    single = len(node.source) == 1 and not node.ignore_case and node.source != "."
+    return re.escape(node.source) if single else _bmp_set(node.pattern)
 
 
 def _fast_pattern(tree: _Node) -> re.Pattern[str] | None:
     """Compile a pattern tree with `re`, for text without characters above U+FFFF."""
-
-    def chars(node: _Chars) -> str:
-        single = len(node.source) == 1 and not node.ignore_case and node.source != "."
-        return re.escape(node.source) if single else _bmp_set(node.pattern)
-
     try:
-        spelled = _spell(tree, chars, _re_anchor).replace("(?i:", "(?:")
-        return re.compile(spelled)
+        return re.compile(_spell(tree, _re_leaf).replace("(?i:", "(?:"))
     except (_UnknownConstructError, re.error):  # possessive and atomic need 3.11
         return None
 
@@ -543,13 +537,11 @@ _WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 _ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
 
 
-def _oniguruma_anchor(source: str) -> str:
-    if source not in _ONIGURUMA_ANCHORS:
-        raise _UnknownConstructError(repr(source))
-    return _ONIGURUMA_ANCHORS[source]
-
-
-def _oniguruma_chars(node: _Chars) -> str:
+def _oniguruma_leaf(node: _Chars | _Anchor) -> str:
+    if isinstance(node, _Anchor):
+        if node.source not in _ONIGURUMA_ANCHORS:
+            raise _UnknownConstructError(repr(node.source))
+        return _ONIGURUMA_ANCHORS[node.source]
     source = {"\\w": "[\\w]", "\\W": "[^\\w]"}.get(node.source, node.source)
     if "\\W" in source or (node.ignore_case and re.search(r"\\[pP]", source)):
         raise _UnknownConstructError(repr(node.pattern))  # \p has no case there
@@ -568,7 +560,7 @@ def _to_oniguruma(pattern: str) -> str:
         tree = _PatternParser(pattern).parse()
         if _may_be_empty(tree):
             raise _UnknownConstructError("what matches the empty string")
-        return _spell(tree, _oniguruma_chars, _oniguruma_anchor)
+        return _spell(tree, _oniguruma_leaf)
     except _UnknownConstructError as error:
         raise ValueError(
             f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has "
@@ -582,7 +574,7 @@ def _from_oniguruma(pattern: str) -> str:
         if _to_oniguruma(known) == pattern:
             return known
     tree = _PatternParser(pattern, oniguruma=True).parse()
-    return _spell(tree, lambda node: node.source, lambda source: source)
+    return _spell(tree, operator.attrgetter("source"))
 
 
 def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], set[str]]:
@@ -772,12 +764,20 @@ def _splitter(pattern: str) -> _Splitter:
 # -- Normalisation ------------------------------------------------------------
 
 _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
+_LONG_MARKS = regex.compile(r"\p{M}{64,}")
 
 
 def _normalise(text: str, form: str | None) -> str:
-    if form is None or text.isascii():
+    if form is None or text.isascii() or unicodedata.is_normalized(cast("Any", form), text):
         return text
-    return unicodedata.normalize(cast("Any", form), text)
+    return unicodedata.normalize(cast("Any", form), _LONG_MARKS.sub(_order_marks, text))
+
+
+def _order_marks(found: regex.Match[str]) -> str:
+    """Put marks into canonical order, which takes `unicodedata` quadratic time."""
+    parts = (part for char in found[0] for part in unicodedata.normalize("NFD", char))
+    runs = itertools.groupby(parts, lambda part: unicodedata.combining(part) > 0)
+    return "".join(part for _, run in runs for part in sorted(run, key=unicodedata.combining))
 
 
 @functools.lru_cache(maxsize=1)
@@ -804,15 +804,6 @@ def _starts_cluster(char: str) -> bool:
     return not unicodedata.combining(first) and first not in _back_composing()
 
 
-def _clusters(text: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of parts that can be normalised one by one."""
-    start = 0
-    for end in range(1, len(text) + 1):
-        if end == len(text) or _starts_cluster(text[end]):
-            yield start, end
-            start = end
-
-
 def _align(text: str, form: str | None) -> list[tuple[int, int]]:
     """Map each character of the normalised text to the (start, end) it came from.
 
@@ -822,7 +813,8 @@ def _align(text: str, form: str | None) -> list[tuple[int, int]]:
     if _normalise(text, form) == text:
         return [(i, i + 1) for i in range(len(text))]
     spans: list[tuple[int, int]] = []
-    for start, end in _clusters(text):
+    starts = [i for i, char in enumerate(text) if i == 0 or _starts_cluster(char)]
+    for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalised one by one
         at = start
         for taken in _characters_taken(text[start:end], cast("str", form)):
             at += taken
@@ -841,11 +833,12 @@ def _characters_taken(cluster: str, form: str) -> list[int]:
     ordered: list[tuple[str, int]] = []
     for _, run in itertools.groupby(parts, lambda part: unicodedata.combining(part[0]) > 0):
         ordered += sorted(run, key=lambda part: unicodedata.combining(part[0]))
+    ordered.reverse()  # what comes next is at the end, where it is cheap to take out
     taken = []
     for char in _normalise(cluster, form):
         total = 0
         for part in _normalise(char, decomposed):
-            index = next(i for i, (other, _) in enumerate(ordered) if other == part)
+            index = next(i for i in reversed(range(len(ordered))) if ordered[i][0] == part)
             total += ordered.pop(index)[1]
         taken.append(total)
     return taken
@@ -935,7 +928,8 @@ class _TokenFinder:
             if begin >= limit:
                 return
             token = self.tokens[found[0]]
-            if token.single_word and _touches_word(text, begin, end):
+            around = text[max(0, begin - 1) : begin], text[end : end + 1]
+            if token.single_word and any(map(_WORD.match, around)):
                 at = end
                 yield begin, end, None
                 continue
@@ -947,12 +941,22 @@ class _TokenFinder:
             yield begin, end, token
 
 
-def _touches_word(text: str, begin: int, end: int) -> bool:
-    before, after = text[begin - 1 : begin] if begin else "", text[end : end + 1]
-    return bool(_WORD.match(before) or _WORD.match(after))
-
-
 # -- Text in pieces -----------------------------------------------------------
+
+
+def _utf8_length(text: str) -> int:
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise _surrogate_error(text, error.start) from None
+
+
+def _surrogate_error(text: str, at: int) -> ValueError:
+    return ValueError(
+        f"text holds the lone surrogate U+{ord(text[at]):04X} at character {at}, which is no "
+        "character and has no UTF-8 form; repair it, for instance with "
+        "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+    )
 
 
 class _TokenStream:
@@ -1086,7 +1090,9 @@ class _Pipeline:
             (start, end) in `text` of each of its characters (of the token).
         """
         done = 0
-        for begin, end, token in self.raw.find(text) if matches is None else matches:
+        if matches is None:
+            matches = self.raw.find(text) if self.raw.tokens else ()
+        for begin, end, token in matches:
             if token:
                 yield from self._ordinary(text, done, begin, align)
                 yield token, [(begin, end)]
@@ -1128,6 +1134,7 @@ class _Pipeline:
         for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
             if not isinstance(chunk, str):
                 raise TypeError(f"text must come as str, got a {type(chunk).__name__}")
+            _utf8_length(chunk)  # names a lone surrogate by its place in the chunk
             for piece in raw.feed(chunk, final):
                 if isinstance(piece, AddedToken):
                     yield from segment.feed("", final=True)
@@ -1187,36 +1194,27 @@ class _SegmentStream:
 
 
 def _write_files(contents: Mapping[Path, str]) -> None:
-    """Write text files so that a crash leaves the old ones or the new ones.
+    """Write text files; a crash leaves each as it was, or new and whole.
 
     Every new file is complete on disk, under another name, before the first old
-    one is replaced.
+    one is replaced, so that a full disk, say, leaves all old ones.
     """
-    written: list[tuple[str, Path]] = []
+    written: list[tuple[Path, Path]] = []
     try:
         for path, text in contents.items():
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-            written.append((name, path))
-            with open(handle, "w", encoding="utf-8", newline="") as file:
+            temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+            with open(temporary, "w", encoding="utf-8", newline="") as file:
+                written.append((temporary, path))
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_umask())
         while written:
             os.replace(*written[0])
             del written[0]
     finally:
-        for name, _ in written:
+        for temporary, _ in written:
             with contextlib.suppress(OSError):
-                os.unlink(name)
-
-
-@functools.lru_cache(maxsize=1)
-def _umask() -> int:
-    """Return the process's file mode mask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+                temporary.unlink()
 
 
 _REQUIRED: Any = object()
@@ -1270,6 +1268,13 @@ class _JsonReader:
         """Return the object in a field, or None if it is null or not there."""
         data = self.get(key, dict, None, default=None)
         return None if data is None else _JsonReader(data, self.path, self._place(key))
+
+    def steps(self, key: str, within: str) -> list[_JsonReader]:
+        """Return the components in a field: one, those of a Sequence, or none."""
+        node = self.child(key)
+        if node is None:
+            return []
+        return node.children(within) if node.data.get("type") == "Sequence" else [node]
 
     def children(self, key: str) -> list[_JsonReader]:
         """Return the objects in a field that holds a list of them."""
@@ -1378,7 +1383,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or directory")
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSED:
+    if suffixes and suffixes[-1] in _OPENERS:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
     if kind == ".parquet":
@@ -1389,19 +1394,12 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
         yield _text_chunks(path)
 
 
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
-    """Open a file, decompressing it if its name says that it is compressed."""
-    openers: dict[str, Callable[[Path], Any]] = {
-        ".gz": gzip.open,
-        ".bz2": bz2.open,
-        ".xz": lzma.open,
-        ".zst": lambda path: _zstd().open(path, "rb"),
-    }
-    opener = openers.get(path.suffix.lower(), functools.partial(open, mode="rb"))
-    return cast("IO[bytes]", opener(path))
+_OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": lambda path, mode: _zstd().open(path, mode),
+}
 
 
 def _zstd() -> Any:
@@ -1425,7 +1423,7 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
 def _open_decompressed(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading; damage in a compressed one names the file."""
     try:
-        with _open_bytes(path) as file:
+        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
             yield file
     except Exception as error:
         damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error)) or (
@@ -1545,13 +1543,9 @@ class PretokenCounts(dict[bytes, int]):
         if not isinstance(other, PretokenCounts):
             return NotImplemented
         self.check_made_by(other.split_pattern, other.normalizer)
-        total = PretokenCounts(
-            self,
-            self.split_pattern,
-            self.normalizer,
-            self.documents + other.documents,
-            self.bytes_read + other.bytes_read,
-        )
+        total = PretokenCounts(self, self.split_pattern, self.normalizer)
+        total.documents = self.documents + other.documents
+        total.bytes_read = self.bytes_read + other.bytes_read
         for pretoken, count in other.items():
             total[pretoken] = total.get(pretoken, 0) + count
         return total
@@ -1569,10 +1563,7 @@ class PretokenCounts(dict[bytes, int]):
         """Write the counts to a JSON file, atomically."""
         data = {
             "format": "bpe_tokenizer.PretokenCounts",
-            "split_pattern": self.split_pattern,
-            "normalizer": self.normalizer,
-            "documents": self.documents,
-            "bytes_read": self.bytes_read,
+            **vars(self),
             "counts": {_to_printable(pretoken): count for pretoken, count in self.items()},
         }
         _write_files({Path(path): json.dumps(data, ensure_ascii=False)})
@@ -1602,8 +1593,7 @@ class PretokenCounts(dict[bytes, int]):
         return counts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (self.split_pattern, self.normalizer, self.documents, self.bytes_read)
-        return PretokenCounts, (dict(self), *state)
+        return PretokenCounts, (dict(self), *vars(self).values())
 
 
 def _count_blocks(pattern: str, blocks: list[str]) -> Counter[str]:
@@ -1662,7 +1652,9 @@ class _PretokenCounter:
     def _count_in_processes(self, batches: Iterable[list[str]]) -> None:
         # Workers ignore Ctrl-C: this process gets it too, and ends them.
         pool = ProcessPoolExecutor(
-            self._workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+            min(self._workers, 61),  # Windows takes no more
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
         )
         running: set[Future[Counter[str]]] = set()
         try:
@@ -1674,23 +1666,28 @@ class _PretokenCounter:
                         self.counts.update(future.result())
             for future in running:
                 self.counts.update(future.result())
+        except BrokenProcessPool:
+            raise RuntimeError(
+                "a process that counts pre-tokens ended: it was killed, or could not start because "
+                "the calling script has no `if __name__ == '__main__':` around its work; "
+                "num_workers=1 counts in this process"
+            ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _utf8_length(text: str) -> int:
-    try:
-        return len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as error:
-        raise _surrogate_error(text, error.start) from None
+def _check_size(name: str, value: object, smallest: int) -> None:
+    """Raise unless a value is an int of at least `smallest`, or None."""
+    if value is not None and type(value) is not int:
+        raise TypeError(f"{name} must be an int, got {_shorten(value)}")
+    if value is not None and value < smallest:
+        raise ValueError(f"{name} must be at least {smallest}, got {value}")
 
 
-def _surrogate_error(text: str, at: int) -> ValueError:
-    return ValueError(
-        f"text holds the lone surrogate U+{ord(text[at]):04X} at character {at}, which is no "
-        "character and has no UTF-8 form; repair it, for instance with "
-        "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
-    )
+def _usable_cores() -> int:
+    """Count the cores that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def count_pretokens(
@@ -1717,7 +1714,8 @@ def count_pretokens(
         special_tokens: strings that cut a document and are not counted.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
         num_workers: processes to count in; None means one per core.  The result
-            does not depend on it.
+            does not depend on it.  Where processes are spawned (not on Linux), a
+            script needs `if __name__ == "__main__":` around the call.
         text_field: the field or column of .jsonl and .parquet files.
         verbose: whether to show a progress bar.
 
@@ -1730,18 +1728,29 @@ def count_pretokens(
     >>> dict(counts)
     {b'low': 1, b' low': 1, b' lower': 1}
     """
-    if num_workers is not None and num_workers < 1:
-        raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+    _check_size("num_workers", num_workers, 1)
     _check_normalizer(normalizer)
-    splitter = _splitter(SPLIT_PATTERNS.get(split_pattern, split_pattern))
+    splitter = _splitter(_pattern_named(split_pattern))
     pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
     with _progress("counting", "B", None, verbose) as advance:
-        counter = _PretokenCounter(pipeline, num_workers or os.cpu_count() or 1, advance)
+        counter = _PretokenCounter(pipeline, num_workers or _usable_cores(), advance)
         counter.count(_documents(corpus, text_field))
     encoded = {pretoken.encode(): count for pretoken, count in counter.counts.items()}
     return PretokenCounts(
         encoded, splitter.pattern, normalizer, counter.documents, counter.bytes_read
     )
+
+
+def _pattern_named(pattern: str) -> str:
+    """Return the split pattern of a name, or the pattern itself."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"split_pattern must be a str, got {type(pattern).__name__}")
+    if pattern not in SPLIT_PATTERNS and re.fullmatch(r"[A-Za-z][\w.-]+", pattern):
+        raise ValueError(
+            f"unknown split pattern {pattern!r}: expected {', '.join(SPLIT_PATTERNS)}, or a "
+            f"regular expression; to split at that very word, write '(?:{pattern})'"
+        )
+    return SPLIT_PATTERNS.get(pattern, pattern)
 
 
 def _check_normalizer(normalizer: str | None) -> None:
@@ -1804,25 +1813,6 @@ class TrainingReport:
             f"{self.merges:,} merges; counting {self.counting_seconds:.1f} s, "
             f"learning {self.learning_seconds:.1f} s; {self.stopped}"
         )
-
-
-def _report(
-    counts: Mapping[bytes, int],
-    learned: _Learned,
-    vocab_size: int,
-    seconds: tuple[float, float],
-) -> TrainingReport:
-    return TrainingReport(
-        documents=getattr(counts, "documents", 0),
-        bytes_read=getattr(counts, "bytes_read", 0),
-        pretokens=sum(counts.values()),
-        distinct_pretokens=len(counts),
-        merges=len(learned.merges),
-        vocab_size=vocab_size,
-        counting_seconds=seconds[0],
-        learning_seconds=seconds[1],
-        stopped=learned.stopped,
-    )
 
 
 class _Learned(NamedTuple):
@@ -1977,35 +1967,36 @@ class _MergeLearner:
 # O(n log n).  Most pre-tokens have been seen before: a bounded cache holds their
 # ids, and looking them up is a single pass in C.  Only misses come back here.
 
-_SCAN_UP_TO = 48  # parts; beyond, the heap is faster (benchmarks/bench_encode.py)
+_SCAN_UP_TO = 32  # parts; beyond, the heap is faster (benchmarks/bench_encode.py --scan)
 _CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
 _CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
 _NO_RANK = sys.maxsize
 
 
 class _PretokenCache(dict[str, "tuple[int, ...]"]):
-    """Pre-token -> ids.  A miss is computed, and kept while there is room."""
+    """Pre-token -> ids.  A miss is computed, and kept while there is room.
+
+    There is no lock, which a fork could copy while it is held: threads that race
+    here compute the same ids twice, or lose a count of the statistics.
+    """
 
     def __init__(self, encode: Callable[[bytes], list[int]]) -> None:
         super().__init__()
         self._encode = encode
-        self._lock = threading.Lock()
         self.lookups = self.misses = 0
 
     def __missing__(self, pretoken: str) -> tuple[int, ...]:
         ids = tuple(self._encode(pretoken.encode()))
-        with self._lock:
-            self.misses += 1
-            if len(pretoken) <= _CACHED_CHARS:
-                if len(self) >= _CACHE_ENTRIES:
-                    self.clear()
-                self[pretoken] = ids
+        self.misses += 1
+        if len(pretoken) <= _CACHED_CHARS:
+            if len(self) >= _CACHE_ENTRIES:
+                self.clear()
+            self[pretoken] = ids
         return ids
 
     def look_up(self, pretokens: list[str]) -> Iterator[tuple[int, ...]]:
         """Return the ids of each pre-token, lazily."""
-        with self._lock:
-            self.lookups += len(pretokens)
+        self.lookups += len(pretokens)
         return map(self.__getitem__, pretokens)
 
 
@@ -2037,9 +2028,8 @@ class _Encoder:
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
         try:
-            return list(
-                itertools.chain.from_iterable(self.cache.look_up(self._splitter.split(text)))
-            )
+            pieces = self.cache.look_up(self._splitter.split(text))
+            return list(itertools.chain.from_iterable(pieces))
         except UnicodeEncodeError:
             at = next(i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff")
             raise _surrogate_error(text, at) from None
@@ -2050,15 +2040,6 @@ class _Encoder:
             return sum(map(len, self.cache.look_up(self._splitter.split(text))))
         except UnicodeEncodeError:
             return len(self.encode(text))  # raises with the place
-
-    def encode_up_to(self, text: str, limit: int) -> list[int]:
-        """Encode pre-token by pre-token until there are more than `limit` ids."""
-        ids: list[int] = []
-        for piece in self.cache.look_up(self._splitter.split(text)):
-            ids += piece
-            if len(ids) > limit:
-                break
-        return ids
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
         whole = self._whole.get(pretoken)
@@ -2137,7 +2118,7 @@ def _merge_by_heap(
 
 def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
     """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
-    ids = list(map(operator.index, ids))
+    ids = list(ids)
     try:
         return b"".join(map(tokens.__getitem__, ids))
     except KeyError as error:
@@ -2365,10 +2346,10 @@ def _read_definition(data: _JsonReader) -> _Definition:
         token = _from_printable(written)
         if token is not None and (written not in contents or written in used or len(token) == 1):
             vocab[token] = id_
-        elif written not in contents:
+        elif written not in contents or written in used:
             raise model.error(
-                f"token {_shorten(written)} (id {id_}) is not written in the byte alphabet and is "
-                "no added token; only byte-level vocabularies are read",
+                f"token {_shorten(written)} (id {id_}) is not written in the byte alphabet, "
+                "and is in a merge or no added token; only byte-level vocabularies are read",
                 "vocab",
             )
     for byte, char in _BYTE_TO_CHAR.items():
@@ -2475,31 +2456,21 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
 
 
 def _read_normalizer(data: _JsonReader) -> str | None:
-    node = data.child("normalizer")
-    if node is None:
-        return None
-    steps = node.children("normalizers") if node.data.get("type") == "Sequence" else [node]
-    kinds = [step.get("type", str) for step in steps]
+    kinds = [step.get("type", str) for step in data.steps("normalizer", "normalizers")]
     if len(kinds) > 1 or not set(kinds) <= set(_NORMALIZERS):
-        raise node.error(
-            f"normalizer {_shorten(kinds)} is not supported, only one of {', '.join(_NORMALIZERS)}"
-        )
+        known = ", ".join(_NORMALIZERS)
+        raise data.error(f"{_shorten(kinds)} is not supported, only one of {known}", "normalizer")
     return kinds[0] if kinds else None
 
 
 def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
     """Return the split pattern, and whether a space goes before the text."""
-    node = data.child("pre_tokenizer")
-    if node is None:
-        raise data.error(
-            "is missing; only ByteLevel and Split + ByteLevel are read", "pre_tokenizer"
-        )
-    steps = node.children("pretokenizers") if node.data.get("type") == "Sequence" else [node]
+    steps = data.steps("pre_tokenizer", "pretokenizers")
     kinds = [step.get("type", str) for step in steps]
     if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
-        raise node.error(
-            f"{' + '.join(kinds) or 'an empty Sequence'} is not supported, only ByteLevel and "
-            "Split + ByteLevel"
+        found = " + ".join(kinds) or "none"
+        raise data.error(
+            f"{found} is not supported, only ByteLevel and Split + ByteLevel", "pre_tokenizer"
         )
     prefix_space = steps[-1].get("add_prefix_space", bool, default=True)
     use_regex = steps[-1].get("use_regex", bool, default=True)
@@ -2534,31 +2505,25 @@ def _read_split(step: _JsonReader) -> str:
 
 
 def _check_decoder(data: _JsonReader) -> None:
-    node = data.child("decoder")
-    if node is None:
-        raise data.error("is missing; a byte-level tokenizer needs a ByteLevel decoder", "decoder")
-    steps = node.children("decoders") if node.data.get("type") == "Sequence" else [node]
-    kinds = [step.get("type", str) for step in steps]
+    kinds = [step.get("type", str) for step in data.steps("decoder", "decoders")]
     if kinds != ["ByteLevel"]:
-        raise node.error(f"{' + '.join(kinds)} is not supported, only ByteLevel")
+        found = " + ".join(kinds) or "none"
+        raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
 
 
 def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
-    node = data.child("post_processor")
     template: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     trim_offsets = False
-    if node is not None:
-        is_sequence = node.data.get("type") == "Sequence"
-        for step in node.children("processors") if is_sequence else [node]:
-            kind = step.get("type", str)
-            if kind == "ByteLevel":
-                trim_offsets = step.get("trim_offsets", bool, default=True)
-            elif kind == "TemplateProcessing":
-                template = _read_template(step, {token.id for token in definition.added})
-            else:
-                raise step.error(
-                    f"{_shorten(kind)} is not supported, only ByteLevel and TemplateProcessing"
-                )
+    for step in data.steps("post_processor", "processors"):
+        kind = step.get("type", str)
+        if kind == "ByteLevel":
+            trim_offsets = step.get("trim_offsets", bool, default=True)
+        elif kind == "TemplateProcessing":
+            template = _read_template(step, {token.id for token in definition.added})
+        else:
+            raise step.error(
+                f"{_shorten(kind)} is not supported, only ByteLevel and TemplateProcessing"
+            )
     return dataclasses.replace(definition, template=template, trim_offsets=trim_offsets)
 
 
@@ -2597,16 +2562,20 @@ _ROLES = tuple(_ROLE_NAMES)
 _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side")
 
 
-def _read_config(directory: Path, name: str) -> tuple[dict[str, str], dict[str, Any], str | None]:
-    """Read the roles, the settings kept and the chat template beside tokenizer.json."""
+def _read_config(
+    directory: Path, name: str, definition: _Definition
+) -> tuple[_Definition, dict[str, str], dict[str, Any], str | None]:
+    """Read what stands beside tokenizer.json: roles, settings, the chat template.
+
+    Also check that every token declared there is one of tokenizer.json.
+    """
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     chat_template = None
     for file in ("special_tokens_map.json", f"{name}_config.json"):  # the latter wins
-        path = directory / file
-        if not path.exists():
+        if not (directory / file).exists():
             continue
-        config = _JsonReader.open(path)
+        config = _JsonReader.open(directory / file)
         for role in _ROLES:
             value = config.get(role, str, dict, None, default=None)
             if isinstance(value, dict):
@@ -2617,21 +2586,18 @@ def _read_config(directory: Path, name: str) -> tuple[dict[str, str], dict[str, 
         limit = settings.get("model_max_length")
         if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
             settings.pop("model_max_length", None)  # transformers' way to say: no limit
+        if settings.get("padding_side", "right") not in ("left", "right"):
+            shown = _shorten(settings["padding_side"])
+            raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
         chat_template = _read_chat_template(config) or chat_template
+        definition = _read_config_tokens(config, definition)
     path = directory / "chat_template.jinja"
     if path.exists():
         try:
             chat_template = path.read_bytes().decode()  # its line ends as they are
         except UnicodeDecodeError as error:
             raise FileFormatError(path, "", f"not UTF-8: {error}") from None
-    if settings.get("padding_side", "right") not in ("left", "right"):
-        shown = _shorten(settings["padding_side"])
-        raise FileFormatError(
-            directory / f"{name}_config.json",
-            "padding_side",
-            f"expected 'left' or 'right', got {shown}",
-        )
-    return roles, settings, chat_template
+    return definition, roles, settings, chat_template
 
 
 def _read_chat_template(config: _JsonReader) -> str | None:
@@ -2649,11 +2615,11 @@ def _read_chat_template(config: _JsonReader) -> str | None:
 def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Definition:
     """Check that every token tokenizer_config.json declares is one of tokenizer.json."""
     known = {token.id: token for token in definition.added}
-    declared = config.child("added_tokens_decoder")
-    for key in declared.data if declared else ():
-        item = cast("_JsonReader", declared).child(key)
+    declared = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
+    for key in declared.data:
+        item = declared.child(key)
         if item is None:
-            raise cast("_JsonReader", declared).error("expected an object, got null", key)
+            raise declared.error("expected an object, got null", key)
         content = item.get("content", str)
         token = known.get(int(key)) if key.isdecimal() else None
         if token is None or token.content != content:
@@ -2733,9 +2699,7 @@ class EncodingResult:
         return [name for name in names if getattr(self, name) is not None]
 
     def __getitem__(self, key: str) -> Any:
-        if key not in {field.name for field in dataclasses.fields(self)}:
-            raise KeyError(key)
-        return getattr(self, key)
+        return vars(self)[key]
 
 
 class BatchEncoding(Sequence[EncodingResult]):
@@ -2767,35 +2731,35 @@ class BatchEncoding(Sequence[EncodingResult]):
         """Return the fields that a model takes."""
         return list(self._data)
 
+    def __contains__(self, item: object) -> bool:
+        return item in self._data or item in self.encodings
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, (int, slice)):
             return self.encodings[key]
-        return self._data[key] if key in self._data else self._lists(key)
-
-    def _lists(self, key: str) -> list[Any]:
-        if key not in ("tokens", "offsets"):
-            raise KeyError(key)
-        return [getattr(item, key) for item in self.encodings]
+        if key in ("tokens", "offsets"):
+            return [getattr(item, key) for item in self.encodings]
+        return self._data[key]
 
     @property
     def input_ids(self) -> Any:
         """All ids: a list of lists, or a tensor of shape (texts, length)."""
-        return self._data["input_ids"]
+        return self["input_ids"]
 
     @property
     def attention_mask(self) -> Any:
         """1 for tokens and 0 for padding, in the shape of `input_ids`."""
-        return self._data["attention_mask"]
+        return self["attention_mask"]
 
     @property
     def tokens(self) -> list[list[str]]:
         """The printable tokens of each text."""
-        return self._lists("tokens")
+        return cast("list[list[str]]", self["tokens"])
 
     @property
     def offsets(self) -> list[list[tuple[int, int]]]:
         """The offsets of each text."""
-        return self._lists("offsets")
+        return cast("list[list[tuple[int, int]]]", self["offsets"])
 
     def __repr__(self) -> str:
         return f"BatchEncoding({self._data!r})"
@@ -2859,17 +2823,21 @@ def _check_messages(messages: Any, system_prompt: str | None) -> list[tuple[str,
     return pairs
 
 
+def _fill(form: str, *contents: str) -> Iterator[_Segment]:
+    """Put what people wrote into the gaps, written {}, of a template's own text."""
+    for own, content in itertools.zip_longest(form.split("{}"), contents, fillvalue=""):
+        yield _Segment(own, True)
+        yield _Segment(content, False)
+
+
 def _llama3_segments(
     pairs: list[tuple[str, str]], add_generation_prompt: bool
 ) -> Iterator[_Segment]:
     """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
     yield _Segment("<|begin_of_text|>", True)
     for role, content in pairs:
-        yield _Segment("<|start_header_id|>", True)
-        yield _Segment(role, False)
-        yield _Segment("<|end_header_id|>\n\n", True)
-        yield _Segment(content.strip(), False)
-        yield _Segment("<|eot_id|>", True)
+        form = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
+        yield from _fill(form, role, content.strip())
     if add_generation_prompt:
         yield _Segment("<|start_header_id|>assistant<|end_header_id|>\n\n", True)
 
@@ -2879,11 +2847,7 @@ def _chatml_segments(
 ) -> Iterator[_Segment]:
     """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
     for role, content in pairs:
-        yield _Segment("<|im_start|>", True)
-        yield _Segment(role, False)
-        yield _Segment("\n", True)
-        yield _Segment(content, False)
-        yield _Segment("<|im_end|>\n", True)
+        yield from _fill("<|im_start|>{}\n{}<|im_end|>\n", role, content)
     if add_generation_prompt:
         yield _Segment("<|im_start|>assistant\n", True)
 
@@ -2898,7 +2862,7 @@ _ALPACA_HEADINGS = {"user": "### Instruction:\n", "assistant": "### Response:\n"
 def _alpaca_segments(
     pairs: list[tuple[str, str]], add_generation_prompt: bool
 ) -> Iterator[_Segment]:
-    """Source: github.com/tatsu-lab/stanford_alpaca, prompt_no_input, turn by turn."""
+    """Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, by turns."""
     if pairs and pairs[0][0] == "system":
         yield _Segment(pairs[0][1], False)
         pairs = pairs[1:]
@@ -2911,9 +2875,7 @@ def _alpaca_segments(
                 f"the alpaca template has no role {role!r} here: it knows one system message, "
                 "first, then user and assistant"
             )
-        yield _Segment(_ALPACA_HEADINGS[role], True)
-        yield _Segment(content, False)
-        yield _Segment("\n\n", True)
+        yield from _fill(_ALPACA_HEADINGS[role] + "{}\n\n", content)
     if add_generation_prompt:
         yield _Segment(_ALPACA_HEADINGS["assistant"], True)
 
@@ -2927,11 +2889,12 @@ _TEMPLATES: dict[str, Callable[[list[tuple[str, str]], bool], Iterator[_Segment]
 
 def _render(
     name: str, messages: Any, add_generation_prompt: bool, system_prompt: str | None
-) -> list[_Segment]:
-    if name not in _TEMPLATES:
-        raise ValueError(f"unknown chat template {name!r}, expected one of {', '.join(_TEMPLATES)}")
+) -> tuple[str, list[_Segment]]:
+    """Return a conversation as text, and the segments it is made of."""
+    ChatTemplate.get_template(name)  # checks the name
     pairs = _check_messages(messages, system_prompt)
-    return [part for part in _TEMPLATES[name](pairs, add_generation_prompt) if part.text]
+    segments = list(_TEMPLATES[name](pairs, add_generation_prompt))
+    return "".join(segment.text for segment in segments), segments
 
 
 class ChatTemplate:
@@ -2955,7 +2918,7 @@ class ChatTemplate:
         system_prompt: str | None = None,
     ) -> str:
         """Render for Llama 3; contents are stripped of white space at their ends."""
-        return _text_of_segments(_render("llama3", messages, add_generation_prompt, system_prompt))
+        return _render("llama3", messages, add_generation_prompt, system_prompt)[0]
 
     @staticmethod
     def chatml(
@@ -2964,7 +2927,7 @@ class ChatTemplate:
         system_prompt: str | None = None,
     ) -> str:
         """Render as ChatML, the format of Qwen and many others."""
-        return _text_of_segments(_render("chatml", messages, add_generation_prompt, system_prompt))
+        return _render("chatml", messages, add_generation_prompt, system_prompt)[0]
 
     @staticmethod
     def alpaca(
@@ -2973,7 +2936,7 @@ class ChatTemplate:
         system_prompt: str | None = None,
     ) -> str:
         """Render in Stanford Alpaca's format, which has no special tokens."""
-        return _text_of_segments(_render("alpaca", messages, add_generation_prompt, system_prompt))
+        return _render("alpaca", messages, add_generation_prompt, system_prompt)[0]
 
     @staticmethod
     def get_template(name: str) -> Callable[..., str]:
@@ -2987,10 +2950,6 @@ class ChatTemplate:
                 f"unknown chat template {name!r}, expected one of {', '.join(_TEMPLATES)}"
             )
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
-
-
-def _text_of_segments(segments: Iterable[_Segment]) -> str:
-    return "".join(segment.text for segment in segments)
 
 
 def _segment_matches(
@@ -3053,21 +3012,17 @@ def _is_installed(package: str) -> bool:
     return any(Path(spec.origin or "").parent.glob(f"lib/*ggml-{gpu}*"))
 
 
-def _has_apple_gpu() -> bool:
+def _is_apple() -> bool:
     return sys.platform == "darwin" and platform.machine() == "arm64"
 
 
-def _answers(command: Sequence[str]) -> bool:
-    """Tell whether a driver's own tool runs and lists something."""
+def _has_nvidia_gpu() -> bool:
     try:
+        command = ["nvidia-smi", "--list-gpus"]
         run = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):
         return False
     return run.returncode == 0 and bool(run.stdout.strip())
-
-
-def _has_nvidia_gpu() -> bool:
-    return _answers(["nvidia-smi", "--list-gpus"])
 
 
 def _has_amd_gpu() -> bool:
@@ -3091,7 +3046,7 @@ def _has_intel_processor() -> bool:
 # Each backend with what it runs on, how to see that it is here, the packages of
 # which one is needed, and the extra that installs it.
 _BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], tuple[str, ...], str]] = {
-    InferenceBackend.APPLE_MLX: ("Apple Silicon", _has_apple_gpu, ("mlx_lm",), "apple"),
+    InferenceBackend.APPLE_MLX: ("Apple Silicon", _is_apple, ("mlx_lm",), "apple"),
     InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", _has_nvidia_gpu, ("llama_cpp:cuda",), "llama"),
     InferenceBackend.AMD_ROCM: ("an AMD GPU", _has_amd_gpu, ("llama_cpp:hip",), "llama"),
     InferenceBackend.INTEL_OPENVINO: (
@@ -3197,7 +3152,7 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
             known = added[token.content].id if token.content in added else ordinary[token.content]
             raise ValueError(
                 f"{token.content!r} is already a token"
-                + (f", with the id {known}" if known else "")
+                + (f", with the id {known}" if known is not None else "")
             )
         added[token.content] = token
         if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
@@ -3215,14 +3170,14 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
 
 
 def _number_merges(
-    learned: _Learned, empty: _Definition, tokens: Iterable[AddedToken]
+    learned: _Learned, empty: _Definition, tokens: Sequence[AddedToken]
 ) -> _Definition:
-    """Give learned tokens their ids: in the order learned, around reserved ones."""
+    """Give learned tokens their ids, in the order learned, around reserved ones; add `tokens`."""
     reserved = {token.id for token in tokens}
     free = (id_ for id_ in itertools.count(256) if id_ not in reserved)
     vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
     merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
-    return dataclasses.replace(empty, vocab=vocab, merges=merges)
+    return _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
 
 
 def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
@@ -3261,18 +3216,11 @@ def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
 def _check_training_sizes(
     vocab_size: int, min_frequency: int, max_token_length: int | None, n_added: int
 ) -> None:
-    for name, value in (("vocab_size", vocab_size), ("min_frequency", min_frequency)):
-        if type(value) is not int:
-            raise TypeError(f"{name} must be an int, got {_shorten(value)}")
-    if vocab_size < 256 + n_added:
-        raise ValueError(
-            f"vocab_size must be at least {256 + n_added} (256 bytes and {n_added} added tokens), "
-            f"got {vocab_size}"
-        )
-    if min_frequency < 0:
-        raise ValueError(f"min_frequency must not be negative, got {min_frequency}")
-    if max_token_length is not None and max_token_length < 1:
-        raise ValueError(f"max_token_length must be at least 1 byte, got {max_token_length}")
+    if vocab_size is None or min_frequency is None:
+        raise TypeError("vocab_size and min_frequency must be ints, got None")
+    _check_size("min_frequency", min_frequency, 0)
+    _check_size("max_token_length", max_token_length, 1)
+    _check_size("vocab_size", vocab_size, 256 + n_added)  # the bytes and the added tokens
 
 
 def _check_text(text: object) -> None:
@@ -3301,8 +3249,7 @@ def _check_batch_options(
             raise ValueError(f"{name} must be one of {choices}, got {value!r}")
     if max_length is None and (truncation or padding == "max_length"):
         raise ValueError("truncation and padding='max_length' need max_length=...")
-    if max_length is not None and max_length < 0:
-        raise ValueError(f"max_length must not be negative, got {max_length}")
+    _check_size("max_length", max_length, 0)
 
 
 def _token_offsets(
@@ -3349,23 +3296,10 @@ def _to_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, indent=2)
 
 
-def _fingerprint(definition: _Definition, bos_id: int | None) -> str:
-    pattern = definition.split_pattern
-    with contextlib.suppress(ValueError):  # so that it survives a save, if one is possible
-        pattern = _to_oniguruma(pattern)
-    defined = dataclasses.replace(
-        definition, split_pattern=pattern, template=_template_ids(definition, bos_id)
-    )
-    return hashlib.sha256(_pack(defined)).hexdigest()
-
-
 def _pack(definition: _Definition, *rest: Any) -> bytes:
     """Write a definition, and more, in one canonical form: equal ones, equal bytes."""
-    state = {
-        field.name: getattr(definition, field.name) for field in dataclasses.fields(_Definition)
-    }
-    by_id = sorted(definition.vocab.items(), key=operator.itemgetter(1))
-    state["vocab"] = {_to_printable(token): id_ for token, id_ in by_id}
+    state = dict(vars(definition))
+    state["vocab"] = {_to_printable(token): id_ for token, id_ in definition.vocab.items()}
     state["added"] = [dataclasses.asdict(token) for token in definition.added]
     return json.dumps([state, *rest], sort_keys=True).encode()
 
@@ -3373,8 +3307,8 @@ def _pack(definition: _Definition, *rest: Any) -> bytes:
 def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     """Undo `_pack`; how a pickled tokenizer comes back."""
     state, roles, settings, chat_template = json.loads(packed)
-    by_id = sorted(state["vocab"].items(), key=operator.itemgetter(1))
-    state["vocab"] = {cast("bytes", _from_printable(token)): id_ for token, id_ in by_id}
+    vocab = sorted(state["vocab"].items(), key=operator.itemgetter(1))
+    state["vocab"] = {cast("bytes", _from_printable(token)): id_ for token, id_ in vocab}
     state["merges"] = [(left, right) for left, right in state["merges"]]
     state["added"] = tuple(AddedToken(**token) for token in state["added"])
     state["template"] = state["template"] and tuple(map(tuple, state["template"]))
@@ -3437,15 +3371,13 @@ class BPETokenizer:
     def __init__(
         self, split_pattern: str = GPT2_SPLIT_PATTERN, *, normalizer: str | None = "NFC"
     ) -> None:
-        if not isinstance(split_pattern, str):
-            raise TypeError(f"split_pattern must be a string, got {type(split_pattern).__name__}")
+        pattern = _pattern_named(split_pattern)
         _check_normalizer(normalizer)
         self.chat_template: str | None = None
         self.training_report: TrainingReport | None = None
         self._roles: dict[str, str] = {}
         self._settings: dict[str, Any] = {}
         self._warned_about_padding = False
-        pattern = SPLIT_PATTERNS.get(split_pattern, split_pattern)
         self._install(_new_definition(pattern, normalizer))
 
     def _install(self, definition: _Definition) -> None:
@@ -3531,7 +3463,8 @@ class BPETokenizer:
             _new_definition(self._definition.split_pattern, self._definition.normalizer),
             prefix_space=self._definition.prefix_space,
         )
-        added = _with_added_tokens(empty, [*kept, *named]).added  # checks them all
+        tokens = [*kept, *named]
+        added = _with_added_tokens(empty, tokens).added  # checks them all
         _check_training_sizes(vocab_size, min_frequency, max_token_length, len(added))
 
         started = time.perf_counter()
@@ -3554,13 +3487,20 @@ class BPETokenizer:
         with _progress("merging", "merge", n_tokens, verbose) as advance:
             learner = _MergeLearner(counts, max_token_length)
             learned = learner.learn(n_tokens, min_frequency, forbidden, advance)
-        seconds = counted - started, time.perf_counter() - counted
 
-        self._install(
-            _with_added_tokens(_number_merges(learned, empty, [*kept, *named]), [*kept, *named])
-        )
+        self._install(_number_merges(learned, empty, tokens))
         self._assume_roles(named)
-        self.training_report = _report(counts, learned, self.vocab_size, seconds)
+        self.training_report = TrainingReport(
+            getattr(counts, "documents", 0),
+            getattr(counts, "bytes_read", 0),
+            sum(counts.values()),
+            len(counts),
+            len(learned.merges),
+            self.vocab_size,
+            counted - started,
+            time.perf_counter() - counted,
+            learned.stopped,
+        )
         if verbose:
             print(f"Trained: {self.training_report}", file=sys.stderr)
         return self
@@ -3616,11 +3556,8 @@ class BPETokenizer:
     @property
     def special_tokens(self) -> dict[str, int]:
         """The special tokens and their ids."""
-        return {
-            content: cast("int", token.id)
-            for content, token in self._added.items()
-            if token.special
-        }
+        added = self._definition.added
+        return {token.content: cast("int", token.id) for token in added if token.special}
 
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
@@ -3666,6 +3603,8 @@ class BPETokenizer:
                     f"got {allowed_special!r}"
                 )
             return frozenset(self._special if allowed_special == "all" else ())
+        if not isinstance(allowed_special, Iterable):
+            raise TypeError(f"allowed_special must be a set, got {_shorten(allowed_special)}")
         allowed = frozenset(allowed_special)
         if not allowed <= self._special:
             raise ValueError(
@@ -3673,6 +3612,10 @@ class BPETokenizer:
                 "special tokens of this tokenizer"
             )
         return allowed
+
+    def _recognised(self, allowed: frozenset[str]) -> list[AddedToken]:
+        added = self._definition.added
+        return [token for token in added if not token.special or token.content in allowed]
 
     def _pipeline(self, allowed: frozenset[str]) -> _Pipeline:
         """Return how text is prepared when these special tokens are recognised."""
@@ -3683,11 +3626,7 @@ class BPETokenizer:
                 _splitter(definition.split_pattern),
                 definition.normalizer,
                 definition.prefix_space,
-                [
-                    token
-                    for token in definition.added
-                    if not token.special or token.content in allowed
-                ],
+                self._recognised(allowed),
             )
             if len(self._pipelines) >= 64:
                 self._pipelines.clear()
@@ -3697,10 +3636,10 @@ class BPETokenizer:
     def _check_disallowed(
         self, text: str, disallowed: _AllowedSpecial, allowed: frozenset[str]
     ) -> None:
-        if isinstance(disallowed, str) and disallowed not in ("all", "none"):
+        if not isinstance(disallowed, Iterable):
+            raise TypeError(f"disallowed_special must be a set, got {_shorten(disallowed)}")
+        if isinstance(disallowed, str) and disallowed != "all":
             raise ValueError(f"disallowed_special must be 'all' or a set, got {disallowed!r}")
-        if disallowed == "none":
-            return
         tokens = self._special - allowed if disallowed == "all" else frozenset(disallowed)
         found = [token for token in tokens if token in text]
         if found:
@@ -3742,11 +3681,7 @@ class BPETokenizer:
         allowed = self._allowed(allowed_special)
         if disallowed_special:
             self._check_disallowed(text, disallowed_special, allowed)
-        pipeline = self._pipeline(allowed)
-        if pipeline.raw.tokens or pipeline.normalised.tokens:
-            ids = self._encode_parts(pipeline.parts(text))
-        else:
-            ids = self._encoder.encode(pipeline.prefixed(_normalise(text, pipeline.normalizer)))
+        ids = self._encode_parts(self._pipeline(allowed).parts(text))
         return self._surround(ids) if add_special_tokens else ids
 
     def _encode_parts(
@@ -3811,7 +3746,7 @@ class BPETokenizer:
         """Put special tokens around, if asked to; derive the mask and the tokens."""
         if add_special_tokens:
             before, after = _template_ids(self._definition, self.bos_token_id)
-            result.input_ids = [*before, *result.input_ids, *after]
+            result.input_ids = self._surround(result.input_ids)
             if result.offsets is not None:
                 none = (0, 0)
                 result.offsets = [none] * len(before) + result.offsets + [none] * len(after)
@@ -3859,8 +3794,7 @@ class BPETokenizer:
             raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
         side = padding_side or self._settings.get("padding_side", "right")
         _check_batch_options(padding, truncation, max_length, return_tensors, side, truncation_side)
-        if pad_to_multiple_of is not None and pad_to_multiple_of < 1:
-            raise ValueError(f"pad_to_multiple_of must be at least 1, got {pad_to_multiple_of}")
+        _check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
         n_added = len(self._surround([])) if add_special_tokens else 0
         limit = cast("int", max_length) - n_added if truncation else None
         if limit is not None and limit < 0:
@@ -3903,15 +3837,13 @@ class BPETokenizer:
                 )
         for result in short:
             n = length - len(result)
-
-            def fill(values: list[Any], value: Any, n: int = n) -> list[Any]:
-                return [value] * n + values if side == "left" else values + [value] * n
-
-            result.input_ids = fill(result.input_ids, pad_id)
-            result.attention_mask = fill(result.attention_mask, 0)
-            result.tokens = fill(result.tokens, self._printable([cast("int", pad_id)])[0])
-            if result.offsets is not None:
-                result.offsets = fill(result.offsets, (0, 0))
+            token = self._printable([cast("int", pad_id)])[0]
+            filling = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
+            for name, value in filling.items():
+                values = getattr(result, name)
+                if values is not None:
+                    fill = [value] * n
+                    setattr(result, name, fill + values if side == "left" else values + fill)
 
     def __call__(self, text: str | Iterable[str], *args: Any, **options: Any) -> Any:
         """Call `encode` for a str, `encode_batch` for a list of them."""
@@ -3966,8 +3898,7 @@ class BPETokenizer:
             character.
         """
         _check_text(text)
-        if max_tokens < 0:
-            raise ValueError(f"max_tokens must not be negative, got {max_tokens}")
+        _check_size("max_tokens", max_tokens, 0)
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
         if room <= 0:
             return ""
@@ -3988,7 +3919,7 @@ class BPETokenizer:
                 shown = text[slice(*spans[0])] if spans else part.content
                 ids = [cast("int", part.id)]
             else:
-                shown, ids = part, self._encoder.encode_up_to(part, room - used)
+                shown, ids = part, self._encoder.encode(part)
             if used + len(ids) > room:
                 tail = ids[: room - used] if isinstance(part, str) else []
                 break
@@ -4178,14 +4109,13 @@ class BPETokenizer:
             raise FileNotFoundError(
                 f"{path}: no such file; expected a directory with a tokenizer.json"
             )
-        data = _JsonReader.open(path)
-        folder = path.parent
-        roles, settings, chat_template = _read_config(folder, path.stem)
-        config = folder / f"{path.stem}_config.json"
-        definition = _read_definition(data)
-        if config.exists():
-            definition = _read_config_tokens(_JsonReader.open(config), definition)
-        tokenizer = cls._from_parts(definition, roles, settings, chat_template, folder)
+        definition = _read_definition(_JsonReader.open(path))
+        definition, roles, settings, chat_template = _read_config(
+            path.parent, path.stem, definition
+        )
+        if definition.template == ((), ()) and "bos_token" not in roles:
+            definition = dataclasses.replace(definition, template=None)  # none to put there, yet
+        tokenizer = cls._from_parts(definition, roles, settings, chat_template, path.parent)
         if verbose:
             print(f"Loaded {tokenizer.vocab_size:,} tokens from {path}", file=sys.stderr)
         return tokenizer
@@ -4286,16 +4216,10 @@ class BPETokenizer:
                     f"not render; pass template= one of {', '.join(_TEMPLATES)}"
                 )
             template = "llama3"
-        segments = _render(template, messages, add_generation_prompt, system_prompt)
-        text = _text_of_segments(segments)
+        text, segments = _render(template, messages, add_generation_prompt, system_prompt)
         if not tokenize:
             return text
-        allowed = self._allowed(allowed_special)
-        trusted = _TokenFinder(
-            token
-            for token in self._definition.added
-            if not token.special or token.content in allowed
-        )
+        trusted = _TokenFinder(self._recognised(self._allowed(allowed_special)))
         plain = self._pipeline(frozenset())
         matches = list(_segment_matches(text, segments, trusted, plain.raw))
         return self._encode_parts(plain.parts(text, matches))
@@ -4320,7 +4244,12 @@ class BPETokenizer:
     @property
     def fingerprint(self) -> str:
         """The sha256 of all that decides the ids, in hexadecimal."""
-        return _fingerprint(self._definition, self.bos_token_id)
+        pattern = self.split_pattern
+        with contextlib.suppress(ValueError):  # so that it survives a save, if one is possible
+            pattern = _to_oniguruma(pattern)
+        template = _template_ids(self._definition, self.bos_token_id)
+        defined = dataclasses.replace(self._definition, split_pattern=pattern, template=template)
+        return hashlib.sha256(_pack(defined)).hexdigest()
 
     def _rest(self) -> tuple[dict[str, str], dict[str, Any], str | None]:
         """What belongs to the tokenizer but does not decide ids."""
@@ -4452,18 +4381,24 @@ def _info_options(add: Callable[..., Any]) -> None:
     add("--sample-text", metavar="TEXT", help="show how this text is cut, too")
 
 
-def _stdin_blocks() -> Iterator[bytes]:
-    read = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
-    return iter(functools.partial(read, _BLOCK_CHARS), b"")
-
-
 def _stdin_text() -> Iterator[str]:
-    return _decode_chunks(_stdin_blocks(), "standard input")
+    if sys.stdin is None:
+        raise ValueError("standard input is closed; '-' reads from it")
+    read = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
+    blocks = iter(functools.partial(read, _BLOCK_CHARS), b"")
+    return _decode_chunks(blocks, "standard input")
 
 
-def _parse_special_token(text: str) -> tuple[str, int | None]:
+def _parse_special_token(text: str) -> AddedToken:
     found = re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL)
-    return (found[1], int(found[2])) if found else (text, None)
+    return AddedToken(found[1], int(found[2])) if found else AddedToken(text)
+
+
+def _check_writable(directory: Path) -> None:
+    """Raise OSError if a directory cannot be made or written to; nothing is made yet."""
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"{directory}: cannot be written to")
 
 
 def _cmd_train(options: argparse.Namespace) -> None:
@@ -4473,11 +4408,12 @@ def _cmd_train(options: argparse.Namespace) -> None:
         raise _UsageError("--corpus - reads stdin and goes with no other file")
     normalizer = None if options.normalizer == "none" else options.normalizer
     tokenizer = BPETokenizer(options.pattern, normalizer=normalizer)
+    _check_writable(Path(options.output))
     tokenizer.train(
         _Document(_stdin_text()) if from_stdin else corpora,
         options.vocab_size,
         options.min_frequency,
-        dict(map(_parse_special_token, options.special_tokens)),
+        list(map(_parse_special_token, options.special_tokens)),
         verbose=not options.quiet,
         max_token_length=options.max_token_length,
         num_workers=options.num_workers,
@@ -4507,7 +4443,12 @@ def _cmd_encode(options: argparse.Namespace) -> None:
         [before], tokenizer.encode_streaming(chunks, options.allowed_special), [after]
     )
     if piped and not options.json:
-        _print_ids(filter(None, pieces), tokenizer if options.show_tokens else None)
+        for ids in filter(None, pieces):  # as they come, a line for each stretch of text
+            if options.show_tokens:
+                for id_, token in zip(ids, tokenizer._printable(ids)):
+                    print(f"{id_}\t{token}")
+            else:
+                print(*ids)
         return
     ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
     tokens = tokenizer._printable(ids) if options.show_tokens else None
@@ -4519,16 +4460,6 @@ def _cmd_encode(options: argparse.Namespace) -> None:
     print(f"Token IDs : {ids.tolist()}")
     if tokens is not None:
         print(f"Tokens : {tokens}")
-
-
-def _print_ids(pieces: Iterable[Sequence[int]], tokenizer: BPETokenizer | None) -> None:
-    """Print ids as they come, a line for each stretch of text; or each with its token."""
-    for ids in pieces:
-        if tokenizer:
-            for id_, token in zip(ids, tokenizer._printable(ids)):
-                print(f"{id_}\t{token}")
-        else:
-            print(*ids)
 
 
 def _cmd_decode(options: argparse.Namespace) -> None:
@@ -4624,6 +4555,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 1 if something failed.  Wrong usage exits with 2.
     """
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - closed by the caller
+    if sys.stdout is None:
+        print(f"{_PROGRAM}: error: standard output is closed", file=sys.stderr)
+        return 1
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

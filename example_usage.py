@@ -129,6 +129,7 @@ def batches(tokenizer: BPETokenizer) -> None:
     heading("Batches")
     texts = ["import os", "for line in file:", "x"]
     batch = tokenizer.encode_batch(texts, padding=True, truncation=True, max_length=4)
+    show("longest allowed", "4 tokens; longer texts are cut, shorter ones padded")
     for text, row in zip(texts, batch):
         show(repr(text), f"{row.input_ids}  mask {row.attention_mask}")
     show("decoded, padding left out", tokenizer.decode_batch(batch))

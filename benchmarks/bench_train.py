@@ -86,7 +86,7 @@ def measure(name: str, documents: list[str], pattern: str, options: Any) -> Tabl
     return {
         "title": f"train, {name}, {megabytes_of(documents):.1f} MB, pattern {pattern}, "
         f"{size:,} tokens; {len(merges):,} equal merges",
-        "header": ["library", "CPU seconds", "x tokenizers", "counting", "learning"],
+        "header": ["library", "CPU seconds", "x tokenizers", "counting, wall", "learning, wall"],
         "rows": [
             [
                 row,

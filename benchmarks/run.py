@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-import common  # noqa: I001  # first: it settles how many threads the others use
 import bench_encode
 import bench_train
+import common
 
 
 def main() -> None:

@@ -702,7 +702,10 @@ def test_damaged_archives_name_the_file(suffix: str, kind: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "module", "package"),
-    [("a.txt.zst", "backports.zstd", "backports.zstd"), ("a.parquet", "pyarrow.parquet", "pyarrow")],
+    [
+        ("a.txt.zst", "backports.zstd", "backports.zstd"),
+        ("a.parquet", "pyarrow.parquet", "pyarrow"),
+    ],
 )
 def test_a_missing_package_is_named(
     name: str, module: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
