@@ -3394,8 +3394,10 @@ class BPETokenizer:
         self._id_to_bytes.update(
             {cast("int", token.id): token.content.encode() for token in definition.added}
         )
-        self._pipelines: dict[frozenset[str], _Pipeline] = {}
         self._definition = definition
+        # NOTE: after the definition, and `_pipeline` takes this before it: so that a
+        # thread that is at it meanwhile cannot leave an old pipeline here.
+        self._pipelines: dict[frozenset[str], _Pipeline] = {}
         self._roles = {role: token for role, token in self._roles.items() if token in self._added}
 
     def _assume_roles(self, tokens: Iterable[AddedToken]) -> None:
@@ -3619,7 +3621,8 @@ class BPETokenizer:
 
     def _pipeline(self, allowed: frozenset[str]) -> _Pipeline:
         """Return how text is prepared when these special tokens are recognised."""
-        pipeline = self._pipelines.get(allowed)
+        pipelines = self._pipelines
+        pipeline = pipelines.get(allowed)
         if pipeline is None:
             definition = self._definition
             pipeline = _Pipeline(
@@ -3628,9 +3631,9 @@ class BPETokenizer:
                 definition.prefix_space,
                 self._recognised(allowed),
             )
-            if len(self._pipelines) >= 64:
-                self._pipelines.clear()
-            self._pipelines[allowed] = pipeline
+            if len(pipelines) >= 64:
+                pipelines.clear()
+            pipelines[allowed] = pipeline
         return pipeline
 
     def _check_disallowed(

@@ -210,3 +210,22 @@ def test_errors_pickle_too() -> None:
 def test_the_repr_says_what_it_is() -> None:
     assert f"vocab_size={trained().vocab_size}" in repr(trained()) and "cl100k" in repr(trained())
     assert len(trained()) == trained().vocab_size
+
+
+def test_threads_that_encode_while_tokens_are_added_leave_nothing_stale() -> None:
+    tokenizer = BPETokenizer()
+    done = threading.Event()
+
+    def encode() -> None:
+        while not done.is_set():
+            tokenizer.encode("a<t>", allowed_special="all")
+
+    threads = [threading.Thread(target=encode) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for n in range(200):
+        tokenizer.add_special_tokens([f"<t{n}>"])
+        assert tokenizer.encode(f"<t{n}>", allowed_special="all") == [256 + n]
+    done.set()
+    for thread in threads:
+        thread.join()
