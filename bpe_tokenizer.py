@@ -3188,12 +3188,19 @@ def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
     merges: list[tuple[int, int]] = []
     for left, right in definition.merges:
         joined = token[left] + token[right]
+        if token[left] not in vocab or token[right] not in vocab:
+            raise ValueError(
+                f"this vocabulary cannot be cut: its merge {len(merges)} joins a token that only a "
+                "later one makes, so its first merges are no vocabulary of their own"
+            )
         if joined not in vocab:
             if not room:
                 break
             vocab[joined] = definition.vocab[joined]
             room -= 1
         merges.append((left, right))
+    unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
+    vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
     # Added tokens that stood right behind the last ordinary one still do.
     ids = {cast("int", token.id) for token in definition.added}
     following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))

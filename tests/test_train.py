@@ -954,3 +954,45 @@ def test_an_interrupt_ends_all_processes(to_all: bool, tmp_path: Path) -> None:
     while processes_in_group(child.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_in_group(child.pid) == []
+
+
+def shuffled_vocabulary(seed: int) -> tuple[dict[str, int], list[list[str]]]:
+    """Make merges in an order no trainer would give: some use tokens that later ones make."""
+    draw = random.Random(seed)
+    vocab = {char: byte for byte, char in bpe_tokenizer.build_byte_to_char().items()}
+    tokens, merges = list("abc"), []
+    for _ in range(draw.randint(1, 25)):
+        left, right = draw.choice(tokens), draw.choice(tokens)
+        if len(left + right) <= 10:
+            if left + right not in vocab:
+                vocab[left + right] = len(vocab)
+                tokens.append(left + right)
+            merges.append([left, right])
+    draw.shuffle(merges)
+    return vocab, merges
+
+
+def test_merges_in_any_order_encode_as_in_huggingface_and_are_cut_only_if_they_can_be(
+    tmp_path: Path,
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    path = tmp_path / "tokenizer.json"
+    refused = 0
+    for seed in range(60):
+        BPETokenizer(r"[\s\S]+", normalizer=None).save(tmp_path, verbose=False)
+        data = json.loads(path.read_text(encoding="utf-8"))
+        data["model"]["vocab"], data["model"]["merges"] = shuffled_vocabulary(seed)
+        path.write_text(json.dumps(data), encoding="utf-8")
+        tokenizer = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+        oracle = tokenizers.Tokenizer.from_file(str(path))
+        draw = random.Random(seed)
+        for size in (3, 8, 20, 60, 300):
+            text = "".join(draw.choice("abc") for _ in range(size))
+            assert tokenizer.encode(text) == oracle.encode(text).ids
+        for size in range(256, tokenizer.vocab_size + 1):
+            try:
+                assert len(tokenizer.with_vocab_size(size)) == size
+            except ValueError as error:
+                assert "this vocabulary cannot be cut" in str(error)
+                refused += 1
+    assert refused
