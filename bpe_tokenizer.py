@@ -729,7 +729,10 @@ class _Splitter:
             self._until_fast -= len(text)
             if self._until_fast <= 0 and self._never_empty and self._tree:
                 self._fast = _fast_pattern(self._tree)
-        if self._fast and _in_bmp(text):
+        # A character above U+FFFF takes two UTF-16 code units, all others one.
+        if self._fast and (
+            text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
+        ):
             pretokens = self._fast.findall(text)
         elif self._never_empty and not self._exact.groups:
             pretokens = self._exact.findall(text)
@@ -749,11 +752,6 @@ class _Splitter:
             end = found.end()
         if end < len(text):
             yield text[end:]
-
-
-def _in_bmp(text: str) -> bool:
-    """Tell whether no character lies above U+FFFF (each would be two code units)."""
-    return text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
 
 
 @functools.lru_cache(maxsize=64)
