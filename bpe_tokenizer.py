@@ -701,9 +701,8 @@ class _Splitter:
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > _MAX_PATTERN_LENGTH:
-            raise ValueError(
-                f"split pattern has {len(pattern)} characters, at most {_MAX_PATTERN_LENGTH} may be"
-            )
+            limit = f"at most {_MAX_PATTERN_LENGTH}"
+            raise ValueError(f"split pattern has {len(pattern)} characters, {limit} may be")
         try:
             self._exact = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
@@ -1232,13 +1231,8 @@ class _JsonReader:
         size = path.stat().st_size
         if size > _MAX_FILE_BYTES:
             raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_FILE_BYTES:,} are read")
-        return cls.parse(path.read_bytes(), path)
-
-    @classmethod
-    def parse(cls, text: bytes, path: Path) -> _JsonReader:
-        """Read JSON text; `path` is what errors call it."""
         try:
-            data = json.loads(text.decode("utf-8"))
+            data = json.loads(path.read_bytes().decode())
         except (ValueError, RecursionError) as error:
             raise FileFormatError(path, "", f"not JSON: {error}") from None
         if not isinstance(data, dict):
@@ -1682,12 +1676,6 @@ def _check_size(name: str, value: object, smallest: int) -> None:
         raise ValueError(f"{name} must be at least {smallest}, got {value}")
 
 
-def _usable_cores() -> int:
-    """Count the cores that this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 def count_pretokens(
     corpus: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     split_pattern: str = GPT2_SPLIT_PATTERN,
@@ -1731,7 +1719,9 @@ def count_pretokens(
     splitter = _splitter(_pattern_named(split_pattern))
     pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
     with _progress("counting", "B", None, verbose) as advance:
-        counter = _PretokenCounter(pipeline, num_workers or _usable_cores(), advance)
+        affinity = getattr(os, "sched_getaffinity", None)  # the cores this process may use
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+        counter = _PretokenCounter(pipeline, num_workers or cores, advance)
         counter.count(_documents(corpus, text_field))
     encoded = {pretoken.encode(): count for pretoken, count in counter.counts.items()}
     return PretokenCounts(
@@ -1950,6 +1940,21 @@ class _MergeLearner:
         for new, places in fresh.items():
             if counts[new] > 0:
                 heapq.heappush(self._heap, (-counts[new], new, places))
+
+
+def _learn_merges(
+    counts: Mapping[bytes, int],
+    n_tokens: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    contents: Iterable[str],
+    verbose: bool,
+) -> _Learned:
+    """Learn from counts; `contents` are added tokens, which no merge may come to equal."""
+    forbidden = frozenset(filter(None, map(_from_printable, contents)))
+    with _progress("merging", "merge", n_tokens, verbose) as advance:
+        learner = _MergeLearner(counts, max_token_length)
+        return learner.learn(n_tokens, min_frequency, forbidden, advance)
 
 
 # =============================================================================
@@ -2354,7 +2359,10 @@ def _read_definition(data: _JsonReader) -> _Definition:
         if bytes([byte]) not in vocab:
             raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
     pattern, prefix_space = _read_pre_tokenizer(data)
-    _check_decoder(data)
+    decoders = [step.get("type", str) for step in data.steps("decoder", "decoders")]
+    if decoders != ["ByteLevel"]:
+        found = " + ".join(decoders) or "none"
+        raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
     definition = _Definition(
         vocab,
         merges,
@@ -2502,13 +2510,6 @@ def _read_split(step: _JsonReader) -> str:
     return found
 
 
-def _check_decoder(data: _JsonReader) -> None:
-    kinds = [step.get("type", str) for step in data.steps("decoder", "decoders")]
-    if kinds != ["ByteLevel"]:
-        found = " + ".join(kinds) or "none"
-        raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
-
-
 def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
     template: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     trim_offsets = False
@@ -2603,11 +2604,10 @@ def _read_chat_template(config: _JsonReader) -> str | None:
     value = config.get("chat_template", str, list, None, default=None)
     if not isinstance(value, list):
         return cast("str | None", value)
-    named = {
-        item.get("name", str): item.get("template", str)
-        for item in config.children("chat_template")
-    }
-    return named.get("default")
+    for item in config.children("chat_template"):
+        if item.get("name", str) == "default":
+            return cast("str", item.get("template", str))
+    return None
 
 
 def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Definition:
@@ -3466,34 +3466,34 @@ class BPETokenizer:
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
         kept = [token for token in self._definition.added if token.content not in names]
-        empty = dataclasses.replace(
-            _new_definition(self._definition.split_pattern, self._definition.normalizer),
-            prefix_space=self._definition.prefix_space,
-        )
+        empty = _new_definition(self._definition.split_pattern, self._definition.normalizer)
         tokens = [*kept, *named]
         added = _with_added_tokens(empty, tokens).added  # checks them all
         _check_training_sizes(vocab_size, min_frequency, max_token_length, len(added))
 
         started = time.perf_counter()
-        pattern, normalizer = self._definition.split_pattern, self._definition.normalizer
+        contents = [token.content for token in added]
         if counts is None:
             counts = count_pretokens(
                 corpus,
-                pattern,
-                special_tokens=[token.content for token in added],
-                normalizer=normalizer,
+                empty.split_pattern,
+                special_tokens=contents,
+                normalizer=empty.normalizer,
                 num_workers=num_workers,
                 text_field=text_field,
                 verbose=verbose,
             )
         elif isinstance(counts, PretokenCounts):
-            counts.check_made_by(pattern, normalizer)
+            counts.check_made_by(empty.split_pattern, empty.normalizer)
         counted = time.perf_counter()
-        n_tokens = vocab_size - 256 - len(added)
-        forbidden = frozenset(filter(None, (_from_printable(token.content) for token in added)))
-        with _progress("merging", "merge", n_tokens, verbose) as advance:
-            learner = _MergeLearner(counts, max_token_length)
-            learned = learner.learn(n_tokens, min_frequency, forbidden, advance)
+        learned = _learn_merges(
+            counts,
+            vocab_size - 256 - len(added),
+            min_frequency,
+            max_token_length,
+            contents,
+            verbose,
+        )
 
         self._install(_number_merges(learned, empty, tokens))
         self._assume_roles(named)
