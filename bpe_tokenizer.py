@@ -890,8 +890,12 @@ def _skip_space_back(text: str, start: int, end: int) -> int:
 class _TokenFinder:
     """Finds added tokens in text: leftmost first, and of those the longest."""
 
-    def __init__(self, tokens: Iterable[AddedToken], normalizer: str | None = None) -> None:
-        self.tokens = {_normalise(token.content, normalizer): token for token in tokens}
+    def __init__(
+        self,
+        tokens: Iterable[AddedToken],
+        normalise: Callable[[str], str] = str,
+    ) -> None:
+        self.tokens = {normalise(token.content): token for token in tokens}
         longest_first = sorted(self.tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # How much text must follow a place to know what matches there.
@@ -1063,17 +1067,37 @@ class _Pipeline:
         self.tokens = tokens = list(tokens)
         self.splitter, self.normalizer, self.prefix_space = splitter, normalizer, prefix_space
         self.raw = _TokenFinder(token for token in tokens if not token.normalized)
-        self.normalised = _TokenFinder((token for token in tokens if token.normalized), normalizer)
+        self.normalised = _TokenFinder(
+            (token for token in tokens if token.normalized), self.normalise
+        )
 
-    def prefixed(self, text: str) -> str:
-        """Put a space before text that does not start with one, where asked for."""
+    def normalise(self, text: str) -> str:
+        """Normalise a whole piece of text between two raw tokens."""
+        return _normalise(text, self.normalizer)
+
+    def align(self, text: str) -> list[tuple[int, int]]:
+        """Say for each character of the normalised text where it comes from."""
+        return _align(text, self.normalizer)
+
+    def prefixed(self, text: str, first: bool) -> str:
+        """Put a space before text that does not start with one, where asked for.
+
+        Args:
+            text: what stands between two added tokens, normalised.
+            first: whether it begins the whole text.
+        """
         return " " + text if self.prefix_space and text[:1] != " " else text
+
+    def segment(self, first: bool) -> _SegmentStream:
+        """Begin a piece of text between two raw tokens that arrives in chunks."""
+        return _SegmentStream(self, first)
 
     def parts(
         self,
         text: str,
         matches: Iterable[tuple[int, int, AddedToken | None]] | None = None,
         align: bool = False,
+        first: bool = True,
     ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
         """Cut text at the added tokens in it.
 
@@ -1081,6 +1105,7 @@ class _Pipeline:
             text: the whole text.
             matches: where the raw tokens stand; by default they are looked for.
             align: whether the origin of each character is wanted.
+            first: whether no text went before.
 
         Yields:
             each added token, and each normalised text between them, with the
@@ -1091,35 +1116,36 @@ class _Pipeline:
             matches = self.raw.find(text) if self.raw.tokens else ()
         for begin, end, token in matches:
             if token:
-                yield from self._ordinary(text, done, begin, align)
+                yield from self._ordinary(text, done, begin, align, first)
                 yield token, [(begin, end)]
                 done = end
-        yield from self._ordinary(text, done, len(text), align)
+        yield from self._ordinary(text, done, len(text), align, first)
 
     def _ordinary(
-        self, text: str, start: int, end: int, align: bool
+        self, text: str, start: int, end: int, align: bool, first: bool
     ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
         if start >= end:
             return
-        whole = _normalise(text[start:end], self.normalizer)
+        whole = self.normalise(text[start:end])
         spans: list[tuple[int, int]] = []
         if align:
-            spans = [(start + a, start + b) for a, b in _align(text[start:end], self.normalizer)]
+            spans = [(start + a, start + b) for a, b in self.align(text[start:end])]
         done = 0
         for begin, stop, token in self.normalised.find(whole) if self.normalised.tokens else ():
             if token:
                 if begin > done:
-                    yield self._prefixed(whole[done:begin], spans[done:begin])
+                    yield self._prefixed(whole, spans, done, begin, first and start == done == 0)
                 yield token, [(spans[begin][0], spans[stop - 1][1])] if align else []
                 done = stop
         if done < len(whole):
-            yield self._prefixed(whole[done:], spans[done:])
+            yield self._prefixed(whole, spans, done, len(whole), first and start == done == 0)
 
     def _prefixed(
-        self, text: str, spans: list[tuple[int, int]]
+        self, whole: str, spans: list[tuple[int, int]], begin: int, end: int, first: bool
     ) -> tuple[str, list[tuple[int, int]]]:
-        prefixed = self.prefixed(text)
-        return prefixed, spans if prefixed is text else spans[:1] + spans
+        text, spans = whole[begin:end], spans[begin:end]
+        prefixed = self.prefixed(text, first)
+        return prefixed, spans[:1] * (len(prefixed) - len(text)) + spans
 
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
         """Prepare text that arrives in chunks.
@@ -1127,7 +1153,7 @@ class _Pipeline:
         Yields:
             added tokens, and text that may be cut into pre-tokens on its own.
         """
-        raw, segment = _TokenStream(self.raw), _SegmentStream(self)
+        raw, segment = _TokenStream(self.raw), self.segment(first=True)
         for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
             if not isinstance(chunk, str):
                 raise TypeError(f"text must come as str, got a {type(chunk).__name__}")
@@ -1136,7 +1162,7 @@ class _Pipeline:
                 if isinstance(piece, AddedToken):
                     yield from segment.feed("", final=True)
                     yield piece
-                    segment = _SegmentStream(self)
+                    segment = self.segment(first=False)
                 else:
                     yield from segment.feed(piece)
         yield from segment.feed("", final=True)
@@ -1145,8 +1171,8 @@ class _Pipeline:
 class _SegmentStream:
     """Prepares the chunks of one piece of text between two added tokens."""
 
-    def __init__(self, pipeline: _Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: _Pipeline, first: bool) -> None:
+        self._pipeline, self._first = pipeline, first
         self._normaliser = _NormaliserStream(pipeline.normalizer)
         self._tokens = _TokenStream(pipeline.normalised)
         self._cut = _CutStream(pipeline.splitter)
@@ -1158,10 +1184,12 @@ class _SegmentStream:
             if isinstance(piece, AddedToken):
                 yield from filter(None, [self._cut.flush()])
                 yield piece
-                self._at_start = True
+                self._at_start, self._first = True, False
             else:
-                ready = self._pipeline.prefixed(piece) if self._at_start else piece
-                self._at_start = False
+                ready = piece
+                if self._at_start:
+                    ready = self._pipeline.prefixed(piece, self._first)
+                self._at_start = self._first = False
                 yield from filter(None, [self._cut.feed(ready)])
         if final:
             yield from filter(None, [self._cut.flush()])
@@ -1190,19 +1218,19 @@ class _SegmentStream:
 # -- Files, read with suspicion and written whole -----------------------------
 
 
-def _write_files(contents: Mapping[Path, str]) -> None:
-    """Write text files; a crash leaves each as it was, or new and whole.
+def _write_files(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files, text as UTF-8; a crash leaves each as it was, or new and whole.
 
     Every new file is complete on disk, under another name, before the first old
     one is replaced, so that a full disk, say, leaves all old ones.
     """
     written: list[tuple[Path, Path]] = []
     try:
-        for path, text in contents.items():
+        for path, content in contents.items():
             temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
-            with open(temporary, "w", encoding="utf-8", newline="") as file:
+            with open(temporary, "wb") as file:
                 written.append((temporary, path))
-                file.write(text)
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
         while written:
@@ -1976,6 +2004,55 @@ _CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
 _NO_RANK = sys.maxsize
 
 
+_Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids after it
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """Everything that decides which ids a text gets.
+
+    Attributes:
+        vocab: token -> id, with all 256 bytes; no added tokens, unless one is
+            also an ordinary token.
+        merges: (left, right) ids, in rank order.
+        split_pattern: in `regex` syntax.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        prefix_space: put a space before text that does not start with one.
+        ignore_merges: a pre-token that is a token needs no merges.
+        trim_offsets: leave white space at a token's ends out of its offsets.
+        added: the added tokens, by id.
+        template: ids put before and after a text by ``add_special_tokens``;
+            None means the bos token before it, if there is one.
+        components: None for byte-level BPE, which all of the above describes.
+            Else the normalizer, pre_tokenizer, decoder and the model's options
+            as in tokenizer.json, for bpe_tokenizer_tools to run: then a token
+            is the UTF-8 form of how it is written, and the split pattern empty.
+    """
+
+    vocab: dict[bytes, int]
+    merges: list[tuple[int, int]]
+    split_pattern: str
+    normalizer: str | None = "NFC"
+    prefix_space: bool = False
+    ignore_merges: bool = False
+    trim_offsets: bool = False
+    added: tuple[AddedToken, ...] = ()
+    template: _Template | None = None
+    components: dict[str, Any] | None = None
+
+    def write(self, token: bytes) -> str:
+        """Write a token as vocabulary files do."""
+        return _to_printable(token) if self.components is None else token.decode()
+
+    def read(self, token: str) -> bytes | None:
+        """Undo `write`; None if it is not written as a token is."""
+        return _from_printable(token) if self.components is None else token.encode()
+
+
+def _new_definition(split_pattern: str, normalizer: str | None) -> _Definition:
+    return _Definition({bytes([b]): b for b in range(256)}, [], split_pattern, normalizer)
+
+
 class _PretokenCache(dict[str, "tuple[int, ...]"]):
     """Pre-token -> ids.  A miss is computed, and kept while there is room.
 
@@ -2004,34 +2081,38 @@ class _PretokenCache(dict[str, "tuple[int, ...]"]):
 
 
 class _Encoder:
-    """Turns prepared text into ids and ids into bytes.
+    """A definition, ready to run: turns prepared text into ids, and ids into bytes.
 
-    Args:
-        vocab: token -> id, with all 256 single bytes.
-        merges: (left, right) ids, in rank order; the joined bytes are in `vocab`.
-        splitter: cuts text into pre-tokens.
-        ignore_merges: a pre-token that is a token needs no merges, as in Llama 3.
+    Attributes:
+        tokens: id -> the bytes it stands for, added tokens included.
+        cache: the pre-tokens seen, with their ids.
     """
 
-    def __init__(
-        self,
-        vocab: Mapping[bytes, int],
-        merges: Sequence[tuple[int, int]],
-        splitter: _Splitter,
-        ignore_merges: bool,
-    ) -> None:
+    def __init__(self, definition: _Definition) -> None:
+        vocab = definition.vocab
         token = {id_: token for token, id_ in vocab.items()}
+        self._definition = definition
         self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
-        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
-        self._merged = [vocab[token[left] + token[right]] for left, right in merges]
-        self._whole = vocab if ignore_merges else {}
-        self._splitter = splitter
+        self._ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
+        self._merged = [vocab[token[left] + token[right]] for left, right in definition.merges]
+        self._whole = vocab if definition.ignore_merges else {}
+        self._split = _splitter(definition.split_pattern).split
+        self.tokens = token
+        self.tokens.update(
+            {cast("int", token.id): token.content.encode() for token in definition.added}
+        )
         self.cache = _PretokenCache(self._encode_pretoken)
+
+    def pipeline(self, tokens: Iterable[AddedToken]) -> _Pipeline:
+        """Return how text is prepared when these added tokens are looked for."""
+        given = self._definition
+        splitter = _splitter(given.split_pattern)
+        return _Pipeline(splitter, given.normalizer, given.prefix_space, tokens)
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
         try:
-            pieces = self.cache.look_up(self._splitter.split(text))
+            pieces = self.cache.look_up(self._split(text))
             return list(itertools.chain.from_iterable(pieces))
         except UnicodeEncodeError:
             at = next(i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff")
@@ -2040,18 +2121,57 @@ class _Encoder:
     def count(self, text: str) -> int:
         """Count the ids `encode` would give, without making the list."""
         try:
-            return sum(map(len, self.cache.look_up(self._splitter.split(text))))
+            return sum(map(len, self.cache.look_up(self._split(text))))
         except UnicodeEncodeError:
             return len(self.encode(text))  # raises with the place
+
+    def encode_aligned(
+        self, text: str, spans: Sequence[tuple[int, int]]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Encode as `encode` does, and tell where each token comes from.
+
+        Args:
+            text: as for `encode`.
+            spans: for each of its characters the (start, end) it comes from.
+
+        Returns:
+            n ids, and their n (start, end).
+        """
+        ids = self.encode(text)
+        return ids, _token_offsets(text, spans, [self.tokens[id_] for id_ in ids])
+
+    def decode(self, ids: Iterable[int], errors: str) -> bytes:
+        """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
+        return _decode_ids(ids, self.tokens, errors)
+
+    def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
+        """Do what `decode` does piece by piece, as the ids come."""
+        return (_decode_ids([id_], self.tokens, errors) for id_ in ids)
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
         whole = self._whole.get(pretoken)
         if whole is not None:
             return [whole]
-        ids = [self._byte_ids[byte] for byte in pretoken]
+        return self._merge([self._byte_ids[byte] for byte in pretoken])
+
+    def _merge(self, ids: list[int]) -> list[int]:
         if len(ids) <= _SCAN_UP_TO:
             return _merge_by_scanning(ids, self._ranks, self._merged)
         return _merge_by_heap(ids, self._ranks, self._merged)
+
+
+def _encoder(definition: _Definition) -> _Encoder:
+    """Make a definition ready to run."""
+    if definition.components is None:
+        return _Encoder(definition)
+    encoder: _Encoder = _tools("formats.components").ComponentEncoder(definition)
+    return encoder
+
+
+def _tools(module: str) -> Any:
+    """Import a module of bpe_tokenizer_tools, the package beside this module."""
+    name = f"bpe_tokenizer_tools.{module}"
+    return _import_optional(name, "this", "bpe-tokenizer (bpe_tokenizer.py was copied alone)")
 
 
 def _merge_by_scanning(
@@ -2119,6 +2239,27 @@ def _merge_by_heap(
     return [id_ for id_ in ids if id_ >= 0]
 
 
+def _token_offsets(
+    text: str, spans: Sequence[tuple[int, int]], tokens: Iterable[bytes]
+) -> list[tuple[int, int]]:
+    """Return the (start, end) of the characters that each token has bytes of.
+
+    Args:
+        text: what was encoded.
+        spans: where each of its characters comes from.
+        tokens: what it was encoded to.
+    """
+    char_of_byte = range(len(text))
+    if not text.isascii():
+        widths = (len(char.encode()) for char in text)
+        char_of_byte = cast("Any", [i for i, width in enumerate(widths) for _ in range(width)])
+    ends = list(itertools.accumulate(map(len, tokens), initial=0))
+    return [
+        (spans[char_of_byte[start]][0], spans[char_of_byte[end - 1]][1])
+        for start, end in zip(ends, ends[1:])
+    ]
+
+
 def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
     """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
     ids = list(ids)
@@ -2172,11 +2313,11 @@ def _encode_stream(
             yield encoder.encode(piece)
 
 
-def _decode_stream(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> Iterator[str]:
-    """Decode ids one at a time; an unfinished character waits for the ids that end it."""
+def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
+    """Decode bytes that arrive in pieces; an unfinished character waits for its end."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
-    for id_ in ids:
-        text = decoder.decode(_decode_ids([id_], tokens, errors))
+    for piece in pieces:
+        text = decoder.decode(piece)
         if text:
             yield text
     rest = decoder.decode(b"", final=True)
@@ -2192,60 +2333,35 @@ def _decode_stream(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str)
 # represents exactly or refuses, naming the part that it cannot.
 
 
-@dataclass(frozen=True)
-class _Definition:
-    """Everything that decides which ids a text gets.
-
-    Attributes:
-        vocab: token -> id, with all 256 bytes; no added tokens, unless one is
-            also an ordinary token.
-        merges: (left, right) ids, in rank order.
-        split_pattern: in `regex` syntax.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
-        prefix_space: put a space before text that does not start with one.
-        ignore_merges: a pre-token that is a token needs no merges.
-        trim_offsets: leave white space at a token's ends out of its offsets.
-        added: the added tokens, by id.
-        template: ids put before and after a text by ``add_special_tokens``;
-            None means the bos token before it, if there is one.
-    """
-
-    vocab: dict[bytes, int]
-    merges: list[tuple[int, int]]
-    split_pattern: str
-    normalizer: str | None = "NFC"
-    prefix_space: bool = False
-    ignore_merges: bool = False
-    trim_offsets: bool = False
-    added: tuple[AddedToken, ...] = ()
-    template: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-
-
-def _new_definition(split_pattern: str, normalizer: str | None) -> _Definition:
-    return _Definition({bytes([b]): b for b in range(256)}, [], split_pattern, normalizer)
-
-
 # -- Writing ------------------------------------------------------------------
 
 
 def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, Any]:
     """Write a definition in the form of tokenizer.json."""
-    printable = {id_: _to_printable(token) for token, id_ in definition.vocab.items()}
+    printable = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     vocab = {printable[id_]: id_ for id_ in sorted(printable)}
     # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from
     # the size of that onwards.  Where that is not their id, they have to be in it.
     outside = {token.content: token.id for token in definition.added if token.id not in printable}
-    if list(outside.values()) != list(range(len(vocab), len(vocab) + len(outside))):
+    components = definition.components
+    if components or list(outside.values()) != [*range(len(vocab), len(vocab) + len(outside))]:
         vocab.update(cast("dict[str, int]", outside))
+    written = {
+        "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
+        "pre_tokenizer": None if components else _pre_tokenizer_json(definition),
+        "decoder": _BYTE_LEVEL,
+        "model": {},
+        **(_tools("formats.components").writable(components) if components else {}),
+    }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [dataclasses.asdict(token) for token in definition.added],
-        "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
-        "pre_tokenizer": _pre_tokenizer_json(definition),
+        "normalizer": written["normalizer"],
+        "pre_tokenizer": written["pre_tokenizer"],
         "post_processor": _post_processor_json(definition, bos_id),
-        "decoder": _BYTE_LEVEL,
+        "decoder": written["decoder"],
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -2254,6 +2370,7 @@ def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, An
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
+            **written["model"],
             "ignore_merges": definition.ignore_merges,
             "vocab": vocab,
             "merges": [[printable[left], printable[right]] for left, right in definition.merges],
@@ -2315,9 +2432,7 @@ def _post_processor_json(definition: _Definition, bos_id: int | None) -> dict[st
     return steps[0] if steps else None
 
 
-def _template_ids(
-    definition: _Definition, bos_id: int | None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _template_ids(definition: _Definition, bos_id: int | None) -> _Template:
     """Return the ids that ``add_special_tokens`` puts before and after a text."""
     if definition.template is not None:
         return definition.template
@@ -2339,22 +2454,48 @@ def _read_definition(data: _JsonReader) -> _Definition:
     model = data.child("model")
     if model is None:
         raise data.error("is missing", "model")
-    _check_model_options(model)
+    kind = model.get("type", str, None, default="BPE")
+    if kind not in ("BPE", None):
+        raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
+    if model.data.get("dropout"):
+        raise model.error("is not supported: ids would be random; set it to null", "dropout")
     ids = _read_vocab(model)
     merges, used = _read_merges(model, ids)
     added = _read_added_tokens(data, ids)
     contents = {token.content for token in added}
+    ordinary = {
+        token: id_
+        for token, id_ in ids.items()
+        if token not in contents or token in used or len(token) == 1
+    }
+    try:
+        definition = _read_byte_level(data, model, ordinary, merges)
+    except FileFormatError as error:
+        definition = _read_components(data, ordinary, merges, error)
+    definition = dataclasses.replace(
+        definition,
+        ignore_merges=model.get("ignore_merges", bool, None, default=False) or False,
+        added=tuple(sorted(added, key=lambda token: cast("int", token.id))),
+    )
+    return _read_post_processor(data, definition)
+
+
+def _read_byte_level(
+    data: _JsonReader, model: _JsonReader, ids: Mapping[str, int], merges: list[tuple[int, int]]
+) -> _Definition:
+    """Read byte-level BPE with one split pattern, or say why it is none."""
+    for option in ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.data.get(option):
+            value = _shorten(model.data[option])
+            raise model.error(f"{value} is not supported: it is not byte-level BPE", option)
     vocab: dict[bytes, int] = {}
     for written, id_ in ids.items():
         token = _from_printable(written)
-        if token is not None and (written not in contents or written in used or len(token) == 1):
-            vocab[token] = id_
-        elif written not in contents or written in used:
+        if token is None:
             raise model.error(
-                f"token {_shorten(written)} (id {id_}) is not written in the byte alphabet, "
-                "and is in a merge or no added token; only byte-level vocabularies are read",
-                "vocab",
+                f"token {_shorten(written)} (id {id_}) is not written in the byte alphabet", "vocab"
             )
+        vocab[token] = id_
     for byte, char in _BYTE_TO_CHAR.items():
         if bytes([byte]) not in vocab:
             raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
@@ -2363,27 +2504,23 @@ def _read_definition(data: _JsonReader) -> _Definition:
     if decoders != ["ByteLevel"]:
         found = " + ".join(decoders) or "none"
         raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
-    definition = _Definition(
-        vocab,
-        merges,
-        pattern,
-        _read_normalizer(data),
-        prefix_space,
-        model.get("ignore_merges", bool, None, default=False) or False,
-        added=tuple(sorted(added, key=lambda token: cast("int", token.id))),
-    )
-    return _read_post_processor(data, definition)
+    return _Definition(vocab, merges, pattern, _read_normalizer(data), prefix_space)
 
 
-def _check_model_options(model: _JsonReader) -> None:
-    """Refuse a model that is no byte-level BPE, naming what stands in the way."""
-    kind = model.get("type", str, None, default="BPE")
-    if kind not in ("BPE", None):
-        raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
-    for option in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback"):
-        if model.data.get(option):
-            value = _shorten(model.data[option])
-            raise model.error(f"{value} is not supported: it is not byte-level BPE", option)
+def _read_components(
+    data: _JsonReader,
+    ids: Mapping[str, int],
+    merges: list[tuple[int, int]],
+    reason: FileFormatError,
+) -> _Definition:
+    """Read any other BPE, which bpe_tokenizer_tools can run; `reason` is why it must."""
+    try:
+        components = _tools("formats.components").read_components(data)
+    except ImportError:
+        problem = f"{reason.problem}; the package bpe_tokenizer_tools, which is not here, reads it"
+        raise FileFormatError(reason.path, reason.field, problem) from None
+    vocab = {token.encode(): id_ for token, id_ in ids.items()}
+    return _Definition(vocab, merges, "", None, components=components)
 
 
 def _read_vocab(model: _JsonReader) -> dict[str, int]:
@@ -2408,6 +2545,7 @@ def _read_merges(
     """Read the merges, written as pairs or as strings; also return all tokens in them."""
     merges: dict[tuple[int, int], None] = {}
     used: set[str] = set()
+    unwritten = len(model.get("continuing_subword_prefix", str, None, default=None) or "")
     for i, merge in enumerate(model.get("merges", list)):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not (
@@ -2417,7 +2555,7 @@ def _read_merges(
         ):
             raise model.error(f"expected a pair of tokens, got {_shorten(merge)}", f"merges[{i}]")
         left, right = parts
-        for token in (left, right, left + right):
+        for token in (left, right, left + right[unwritten:]):
             if token not in ids:
                 raise model.error(f"token {_shorten(token)} is not in model.vocab", f"merges[{i}]")
             used.add(token)
@@ -2511,7 +2649,7 @@ def _read_split(step: _JsonReader) -> str:
 
 
 def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
-    template: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    template: _Template = ((), ())
     trim_offsets = False
     for step in data.steps("post_processor", "processors"):
         kind = step.get("type", str)
@@ -2519,16 +2657,24 @@ def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definit
             trim_offsets = step.get("trim_offsets", bool, default=True)
         elif kind == "TemplateProcessing":
             template = _read_template(step, {token.id for token in definition.added})
+        elif kind in ("RobertaProcessing", "BertProcessing"):
+            template = _read_cls_sep(step, "cls"), _read_cls_sep(step, "sep")
+            trim_offsets = step.get("trim_offsets", bool, default=kind == "RobertaProcessing")
         else:
-            raise step.error(
-                f"{_shorten(kind)} is not supported, only ByteLevel and TemplateProcessing"
-            )
+            known = "ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing"
+            raise step.error(f"{_shorten(kind)} is not supported, only {known}")
     return dataclasses.replace(definition, template=template, trim_offsets=trim_offsets)
 
 
-def _read_template(
-    step: _JsonReader, added: set[int | None]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _read_cls_sep(step: _JsonReader, name: str) -> tuple[int, ...]:
+    """Read the id of a ["<s>", 0] in a RobertaProcessing or BertProcessing."""
+    pair = step.get(name, list)
+    if len(pair) != 2 or type(pair[1]) is not int:
+        raise step.error(f"expected [token, id], got {_shorten(pair)}", name)
+    return (pair[1],)
+
+
+def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
     """Read which ids a TemplateProcessing puts before and after a single text."""
     before: list[int] = []
     after: list[int] = []
@@ -3139,7 +3285,7 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
     Raises:
         ValueError: an id or a string is taken.  Nothing is ever overwritten.
     """
-    taken: dict[int, str] = {id_: _to_printable(token) for token, id_ in definition.vocab.items()}
+    taken = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     end = max(taken) + 1
     ordinary = {token: id_ for id_, token in taken.items()}
     added = {token.content: token for token in definition.added}
@@ -3257,27 +3403,6 @@ def _check_batch_options(
     _check_size("max_length", max_length, 0)
 
 
-def _token_offsets(
-    text: str, spans: Sequence[tuple[int, int]], tokens: Iterable[bytes]
-) -> list[tuple[int, int]]:
-    """Return the (start, end) of the characters that each token has bytes of.
-
-    Args:
-        text: what was encoded.
-        spans: where each of its characters comes from.
-        tokens: what it was encoded to.
-    """
-    char_of_byte = range(len(text))
-    if not text.isascii():
-        widths = (len(char.encode()) for char in text)
-        char_of_byte = cast("Any", [i for i, width in enumerate(widths) for _ in range(width)])
-    ends = list(itertools.accumulate(map(len, tokens), initial=0))
-    return [
-        (spans[char_of_byte[start]][0], spans[char_of_byte[end - 1]][1])
-        for start, end in zip(ends, ends[1:])
-    ]
-
-
 def _trim_offsets(
     tokens: Sequence[str], offsets: Sequence[tuple[int, int]], prefix_space: bool
 ) -> list[tuple[int, int]]:
@@ -3387,18 +3512,12 @@ class BPETokenizer:
 
     def _install(self, definition: _Definition) -> None:
         """Take on a definition, and derive what methods look things up in."""
-        splitter = _splitter(definition.split_pattern)
-        self._encoder = _Encoder(
-            definition.vocab, definition.merges, splitter, definition.ignore_merges
-        )
+        self._encoder = _encoder(definition)
         self._added = {token.content: token for token in definition.added}
         self._special = {token.content for token in definition.added if token.special}
         self._contents = {token.id: token.content for token in definition.added}
         self._special_ids = {token.id for token in definition.added if token.special}
-        self._id_to_bytes = {id_: token for token, id_ in definition.vocab.items()}
-        self._id_to_bytes.update(
-            {cast("int", token.id): token.content.encode() for token in definition.added}
-        )
+        self._id_to_bytes = self._encoder.tokens
         self._definition = definition
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
@@ -3463,6 +3582,11 @@ class BPETokenizer:
         """
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
+        if self._definition.components is not None:
+            raise ValueError(
+                "a tokenizer that is not byte-level BPE with one split pattern cannot be trained "
+                "again; make a new one with BPETokenizer(...)"
+            )
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
         kept = [token for token in self._definition.added if token.content not in names]
@@ -3521,6 +3645,8 @@ class BPETokenizer:
         Raises:
             ValueError: there are not that many tokens, or not that few.
         """
+        if self._definition.components is not None:
+            raise ValueError("only byte-level BPE with one split pattern can be cut down")
         smallest = 256 + len(self._added)
         if not smallest <= vocab_size <= self.vocab_size:
             raise ValueError(
@@ -3572,14 +3698,23 @@ class BPETokenizer:
         return self._definition.added
 
     @property
-    def split_pattern(self) -> str:
-        """The pattern that cuts text into pre-tokens."""
-        return self._definition.split_pattern
+    def split_pattern(self) -> str | None:
+        """The pattern that cuts text into pre-tokens; None if `components` do."""
+        return self._definition.split_pattern or None
 
     @property
     def normalizer(self) -> str | None:
-        """How text is normalised before it is encoded, or None."""
+        """The Unicode form that text is normalised to; None if none, or if `components` do it."""
         return self._definition.normalizer
+
+    @property
+    def components(self) -> dict[str, Any] | None:
+        """What a loaded tokenizer has that byte-level BPE with one split pattern has not.
+
+        Its normalizer, pre_tokenizer, decoder and model options, as they stand in
+        tokenizer.json; None for a byte-level tokenizer.
+        """
+        return cast("dict[str, Any] | None", json.loads(json.dumps(self._definition.components)))
 
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
@@ -3629,13 +3764,7 @@ class BPETokenizer:
         pipelines = self._pipelines
         pipeline = pipelines.get(allowed)
         if pipeline is None:
-            definition = self._definition
-            pipeline = _Pipeline(
-                _splitter(definition.split_pattern),
-                definition.normalizer,
-                definition.prefix_space,
-                self._recognised(allowed),
-            )
+            pipeline = self._encoder.pipeline(self._recognised(allowed))
             if len(pipelines) >= 64:
                 pipelines.clear()
             pipelines[allowed] = pipeline
@@ -3742,9 +3871,9 @@ class BPETokenizer:
                 offsets += spans
                 written.append(text[slice(*spans[0])])
             else:
-                new = self._encoder.encode(part)
+                new, places = self._encoder.encode_aligned(part, spans)
                 ids += new
-                offsets += _token_offsets(part, spans, [self._id_to_bytes[id_] for id_ in new])
+                offsets += places
                 written += self._printable(new)
         if self._definition.trim_offsets:
             offsets = _trim_offsets(written, offsets, self._definition.prefix_space)
@@ -3910,7 +4039,8 @@ class BPETokenizer:
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
         if room <= 0:
             return ""
-        for prefix in self._prefixes(text, room):
+        plain = self._definition.components is None
+        for prefix in self._prefixes(text, room) if plain else self._text_prefixes(text, room):
             if self.count_tokens(prefix) <= room:  # a shorter text may be cut otherwise
                 return prefix
         return ""
@@ -3940,6 +4070,14 @@ class BPETokenizer:
             yield "".join(kept)
             kept.pop()
 
+    def _text_prefixes(self, text: str, room: int) -> Iterator[str]:
+        """Yield ever shorter prefixes of a text as given, from `room` tokens downwards."""
+        offsets = cast("list[tuple[int, int]]", self.encode_with_offsets(text).offsets)
+        if len(offsets) <= room:
+            yield text
+        for end in sorted({end for _, end in offsets[:room]}, reverse=True):
+            yield text[:end]
+
     # -- Decoding ---
 
     def decode(self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace") -> str:
@@ -3962,7 +4100,7 @@ class BPETokenizer:
         plain = _plain_ids(ids)
         if skip_special_tokens:
             plain = [id_ for id_ in plain if id_ not in self._special_ids]
-        return _decode_ids(plain, self._id_to_bytes, errors)
+        return self._encoder.decode(plain, errors)
 
     def decode_batch(
         self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
@@ -4004,17 +4142,18 @@ class BPETokenizer:
         _check_errors(errors)
         skipped = self._special_ids if skip_special_tokens else ()
         kept = (id_ for id_ in map(operator.index, ids) if id_ not in skipped)
-        return _decode_stream(kept, self._id_to_bytes, errors)
+        return _decode_stream(self._encoder.decode_pieces(kept, errors), errors)
 
     # -- Tokens ---
 
     def _printable(self, ids: Iterable[int]) -> list[str]:
-        contents = self._contents
-        return [contents.get(id_) or _to_printable(self._id_to_bytes[id_]) for id_ in ids]
+        contents, write = self._contents, self._definition.write
+        return [contents.get(id_) or write(self._id_to_bytes[id_]) for id_ in ids]
 
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""
-        vocab = {_to_printable(token): id_ for token, id_ in self._definition.vocab.items()}
+        write = self._definition.write
+        vocab = {write(token): id_ for token, id_ in self._definition.vocab.items()}
         vocab.update({token.content: cast("int", token.id) for token in self._definition.added})
         return dict(sorted(vocab.items(), key=operator.itemgetter(1)))
 
@@ -4033,7 +4172,7 @@ class BPETokenizer:
             return [self.convert_tokens_to_ids(token) for token in t]
         if t in self._added:
             return self._added[t].id
-        token = _from_printable(t)
+        token = self._definition.read(t)
         id_ = None if token is None else self._definition.vocab.get(token)
         return self.unk_token_id if id_ is None else id_
 
@@ -4050,6 +4189,8 @@ class BPETokenizer:
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
+        if self._definition.components is not None:
+            return self.decode([self.convert_tokens_to_ids(token) for token in tokens])
         parts = []
         for token in tokens:
             raw = None if token in self._added else _from_printable(token)
@@ -4252,7 +4393,7 @@ class BPETokenizer:
     @property
     def fingerprint(self) -> str:
         """The sha256 of all that decides the ids, in hexadecimal."""
-        pattern = self.split_pattern
+        pattern = self._definition.split_pattern
         with contextlib.suppress(ValueError):  # so that it survives a save, if one is possible
             pattern = _to_oniguruma(pattern)
         template = _template_ids(self._definition, self.bos_token_id)
@@ -4284,7 +4425,8 @@ class BPETokenizer:
 
     def __repr__(self) -> str:
         named = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
-        pattern = named.get(self.split_pattern) or _shorten(self.split_pattern)
+        written = self._definition.split_pattern
+        pattern = named.get(written) or _shorten(written) if written else None
         return (
             f"BPETokenizer(vocab_size={self.vocab_size}, split_pattern={pattern!r}, "
             f"normalizer={self.normalizer!r}, special_tokens={len(self._special)})"
@@ -4510,7 +4652,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         "vocab_size": tokenizer.vocab_size,
         "max_id": tokenizer.max_id,
         "merges": len(tokenizer._definition.merges),
-        "split_pattern": names.get(tokenizer.split_pattern, tokenizer.split_pattern),
+        "split_pattern": names.get(tokenizer.split_pattern or "", tokenizer.split_pattern),
         "normalizer": tokenizer.normalizer,
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},

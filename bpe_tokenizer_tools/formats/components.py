@@ -1,0 +1,834 @@
+"""Every BPE of HuggingFace's tokenizer.json, run as `tokenizers` runs it.
+
+The core of this library knows one shape: bytes, cut by one pattern.  Other
+tokenizers are chains of components, and this module runs them:
+
+    text -> normalizer -> pre_tokenizer -> BPE over characters -> ids
+    ids  -> decoder -> text
+
+Text is a string all the way; byte-level BPE is one more step that replaces each
+byte by its printable character.  A step that can change text also says, for
+each character it leaves, where in the original that came from: offsets follow.
+
+Source: the behaviour of huggingface/tokenizers 0.23, which the tests compare
+with (tests/test_components.py).  A component it has and this module has not is
+refused by its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import regex
+
+import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken
+
+Span = tuple[int, int]
+
+
+class Text(NamedTuple):
+    """Text on its way, and where each of its characters comes from.
+
+    `spans` is None where nobody asked; then steps leave it alone.
+    """
+
+    chars: str
+    spans: list[Span] | None = None
+
+    def cut(self, start: int, end: int) -> Text:
+        """Return a part of it."""
+        return Text(self.chars[start:end], None if self.spans is None else self.spans[start:end])
+
+
+# -- Patterns -----------------------------------------------------------------
+
+Find = Callable[[str], Iterable[Span]]  # where a pattern matches in a text
+
+
+def _finder(pattern: str) -> Find:
+    compiled = regex.compile(pattern)
+    return lambda text: (found.span() for found in compiled.finditer(text))
+
+
+# Sets of characters that components name in words.
+_ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
+_PUNCTUATION = rf"[{_ASCII_PUNCTUATION}\p{{P}}]"
+_GPT2 = core.GPT2_SPLIT_PATTERN
+
+
+def _read_pattern(step: core._JsonReader) -> str:
+    """Read a {"String": ..} or {"Regex": ..}, and spell it for `regex`."""
+    pattern = step.child("pattern")
+    if pattern is None or len(pattern.data) != 1:
+        raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
+    if "String" in pattern.data:
+        return re.escape(str(pattern.get("String", str)))
+    written = pattern.get("Regex", str)
+    if len(written) > core._MAX_PATTERN_LENGTH:
+        limit = f"at most {core._MAX_PATTERN_LENGTH}"
+        raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
+    try:
+        found = core._from_oniguruma(written)
+        regex.compile(found)
+    except (ValueError, RecursionError, regex.error) as error:
+        raise pattern.error(f"not supported: {error}", "Regex") from None
+    return found
+
+
+# -- Normalizers --------------------------------------------------------------
+
+Normalizer = Callable[[Text], Text]
+
+
+def _unicode_form(step: core._JsonReader) -> Normalizer:
+    form = step.data["type"]
+
+    def run(text: Text) -> Text:
+        if text.spans is None:
+            return Text(core._normalise(text.chars, form))
+        origin = core._align(text.chars, form)
+        spans = [(text.spans[a][0], text.spans[b - 1][1]) for a, b in origin]
+        return Text(core._normalise(text.chars, form), spans)
+
+    return run
+
+
+def _by_character(change: Callable[[str], str]) -> Normalizer:
+    """Make a normalizer that replaces each character on its own."""
+
+    def run(text: Text) -> Text:
+        parts = list(map(change, text.chars))
+        spans = text.spans
+        if spans is not None:
+            spans = [span for part, span in zip(parts, spans) for _ in part]
+        return Text("".join(parts), spans)
+
+    return run
+
+
+def _lowercase(step: core._JsonReader) -> Normalizer:
+    return _by_character(str.lower)  # each alone: "Σ" does not know that it ends a word
+
+
+def _strip_accents(step: core._JsonReader) -> Normalizer:
+    is_mark = regex.compile(r"\p{M}").match
+    return _by_character(lambda char: "" if is_mark(char) else char)
+
+
+def _strip(step: core._JsonReader) -> Normalizer:
+    left = step.get("strip_left", bool, default=True)
+    right = step.get("strip_right", bool, default=True)
+
+    def run(text: Text) -> Text:
+        end = len(text.chars)
+        start = core._skip_space(text.chars, 0) if left else 0
+        if right:
+            end = core._skip_space_back(text.chars, start, end)
+        return text.cut(start, end)
+
+    return run
+
+
+def _replace(step: core._JsonReader) -> Normalizer:
+    find = _finder(_read_pattern(step))
+    content = step.get("content", str)
+
+    def run(text: Text) -> Text:
+        parts: list[str] = []
+        spans: list[Span] = []
+        done = 0
+        for start, end in find(text.chars):
+            parts += text.chars[done:start], content
+            if text.spans is not None:  # new characters stand for the last of those replaced
+                last = text.spans[end - 1] if end else (0, 0)
+                spans += text.spans[done:start] + [last] * len(content)
+            done = end
+        parts.append(text.chars[done:])
+        if text.spans is None:
+            return Text("".join(parts))
+        return Text("".join(parts), spans + text.spans[done:])
+
+    return run
+
+
+def _prepended(text: Text, prefix: str) -> Text:
+    spans = text.spans
+    return Text(prefix + text.chars, spans and spans[:1] * len(prefix) + spans)
+
+
+def _prepend(step: core._JsonReader) -> Normalizer:
+    prefix = step.get("prepend", str)
+    return lambda text: _prepended(text, prefix) if text.chars else text
+
+
+def _sentencepiece(step: core._JsonReader) -> Normalizer:
+    from bpe_tokenizer_tools.formats.sentencepiece import Normaliser
+
+    normaliser = Normaliser(step.data)
+
+    def run(text: Text) -> Text:
+        if text.spans is None:
+            return Text(normaliser(text.chars))
+        chars, origin = normaliser.align(text.chars)
+        places = [*text.spans, (text.spans[-1][1],) * 2] if text.spans else [(0, 0)]
+        spans = [(places[a][0], places[max(a, b - 1)][1]) for a, b in origin]
+        return Text(chars, spans)
+
+    return run
+
+
+_NORMALIZERS: dict[str, Callable[[core._JsonReader], Normalizer]] = {
+    **dict.fromkeys(core._NORMALIZERS, _unicode_form),
+    "Lowercase": _lowercase,
+    "StripAccents": _strip_accents,
+    "Strip": _strip,
+    "Replace": _replace,
+    "Prepend": _prepend,
+    "SentencePiece": _sentencepiece,  # this library's own
+}
+
+
+# -- Pre-tokenizers -----------------------------------------------------------
+# Each takes a piece of text to the pieces it is cut into.
+
+PreTokenizer = Callable[[Text], Iterable[Text]]
+_BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+
+
+def _cuts(text: str, find: Find, invert: bool) -> list[tuple[int, int, bool]]:
+    """List the (start, end, matches) that make up a text."""
+    cuts: list[tuple[int, int, bool]] = []
+    done = 0
+    for start, end in find(text):
+        if start > done:
+            cuts.append((done, start, invert))
+        cuts.append((start, end, not invert))
+        done = end
+    if done < len(text):
+        cuts.append((done, len(text), invert))
+    return cuts
+
+
+def _merged(cuts: list[tuple[int, int, bool]], behavior: str) -> Iterator[Span]:
+    """Join cuts as a behavior asks."""
+    if behavior == "MergedWithNext":
+        mirrored = [(-end, -start, matches) for start, end, matches in reversed(cuts)]
+        joined = list(_merged(mirrored, "MergedWithPrevious"))
+        yield from ((-end, -start) for start, end in reversed(joined))
+        return
+    current: list[int] = []
+    before = False
+    for start, end, matches in cuts:
+        joins = (
+            matches == before
+            if behavior == "Contiguous"
+            else behavior == "MergedWithPrevious" and matches and not before
+        )
+        if current and joins:
+            current[1] = end
+        else:
+            if current:
+                yield current[0], current[1]
+            current = [start, end]
+        before = matches
+    if current:
+        yield current[0], current[1]
+
+
+def _splits(find: Find, behavior: str, invert: bool = False) -> PreTokenizer:
+    """Make a pre-tokenizer from a pattern and what is done where it matches."""
+
+    def run(text: Text) -> Iterable[Text]:
+        cuts = _cuts(text.chars, find, invert)
+        if behavior == "Removed":
+            return [text.cut(start, end) for start, end, matches in cuts if not matches]
+        return [text.cut(start, end) for start, end in _merged(cuts, behavior)]
+
+    return run
+
+
+def _isolated(pattern: str) -> PreTokenizer:
+    """Make the commonest pre-tokenizer, with the core's fast splitter where it may."""
+    splitter = core._splitter(pattern)
+
+    def run(text: Text) -> Iterable[Text]:
+        parts = splitter.split(text.chars)
+        if text.spans is None:
+            return map(Text, parts)
+        ends = list(itertools.accumulate(map(len, parts), initial=0))
+        return [text.cut(start, end) for start, end in zip(ends, ends[1:])]
+
+    return run
+
+
+def _read_behavior(step: core._JsonReader, default: Any = core._REQUIRED) -> str:
+    behavior: str = step.get("behavior", str, default=default)
+    if behavior not in _BEHAVIORS:
+        known = ", ".join(_BEHAVIORS)
+        raise step.error(f"expected one of {known}, got {core._shorten(behavior)}", "behavior")
+    return behavior
+
+
+def _split(step: core._JsonReader) -> PreTokenizer:
+    pattern = _read_pattern(step)
+    behavior = _read_behavior(step)
+    invert = step.get("invert", bool, default=False)
+    if behavior == "Isolated" and pattern:
+        return _isolated(pattern)
+    find = _finder(pattern) if pattern else lambda text: ()
+    return _splits(find, behavior, invert)
+
+
+def _digits(step: core._JsonReader) -> PreTokenizer:
+    individual = step.get("individual_digits", bool, default=False)
+    return _splits(_finder(r"\p{N}"), "Isolated" if individual else "Contiguous")
+
+
+def _punctuation(step: core._JsonReader) -> PreTokenizer:
+    return _splits(_finder(_PUNCTUATION), _read_behavior(step, default="Isolated"))
+
+
+def _whitespace(step: core._JsonReader) -> PreTokenizer:
+    words = _finder(rf"[{core._WORD_CHARS}]+|[^{core._WORD_CHARS}\s]+")
+    return _splits(words, "Removed", invert=True)
+
+
+def _whitespace_split(step: core._JsonReader) -> PreTokenizer:
+    return _splits(_finder(r"\s"), "Removed")
+
+
+def _byte_level(step: core._JsonReader) -> PreTokenizer:
+    prefix = step.get("add_prefix_space", bool, default=True)
+    pattern = _GPT2 if step.get("use_regex", bool, default=True) else r"[\s\S]+"
+    cut = _isolated(pattern)
+
+    def run(text: Text) -> Iterable[Text]:
+        if prefix and not text.chars.startswith(" "):
+            text = _prepended(text, " ")
+        return map(_to_byte_chars, cut(text))
+
+    return run
+
+
+def _to_byte_chars(text: Text) -> Text:
+    """Replace each byte by its printable character."""
+    spans = text.spans
+    if spans is not None:
+        spans = [span for char, span in zip(text.chars, spans) for _ in char.encode()]
+    return Text(core._to_printable(text.chars.encode()), spans)
+
+
+def _metaspace(step: core._JsonReader) -> PreTokenizer:
+    mark = step.get("replacement", str)
+    if len(mark) != 1:
+        raise step.error(f"expected one character, got {core._shorten(mark)}", "replacement")
+    scheme = _prepend_scheme(step)
+    split = step.get("split", bool, default=True)
+    cut = _splits(_finder(re.escape(mark)), "MergedWithNext")
+
+    def run(text: Text) -> Iterable[Text]:
+        text = Text(text.chars.replace(" ", mark), text.spans)
+        if scheme == "always" and not text.chars.startswith(mark):
+            text = _prepended(text, mark)
+        return cut(text) if split else [text]
+
+    return run
+
+
+def _prepend_scheme(step: core._JsonReader) -> str:
+    """Read when a Metaspace puts its mark before the text: always, first or never."""
+    old = step.get("add_prefix_space", bool, default=True)  # how older files say it
+    scheme: str = step.get("prepend_scheme", str, default="always" if old else "never")
+    if scheme not in ("always", "first", "never"):
+        raise step.error(
+            f"expected 'always', 'first' or 'never', got {core._shorten(scheme)}", "prepend_scheme"
+        )
+    return scheme
+
+
+_PRE_TOKENIZERS: dict[str, Callable[[core._JsonReader], PreTokenizer]] = {
+    "ByteLevel": _byte_level,
+    "Split": _split,
+    "Digits": _digits,
+    "Punctuation": _punctuation,
+    "Whitespace": _whitespace,
+    "WhitespaceSplit": _whitespace_split,
+    "Metaspace": _metaspace,
+}
+
+
+# -- Decoders -----------------------------------------------------------------
+# A chain of decoders works on the list of tokens.  In all chains in use, what
+# a token becomes depends on itself and on whether it is the first or the last;
+# only a Strip after a Fuse sees the whole, and it trims the beginning.  So ids
+# are decoded one by one, which is what streaming needs.
+
+
+class Place(NamedTuple):
+    """Where a token stands among those decoded."""
+
+    first: bool
+    last: bool
+
+
+TokenDecoder = Callable[[bytes, Place], bytes]
+
+
+def _decode_byte_level(step: core._JsonReader) -> TokenDecoder:
+    @functools.cache
+    def convert(token: bytes) -> bytes:
+        raw = core._from_printable(token.decode("utf-8", "replace"))
+        return token if raw is None else raw
+
+    return lambda token, place: convert(token)
+
+
+def _decode_replace(step: core._JsonReader) -> TokenDecoder:
+    pattern = step.child("pattern")
+    if pattern is None or "String" not in pattern.data:
+        raise step.error("only {'String': ...} is supported in a decoder", "pattern")
+    old, new = pattern.get("String", str).encode(), step.get("content", str).encode()
+    if not old:
+        raise step.error("is empty", "pattern")
+    return lambda token, place: token.replace(old, new)
+
+
+_BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
+
+
+def _decode_byte_fallback(step: core._JsonReader) -> TokenDecoder:
+    def run(token: bytes, place: Place) -> bytes:
+        found = _BYTE_TOKEN.fullmatch(token)
+        return bytes([int(found[1], 16)]) if found else token
+
+    return run
+
+
+def _decode_metaspace(step: core._JsonReader) -> TokenDecoder:
+    mark = step.get("replacement", str).encode()
+    drops = _prepend_scheme(step) != "never"
+    return lambda token, place: token.replace(mark, b"" if place.first and drops else b" ")
+
+
+def _decode_bpe(step: core._JsonReader) -> TokenDecoder:
+    suffix = step.get("suffix", str, default="</w>").encode()
+    return lambda token, place: token.replace(suffix, b"" if place.last else b" ")
+
+
+def _decode_strip(step: core._JsonReader) -> TokenDecoder:
+    content, start, stop = _read_strip(step)
+
+    def run(token: bytes, place: Place) -> bytes:
+        token = _strip_start(token, content, start)
+        return _strip_start(token[::-1], content[::-1], stop)[::-1]
+
+    return run
+
+
+def _read_strip(step: core._JsonReader) -> tuple[bytes, int, int]:
+    content = step.get("content", str)
+    if len(content) != 1:
+        raise step.error(f"expected one character, got {core._shorten(content)}", "content")
+    start, stop = step.get("start", int), step.get("stop", int)
+    if min(start, stop) < 0:
+        raise step.error("expected a count of characters, 0 or more")
+    return content.encode(), start, stop
+
+
+def _strip_start(token: bytes, content: bytes, times: int) -> bytes:
+    for _ in range(times):
+        if not token.startswith(content):
+            break
+        token = token[len(content) :]
+    return token
+
+
+_DECODERS: dict[str, Callable[[core._JsonReader], TokenDecoder]] = {
+    "ByteLevel": _decode_byte_level,
+    "Replace": _decode_replace,
+    "ByteFallback": _decode_byte_fallback,
+    "Metaspace": _decode_metaspace,
+    "BPEDecoder": _decode_bpe,
+    "Strip": _decode_strip,
+}
+
+
+class Decoder:
+    """A chain of decoders.
+
+    Attributes:
+        looks_ahead: whether the last token is decoded otherwise than the rest.
+    """
+
+    def __init__(self, data: core._JsonReader) -> None:
+        steps = _steps(data, "decoder", "decoders")
+        self._steps: list[TokenDecoder] = []
+        self._strip: tuple[bytes, int] | None = None  # from the start of the whole
+        self._joiner = b"" if steps else b" "
+        self.looks_ahead = False
+        fused = False
+        for step in steps:
+            kind = step.get("type", str)
+            if kind == "Fuse":
+                fused = True
+            elif kind == "Strip" and fused and self._strip is None:
+                content, start, stop = _read_strip(step)
+                if stop:
+                    raise step.error("is not supported after Fuse, only 0", "stop")
+                self._strip = content, start
+            elif fused:
+                raise step.error(f"{core._shorten(kind)} is not supported after Fuse", "type")
+            else:
+                self._steps.append(_component(step, _DECODERS)(step))
+                self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
+
+    def pieces(self, tokens: Iterable[bytes | None], unknown: bytes) -> Iterator[bytes]:
+        """Decode tokens as they come; None is one that there is not."""
+        places = _with_places(tokens) if self.looks_ahead else _with_first(tokens)
+        pieces = (
+            (b"" if place.first else self._joiner) + self._decode(token, place, unknown)
+            for token, place in places
+        )
+        return self._stripped(pieces) if self._strip else pieces
+
+    def _decode(self, token: bytes | None, place: Place, unknown: bytes) -> bytes:
+        if token is None:
+            return unknown
+        for step in self._steps:
+            token = step(token, place)
+        return token
+
+    def _stripped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        content, left = self._strip or (b"", 0)
+        for piece in pieces:
+            rest = _strip_start(piece, content, left)
+            left = left - (len(piece) - len(rest)) // len(content) if not rest else 0
+            yield rest
+
+
+def _with_first(tokens: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, Place]]:
+    first = True
+    for token in tokens:
+        yield token, Place(first, False)
+        first = False
+
+
+def _with_places(tokens: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, Place]]:
+    first = True
+    held: list[bytes | None] = []
+    for token in tokens:
+        if held:
+            yield held.pop(), Place(first, False)
+            first = False
+        held.append(token)
+    if held:
+        yield held[0], Place(first, True)
+
+
+# -- Reading ------------------------------------------------------------------
+
+_MODEL_OPTIONS = (
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+)
+
+
+def _steps(data: core._JsonReader, key: str, within: str, depth: int = 0) -> list[core._JsonReader]:
+    """Return the components in a field, those of nested Sequences in order."""
+    if depth > 8:
+        raise data.error("sequences are nested too deeply", key)
+    node = data.child(key)
+    if node is None:
+        return []
+    if node.data.get("type") != "Sequence":
+        return [node]
+    return _flatten(node, within, depth)
+
+
+def _flatten(node: core._JsonReader, within: str, depth: int) -> list[core._JsonReader]:
+    if depth > 8:
+        raise node.error("sequences are nested too deeply")
+    found: list[core._JsonReader] = []
+    for child in node.children(within):
+        nested = child.data.get("type") == "Sequence"
+        found += _flatten(child, within, depth + 1) if nested else [child]
+    return found
+
+
+def _component(step: core._JsonReader, known: dict[str, Any]) -> Any:
+    kind = step.get("type", str)
+    if kind not in known:
+        names = ", ".join(sorted(known.keys() - {"SentencePiece"}))
+        raise step.error(f"{core._shorten(kind)} is not supported, only {names}", "type")
+    return known[kind]
+
+
+def read_components(data: core._JsonReader) -> dict[str, Any]:
+    """Take from a tokenizer.json what `ComponentEncoder` runs, or refuse it by name."""
+    components = {key: data.data.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")}
+    model = data.child("model")
+    options: dict[str, Any] = {}
+    for option in _MODEL_OPTIONS if model else ():
+        kind = str if option.endswith(("token", "prefix", "suffix")) else bool
+        options[option] = model and model.get(option, kind, None, default=None)
+    unknown = options.get("unk_token")
+    if model and unknown is not None and unknown not in model.data["vocab"]:
+        raise model.error(f"{core._shorten(unknown)} is not in model.vocab", "unk_token")
+    components["model"] = options
+    _Chain(core._JsonReader(components, data.path, data.field))
+    return components
+
+
+def writable(components: dict[str, Any]) -> dict[str, Any]:
+    """Return components as tokenizer.json holds them.
+
+    Raises:
+        ValueError: one is this library's own.
+    """
+    chain = core._JsonReader(components, Path())
+    if any(step.data.get("type") == "SentencePiece" for step in _steps(chain, *_WITHIN[0])):
+        raise ValueError(
+            "tokenizer.json cannot hold this SentencePiece normalisation exactly (a character "
+            "map, user-defined symbols, or white space as a suffix); keep the .model file"
+        )
+    return components
+
+
+_WITHIN = (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"))
+
+
+class _Chain:
+    """The components of a tokenizer, compiled."""
+
+    def __init__(self, data: core._JsonReader) -> None:
+        normalizers = _steps(data, *_WITHIN[0])
+        pre_tokenizers = _steps(data, *_WITHIN[1])
+        self._normalizers = [_component(step, _NORMALIZERS)(step) for step in normalizers]
+        self._pre_tokenizers = [_component(step, _PRE_TOKENIZERS)(step) for step in pre_tokenizers]
+        self.decoder = Decoder(data)
+        self.mark = ""  # what a Metaspace puts before the very first text only
+        for i, step in enumerate(pre_tokenizers):
+            if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
+                if i:
+                    raise step.error(
+                        "'first' is not supported behind other pre-tokenizers", "prepend_scheme"
+                    )
+                self.mark = step.get("replacement", str)
+        self.cuts_nothing = not pre_tokenizers
+
+    def normalise(self, text: Text) -> Text:
+        """Run the normalizers."""
+        for step in self._normalizers:
+            text = step(text)
+        return text
+
+    def pre_tokenise(self, text: Text) -> Iterable[Text]:
+        """Run the pre-tokenizers."""
+        pieces: Iterable[Text] = [text]
+        for step in self._pre_tokenizers:
+            pieces = [part for piece in pieces for part in step(piece) if part.chars]
+        return pieces
+
+
+# -- Encoding -----------------------------------------------------------------
+
+
+class _ComponentPipeline(core._Pipeline):
+    """Prepares text with a chain of components instead of a normal form."""
+
+    def __init__(self, chain: _Chain, tokens: Iterable[AddedToken]) -> None:
+        self._chain = chain
+        super().__init__(core._splitter(r"[\s\S]+"), None, False, tokens)
+
+    def normalise(self, text: str) -> str:
+        return self._chain.normalise(Text(text)).chars
+
+    def align(self, text: str) -> list[Span]:
+        given = Text(text, [(i, i + 1) for i in range(len(text))])
+        return self._chain.normalise(given).spans or []
+
+    def prefixed(self, text: str, first: bool) -> str:
+        mark = self._chain.mark
+        return mark + text if mark and first and not text.startswith((" ", mark)) else text
+
+    def segment(self, first: bool) -> Any:
+        return _WholeSegment(self, first)
+
+
+class _WholeSegment:
+    """Collects a piece of text between two raw tokens, and prepares it at its end.
+
+    A chain of components may look at all of a text, so nothing is certain before.
+    """
+
+    def __init__(self, pipeline: _ComponentPipeline, first: bool) -> None:
+        self._pipeline, self._first = pipeline, first
+        self._held: list[str] = []
+
+    def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
+        """Take a chunk; yield tokens and text once it is the last."""
+        self._held.append(chunk)
+        if not final:
+            return
+        text = "".join(self._held)
+        for part, _ in self._pipeline.parts(text, (), first=self._first):
+            yield part
+
+
+class ComponentEncoder(core._Encoder):
+    """A definition with components, ready to run."""
+
+    def __init__(self, definition: core._Definition) -> None:
+        components = definition.components or {}
+        self._chain = _Chain(core._JsonReader(components, Path()))
+        options = components.get("model", {})
+        self._prefix = options.get("continuing_subword_prefix") or ""
+        self._suffix = options.get("end_of_word_suffix") or ""
+        self._fuse_unk = bool(options.get("fuse_unk"))
+        self._byte_fallback = bool(options.get("byte_fallback"))
+        self._definition = definition
+        self._vocab = {token.decode(): id_ for token, id_ in definition.vocab.items()}
+        written = {id_: token for token, id_ in self._vocab.items()}
+        skip = len(self._prefix)
+        self._ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
+        self._merged = [
+            self._vocab[written[left] + written[right][skip:]] for left, right in definition.merges
+        ]
+        self._written = written
+        self._whole = definition.vocab if definition.ignore_merges else {}
+        self.tokens = {id_: token.encode() for id_, token in written.items()}
+        added = {token.content: token.id for token in definition.added}
+        self.tokens.update({id_: token.encode() for token, id_ in added.items() if id_ is not None})
+        self._added_ids = frozenset(added.values())
+        unknown = options.get("unk_token")
+        self._unk_id = None
+        if unknown is not None:
+            self._unk_id = self._vocab.get(unknown, added.get(unknown))
+        self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
+        self._free_cut = self._find_free_cut()
+        self.cache = core._PretokenCache(self._encode_pretoken)
+
+    def pipeline(self, tokens: Iterable[AddedToken]) -> core._Pipeline:
+        """Return how text is prepared when these added tokens are looked for."""
+        return _ComponentPipeline(self._chain, tokens)
+
+    def _find_free_cut(self) -> regex.Pattern[str] | None:
+        """Find where text may be cut although no pre-tokenizer cuts it.
+
+        In vocabularies of SentencePiece's kind, no merge joins anything to a "▁"
+        on its right but another "▁": so words can be encoded one by one.
+        """
+        plain = not (self._whole or self._prefix or self._suffix)
+        if not (self._chain.cuts_nothing and plain and "▁" in self._vocab):
+            return None
+        written = self._written
+        for left, right in self._definition.merges:
+            if written[right].startswith("▁") and not written[left].endswith("▁"):
+                return None
+        return regex.compile(r"▁*[^▁]+|▁+")
+
+    def _split(self, text: str) -> list[str]:
+        """Cut prepared text into pre-tokens."""
+        if self._free_cut:
+            return self._free_cut.findall(text)
+        return [piece.chars for piece in self._chain.pre_tokenise(Text(text))]
+
+    def _encode_pretoken(self, pretoken: bytes) -> list[int]:
+        whole = self._whole.get(pretoken)
+        if whole is not None:
+            return [whole]
+        return self._merge([id_ for id_, _ in self._symbols(pretoken.decode())])
+
+    def _symbols(self, pretoken: str) -> list[tuple[int, int]]:
+        """Return the (id, number of bytes) that merging starts from.
+
+        Source: tokenizers, models/bpe/model.rs, merge_word; a run of unknown
+        characters waits there until a known one comes, and so it does here.
+        """
+        symbols: list[tuple[int, int]] = []
+        unknown = 0  # bytes of the unknown characters waiting
+        last = len(pretoken) - 1
+        for i, char in enumerate(pretoken):
+            size = len(char.encode())
+            written = (self._prefix if i else "") + char + (self._suffix if i == last else "")
+            id_ = self._vocab.get(written)
+            if id_ is not None:
+                if unknown:
+                    symbols.append((self._unk(), unknown))
+                    unknown = 0
+                symbols.append((id_, size))
+                continue
+            fallback = [self._bytes[byte] for byte in written.encode()]
+            if self._byte_fallback and None not in fallback:
+                symbols += [(byte_id, 1) for byte_id in fallback if byte_id is not None]
+            elif self._unk_id is not None:
+                if unknown and not self._fuse_unk:
+                    symbols.append((self._unk(), unknown))
+                    unknown = 0
+                unknown += size
+        if unknown:
+            symbols.append((self._unk(), unknown))
+        return symbols
+
+    def _unk(self) -> int:
+        return self._unk_id if self._unk_id is not None else -1
+
+    def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
+        """Encode as `encode` does, and tell where each token comes from."""
+        given = Text(text, list(spans))
+        ids: list[int] = []
+        offsets: list[Span] = []
+        for piece in self._chain.pre_tokenise(given):
+            new = list(self.cache[piece.chars])
+            ids += new
+            offsets += self._places(piece, new)
+        return ids, offsets
+
+    def _places(self, piece: Text, ids: list[int]) -> Iterator[Span]:
+        """Tell where the tokens of one pre-token come from."""
+        spans = piece.spans or []
+        char_of_byte = [i for i, char in enumerate(piece.chars) for _ in char.encode()]
+        if len(ids) == 1 and self._whole.get(piece.chars.encode()) == ids[0]:
+            yield spans[0][0], spans[-1][1]
+            return
+        symbols = iter(self._symbols(piece.chars))
+        start = 0
+        for id_ in ids:
+            part, size = next(symbols)
+            written = self._written.get(part, "")
+            while part != id_ and written != self._written[id_]:
+                part, more = next(symbols)
+                written += self._written[part][len(self._prefix) :]
+                size += more
+            end = min(start + size, len(char_of_byte))
+            first, last = char_of_byte[start], char_of_byte[end - 1]
+            yield spans[first][0], spans[last][1]
+            start = end
+
+    # -- Decoding ---
+
+    def decode(self, ids: Iterable[int], errors: str) -> bytes:
+        """Join what tokens stand for; `errors` says what becomes of unknown ids."""
+        return b"".join(self.decode_pieces(ids, errors))
+
+    def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
+        """Do what `decode` does piece by piece, as the ids come."""
+        unknown = "\ufffd".encode() if errors == "replace" else b""
+        return self._chain.decoder.pieces(self._known(ids, errors), unknown)
+
+    def _known(self, ids: Iterable[int], errors: str) -> Iterator[bytes | None]:
+        for id_ in ids:
+            token = self.tokens.get(id_)
+            if token is None and errors == "strict":
+                core._decode_ids([id_], self.tokens, errors)  # raises
+            if token is not None or errors == "replace":
+                yield token

@@ -1,0 +1,99 @@
+"""Merges from ranks.
+
+Some formats store no merges: `.tiktoken`, tekken.json and SentencePiece models
+number their tokens, and text is encoded by joining, again and again, the
+adjacent pair *whose joined string* is the token of the lowest rank, the leftmost
+of equals.  `recover_merges` finds a list of merges that does the same.  For
+
+    a 0   b 1   c 2   bc 3   ab 4   abc 5
+
+the token "abc" begins as ``a b c``; "bc" ranks before "ab", so that ``a bc`` is
+what is left before the last step: its merge is (a, bc), and (ab, c) is no merge
+at all.
+
+Why one merge for each token is enough, and exact.  Say encoding some text makes
+the token t over a certain span of it.  No step before that crossed an end of the
+span, or t could not fill it.  Every step within the span was the lowest and
+leftmost of the whole text, so also of the span; which is to say that the steps
+within are those, in the same order, of encoding t on its own.  That ends, always,
+with the same two parts.  It follows that
+
+- t is never made of two other parts, and a pair that would join to t, but is not
+  its last two parts, is never adjacent in any state of any text;
+- the pairs that the list allows are among those that ranks allow, and the one
+  that ranks would join next is always in the list; both order them by the rank of
+  what they make, and of equals take the leftmost.  So they take the same steps.
+
+Nowhere does this need the parts of a token to rank before it.  It also shows
+that further merges of the same tokens, as some files list, do nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+Token = TypeVar("Token", bytes, str)
+
+_NO_RANK = sys.maxsize
+# Finding the last merge of a token of n symbols takes up to n**2 steps of some
+# nanoseconds.  All 200,000 tokens of o200k_base sum up to 2 * 10**7 of them.
+_MAX_STEPS = 4 * 10**8
+
+
+def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
+    """Find the merges that encode as the ranks of tokens do.
+
+    Args:
+        tokens: token -> rank; the lowest is joined first.  Those of length 1 are the
+            symbols that text begins as, their ranks do not matter.  A token that
+            holds other symbols cannot be made.
+
+    Returns:
+        In rank order, for each token that can be made, the two parts that it is made
+        of: what is left of it, encoded on its own, before the last step.
+
+    Raises:
+        ValueError: two tokens have the same rank, or tokens are so long that this
+            would take minutes.
+
+    Cost: 10 microseconds per token of 7 symbols; quadratic in the length of one.
+
+    >>> recover_merges({"a": 0, "b": 1, "c": 2, "bc": 3, "ab": 4, "abc": 5})
+    [('b', 'c'), ('a', 'b'), ('a', 'bc')]
+    """
+    symbols: set[Any] = {token[0] for token in tokens if len(token) == 1}
+    made = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
+    made.sort(key=tokens.__getitem__)
+    for first, second in zip(made, made[1:]):
+        if tokens[first] == tokens[second]:
+            raise ValueError(f"{first!r} and {second!r} have the same rank, {tokens[first]}")
+    steps = sum(len(token) ** 2 for token in made)
+    if steps > _MAX_STEPS:
+        raise ValueError(
+            f"the tokens are too long to find their merges: the longest has {max(map(len, made))} "
+            f"symbols, and the squares of all lengths sum up to {steps:,}, at most {_MAX_STEPS:,}"
+        )
+    ranks = {token: rank for rank, token in enumerate(made)}
+    found = (_last_merge(token, ranks) for token in made)
+    return [merge for merge in found if merge is not None]
+
+
+def _last_merge(token: Token, ranks: Mapping[Token, int]) -> tuple[Token, Token] | None:
+    """Encode a token without itself; return what is left, if that is two parts."""
+    get = ranks.get
+    parts = [token[i : i + 1] for i in range(len(token))]
+    found = [get(token[i : i + 2], _NO_RANK) for i in range(len(token) - 1)]
+    while len(found) > 1:
+        rank = min(found)
+        if rank == _NO_RANK:
+            return None
+        i = found.index(rank)  # of equals, the leftmost
+        parts[i] = new = parts[i] + parts[i + 1]
+        del parts[i + 1], found[i]
+        if i:
+            found[i - 1] = get(parts[i - 1] + new, _NO_RANK)
+        if i < len(found):
+            found[i] = get(new + parts[i + 1], _NO_RANK)
+    return parts[0], parts[1]
