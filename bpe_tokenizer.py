@@ -2442,6 +2442,20 @@ def _template_ids(definition: _Definition, bos_id: int | None) -> _Template:
 # -- Reading ------------------------------------------------------------------
 
 
+def _open_tokenizer_json(path: Path) -> _JsonReader | None:
+    """Open a tokenizer.json, or that of a directory; None if it is none."""
+    if path.is_dir():
+        path = path / "tokenizer.json"
+        return _JsonReader.open(path) if path.exists() else None
+    with open(path, "rb") as file:
+        head = file.read(1024)
+    if path.name != "tokenizer.json" and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return None
+    data = _JsonReader.open(path)
+    ours = isinstance(data.data.get("model"), dict) or path.name == "tokenizer.json"
+    return data if ours else None
+
+
 def _read_definition(data: _JsonReader) -> _Definition:
     """Read tokenizer.json.
 
@@ -4223,7 +4237,7 @@ class BPETokenizer:
         if not name or Path(name).name != name:
             raise ValueError(f"name must be a plain file name, got {name!r}")
         config, names = _config_json(self._definition, self._roles, self._settings)
-        contents = {
+        contents: dict[Path, str | bytes] = {
             folder / f"{name}_config.json": _to_json(config),
             folder / "special_tokens_map.json": _to_json(names),
             folder / f"{name}.json": _to_json(_tokenizer_json(self._definition, self.bos_token_id)),
@@ -4241,32 +4255,63 @@ class BPETokenizer:
     def from_pretrained(
         cls, directory: str | os.PathLike[str], verbose: bool = True
     ) -> BPETokenizer:
-        """Load a tokenizer from a directory, or from one tokenizer.json.
+        """Load a tokenizer from a directory, or from one file; see `from_file`."""
+        tokenizer = cls.from_file(directory)
+        if verbose:
+            print(f"Loaded {tokenizer.vocab_size:,} tokens from {directory}", file=sys.stderr)
+        return tokenizer
 
-        Reads what `save` wrote, and any byte-level BPE tokenizer in
-        HuggingFace's format; what cannot be represented exactly is refused.
+    @classmethod
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        split_pattern: str | None = None,
+        special_tokens: _SpecialTokens | None = None,
+    ) -> BPETokenizer:
+        """Load a tokenizer from a file, or from a directory that holds one.
+
+        The format is told by the content: HuggingFace's tokenizer.json, a
+        ``.tiktoken`` file, tekken.json, vocab.json with merges.txt, GGUF, or a
+        SentencePiece model.  The ids are those the format's own library gives;
+        what cannot be represented exactly is refused.
+
+        Args:
+            path: the file or directory.
+            split_pattern: a pattern or its name, for files that do not carry one.
+            special_tokens: as for `add_special_tokens`; those the file has already
+                may be named again with their ids.
 
         Raises:
-            FileNotFoundError: there is no tokenizer.json.
-            FileFormatError: a file is damaged, or holds a part that is not
-                supported; the message names the file and the field.
+            FileNotFoundError: there is no such file.
+            FileFormatError: it is damaged, not recognised, or holds a part that
+                is not supported; the message names the file and the field.
+            ValueError: a pattern is given and the file has one, or it has none
+                and none is given.
         """
-        path = Path(directory)
-        if path.is_dir():
-            path = path / "tokenizer.json"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such file; expected a directory with a tokenizer.json"
-            )
-        definition = _read_definition(_JsonReader.open(path))
-        definition, roles, settings, chat_template = _read_config(
-            path.parent, path.stem, definition
-        )
+        path = Path(path)
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such file or directory")
+        pattern = None if split_pattern is None else _pattern_named(split_pattern)
+        tokens = _as_added_tokens(special_tokens)
+        data, name = _open_tokenizer_json(path), path.stem
+        if data is not None:
+            if pattern is not None:
+                raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
+            name = data.path.stem
+            parts = _read_config(data.path.parent, name, _read_definition(data))
+        else:
+            named = {token.content: token.id for token in tokens if token.id is not None}
+            source = _tools("formats").read(path, pattern, named or None)
+            definition = _read_definition(_JsonReader(source.tokenizer, path))
+            parts = definition, source.roles, source.settings, source.chat_template
+        definition, roles, settings, chat_template = parts
         if definition.template == ((), ()) and "bos_token" not in roles:
             definition = dataclasses.replace(definition, template=None)  # none to put there, yet
-        tokenizer = cls._from_parts(definition, roles, settings, chat_template, path.parent)
-        if verbose:
-            print(f"Loaded {tokenizer.vocab_size:,} tokens from {path}", file=sys.stderr)
+        tokenizer = cls._from_parts(definition, roles, settings, chat_template, path)
+        known = tokenizer.special_tokens
+        tokenizer.add_special_tokens(
+            [token for token in tokens if token.id is None or known.get(token.content) != token.id]
+        )
         return tokenizer
 
     @classmethod
@@ -4299,35 +4344,94 @@ class BPETokenizer:
         cache_dir: str | os.PathLike[str] | None = None,
         token: str | None = None,
         verbose: bool = True,
+        *,
+        revision: str | None = None,
+        local_files_only: bool = False,
     ) -> BPETokenizer:
         """Load a tokenizer from the HuggingFace Hub, or from a local directory.
 
-        Only the tokenizer's own files are downloaded.
+        Only the tokenizer's own files are downloaded; without a network, those
+        downloaded before are used.
 
         Args:
             model_name_or_path: "org/model", or a directory.
             cache_dir: where downloads are kept; None means the Hub's own cache.
             token: for models that need a login.
             verbose: as for `from_pretrained`.
+            revision: a branch, tag or commit; None means the main branch.
+            local_files_only: use what has been downloaded, do not ask the Hub.
 
         Raises:
             ImportError: huggingface_hub is needed and not installed.
+            OSError: there is no such model or revision, it needs a login, or the
+                network fails; the message says which.
         """
         if Path(model_name_or_path).exists():
             return cls.from_pretrained(model_name_or_path, verbose)
-        hub = _import_optional("huggingface_hub", "from_huggingface", "huggingface_hub")
-        folder = hub.snapshot_download(
+        folder = _tools("formats.hub").download(
             os.fspath(model_name_or_path),
+            revision=revision,
             cache_dir=cache_dir,
             token=token,
-            allow_patterns=[
-                "tokenizer.json",
-                "tokenizer_config.json",
-                "special_tokens_map.json",
-                "chat_template.jinja",
-            ],
+            local_files_only=local_files_only,
         )
         return cls.from_pretrained(folder, verbose)
+
+    def export(self, path: str | os.PathLike[str], format: str) -> None:
+        """Write the tokenizer in another format.
+
+        Args:
+            path: the file to write; for "gpt2" a directory.
+            format: "tokenizer.json" (HuggingFace), "tiktoken" (ranks, with the
+                pattern and the special tokens in a .json beside them), "gpt2"
+                (vocab.json and merges.txt) or "gguf" (a vocabulary that
+                llama.cpp loads).
+
+        Raises:
+            ValueError: the format cannot hold this tokenizer; the message says
+                what would be lost.  Then nothing is written.
+        """
+        path = Path(path)
+        if format == "tokenizer.json":
+            written = _to_json(_tokenizer_json(self._definition, self.bos_token_id))
+            contents: dict[Path, str | bytes] = {path: written}
+        else:
+            contents = _tools("formats").contents(self, path, format)
+        for parent in {file.parent for file in contents}:
+            parent.mkdir(parents=True, exist_ok=True)
+        _write_files(contents)
+
+    def verify(self, texts: Sequence[str] | None = None) -> Any:
+        """Load this tokenizer through every library that is installed, and compare.
+
+        Args:
+            texts: what to encode; None means a built-in text in many scripts.
+
+        Returns:
+            A `bpe_tokenizer_tools.verify.Report`: printed, a table; ``ok`` tells
+            whether all agree.
+        """
+        return _tools("verify").verify(self, texts=texts)
+
+    def to_tiktoken(self) -> Any:
+        """Return a live ``tiktoken.Encoding`` with the same ids.
+
+        Raises:
+            ValueError: tiktoken cannot hold this tokenizer; says what would be lost.
+            ImportError: tiktoken is not installed.
+        """
+        return _tools("formats.tiktoken").to_tiktoken(self)
+
+    def to_hf(self) -> Any:
+        """Return a live ``tokenizers.Tokenizer`` with the same ids.
+
+        Raises:
+            ValueError: `tokenizers` cannot hold this tokenizer.
+            ImportError: tokenizers is not installed.
+        """
+        library = _import_optional("tokenizers", "to_hf", "tokenizers")
+        written = _tokenizer_json(self._definition, self.bos_token_id)
+        return library.Tokenizer.from_str(json.dumps(written))
 
     # -- Chat ---
 
@@ -4440,6 +4544,7 @@ class BPETokenizer:
 # status is 2 for wrong usage, 1 for anything else that failed.
 
 _PROGRAM = "bpe-tokenizer"
+_Command = tuple[str, Callable[[Any], "int | None"], Callable[[Callable[..., Any]], None]]
 
 
 class _UsageError(Exception):
@@ -4460,16 +4565,28 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{action.help} (default: %(default)s)" if shown else action.help
 
 
+def _more_commands() -> dict[str, _Command]:
+    """Return the commands of bpe_tokenizer_tools, if it is there."""
+    try:
+        commands: dict[str, _Command] = _tools("commands").COMMANDS
+    except ImportError:
+        return {}
+    return commands
+
+
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, (text, run, add_options) in _COMMANDS.items():
+    more = _more_commands()
+    if not more:
+        parser.epilog = "More commands come with bpe_tokenizer_tools, which is not here."
+    for name, (text, run, add_options) in {**_COMMANDS, **more}.items():
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, formatter_class=_HelpFormatter
         )
         command.set_defaults(run=run)
-        if run is not _cmd_train:
+        if name not in more and run is not _cmd_train:
             where = "directory with a tokenizer.json"
             command.add_argument("--tokenizer", required=True, metavar="DIR", help=where)
         add_options(command.add_argument)
@@ -4679,7 +4796,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
             print(f"  {key:<24} {item}")
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[Any], None], Callable[[Callable[..., Any]], None]]] = {
+_COMMANDS: dict[str, _Command] = {
     "train": ("Learn a tokenizer from text and save it.", _cmd_train, _train_options),
     "encode": ("Turn text into token ids.", _cmd_encode, _encode_options),
     "decode": ("Turn token ids back into text.", _cmd_decode, _decode_options),
@@ -4715,7 +4832,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _build_parser()
     options = parser.parse_args(argv)
     try:
-        options.run(options)
+        status: int = options.run(options) or 0
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has left; nobody to tell
         with contextlib.suppress(OSError, ValueError):
@@ -4729,7 +4846,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # a person wants the reason, not the way to it
         print(f"{_PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
         return 1
-    return 0
+    return status
 
 
 # =============================================================================

@@ -1,0 +1,497 @@
+r"""`.tiktoken` files: OpenAI's, and those of Llama 3, Qwen and others.
+
+One line for each token: the bytes in base64, a space, the rank in decimal, which is
+also its id.
+
+    IQ== 0
+    Ig== 1
+
+Ids may be left out (p50k_base has no 50256).  An empty token is written ``=``
+(Whisper has one).  Text is cut by a split pattern; a pre-token that is a token is
+that token; any other is merged by rank, see `ranks`.
+
+The file holds neither the pattern nor the special tokens.  They come from the
+caller, or from a JSON file of the same name beside it,
+
+    {"pat_str": "...", "special_tokens": {"<|endoftext|>": 100257}}
+
+which are the arguments of `tiktoken.Encoding`, or are known when the file is that of
+a public encoding, told by its SHA-256.
+
+`pat_str` is written for Rust's fancy-regex.  All split patterns in use mean the same
+there and in Python's `regex`, but for ``$``, which there is the end of the text only.
+
+Source: github.com/openai/tiktoken, tiktoken/load.py and tiktoken_ext/openai_public.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import functools
+import hashlib
+import json
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens
+from bpe_tokenizer_tools.formats.ranks import recover_merges
+
+_LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
+_MAX_BYTES = 2**26  # o200k_base, the largest in use, has 3.6 million
+_NORMALIZERS = bpe_tokenizer._NORMALIZERS
+_shorten = bpe_tokenizer._shorten
+
+# -- What is known ------------------------------------------------------------
+
+
+class _Encoding(NamedTuple):
+    """What a file of ranks does not say."""
+
+    pattern: str  # in `regex` syntax
+    special_tokens: Mapping[str, int]
+    normalizer: str | None = None
+    roles: Mapping[str, str] | None = None  # None: those of the well-known names
+
+
+_PUBLIC_ENCODINGS = {  # SHA-256 of the file -> that of tiktoken_ext/openai_public.py
+    # r50k_base; gpt2 has the same ranks
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": _Encoding(
+        SPLIT_PATTERNS["gpt2"], {"<|endoftext|>": 50256}
+    ),
+    # p50k_base; p50k_edit has three more special tokens, which the caller can give
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": _Encoding(
+        SPLIT_PATTERNS["gpt2"], {"<|endoftext|>": 50256}
+    ),
+    # cl100k_base
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": _Encoding(
+        SPLIT_PATTERNS["cl100k"],
+        {
+            "<|endoftext|>": 100257,
+            "<|fim_prefix|>": 100258,
+            "<|fim_middle|>": 100259,
+            "<|fim_suffix|>": 100260,
+            "<|endofprompt|>": 100276,
+        },
+    ),
+    # o200k_base
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": _Encoding(
+        SPLIT_PATTERNS["o200k"], {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
+    ),
+}
+
+# Other spellings of the patterns in SPLIT_PATTERNS, which run faster by those names.
+_SPELLINGS = {
+    # r50k_base and p50k_base, since tiktoken 0.8: its `\s++$` adds nothing, for where
+    # white space ends the text `\s+(?!\S)` takes all of it too.
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
+    # and before 0.8
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+}
+
+# -- Split patterns -----------------------------------------------------------
+
+
+def from_fancy_regex(pattern: str) -> str:
+    r"""Spell a pattern written for Rust's fancy-regex for Python's `regex`.
+
+    >>> from_fancy_regex(r"a$|b") == r"a\Z|b"
+    True
+    """
+    if pattern in SPLIT_PATTERNS.values():
+        return pattern
+    if pattern in _SPELLINGS:
+        return SPLIT_PATTERNS[_SPELLINGS[pattern]]
+    if not re.search(r"\$|\\[zZ]", pattern):
+        return pattern
+    there = {"$": "\\Z", "\\Z": "$"}
+    try:
+        tree = bpe_tokenizer._PatternParser(re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)).parse()
+    except bpe_tokenizer._UnknownConstructError:
+        return pattern  # whoever compiles it says what is wrong
+    return bpe_tokenizer._spell(tree, lambda node: there.get(node.source, node.source))
+
+
+def to_fancy_regex(pattern: str) -> str:
+    """Spell a pattern written for Python's `regex` for Rust's fancy-regex.
+
+    Raises:
+        ValueError: it has something that is not known to mean the same there.
+    """
+    if pattern in SPLIT_PATTERNS.values():
+        return pattern
+    try:
+        tree = bpe_tokenizer._PatternParser(pattern).parse()
+        if bpe_tokenizer._may_be_empty(tree):
+            raise bpe_tokenizer._UnknownConstructError("what matches the empty string")
+        written = bpe_tokenizer._spell(tree, _fancy_leaf)
+    except bpe_tokenizer._UnknownConstructError as error:
+        raise ValueError(
+            f"split pattern {_shorten(pattern)} cannot be given to tiktoken: {error} has no form "
+            "known to mean the same in its regex engine; write it without"
+        ) from None
+    # Text that no alternative matches is a pre-token here; tiktoken would drop it.
+    return f"{written}|(?:(?!{written})[\\s\\S])+"
+
+
+def _fancy_leaf(node: Any) -> str:
+    """Spell one character or anchor of a pattern tree."""
+    source: str = node.source
+    if isinstance(node, bpe_tokenizer._Anchor):
+        return {"$": "(?=\\n?\\z)", "\\Z": "\\z"}.get(source, source)
+    # "İ" is an "i" there and none here; properties have case there, and none here; and
+    # in a set there "--" and "~~" take members away.
+    if node.ignore_case and re.search(r"\\[pPuUx]|[iIİı]|-", source):
+        raise bpe_tokenizer._UnknownConstructError(repr(node.pattern))
+    if re.search(r"\\[<>]|\{\^|--|~~", source):
+        raise bpe_tokenizer._UnknownConstructError(repr(source))
+    return source.replace("\\0", "\\x00")
+
+
+def _set_operations(pattern: str) -> bool:
+    """Tell whether a set within square brackets is made of sets, as in ``[a-z&&[^b]]``."""
+    bare = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
+    return bool(re.search(r"\[\^?\]?[^\]]*(?:\[|&&|--|~~)", bare))
+
+
+# -- Reading ------------------------------------------------------------------
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Tell whether a file holds ranks: by its name, or by its first three lines."""
+    if not path.is_file():
+        return False
+    lines = [line.strip() for line in head.split(b"\n")]
+    whole = [line for line in lines[:-1] or lines if line]
+    return path.suffix == ".tiktoken" or (bool(whole) and all(map(_LINE.fullmatch, whole[:3])))
+
+
+def read(
+    path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
+) -> Source:
+    """Read a file of ranks.
+
+    Args:
+        path: the file.
+        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; needed where neither
+            a JSON file beside it has it nor the file is that of a public encoding.
+        special_tokens: text -> id; come to those of such a definition, and win.
+
+    Raises:
+        FileFormatError: the file is damaged, or the split pattern is not known.
+    """
+    data = read_bytes(path)
+    ranks = _read_ranks(path, data)
+    known = _read_sidecar(path, ranks) or _PUBLIC_ENCODINGS.get(hashlib.sha256(data).hexdigest())
+    if split_pattern is not None:
+        pattern = bpe_tokenizer._pattern_named(split_pattern)
+        known = _Encoding(pattern, {}) if known is None else known._replace(pattern=pattern)
+    if known is None:
+        raise FileFormatError(
+            path,
+            "",
+            "has ranks but no split pattern, and is not the file of a public encoding; pass "
+            f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}, and "
+            "special_tokens, such as {'<|endoftext|>': 50256}, if there are any",
+        )
+    given = bpe_tokenizer._as_added_tokens(special_tokens)
+    tokens = {content: AddedToken(content, id_) for content, id_ in known.special_tokens.items()}
+    tokens.update({token.content: token for token in given})
+    return byte_level(path, ranks, known.pattern, tokens.values(), known.normalizer, known.roles)
+
+
+def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
+    """Read a file, unless it is too large to be what it should be."""
+    size = path.stat().st_size
+    if size > limit:
+        raise FileFormatError(path, "", f"{size:,} bytes, at most {limit:,} are read")
+    return path.read_bytes()
+
+
+def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
+    ranks: dict[bytes, int] = {}
+    line_of: dict[int, int] = {}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        parts = line.split()
+        if not parts:
+            continue
+        place = f"line {number}"
+        if len(parts) != 2:
+            shown = _shorten(line)
+            raise FileFormatError(path, place, f"expected a token in base64 and a rank, got {shown}")
+        token = decode_base64(path, place, parts[0])
+        rank = int(parts[1]) if parts[1].isdigit() and len(parts[1]) <= 10 else -1
+        if not 0 <= rank <= bpe_tokenizer._MAX_ID:
+            expected = f"expected a rank from 0 to {bpe_tokenizer._MAX_ID}"
+            raise FileFormatError(path, place, f"{expected}, got {_shorten(parts[1])}")
+        if line_of.setdefault(rank, number) != number:
+            raise FileFormatError(path, place, f"rank {rank} is already that of line {line_of[rank]}")
+        if ranks.setdefault(token, rank) != rank:
+            raise FileFormatError(path, place, f"{_shorten(token)} already has rank {ranks[token]}")
+    return ranks
+
+
+def decode_base64(path: Path, place: str, text: bytes) -> bytes:
+    """Decode base64 without passing over what is none."""
+    try:
+        return base64.b64decode(text, validate=True) if text != b"=" else b""
+    except binascii.Error as error:
+        raise FileFormatError(path, place, f"{_shorten(text)} is not base64: {error}") from None
+
+
+def _read_sidecar(path: Path, ranks: Mapping[bytes, int]) -> _Encoding | None:
+    """Read the JSON file of the same name, if there is one and it describes the ranks."""
+    sidecar = path.with_suffix(".json")
+    if path.suffix != ".tiktoken" or not sidecar.is_file():
+        return None
+    data = bpe_tokenizer._JsonReader.open(sidecar)
+    if "pat_str" not in data.data:  # another tokenizer's file
+        return None
+    pattern = data.get("split_pattern", str, default=None)
+    if pattern is None:
+        pattern = from_fancy_regex(data.get("pat_str", str))
+    special: dict[str, int] = data.get("special_tokens", dict, default={})
+    for content, id_ in special.items():
+        if type(id_) is not int or not 0 <= id_ <= bpe_tokenizer._MAX_ID or not content:
+            problem = f"expected an id from 0 to {bpe_tokenizer._MAX_ID}, got {_shorten(id_)}"
+            raise data.error(f"{_shorten(content)}: {problem}", "special_tokens")
+    normalizer = data.get("normalizer", str, None, default=None)
+    if normalizer not in (None, *_NORMALIZERS):
+        shown = _shorten(normalizer)
+        raise data.error(f"expected one of {', '.join(_NORMALIZERS)}, got {shown}", "normalizer")
+    size = data.get("explicit_n_vocab", int, None, default=None)
+    ids = {*ranks.values(), *special.values()}
+    if size is not None and (len(ids), max(ids, default=-1)) != (size, size - 1):
+        found = f"{len(ids)} tokens up to id {max(ids, default=-1)}"
+        raise data.error(f"says {size}, but {path.name} and special_tokens have {found}",
+                         "explicit_n_vocab")
+    return _Encoding(pattern, special, normalizer, _read_roles(data, special))
+
+
+def _read_roles(
+    data: bpe_tokenizer._JsonReader, special: Mapping[str, int]
+) -> dict[str, str] | None:
+    """Read which tokens begin and end a text and so on; None if there is no word on it."""
+    if not any(role in data.data for role in bpe_tokenizer._ROLE_NAMES):
+        return None
+    roles: dict[str, str] = {}
+    for role in bpe_tokenizer._ROLE_NAMES:
+        token = data.get(role, str, None, default=None)
+        if token is not None and token not in special:
+            raise data.error(f"{_shorten(token)} is not in special_tokens", role)
+        if token is not None:
+            roles[role] = token
+    return roles
+
+
+def byte_level(
+    path: Path,
+    ranks: Mapping[bytes, int],
+    pattern: str,
+    tokens: Iterable[AddedToken],
+    normalizer: str | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> Source:
+    """Bring ranks of byte strings into the common form.
+
+    Args:
+        path: what an error names.
+        ranks: token -> id.
+        pattern: in `regex` syntax, but for set operations, which are as in Rust.
+        tokens: the added tokens; those without an id are put at the end.
+        normalizer: as in `BPETokenizer`.
+        roles: by default those special tokens have by their well-known names.
+
+    Raises:
+        FileFormatError: a byte has no token, or ids collide.
+    """
+    for byte in range(256):
+        if bytes([byte]) not in ranks:
+            raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}")
+    try:
+        merges = [(ranks[left], ranks[right]) for left, right in recover_merges(ranks)]
+        raw = _set_operations(pattern)  # in Rust's syntax, which is that of Oniguruma too
+        definition = bpe_tokenizer._Definition(
+            vocab=dict(ranks),
+            merges=merges,
+            split_pattern="[\\s\\S]" if raw else pattern,
+            normalizer=normalizer,
+            ignore_merges=True,
+        )
+        definition = bpe_tokenizer._with_added_tokens(definition, tokens)
+        if roles is None:
+            roles = _well_known_roles(definition.added)
+        ids = {token.content: token.id for token in definition.added}
+        data = bpe_tokenizer._tokenizer_json(definition, ids.get(roles.get("bos_token", "")))
+    except ValueError as error:
+        raise FileFormatError(path, "", str(error)) from None
+    if raw:
+        if re.search(r"[$}]\+|\$|\\[zZ]", pattern):
+            raise FileFormatError(path, "", f"split pattern {_shorten(pattern)} is not supported")
+        data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
+    return Source(data, dict(roles))
+
+
+def _well_known_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
+    contents = {token.content for token in tokens if token.special}
+    roles = {}
+    for role, names in bpe_tokenizer._ROLE_NAMES.items():
+        found = [name for name in names if name in contents]
+        if found:
+            roles[role] = found[0]
+    return roles
+
+
+# -- Writing ------------------------------------------------------------------
+
+
+def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
+    """Write ranks to NAME.tiktoken, and the rest to NAME.json beside it.
+
+    A normaliser is written there, where `read` finds it; tiktoken itself has none.
+    What ``add_special_tokens`` puts around a text is not written, for tiktoken leaves
+    that to its callers; read again, it is the bos token, if there is one.
+
+    Raises:
+        ValueError: the tokenizer does something that tiktoken cannot.
+    """
+    if path.suffix != ".tiktoken":
+        raise ValueError(f"{path}: expected a name that ends in .tiktoken")
+    ranks, special = _ranks_and_special_tokens(tokenizer)
+    definition = tokenizer._definition
+    pattern = to_fancy_regex(definition.split_pattern)
+    ids = {*ranks.values(), *special.values()}
+    sidecar: dict[str, Any] = {"name": path.stem, "pat_str": pattern, "special_tokens": special}
+    if pattern != definition.split_pattern:
+        sidecar["split_pattern"] = definition.split_pattern
+    if definition.normalizer is not None:
+        sidecar["normalizer"] = definition.normalizer
+    if len(ids) == max(ids) + 1:
+        sidecar["explicit_n_vocab"] = len(ids)
+    if tokenizer._roles != _well_known_roles(definition.added):
+        sidecar.update({role: tokenizer._roles.get(role) for role in bpe_tokenizer._ROLE_NAMES})
+    lines = [
+        (base64.b64encode(token) or b"=") + b" %d\n" % rank
+        for token, rank in sorted(ranks.items(), key=operator.itemgetter(1))
+    ]
+    return {
+        path: b"".join(lines),
+        path.with_suffix(".json"): json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n",
+    }
+
+
+def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) -> Any:
+    """Make a `tiktoken.Encoding` that gives the same ids.
+
+    Args:
+        tokenizer: what to make it of.
+        without_normalizer: leave the normaliser out; the caller normalises all text.
+
+    Raises:
+        ValueError: the tokenizer does something that tiktoken cannot.
+        ImportError: tiktoken is not installed.
+    """
+    normalizer = tokenizer.normalizer
+    if normalizer is not None and not without_normalizer:
+        raise ValueError(
+            f"this tokenizer normalises text to {normalizer}, which tiktoken does not do; pass "
+            "without_normalizer=True, and give tiktoken only text that "
+            f"unicodedata.normalize({normalizer!r}, text) returned"
+        )
+    ranks, special = _ranks_and_special_tokens(tokenizer)
+    pattern = to_fancy_regex(tokenizer._definition.split_pattern)
+    tiktoken = bpe_tokenizer._import_optional("tiktoken", "to_tiktoken()", "tiktoken")
+    return tiktoken.Encoding(
+        name=f"bpe-tokenizer-{tokenizer.fingerprint()[:16]}",
+        pat_str=pattern,
+        mergeable_ranks=ranks,
+        special_tokens=special,
+    )
+
+
+def _ranks_and_special_tokens(
+    tokenizer: BPETokenizer,
+) -> tuple[dict[bytes, int], dict[str, int]]:
+    """Return what tiktoken needs, or say what it could not do."""
+    definition = tokenizer._definition
+    if getattr(definition, "components", None) is not None:
+        raise ValueError(
+            "tiktoken encodes bytes that one split pattern has cut; this tokenizer is not "
+            "byte-level, or prepares text in more steps, which would be lost"
+        )
+    if definition.prefix_space:
+        raise ValueError(
+            "this tokenizer puts a space before text (add_prefix_space), which tiktoken does not do"
+        )
+    _check_added_tokens(definition)
+    _check_merges(definition)
+    return definition.vocab, {token.content: token.id for token in definition.added}
+
+
+def _check_added_tokens(definition: bpe_tokenizer._Definition) -> None:
+    ordinary = set(definition.vocab.values())
+    for token in definition.added:
+        flags = {
+            "special=False": not token.special,
+            "lstrip": token.lstrip,
+            "rstrip": token.rstrip,
+            "single_word": token.single_word,
+            "normalized": token.normalized and definition.normalizer is not None,
+            "that it is an ordinary token too": token.id in ordinary,
+        }
+        lost = ", ".join(flag for flag, is_set in flags.items() if is_set)
+        if lost:
+            raise ValueError(
+                f"tiktoken knows only special tokens, without options; of {token.content!r} would "
+                f"be lost: {lost}"
+            )
+    by_text = sorted(token.content for token in definition.added)
+    for shorter, longer in zip(by_text, by_text[1:]):
+        if longer.startswith(shorter):
+            raise ValueError(
+                f"special token {longer!r} begins with another, {shorter!r}: tiktoken does not "
+                "look for the longest"
+            )
+
+
+def _check_merges(definition: bpe_tokenizer._Definition) -> None:
+    """Check that merging by id does what the merges do.
+
+    It does if those merges that ranks make use of are all there, in that order; others
+    never apply (see `ranks`).
+    """
+    vocab = definition.vocab
+    token = {id_: token for token, id_ in vocab.items()}
+    by_id = {(vocab[left], vocab[right]): left + right for left, right in recover_merges(vocab)}
+    applied = [pair for pair in definition.merges if pair in by_id]
+    missing = by_id.keys() - set(applied)
+    if missing:
+        left, right = min(missing, key=lambda pair: vocab[by_id[pair]])
+        raise ValueError(
+            "tiktoken merges by the id of what a merge makes; it would join "
+            f"{_shorten(token[left])} and {_shorten(token[right])}, for which this tokenizer has "
+            f"no merge, to token {vocab[by_id[left, right]]}"
+        )
+    for pair, expected in zip(applied, by_id):
+        if pair != expected:
+            shown = _shorten(by_id[pair])
+            raise ValueError(
+                "tiktoken merges by the id of what a merge makes, but these merges are in another "
+                f"order: {shown} has id {vocab[by_id[pair]]}, and its merge comes before that of "
+                f"{_shorten(by_id[expected])}, id {vocab[by_id[expected]]}"
+            )
+    if not definition.ignore_merges:
+        unmade = [each for each in vocab if len(each) > 1].__len__() - len(by_id)
+        if unmade:
+            made = set(by_id.values())
+            example = next(each for each in vocab if len(each) > 1 and each not in made)
+            raise ValueError(
+                f"no merges lead to {unmade} tokens, such as {_shorten(example)}; tiktoken would "
+                "use them for a pre-token that is one, and this tokenizer does not (ignore_merges)"
+            )
