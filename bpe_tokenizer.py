@@ -340,11 +340,38 @@ _QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
 _GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
 
 
+# What `regex` means by \w, and what Oniguruma means inside [..]; outside, it takes in
+# six more (measured over all code points, tests/test_components.py).
+_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
+_ONIGURUMA_SET_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}"
+_ONIGURUMA_WORD_CHARS = _ONIGURUMA_SET_WORD_CHARS + "²³¹¼½¾"
+
+
+def _word_border(inside: bool) -> _Node:
+    r"""Spell Oniguruma's \b, or \B, which is every place inside a word or outside all."""
+    word = _Chars(f"[{_ONIGURUMA_WORD_CHARS}]", False)
+    after, not_after = _Group("(?<=", word), _Group("(?<!", word)
+    before, not_before = _Group("(?=", word), _Group("(?!", word)
+    if inside:
+        before, not_before = not_before, before
+    return _Group("(?:", _Either((_Concat((after, not_before)), _Concat((not_after, before)))))
+
+
+_ANYTHING = _Chars("[\\s\\S]", False)
+_NEW_LINE = _Chars("\\n", False)
 _ONIGURUMA_TO_REGEX: dict[str, _Node] = {
     "\\A": _Anchor("\\A"),
     "\\Z": _Anchor("$"),
     "\\z": _Anchor("\\Z"),
-    "$": _Group("(?=", _Either((_Chars("\\n", False), _Anchor("\\Z")))),  # ends a line
+    "\\b": _word_border(inside=False),
+    "\\B": _word_border(inside=True),
+    "\\w": _Chars(f"[{_ONIGURUMA_WORD_CHARS}]", False),
+    "\\W": _Chars(f"[^{_ONIGURUMA_WORD_CHARS}]", False),
+    "$": _Group("(?=", _Either((_NEW_LINE, _Anchor("\\Z")))),  # ends a line
+    "^": _Group(  # begins one, but not behind the last
+        "(?:",
+        _Either((_Anchor("\\A"), _Concat((_Group("(?<=", _NEW_LINE), _Group("(?=", _ANYTHING))))),
+    ),
 }
 
 
@@ -359,6 +386,8 @@ class _PatternParser:
 
     def __init__(self, pattern: str, oniguruma: bool = False) -> None:
         self._text, self._at, self._oniguruma = pattern, 0, oniguruma
+        self._nests = oniguruma or "&&" in pattern  # sets hold sets
+        self._depth = 0
 
     def parse(self) -> _Node:
         """Parse the whole pattern, or raise `_UnknownConstructError`."""
@@ -423,11 +452,15 @@ class _PatternParser:
 
     def _escape(self) -> str:
         found = _ATOM.match(self._text, self._at)
-        bare = found and re.fullmatch(r"\\[pP][A-Z]|\\[wW]", found[0])
+        bare = found and re.fullmatch(r"\\[pP][A-Z]", found[0])
         if not found or (bare and self._oniguruma):  # where these mean other things
             raise self._unknown()
-        self._at = found.end()
         escape = found[0]
+        if self._oniguruma and escape == "\\W":  # inside a set; others are no escapes there
+            raise self._unknown()
+        self._at = found.end()
+        if self._oniguruma and escape == "\\w":
+            return _ONIGURUMA_SET_WORD_CHARS
         return f"{escape[:2]}{{{escape[2]}}}" if bare and escape[1] in "pP" else escape
 
     def _group(self, ignore_case: bool) -> _Node:
@@ -443,25 +476,59 @@ class _PatternParser:
         return _Group(f"(?{kind}", item)
 
     def _char_class(self, ignore_case: bool) -> _Node:
-        """Read ``[..]`` and write its literals escaped, which all engines agree on."""
-        start, self._at = self._at, self._at + 1
-        out = ["["]
-        if self._text[self._at : self._at + 1] == "^":
-            out.append("^")
-            self._at += 1
-        refused = ("[:", "[", "&&") if self._oniguruma else ("[:",)
-        while self._text[self._at : self._at + 1] != "]" or len(out) == 1 + (out[-1] == "^"):
-            char = self._text[self._at : self._at + 1]
-            if not char or self._text.startswith(refused, self._at):
-                self._at = start
-                raise self._unknown()
-            if char == "\\":
-                out.append(self._escape())
-            else:
-                out.append("\\" + char if char in "[]&|~" else char)
-                self._at += 1
+        return _Chars(self._set(), ignore_case)
+
+    def _set(self) -> str:
+        """Read ``[..]``, and write it so that all engines agree.
+
+        Its literals are escaped.  Intersections, ``[a&&b]``, and sets within
+        sets become look-aheads and alternatives: ``(?:(?=[a])[b])``.
+        """
+        self._depth += 1
+        if self._depth > 20:
+            raise self._unknown()
         self._at += 1
-        return _Chars("".join(out) + "]", ignore_case)
+        negated = self._text.startswith("^", self._at)
+        self._at += negated
+        unions = [self._union(first=True)]
+        while self._text.startswith("&&", self._at):
+            self._at += 2
+            unions.append(self._union(first=False))
+        self._at += 1
+        self._depth -= 1
+        if len(unions) == 1 and not negated:
+            return unions[0]
+        if len(unions) == 1 and re.match(r"\[[^^]", unions[0]):
+            return f"[^{unions[0][1:]}"
+        looks = "".join(f"(?={union})" for union in unions[:-1])
+        both = f"(?:{looks}{unions[-1]})" if looks else unions[-1]
+        return f"(?:(?!{both})[\\s\\S])" if negated else both
+
+    def _union(self, first: bool) -> str:
+        """Read the members of a set up to its end, or up to ``&&``."""
+        members: list[str] = []
+        sets: list[str] = []
+        while True:
+            char = self._text[self._at : self._at + 1]
+            if (char == "]" and not first) or (
+                self._nests and self._text.startswith("&&", self._at)
+            ):
+                break
+            if not char or self._text.startswith("[:", self._at):
+                raise self._unknown()
+            if char == "[" and self._nests:
+                sets.append(self._set())
+            elif char == "\\":
+                members.append(self._escape())
+            else:
+                members.append("\\" + char if char in "[]&|~" else char)
+                self._at += 1
+            first = False
+        if members:
+            sets.insert(0, f"[{''.join(members)}]")
+        if not sets:
+            raise self._unknown()
+        return sets[0] if len(sets) == 1 else f"(?:{'|'.join(sets)})"
 
 
 def _may_be_empty(node: _Node) -> bool:
@@ -489,7 +556,8 @@ def _spell(node: _Node, leaf: Callable[[_Chars | _Anchor], str]) -> str:
     if isinstance(node, _Group):
         return f"{node.prefix}{spell(node.item)})"
     repeated = spell(node.item) + node.quantifier
-    if node.mode == "+" and (node.quantifier[0] == "{" or not isinstance(node.item, _Chars)):
+    simple = isinstance(node.item, _Chars) and not repeated.startswith("(")
+    if node.mode == "+" and (node.quantifier[0] == "{" or not simple):
         return f"(?>{repeated})"  # engines differ on what `{1,3}+` and `(..)++` mean
     return repeated + node.mode
 
@@ -532,8 +600,6 @@ def _fast_pattern(tree: _Node) -> re.Pattern[str] | None:
         return None
 
 
-# What `regex` means by \w.  Oniguruma's own differs: it takes in "²", for one.
-_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 _ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
 
 
@@ -1766,6 +1832,13 @@ def _pattern_named(pattern: str) -> str:
             f"unknown split pattern {pattern!r}: expected {', '.join(SPLIT_PATTERNS)}, or a "
             f"regular expression; to split at that very word, write '(?:{pattern})'"
         )
+    if "&&" in pattern:  # sets with set operations, which `regex` does not read as such
+        try:
+            return _spell(_PatternParser(pattern).parse(), operator.attrgetter("source"))
+        except (_UnknownConstructError, RecursionError) as error:
+            raise ValueError(
+                f"split pattern {_shorten(pattern)}: {error} is not supported beside &&"
+            ) from None
     return SPLIT_PATTERNS.get(pattern, pattern)
 
 

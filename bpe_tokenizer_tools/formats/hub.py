@@ -227,7 +227,7 @@ class _Repository:
                 sizes = {file.rfilename: int(file.size or 0) for file in info.siblings or ()}
             except OSError:
                 raise
-            except (ValueError, TypeError, KeyError, AttributeError):
+            except (ValueError, KeyError):  # not JSON, or not the fields of a model
                 commit, sizes = None, {}
         if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
             raise ConnectionError(
@@ -282,7 +282,8 @@ class _Repository:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if isinstance(error, self.errors.GatedRepoError):
             return PermissionError(
-                f"{self.repo} is gated: ask for access on its page on {self._host()}, then {_LOG_IN}"
+                f"{self.repo} is gated: ask for access on its page at {self._host()}, "
+                f"then {_LOG_IN}"
             )
         if isinstance(error, self.errors.RevisionNotFoundError):
             return FileNotFoundError(

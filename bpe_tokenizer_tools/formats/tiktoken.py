@@ -112,7 +112,9 @@ def from_fancy_regex(pattern: str) -> str:
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
     try:
-        tree = bpe_tokenizer._PatternParser(re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)).parse()
+        tree = bpe_tokenizer._PatternParser(
+            re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)
+        ).parse()
     except bpe_tokenizer._UnknownConstructError:
         return pattern  # whoever compiles it says what is wrong
     return bpe_tokenizer._spell(tree, lambda node: there.get(node.source, node.source))
@@ -200,10 +202,8 @@ def read(
             f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}, and "
             "special_tokens, such as {'<|endoftext|>': 50256}, if there are any",
         )
-    given = bpe_tokenizer._as_added_tokens(special_tokens)
-    tokens = {content: AddedToken(content, id_) for content, id_ in known.special_tokens.items()}
-    tokens.update({token.content: token for token in given})
-    return byte_level(path, ranks, known.pattern, tokens.values(), known.normalizer, known.roles)
+    special = {**known.special_tokens, **(special_tokens or {})}
+    return byte_level(path, ranks, known.pattern, special, known.normalizer, known.roles)
 
 
 def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
@@ -224,14 +224,18 @@ def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
         place = f"line {number}"
         if len(parts) != 2:
             shown = _shorten(line)
-            raise FileFormatError(path, place, f"expected a token in base64 and a rank, got {shown}")
+            raise FileFormatError(
+                path, place, f"expected a token in base64 and a rank, got {shown}"
+            )
         token = decode_base64(path, place, parts[0])
         rank = int(parts[1]) if parts[1].isdigit() and len(parts[1]) <= 10 else -1
         if not 0 <= rank <= bpe_tokenizer._MAX_ID:
             expected = f"expected a rank from 0 to {bpe_tokenizer._MAX_ID}"
             raise FileFormatError(path, place, f"{expected}, got {_shorten(parts[1])}")
         if line_of.setdefault(rank, number) != number:
-            raise FileFormatError(path, place, f"rank {rank} is already that of line {line_of[rank]}")
+            raise FileFormatError(
+                path, place, f"rank {rank} is already that of line {line_of[rank]}"
+            )
         if ranks.setdefault(token, rank) != rank:
             raise FileFormatError(path, place, f"{_shorten(token)} already has rank {ranks[token]}")
     return ranks
@@ -269,8 +273,9 @@ def _read_sidecar(path: Path, ranks: Mapping[bytes, int]) -> _Encoding | None:
     ids = {*ranks.values(), *special.values()}
     if size is not None and (len(ids), max(ids, default=-1)) != (size, size - 1):
         found = f"{len(ids)} tokens up to id {max(ids, default=-1)}"
-        raise data.error(f"says {size}, but {path.name} and special_tokens have {found}",
-                         "explicit_n_vocab")
+        raise data.error(
+            f"says {size}, but {path.name} and special_tokens have {found}", "explicit_n_vocab"
+        )
     return _Encoding(pattern, special, normalizer, _read_roles(data, special))
 
 
@@ -294,7 +299,7 @@ def byte_level(
     path: Path,
     ranks: Mapping[bytes, int],
     pattern: str,
-    tokens: Iterable[AddedToken],
+    special_tokens: SpecialTokens,
     normalizer: str | None = None,
     roles: Mapping[str, str] | None = None,
 ) -> Source:
@@ -304,7 +309,7 @@ def byte_level(
         path: what an error names.
         ranks: token -> id.
         pattern: in `regex` syntax, but for set operations, which are as in Rust.
-        tokens: the added tokens; those without an id are put at the end.
+        special_tokens: text -> id.
         normalizer: as in `BPETokenizer`.
         roles: by default those special tokens have by their well-known names.
 
@@ -324,6 +329,7 @@ def byte_level(
             normalizer=normalizer,
             ignore_merges=True,
         )
+        tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
         definition = bpe_tokenizer._with_added_tokens(definition, tokens)
         if roles is None:
             roles = _well_known_roles(definition.added)
@@ -487,11 +493,9 @@ def _check_merges(definition: bpe_tokenizer._Definition) -> None:
                 f"{_shorten(by_id[expected])}, id {vocab[by_id[expected]]}"
             )
     if not definition.ignore_merges:
-        unmade = [each for each in vocab if len(each) > 1].__len__() - len(by_id)
+        unmade = {each for each in vocab if len(each) > 1}.difference(by_id.values())
         if unmade:
-            made = set(by_id.values())
-            example = next(each for each in vocab if len(each) > 1 and each not in made)
             raise ValueError(
-                f"no merges lead to {unmade} tokens, such as {_shorten(example)}; tiktoken would "
-                "use them for a pre-token that is one, and this tokenizer does not (ignore_merges)"
+                f"no merges lead to {len(unmade)} tokens, such as {_shorten(min(unmade))}; tiktoken "
+                "uses them for pre-tokens that are equal to one, this tokenizer does not"
             )
