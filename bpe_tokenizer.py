@@ -41,12 +41,10 @@ from __future__ import annotations
 
 import argparse
 import array
-import bz2
 import codecs
 import contextlib
 import dataclasses
 import functools
-import gzip
 import hashlib
 import heapq
 import importlib
@@ -54,18 +52,14 @@ import importlib.util
 import io
 import itertools
 import json
-import lzma
 import operator
 import os
-import platform
 import re
 import signal
-import subprocess
 import sys
 import time
 import unicodedata
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -73,7 +67,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Union, cast
+from typing import Any, NamedTuple, Union, cast
 
 import regex
 
@@ -189,6 +183,22 @@ _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 500
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
+
+
+def _import_optional(module: str, purpose: str, package: str) -> Any:
+    """Import an optional package, or say what it is needed for and how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose} needs the package {package}, which is not installed: pip install {package}"
+        ) from error
+
+
+def _tools(module: str) -> Any:
+    """Import a module of bpe_tokenizer_tools, the package beside this module."""
+    name = f"bpe_tokenizer_tools.{module}"
+    return _import_optional(name, "this", "bpe-tokenizer (bpe_tokenizer.py was copied alone)")
 
 
 class FileFormatError(ValueError):
@@ -340,38 +350,11 @@ _QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
 _GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
 
 
-# What `regex` means by \w, and what Oniguruma means inside [..]; outside, it takes in
-# six more (measured over all code points, tests/test_components.py).
-_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
-_ONIGURUMA_SET_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}"
-_ONIGURUMA_WORD_CHARS = _ONIGURUMA_SET_WORD_CHARS + "²³¹¼½¾"
-
-
-def _word_border(inside: bool) -> _Node:
-    r"""Spell Oniguruma's \b, or \B, which is every place inside a word or outside all."""
-    word = _Chars(f"[{_ONIGURUMA_WORD_CHARS}]", False)
-    after, not_after = _Group("(?<=", word), _Group("(?<!", word)
-    before, not_before = _Group("(?=", word), _Group("(?!", word)
-    if inside:
-        before, not_before = not_before, before
-    return _Group("(?:", _Either((_Concat((after, not_before)), _Concat((not_after, before)))))
-
-
-_ANYTHING = _Chars("[\\s\\S]", False)
-_NEW_LINE = _Chars("\\n", False)
 _ONIGURUMA_TO_REGEX: dict[str, _Node] = {
     "\\A": _Anchor("\\A"),
     "\\Z": _Anchor("$"),
     "\\z": _Anchor("\\Z"),
-    "\\b": _word_border(inside=False),
-    "\\B": _word_border(inside=True),
-    "\\w": _Chars(f"[{_ONIGURUMA_WORD_CHARS}]", False),
-    "\\W": _Chars(f"[^{_ONIGURUMA_WORD_CHARS}]", False),
-    "$": _Group("(?=", _Either((_NEW_LINE, _Anchor("\\Z")))),  # ends a line
-    "^": _Group(  # begins one, but not behind the last
-        "(?:",
-        _Either((_Anchor("\\A"), _Concat((_Group("(?<=", _NEW_LINE), _Group("(?=", _ANYTHING))))),
-    ),
+    "$": _Group("(?=", _Either((_Chars("\\n", False), _Anchor("\\Z")))),  # ends a line
 }
 
 
@@ -386,8 +369,6 @@ class _PatternParser:
 
     def __init__(self, pattern: str, oniguruma: bool = False) -> None:
         self._text, self._at, self._oniguruma = pattern, 0, oniguruma
-        self._nests = oniguruma or "&&" in pattern  # sets hold sets
-        self._depth = 0
 
     def parse(self) -> _Node:
         """Parse the whole pattern, or raise `_UnknownConstructError`."""
@@ -452,15 +433,11 @@ class _PatternParser:
 
     def _escape(self) -> str:
         found = _ATOM.match(self._text, self._at)
-        bare = found and re.fullmatch(r"\\[pP][A-Z]", found[0])
+        bare = found and re.fullmatch(r"\\[pP][A-Z]|\\[wW]", found[0])
         if not found or (bare and self._oniguruma):  # where these mean other things
             raise self._unknown()
-        escape = found[0]
-        if self._oniguruma and escape == "\\W":  # inside a set; others are no escapes there
-            raise self._unknown()
         self._at = found.end()
-        if self._oniguruma and escape == "\\w":
-            return _ONIGURUMA_SET_WORD_CHARS
+        escape = found[0]
         return f"{escape[:2]}{{{escape[2]}}}" if bare and escape[1] in "pP" else escape
 
     def _group(self, ignore_case: bool) -> _Node:
@@ -476,59 +453,25 @@ class _PatternParser:
         return _Group(f"(?{kind}", item)
 
     def _char_class(self, ignore_case: bool) -> _Node:
-        return _Chars(self._set(), ignore_case)
-
-    def _set(self) -> str:
-        """Read ``[..]``, and write it so that all engines agree.
-
-        Its literals are escaped.  Intersections, ``[a&&b]``, and sets within
-        sets become look-aheads and alternatives: ``(?:(?=[a])[b])``.
-        """
-        self._depth += 1
-        if self._depth > 20:
-            raise self._unknown()
-        self._at += 1
-        negated = self._text.startswith("^", self._at)
-        self._at += negated
-        unions = [self._union(first=True)]
-        while self._text.startswith("&&", self._at):
-            self._at += 2
-            unions.append(self._union(first=False))
-        self._at += 1
-        self._depth -= 1
-        if len(unions) == 1 and not negated:
-            return unions[0]
-        if len(unions) == 1 and re.match(r"\[[^^]", unions[0]):
-            return f"[^{unions[0][1:]}"
-        looks = "".join(f"(?={union})" for union in unions[:-1])
-        both = f"(?:{looks}{unions[-1]})" if looks else unions[-1]
-        return f"(?:(?!{both})[\\s\\S])" if negated else both
-
-    def _union(self, first: bool) -> str:
-        """Read the members of a set up to its end, or up to ``&&``."""
-        members: list[str] = []
-        sets: list[str] = []
-        while True:
+        """Read ``[..]`` and write its literals escaped, which all engines agree on."""
+        start, self._at = self._at, self._at + 1
+        out = ["["]
+        if self._text[self._at : self._at + 1] == "^":
+            out.append("^")
+            self._at += 1
+        refused = ("[:", "[", "&&") if self._oniguruma else ("[:",)
+        while self._text[self._at : self._at + 1] != "]" or len(out) == 1 + (out[-1] == "^"):
             char = self._text[self._at : self._at + 1]
-            if (char == "]" and not first) or (
-                self._nests and self._text.startswith("&&", self._at)
-            ):
-                break
-            if not char or self._text.startswith("[:", self._at):
+            if not char or self._text.startswith(refused, self._at):
+                self._at = start
                 raise self._unknown()
-            if char == "[" and self._nests:
-                sets.append(self._set())
-            elif char == "\\":
-                members.append(self._escape())
+            if char == "\\":
+                out.append(self._escape())
             else:
-                members.append("\\" + char if char in "[]&|~" else char)
+                out.append("\\" + char if char in "[]&|~" else char)
                 self._at += 1
-            first = False
-        if members:
-            sets.insert(0, f"[{''.join(members)}]")
-        if not sets:
-            raise self._unknown()
-        return sets[0] if len(sets) == 1 else f"(?:{'|'.join(sets)})"
+        self._at += 1
+        return _Chars("".join(out) + "]", ignore_case)
 
 
 def _may_be_empty(node: _Node) -> bool:
@@ -600,6 +543,8 @@ def _fast_pattern(tree: _Node) -> re.Pattern[str] | None:
         return None
 
 
+# What `regex` means by \w.  Oniguruma's own differs: it takes in "²", for one.
+_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 _ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
 
 
@@ -639,7 +584,13 @@ def _from_oniguruma(pattern: str) -> str:
     for known in SPLIT_PATTERNS.values():
         if _to_oniguruma(known) == pattern:
             return known
-    tree = _PatternParser(pattern, oniguruma=True).parse()
+    try:
+        tree = _PatternParser(pattern, oniguruma=True).parse()
+    except _UnknownConstructError as unknown:
+        try:
+            tree = _tools("formats.oniguruma").Parser(pattern, oniguruma=True).parse()
+        except ImportError:
+            raise unknown from None
     return _spell(tree, operator.attrgetter("source"))
 
 
@@ -1469,60 +1420,24 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or directory")
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _OPENERS:
+    if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
     if kind == ".parquet":
-        yield from _parquet_documents(path, text_field)
+        yield from _tools("records").parquet_documents(path, text_field)
     elif kind == ".jsonl":
-        yield from _jsonl_documents(path, text_field)
+        yield from _tools("records").jsonl_documents(path, text_field)
     else:
         yield _text_chunks(path)
 
 
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zst": lambda path, mode: _zstd().open(path, mode),
-}
-
-
-def _zstd() -> Any:
-    """Return the zstd module of Python 3.14, or its copy for older versions."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd")
-    return _import_optional("backports.zstd", "reading .zst files", "backports.zstd")
-
-
-def _import_optional(module: str, purpose: str, package: str) -> Any:
-    """Import an optional package, or say what it is needed for and how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"{purpose} needs the package {package}, which is not installed: pip install {package}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _open_decompressed(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading; damage in a compressed one names the file."""
-    try:
-        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-            yield file
-    except Exception as error:
-        damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error)) or (
-            isinstance(error, OSError) and error.errno is None  # from gzip and bz2
-        )
-        if damaged or type(error).__name__ == "ZstdError":
-            raise FileFormatError(path, "", f"damaged {path.suffix} file: {error}") from None
-        raise
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def _text_chunks(path: Path) -> Iterator[str]:
     """Read a text file in blocks, as it stands: line ends are not translated."""
-    with _open_decompressed(path) as file:
+    compressed = path.suffix.lower() in _COMPRESSED
+    with _tools("records").decompressed(path) if compressed else open(path, "rb") as file:
         yield from _decode_chunks(iter(functools.partial(file.read, _BLOCK_CHARS), b""), path)
 
 
@@ -1540,57 +1455,6 @@ def _decode_chunks(blocks: Iterable[bytes], name: str | os.PathLike[str]) -> Ite
                 name, f"byte {at}", f"not UTF-8 ({error.reason}); convert the file to UTF-8 first"
             ) from None
         done += len(block)
-
-
-def _jsonl_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
-    with _open_decompressed(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise FileFormatError(path, f"line {number}", f"not JSON: {error}") from None
-            yield [_text_of(record, text_field, path, f"line {number}")]
-
-
-def _text_of(record: Any, text_field: str, path: Path, place: str) -> str:
-    """Return the text of a record: of an object's field, or the record itself."""
-    text = record.get(text_field) if isinstance(record, dict) else record
-    if isinstance(text, str):
-        try:
-            _utf8_length(text)
-        except ValueError as error:
-            raise FileFormatError(path, place, str(error)) from None
-        return text
-    fields = sorted(record) if isinstance(record, dict) else type(record).__name__
-    raise FileFormatError(
-        path,
-        place,
-        f"expected text in the field {text_field!r}, got {_shorten(fields)}; "
-        "name the right field with text_field",
-    )
-
-
-def _parquet_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
-    parquet = _import_optional("pyarrow.parquet", "reading .parquet files", "pyarrow")
-    try:
-        file = parquet.ParquetFile(path)
-    except Exception as error:  # pyarrow has many error classes
-        raise FileFormatError(path, "", f"not a parquet file: {error}") from None
-    with file:
-        if text_field not in file.schema_arrow.names:
-            raise FileFormatError(
-                path,
-                "",
-                f"no column {text_field!r}, only {_shorten(file.schema_arrow.names)}; "
-                "name the right one with text_field",
-            )
-        row = 0
-        for batch in file.iter_batches(batch_size=1024, columns=[text_field]):
-            for value in batch.column(0).to_pylist():
-                yield [_text_of({text_field: value}, text_field, path, f"row {row}")]
-                row += 1
 
 
 # -- Counting pre-tokens ------------------------------------------------------
@@ -1647,12 +1511,7 @@ class PretokenCounts(dict[bytes, int]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a JSON file, atomically."""
-        data = {
-            "format": "bpe_tokenizer.PretokenCounts",
-            **vars(self),
-            "counts": {_to_printable(pretoken): count for pretoken, count in self.items()},
-        }
-        _write_files({Path(path): json.dumps(data, ensure_ascii=False)})
+        _tools("records").save_counts(self, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
@@ -1661,21 +1520,7 @@ class PretokenCounts(dict[bytes, int]):
         Raises:
             FileFormatError: the file is damaged or something else.
         """
-        data = _JsonReader.open(Path(path))
-        if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
-            raise data.error("not a file of pre-token counts", "format")
-        counts = cls(
-            {},
-            data.get("split_pattern", str),
-            data.get("normalizer", str, None),
-            data.get("documents", int),
-            data.get("bytes_read", int),
-        )
-        for written, count in data.get("counts", dict).items():
-            pretoken = _from_printable(written)
-            if pretoken is None or type(count) is not int or count < 0:
-                raise data.error(f"bad entry {_shorten(written)}: {_shorten(count)}", "counts")
-            counts[pretoken] = count
+        counts: PretokenCounts = _tools("records").load_counts(Path(path))
         return counts
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -1832,13 +1677,8 @@ def _pattern_named(pattern: str) -> str:
             f"unknown split pattern {pattern!r}: expected {', '.join(SPLIT_PATTERNS)}, or a "
             f"regular expression; to split at that very word, write '(?:{pattern})'"
         )
-    if "&&" in pattern:  # sets with set operations, which `regex` does not read as such
-        try:
-            return _spell(_PatternParser(pattern).parse(), operator.attrgetter("source"))
-        except (_UnknownConstructError, RecursionError) as error:
-            raise ValueError(
-                f"split pattern {_shorten(pattern)}: {error} is not supported beside &&"
-            ) from None
+    if "&&" in pattern:  # `regex` does not take that for an intersection
+        return cast("str", _tools("formats.oniguruma").without_intersections(pattern))
     return SPLIT_PATTERNS.get(pattern, pattern)
 
 
@@ -2239,12 +2079,6 @@ def _encoder(definition: _Definition) -> _Encoder:
         return _Encoder(definition)
     encoder: _Encoder = _tools("formats.components").ComponentEncoder(definition)
     return encoder
-
-
-def _tools(module: str) -> Any:
-    """Import a module of bpe_tokenizer_tools, the package beside this module."""
-    name = f"bpe_tokenizer_tools.{module}"
-    return _import_optional(name, "this", "bpe-tokenizer (bpe_tokenizer.py was copied alone)")
 
 
 def _merge_by_scanning(
@@ -3216,8 +3050,7 @@ def _segment_matches(
 # =============================================================================
 # 10. Inference backends
 # =============================================================================
-# Which way of running a model suits this machine.  Looking is cheap: packages
-# are found, not imported.
+# Which way of running a model suits this machine: bpe_tokenizer_tools looks.
 
 
 class InferenceBackend(Enum):
@@ -3231,71 +3064,6 @@ class InferenceBackend(Enum):
     HUGGINGFACE_TRANSFORMERS = "huggingface_transformers"
 
 
-def _is_installed(package: str) -> bool:
-    """Tell whether a package is there; "llama_cpp:cuda" asks for a build for a GPU."""
-    package, _, gpu = package.partition(":")
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):  # its parent is missing, or half imported
-        return False
-    if spec is None or not gpu:
-        return spec is not None
-    return any(Path(spec.origin or "").parent.glob(f"lib/*ggml-{gpu}*"))
-
-
-def _is_apple() -> bool:
-    return sys.platform == "darwin" and platform.machine() == "arm64"
-
-
-def _has_nvidia_gpu() -> bool:
-    try:
-        command = ["nvidia-smi", "--list-gpus"]
-        run = subprocess.run(command, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return run.returncode == 0 and bool(run.stdout.strip())
-
-
-def _has_amd_gpu() -> bool:
-    # Every GPU that the ROCm driver runs is a node with shader units; CPUs have none.
-    nodes = Path("/sys/class/kfd/kfd/topology/nodes")
-    with contextlib.suppress(OSError):
-        for properties in nodes.glob("*/properties"):
-            if re.search(r"^simd_count [1-9]", properties.read_text(), re.MULTILINE):
-                return True
-    return False
-
-
-def _has_intel_processor() -> bool:
-    if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686"):
-        return False
-    with contextlib.suppress(OSError):
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    return "Intel" in platform.processor()
-
-
-# Each backend with what it runs on, how to see that it is here, the packages of
-# which one is needed, and the extra that installs it.
-_BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], tuple[str, ...], str]] = {
-    InferenceBackend.APPLE_MLX: ("Apple Silicon", _is_apple, ("mlx_lm",), "apple"),
-    InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", _has_nvidia_gpu, ("llama_cpp:cuda",), "llama"),
-    InferenceBackend.AMD_ROCM: ("an AMD GPU", _has_amd_gpu, ("llama_cpp:hip",), "llama"),
-    InferenceBackend.INTEL_OPENVINO: (
-        "an Intel processor",
-        _has_intel_processor,
-        ("optimum.intel", "openvino_genai"),
-        "openvino",
-    ),
-    InferenceBackend.CPU_LLAMA_CPP: ("any processor", lambda: True, ("llama_cpp",), "llama"),
-    InferenceBackend.HUGGINGFACE_TRANSFORMERS: (
-        "any processor",
-        lambda: True,
-        ("transformers",),
-        "transformers",
-    ),
-}
-
-
 def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     """Choose how to run a model here: the first that has both hardware and software.
 
@@ -3306,25 +3074,8 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
         The backend.  If the software for none is installed, the one that the
         hardware is best for; with `verbose`, what to install is said.
     """
-
-    def explain(text: str) -> None:
-        if verbose:
-            print(text, file=sys.stderr)
-
-    fitting: list[InferenceBackend] = []
-    for backend, (hardware, is_present, packages, extra) in _BACKENDS.items():
-        if not is_present():
-            continue
-        if any(map(_is_installed, packages)):
-            explain(f"{backend.value}: chosen; it runs on {hardware}, and its package is installed")
-            return backend
-        explain(
-            f"{backend.value}: would run on {hardware}, but {' or '.join(packages)} is not "
-            f"installed; pip install 'bpe-tokenizer[{extra}]'"
-        )
-        fitting.append(backend)
-    explain(f"No backend is installed; {fitting[0].value} would suit this machine best")
-    return fitting[0]
+    chosen: InferenceBackend = _tools("backends").detect(verbose)
+    return chosen
 
 
 # =============================================================================
@@ -3409,46 +3160,6 @@ def _number_merges(
     vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
     merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
     return _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
-
-
-def _cut_vocabulary(definition: _Definition, vocab_size: int) -> _Definition:
-    """Keep the first merges, as many as leave `vocab_size` tokens in all."""
-    token = {id_: token for token, id_ in definition.vocab.items()}
-    room = vocab_size - 256 - len(definition.added)
-    vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
-    merges: list[tuple[int, int]] = []
-    for left, right in definition.merges:
-        joined = token[left] + token[right]
-        if token[left] not in vocab or token[right] not in vocab:
-            raise ValueError(
-                f"this vocabulary cannot be cut: its merge {len(merges)} joins a token that only a "
-                "later one makes, so its first merges are no vocabulary of their own"
-            )
-        if joined not in vocab:
-            if not room:
-                break
-            vocab[joined] = definition.vocab[joined]
-            room -= 1
-        merges.append((left, right))
-    unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
-    vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
-    # Added tokens that stood right behind the last ordinary one still do.
-    ids = {cast("int", token.id) for token in definition.added}
-    following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
-    staying = ids.difference(following)
-    free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)
-    moved = dict(zip(following, free))
-    added = [
-        dataclasses.replace(token, id=moved.get(cast("int", token.id), token.id))
-        for token in definition.added
-    ]
-    added.sort(key=lambda token: cast("int", token.id))
-    template = definition.template and tuple(
-        tuple(moved.get(id_, id_) for id_ in side) for side in definition.template
-    )
-    return dataclasses.replace(
-        definition, vocab=vocab, merges=merges, added=tuple(added), template=cast("Any", template)
-    )
 
 
 def _check_training_sizes(
@@ -3741,7 +3452,7 @@ class BPETokenizer:
                 f"{self.vocab_size} (what this tokenizer has), got {vocab_size}"
             )
         smaller = self.__copy__()
-        smaller._install(_cut_vocabulary(self._definition, vocab_size))
+        smaller._install(_tools("vocabulary").cut(self._definition, vocab_size))
         smaller.training_report = None
         return smaller
 

@@ -9,9 +9,9 @@ library has downloaded is used here too and the other way round.  Its cache hold
 Its `snapshot_download` is not used for downloading: it waits for ever on a server that
 accepts and never answers, and moves the ref before the files are there.  Here a
 repository is listed, with a time limit; the few files that matter are fetched by their
-commit; and only the last one, the vocabulary, by the name of the branch, which is what
-moves the ref.  So a ref stands at a complete tokenizer at all times, and a download that
-breaks off leaves the former one for working offline.
+commit, the vocabulary last; and then one of them, which is there by now, by the name of
+the branch, which is what moves the ref.  So a ref stands at a complete tokenizer, and a
+download that breaks off leaves the former one for working offline.
 
 Source: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 """
@@ -205,11 +205,13 @@ class _Repository:
         for _ in range(_LISTINGS):
             commit, sizes = self._list()
             wanted = self._choose(sizes)
-            for name in wanted[:-1]:
+            for name in wanted:
                 self._fetch_file(name, commit)
-            folder = self._fetch_file(wanted[-1], self.revision).parent
-            if folder.name == commit:
-                return folder
+            # Already there, unless the branch has moved; but the ref is written by this.
+            with contextlib.suppress(FileNotFoundError):  # moved to where it is no more
+                folder = self._fetch_file(wanted[0], self.revision).parent
+                if folder.name == commit:
+                    return folder
         raise ConnectionError(f"{self.name} changed while it was downloaded: try again")
 
     def _list(self) -> tuple[str, dict[str, int]]:
@@ -225,7 +227,7 @@ class _Repository:
                 )
                 commit = info.sha
                 sizes = {file.rfilename: int(file.size or 0) for file in info.siblings or ()}
-            except OSError:
+            except self.errors.HfHubHTTPError:
                 raise
             except (ValueError, KeyError):  # not JSON, or not the fields of a model
                 commit, sizes = None, {}

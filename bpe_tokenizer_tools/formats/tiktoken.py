@@ -28,15 +28,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
-import functools
 import hashlib
 import json
 import operator
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
@@ -108,14 +106,14 @@ def from_fancy_regex(pattern: str) -> str:
         return pattern
     if pattern in _SPELLINGS:
         return SPLIT_PATTERNS[_SPELLINGS[pattern]]
-    if not re.search(r"\$|\\[zZ]", pattern):
+    if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
     try:
         tree = bpe_tokenizer._PatternParser(
             re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)
         ).parse()
-    except bpe_tokenizer._UnknownConstructError:
+    except (bpe_tokenizer._UnknownConstructError, RecursionError):
         return pattern  # whoever compiles it says what is wrong
     return bpe_tokenizer._spell(tree, lambda node: there.get(node.source, node.source))
 
@@ -158,7 +156,7 @@ def _fancy_leaf(node: Any) -> str:
 
 def _set_operations(pattern: str) -> bool:
     """Tell whether a set within square brackets is made of sets, as in ``[a-z&&[^b]]``."""
-    bare = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
+    bare = re.sub(r"\\.", "x", pattern, flags=re.DOTALL)
     return bool(re.search(r"\[\^?\]?[^\]]*(?:\[|&&|--|~~)", bare))
 
 
@@ -319,6 +317,9 @@ def byte_level(
     for byte in range(256):
         if bytes([byte]) not in ranks:
             raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}")
+    if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH:
+        limit = f"at most {bpe_tokenizer._MAX_PATTERN_LENGTH} are read"
+        raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
     try:
         merges = [(ranks[left], ranks[right]) for left, right in recover_merges(ranks)]
         raw = _set_operations(pattern)  # in Rust's syntax, which is that of Oniguruma too
@@ -335,8 +336,9 @@ def byte_level(
             roles = _well_known_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
         data = bpe_tokenizer._tokenizer_json(definition, ids.get(roles.get("bos_token", "")))
-    except ValueError as error:
-        raise FileFormatError(path, "", str(error)) from None
+    except (ValueError, RecursionError) as error:
+        problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
+        raise FileFormatError(path, "", problem) from None
     if raw:
         if re.search(r"[$}]\+|\$|\\[zZ]", pattern):
             raise FileFormatError(path, "", f"split pattern {_shorten(pattern)} is not supported")
@@ -414,7 +416,7 @@ def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) ->
     pattern = to_fancy_regex(tokenizer._definition.split_pattern)
     tiktoken = bpe_tokenizer._import_optional("tiktoken", "to_tiktoken()", "tiktoken")
     return tiktoken.Encoding(
-        name=f"bpe-tokenizer-{tokenizer.fingerprint()[:16]}",
+        name=f"bpe-tokenizer-{tokenizer.fingerprint[:16]}",
         pat_str=pattern,
         mergeable_ranks=ranks,
         special_tokens=special,
@@ -437,7 +439,7 @@ def _ranks_and_special_tokens(
         )
     _check_added_tokens(definition)
     _check_merges(definition)
-    return definition.vocab, {token.content: token.id for token in definition.added}
+    return definition.vocab, {token.content: cast("int", token.id) for token in definition.added}
 
 
 def _check_added_tokens(definition: bpe_tokenizer._Definition) -> None:
@@ -496,6 +498,6 @@ def _check_merges(definition: bpe_tokenizer._Definition) -> None:
         unmade = {each for each in vocab if len(each) > 1}.difference(by_id.values())
         if unmade:
             raise ValueError(
-                f"no merges lead to {len(unmade)} tokens, such as {_shorten(min(unmade))}; tiktoken "
-                "uses them for pre-tokens that are equal to one, this tokenizer does not"
+                f"no merges lead to {len(unmade)} tokens, such as {_shorten(min(unmade))}; "
+                "tiktoken uses them for pre-tokens that are equal to one, this tokenizer does not"
             )

@@ -1,0 +1,155 @@
+"""More commands for the command line of bpe_tokenizer.
+
+`COMMANDS` has the shape of the core's own table: name -> (help, run, options).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+
+# NOTE: this module is imported for every command, so what only one needs is imported there.
+
+_FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
+_BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
+
+
+# -- check --------------------------------------------------------------------
+
+
+def _check_options(add: Callable[..., Any]) -> None:
+    add("path", metavar="PATH", help="a file or a directory with a tokenizer, in any format")
+    _loading_options(add)
+
+
+def _loading_options(add: Callable[..., Any]) -> None:
+    patterns = ", ".join(core.SPLIT_PATTERNS)
+    text = f"for files that carry none: {patterns}, or a regular expression"
+    add("--split-pattern", metavar="NAME", help=text)
+    each = "for files that carry none: special tokens, each as TOKEN=ID or TOKEN"
+    add("--special-tokens", nargs="+", default=[], metavar="TOKEN", help=each)
+
+
+def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
+    tokens = [core._parse_special_token(text) for text in options.special_tokens]
+    return BPETokenizer.from_file(path, options.split_pattern, tokens or None)
+
+
+def _cmd_check(options: argparse.Namespace) -> int:
+    from bpe_tokenizer_tools.verify import verify
+
+    tokenizer = _load(options.path, options)
+    report = verify(tokenizer, Path(options.path))
+    print(json.dumps(report.to_json()) if options.json else report)
+    return 0 if report.ok else 1
+
+
+# -- convert ------------------------------------------------------------------
+
+
+def _convert_options(add: Callable[..., Any]) -> None:
+    add("source", metavar="IN", help="a file or a directory with a tokenizer, in any format")
+    add("target", metavar="OUT", help="the file to write; for gpt2 and directory, a directory")
+    text = "what to write; by default told by the name of OUT"
+    add("--format", choices=_FORMATS, metavar="FORMAT", help=f"{text}: {', '.join(_FORMATS)}")
+    _loading_options(add)
+
+
+def _cmd_convert(options: argparse.Namespace) -> None:
+    target = Path(options.target)
+    format_ = options.format or _BY_SUFFIX.get(target.suffix)
+    if format_ is None:
+        endings = ", ".join(_BY_SUFFIX)
+        raise core._UsageError(
+            f"OUT {str(target)!r} does not end in one of {endings}; pass --format, one of "
+            f"{', '.join(_FORMATS)}"
+        )
+    tokenizer = _load(options.source, options)
+    written, lost = convert(tokenizer, target, format_)
+    if options.json:
+        facts = {"format": format_, "files": list(map(str, written)), "left_out": lost}
+        print(json.dumps({**facts, "vocab_size": tokenizer.vocab_size}))
+    elif not options.quiet:
+        print(f"Wrote {tokenizer.vocab_size:,} tokens to {', '.join(map(str, written))}")
+        if lost:
+            print(f"{format_} has no place for: {', '.join(lost)}", file=sys.stderr)
+
+
+def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Path], list[str]]:
+    """Write a tokenizer in a format, if that gives the same ids.
+
+    It is first written elsewhere, loaded again and compared.
+
+    Args:
+        tokenizer: what to write.
+        target: the file, or for "gpt2" and "directory" the directory.
+        format: as for `BPETokenizer.export`, or "directory" as for `save`.
+
+    Returns:
+        The files written; and what the format has no place for, that does not decide
+        the ids of a text: the chat template, roles, what goes around a text.
+
+    Raises:
+        ValueError: the format cannot hold the tokenizer, and what would be lost.
+            Then what stood at the target is still there.
+    """
+    is_folder = format in ("gpt2", "directory")
+    if target.exists() and target.is_dir() != is_folder:
+        kind = "a directory" if is_folder else "a file"
+        raise ValueError(f"{target}: expected {kind}, which is what {format!r} is written to")
+    core._check_writable(target if is_folder else target.parent)
+    with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
+        draft = Path(scratch) / (target.name or "tokenizer")
+        _write(tokenizer, draft, format)
+        lost = _check_same(tokenizer, draft, format)
+        names = sorted(file.name for file in (draft if is_folder else Path(scratch)).iterdir())
+    _write(tokenizer, target, format)
+    return [(target if is_folder else target.parent) / name for name in names], lost
+
+
+def _write(tokenizer: BPETokenizer, path: Path, format: str) -> None:
+    if format == "directory":
+        tokenizer.save(path, verbose=False)
+    else:
+        tokenizer.export(path, format)
+
+
+def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
+    """Load what was written and compare ids; return what else is not there any more."""
+    from bpe_tokenizer_tools.conformance import conformance_texts
+    from bpe_tokenizer_tools.verify import first_difference
+
+    problem = f"{format!r} cannot hold this tokenizer"
+    try:
+        again = BPETokenizer.from_file(path)
+    except ValueError as error:
+        raise ValueError(f"{problem}: written and loaded again, {error}") from None
+    difference = first_difference(tokenizer, again, conformance_texts(tokenizer))
+    if difference is not None:
+        raise ValueError(f"{problem}, ids would change: {difference}")
+    before, after = tokenizer._rest(), again._rest()
+    lost = [role for role, token in before[0].items() if after[0].get(role) != token]
+    lost += [name for name, value in before[1].items() if after[1].get(name) != value]
+    lost += ["chat_template"] if before[2] != after[2] else []
+    around = [
+        core._template_ids(each._definition, each.bos_token_id) for each in (tokenizer, again)
+    ]
+    return lost + (["what add_special_tokens puts around a text"] if around[0] != around[1] else [])
+
+
+COMMANDS: dict[str, core._Command] = {
+    "check": (
+        "Compare what every installed library makes of a tokenizer, and look for oddities.",
+        _cmd_check,
+        _check_options,
+    ),
+    "convert": ("Write a tokenizer in another format.", _cmd_convert, _convert_options),
+}

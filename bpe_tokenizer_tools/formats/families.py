@@ -1,0 +1,278 @@
+"""The pre-tokenizers that GGUF files name.
+
+A GGUF file does not hold the regular expressions that cut text before merging;
+its key ``tokenizer.ggml.pre`` names the model family whose they are.  `FAMILIES`
+has one entry for each name that llama.cpp knows: the steps as they stand in that
+model's own tokenizer.json.
+
+Sources: the names, the flags, and which model each name belongs to are facts of
+llama.cpp (src/llama-vocab.cpp and convert_hf_to_gguf_update.py, as vendored by
+llama-cpp-python 0.3.36).  Patterns are those of the models' own files: tiktoken
+(openai_public.py), tekken.json, tokenization_kimi.py, transformers
+(tokenization_qwen2.py, _qwen3_5.py, _cohere.py, _gpt_neox.py) and tokenizer.json
+files, some of them quoted in comments of llama.cpp.
+
+llama.cpp itself runs approximations of several, such as ``[sS]`` for ``(?i:s)``
+(which takes in U+017F as well), sets of letters that leave out combining marks,
+and it normalises nothing.  Here the models' own definitions count.  Where only
+llama.cpp's regular expressions are known, the entry says so: `_as_llama_cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, SPLIT_PATTERNS
+
+Component = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a name in ``tokenizer.ggml.pre`` stands for.
+
+    Attributes:
+        steps: the pre-tokenizers, in order; empty where `escapes_spaces`.
+        normalizer: "NFC" or None.
+        ignore_merges: a pre-token that is a token needs no merges.
+        add_bos: whether text gets the bos token where the file does not say.
+        escapes_spaces: not byte-level: spaces are written "▁", text is not cut,
+            and characters that are no token become ``<0xNN>`` tokens.
+    """
+
+    steps: tuple[Component, ...]
+    normalizer: str | None = None
+    ignore_merges: bool = False
+    add_bos: bool = False
+    escapes_spaces: bool = False
+
+    def pre_tokenizer(self) -> Component | None:
+        """Return the steps in the form of tokenizer.json."""
+        if len(self.steps) < 2:
+            return self.steps[0] if self.steps else None
+        return {"type": "Sequence", "pretokenizers": list(self.steps)}
+
+
+def split(pattern: str) -> Component:
+    """Return the step that cuts around what a regular expression matches."""
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+def _byte_level(use_regex: bool) -> Component:
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+BYTES = _byte_level(False)
+_GPT2 = _byte_level(True)  # cuts by GPT-2's pattern, then writes bytes
+_DIGIT_BY_DIGIT = {"type": "Digits", "individual_digits": True}
+
+
+def _splits(*patterns: str) -> tuple[Component, ...]:
+    return (*map(split, patterns), BYTES)
+
+
+def _as_llama_cpp(*patterns: str) -> tuple[Component, ...]:
+    """Like `_splits`, of regular expressions that are known from llama.cpp alone."""
+    return _splits(*patterns)
+
+
+def pattern_steps(pattern: str, written: str) -> tuple[Component, ...]:
+    """Return the steps for one split pattern, given for `regex` and for Oniguruma."""
+    return (_GPT2,) if pattern == GPT2_SPLIT_PATTERN else _splits(written)
+
+
+# -- Patterns -----------------------------------------------------------------
+
+_LLAMA3 = SPLIT_PATTERNS["llama3"]
+_QWEN2 = SPLIT_PATTERNS["qwen2"]
+_O200K = SPLIT_PATTERNS["o200k"]
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"  # how nearly all of them end: white space
+
+_QWEN35 = (
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + _END
+)
+_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+_TEKKEN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END
+)
+_NO_HAN = r"&&[^\p{Han}]"
+_KIMI = (
+    r"[\p{Han}]+"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{_NO_HAN}]*[{_LOWER}{_NO_HAN}]+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{_NO_HAN}]+[{_LOWER}{_NO_HAN}]*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _END
+)
+_JAIS2 = (
+    _LLAMA3[: _LLAMA3.index(r"|\s+(?!\S)")]
+    + "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
+    + r"|\s{1}"
+)
+_BAILING = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_SEED_CODER = (
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}" + "\r\n" + r"]+"
+    r"|\s*[" + "\r\n" + r"]+|\s+(?!\S)|\s+"
+)
+_EXAONE_MOE = (
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+# Bloom's own has a bracket too many inside the set, which Oniguruma reads as this.
+_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+
+# DeepSeek.  The ASCII signs and the runs of Chinese and Japanese are one for all.
+_WORDS_AND_SIGNS = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+"
+)
+_KANA_AND_HAN = "[一-龥぀-ゟ゠-ヿ]+"
+_DEEPSEEK3 = (r"\p{N}{1,3}", _KANA_AND_HAN, _WORDS_AND_SIGNS + r"[\r\n]*" + _END)
+_CJK = "[一-龥ࠀ-一가-퟿]+"
+_DEEPSEEK_LETTERS = (  # those with upper and lower case
+    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293"
+    "\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c"
+    "\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5"
+    "\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77"
+    "\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59"
+    "\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc"
+    "\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107"
+    "\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139"
+    "\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee"
+    "\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e"
+    "\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f"
+    "\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2"
+    "\U000118a0-\U000118df\U0001e900-\U0001e943"
+)
+
+# -- Steps --------------------------------------------------------------------
+
+_DIGITS_THEN_GPT2 = (_DIGIT_BY_DIGIT, _GPT2)  # StarCoder, Command R, SmolLM
+_FALCON = (  # the bytes are written in the middle, and cut again after that
+    {"type": "Punctuation", "behavior": "Contiguous"},
+    _GPT2,
+    {"type": "Digits", "individual_digits": False},
+    split("[0-9][0-9][0-9]"),
+)
+_DEEPSEEK_LLM = (
+    split("[\r\n]"),
+    split(rf"\s?[{_DEEPSEEK_LETTERS}]+"),
+    split(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+    split(r"\s+$"),
+    split(_CJK),
+    _DIGIT_BY_DIGIT,
+    BYTES,
+)
+_DEEPSEEK_CODER = (
+    split("[\r\n]"),
+    split(r"\s?\p{L}+"),
+    split(r"\s?\p{P}+"),
+    split(_CJK),
+    _DIGIT_BY_DIGIT,
+    BYTES,
+)
+_CHAMELEON = (
+    *map(
+        split,
+        (
+            "<sentinel:[0-9]+>",
+            "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            r"([\t\n]|    |  )",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+        ),
+    ),
+    _GPT2,
+)
+_YOUTU = _as_llama_cpp(
+    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+    _O200K.replace(r"\p{N}{1,3}", r"\p{N}"),
+)
+_AFMOE = _as_llama_cpp(
+    r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",  # what llama.cpp does by hand
+    "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
+    _DEEPSEEK3[2],
+)
+_SPARK = _as_llama_cpp(*_DEEPSEEK3[:2], _WORDS_AND_SIGNS + r"|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")
+
+
+def _families() -> dict[str, Family]:
+    gpt2 = Family((_GPT2,))
+    gpt_neox = Family((_GPT2,), "NFC")
+    llama3 = Family(_splits(_LLAMA3), ignore_merges=True, add_bos=True)
+    qwen2 = Family(_splits(_QWEN2), "NFC")
+    starcoder = Family(_DIGITS_THEN_GPT2)
+    o200k = Family(_splits(_O200K))
+    deepseek3 = Family(_splits(*_DEEPSEEK3))
+    bailing = Family(_splits(_BAILING))
+    tiny_aya = Family(_splits(r"\d{1,3}(?=(?:\d{3})*\b)", _O200K))
+    escaped = Family((), add_bos=True, escapes_spaces=True)
+    # The first of equal ones is what a tokenizer is written as.
+    return {
+        # GPT-2's pattern; those after it are known from llama.cpp alone.
+        **dict.fromkeys(("gpt-2", "phi-2", "roberta-bpe"), gpt2),
+        **dict.fromkeys(("jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en"), gpt2),
+        **dict.fromkeys(("jina-v2-code", "gigachat", "a.x-4.0", "mellum", "exaone4"), gpt2),
+        **dict.fromkeys(("jais", "trillion", "granite-docling"), gpt2),
+        # GPT-NeoX's tokenizer and what was made from it.
+        **dict.fromkeys(("mpt", "olmo", "modern-bert"), gpt_neox),
+        **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"), llama3),
+        **dict.fromkeys(("pixtral", "midm-2.0", "lfm2", "jina-v5-nano"), llama3),
+        # Llama 3's pattern with merges.  Of cl100k's own, these models' files lack
+        # `\s++$`, and what is left of it cuts as Llama 3's does.
+        **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), Family(_splits(_LLAMA3))),
+        **dict.fromkeys(("glm4", "glm5"), Family(_splits(_LLAMA3), ignore_merges=True)),
+        **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "f2llmv2", "stablelm2", "megrez"), qwen2),
+        "grok-2": qwen2,
+        # Qwen 2's pattern, known from llama.cpp alone.
+        **dict.fromkeys(("hunyuan", "solar-open", "kormo"), Family(_splits(_QWEN2))),
+        "qwen35": Family(_splits(_QWEN35), "NFC"),
+        **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), o200k),
+        "granite-embed-multi-97m": Family(_splits(_O200K), ignore_merges=True),
+        **dict.fromkeys(("tiny_aya", "cohere2moe"), tiny_aya),
+        "tekken": Family(_splits(_TEKKEN), ignore_merges=True, add_bos=True),
+        "kimi-k2": Family(_splits(_KIMI), ignore_merges=True),
+        "deepseek-llm": Family(_DEEPSEEK_LLM),
+        "deepseek-coder": Family(_DEEPSEEK_CODER),
+        **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), deepseek3),
+        "spark2_5": Family(_SPARK),
+        "falcon": Family(_FALCON),
+        **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone"), starcoder),
+        **dict.fromkeys(("minerva-7b", "mellum2"), starcoder),
+        "command-r": Family(_DIGITS_THEN_GPT2, "NFC"),
+        **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), Family(_splits(_BLOOM))),
+        "viking": Family((split(_BLOOM), _DIGIT_BY_DIGIT, BYTES)),
+        **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), bailing),
+        "seed-coder": Family(_splits(_SEED_CODER)),
+        "exaone-moe": Family(_splits(_EXAONE_MOE)),
+        "jais-2": Family(_splits(_JAIS2)),
+        "chameleon": Family(_CHAMELEON, add_bos=True),
+        "superbpe": Family(_splits(r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
+        "youtu": Family(_YOUTU, ignore_merges=True),
+        "afmoe": Family(_AFMOE),
+        "laguna": Family(_as_llama_cpp(r"[^\n]+|[\n]+", _QWEN2)),
+        "ufakzeka": Family(_as_llama_cpp(_QWEN2[len(_CONTRACTIONS) + 1 :])),
+        "minicpm5": Family(
+            _splits(r"\p{N}{1,3}", _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")), ignore_merges=True
+        ),
+        **dict.fromkeys(("gemma4", "granite-embed-multi-311m"), escaped),
+        "sarvam-moe": Family((), escapes_spaces=True),
+    }
+
+
+FAMILIES: Mapping[str, Family] = _families()

@@ -1,0 +1,944 @@
+"""GGUF: the tokenizer inside a model file of llama.cpp.
+
+A GGUF file begins with a header, little-endian throughout:
+
+    "GGUF"  version u32  number of tensors u64  number of keys u64
+    for each key:  its name, the type of its value u32, the value
+    the names, shapes and offsets of the tensors, then their data
+
+A string is its length u64 and that many bytes of UTF-8.  An array is the type of
+its elements u32, their number u64, and the elements; arrays of arrays are allowed.
+The tokenizer is in keys that begin with ``tokenizer.``.  Only the keys are read, from
+beginning to end, and of them only those kept that are needed; no length is believed
+before it is compared with what is left of the file.
+
+``tokenizer.ggml.model`` says of which kind it is:
+
+- "gpt2": byte-level BPE.  Tokens and merges are in the printable byte alphabet; the
+  split pattern is only named (``tokenizer.ggml.pre``), see `families`.
+- "llama": SentencePiece's BPE.  There are no merges; of adjacent pieces, the two are
+  joined that make the piece of the highest score, the leftmost if scores are equal.
+- "gemma4": merges over characters, with "▁" for a space.
+
+Tokens have types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+Control tokens are special tokens here; user-defined ones are added tokens that are
+found in any text, before normalisation, as llama.cpp does.
+
+Where llama.cpp only approximates a model's own tokenizer, the model's own is followed:
+
+- Split patterns and NFC are those of the model (see `families`).
+- Control tokens are never made from parts of text.
+- Of added tokens that overlap in a text, the leftmost counts, not the longest.
+
+Source: github.com/ggml-org/ggml, docs/gguf.md; llama.cpp, src/llama-vocab.cpp.
+"""
+
+from __future__ import annotations
+
+import array
+import functools
+import struct
+import sys
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import bpe_tokenizer
+from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens
+from bpe_tokenizer_tools.formats.families import (
+    BYTES,
+    FAMILIES,
+    Component,
+    Family,
+    pattern_steps,
+)
+from bpe_tokenizer_tools.formats.ranks import recover_merges
+
+_shorten = bpe_tokenizer._shorten
+
+_MAGIC = b"GGUF"
+_MAX_KEYS = 2**16  # models have about 50
+_MAX_STRINGS = 2**21  # in all arrays together; Gemma 4, the largest in use, has 777,050
+_MAX_TOKENS = 2**20
+_MAX_KEY_BYTES = 2**16 - 1  # as the format says
+_MAX_TEXT_BYTES = 2**24  # a chat template
+_MAX_KEPT_BYTES = 2**26  # Gemma 4 has 11 MB of strings
+_MAX_DEPTH = 4  # of arrays within arrays; llama.cpp reads none of them
+_WINDOW = 2**18  # bytes read at once
+
+_STRING, _ARRAY, _BOOL, _FLOAT32, _INT32, _UINT32 = 8, 9, 7, 6, 5, 4
+_NUMBERS = {
+    0: struct.Struct("<B"),
+    1: struct.Struct("<b"),
+    2: struct.Struct("<H"),
+    3: struct.Struct("<h"),
+    _UINT32: struct.Struct("<I"),
+    _INT32: struct.Struct("<i"),
+    _FLOAT32: struct.Struct("<f"),
+    _BOOL: struct.Struct("<B"),
+    10: struct.Struct("<Q"),
+    11: struct.Struct("<q"),
+    12: struct.Struct("<d"),
+}
+_U64 = _NUMBERS[10]
+_U32 = _NUMBERS[_UINT32]
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6  # token types; normal is 1
+_NONE_ID = 2**32 - 1  # how some converters write that there is no such token
+
+_ROLE_KEYS = {
+    "bos_token": "tokenizer.ggml.bos_token_id",
+    "eos_token": "tokenizer.ggml.eos_token_id",
+    "unk_token": "tokenizer.ggml.unknown_token_id",
+    "pad_token": "tokenizer.ggml.padding_token_id",
+}
+_TEMPLATE_KEY = "tokenizer.chat_template"
+# This library's own key: the normaliser, where it is not that of the named family.
+_NORMALIZER_KEY = "bpe_tokenizer.normalizer"
+_KEPT_KEYS = {
+    *(f"tokenizer.ggml.{name}" for name in ("model", "pre", "tokens", "scores", "token_type")),
+    *(f"tokenizer.ggml.{name}" for name in ("merges", "eot_token_id", "add_bos_token")),
+    *(f"tokenizer.ggml.{name}" for name in ("add_eos_token", "add_space_prefix")),
+    "tokenizer.ggml.remove_extra_whitespaces",
+    *_ROLE_KEYS.values(),
+    _TEMPLATE_KEY,
+    _NORMALIZER_KEY,
+}
+
+
+# -- The header ---------------------------------------------------------------
+
+
+class _Value(NamedTuple):
+    """What a key holds: one of the types above, or 9 and a list of another."""
+
+    kind: int
+    data: Any
+    element: int = -1
+
+
+class _HeaderReader:
+    """Reads a header from a file, from front to back; nothing in it is trusted.
+
+    Attributes:
+        field: the key being read, for messages.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path, size: int) -> None:
+        self._file, self._path = file, path
+        self._behind = size  # bytes of the file behind the window
+        self._window, self._at = b"", 0
+        self._strings, self._kept = 0, 0
+        self.field = ""
+
+    def error(self, problem: str) -> FileFormatError:
+        """Make the error for a problem with the key being read."""
+        return FileFormatError(self._path, self.field, problem)
+
+    def check(self, size: int, what: str) -> None:
+        """Refuse what needs more bytes than the rest of the file has."""
+        rest = len(self._window) - self._at + self._behind
+        if size > rest:
+            raise self.error(
+                f"{what} needs {size:,} bytes and only {rest:,} are left; the file is damaged or "
+                "cut short"
+            )
+
+    def take(self, size: int, what: str) -> bytes:
+        """Return the next bytes."""
+        end = self._at + size
+        if end > len(self._window):
+            self.check(size, what)
+            self._window = self._window[self._at :]
+            missing = size - len(self._window)
+            read = self._file.read(min(max(missing, _WINDOW), self._behind))
+            if len(read) < missing:
+                raise self.error("the file became shorter while it was read")
+            self._window += read
+            self._behind -= len(read)
+            self._at, end = 0, size
+        taken = self._window[self._at : end]
+        self._at = end
+        return taken
+
+    def skip(self, size: int, what: str) -> None:
+        """Pass over bytes without reading them."""
+        self.check(size, what)
+        beyond = size - (len(self._window) - self._at)
+        if beyond > 0:
+            self._file.seek(beyond, 1)
+            self._behind -= beyond
+            self._window, self._at = b"", 0
+        else:
+            self._at += size
+
+    def unsigned(self, form: struct.Struct, what: str) -> int:
+        """Return the next number."""
+        value: int = form.unpack(self.take(form.size, what))[0]
+        return value
+
+    def string(self, limit: int, what: str) -> str:
+        """Return the next string."""
+        size = self.unsigned(_U64, what)
+        if size > limit:
+            self.check(size, what)
+            raise self.error(f"{what} of {size:,} bytes, at most {limit:,} are read")
+        self._kept += size
+        if self._kept > _MAX_KEPT_BYTES:
+            raise self.error(f"more than {_MAX_KEPT_BYTES:,} bytes of text")
+        try:
+            return self.take(size, what).decode()
+        except UnicodeDecodeError as error:
+            raise self.error(f"{what} is not UTF-8: {error}") from None
+
+    def value(self, kind: int) -> _Value:
+        """Return the next value, of any type but an array of arrays."""
+        if kind == _STRING:
+            return _Value(kind, self.string(_MAX_TEXT_BYTES, "a string"))
+        if kind == _ARRAY:
+            return self._array()
+        form = self._form(kind)
+        number = form.unpack(self.take(form.size, "a number"))[0]
+        if kind == _BOOL and number > 1:
+            raise self.error(f"expected 0 or 1 for a truth value, got {number}")
+        return _Value(kind, bool(number) if kind == _BOOL else number)
+
+    def _form(self, kind: int) -> struct.Struct:
+        if kind not in _NUMBERS:
+            raise self.error(f"{kind} is no type of a value; types are 0 to 12")
+        return _NUMBERS[kind]
+
+    def _array_head(self) -> tuple[int, int]:
+        """Return the type of the elements and their number."""
+        element = self.unsigned(_U32, "the type of an array")
+        count = self.unsigned(_U64, "the size of an array")
+        smallest = {_STRING: 8, _ARRAY: 12}.get(element) or self._form(element).size
+        self.check(count * smallest, f"an array of {count:,} elements")
+        if element in (_STRING, _ARRAY):
+            self._strings += count
+            if self._strings > _MAX_STRINGS:
+                raise self.error(f"more than {_MAX_STRINGS:,} strings in arrays")
+        return element, count
+
+    def _array(self) -> _Value:
+        element, count = self._array_head()
+        if element == _STRING:
+            what = "a string in an array"
+            strings = [self.string(_MAX_TEXT_BYTES, what) for _ in range(count)]
+            return _Value(_ARRAY, strings, element)
+        if element not in (_FLOAT32, _INT32):
+            raise self.error(f"an array of type {element} is not expected here")
+        if count > _MAX_TOKENS:
+            raise self.error(f"{count:,} elements, at most {_MAX_TOKENS:,} are read")
+        numbers = array.array("f" if element == _FLOAT32 else "i")
+        numbers.frombytes(self.take(4 * count, "an array"))
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return _Value(_ARRAY, numbers.tolist(), element)
+
+    def pass_over(self, kind: int, depth: int = 0) -> None:
+        """Skip the next value."""
+        if kind == _STRING:
+            self.skip(self.unsigned(_U64, "a string"), "a string")
+        elif kind == _ARRAY:
+            if depth == _MAX_DEPTH:
+                raise self.error(f"arrays are nested more than {_MAX_DEPTH} deep")
+            element, count = self._array_head()
+            if element in _NUMBERS:
+                self.skip(count * _NUMBERS[element].size, "an array")
+            else:
+                for _ in range(count):
+                    self.pass_over(element, depth + 1)
+        else:
+            self.skip(self._form(kind).size, "a number")
+
+
+def _read_header(path: Path) -> dict[str, _Value]:
+    """Return the keys that say something about the tokenizer."""
+    with open(path, "rb") as file:
+        reader = _HeaderReader(file, path, path.stat().st_size)
+        if reader.take(4, "the header") != _MAGIC:
+            raise reader.error(f"does not begin with {_MAGIC!r}, as GGUF files do")
+        version = reader.unsigned(_U32, "the version")
+        if version not in (2, 3):
+            reader.field = "version"
+            if version in (2 << 24, 3 << 24):
+                raise reader.error("big-endian; only little-endian files are read")
+            raise reader.error(f"{version} is not supported, only 2 and 3")
+        tensors = reader.unsigned(_U64, "the number of tensors")
+        reader.check(24 * tensors, f"a list of {tensors:,} tensors")
+        count = reader.unsigned(_U64, "the number of keys")
+        reader.check(13 * count, f"a list of {count:,} keys")
+        if count > _MAX_KEYS:
+            raise reader.error(f"{count:,} keys, at most {_MAX_KEYS:,} are read")
+        seen: set[str] = set()
+        values: dict[str, _Value] = {}
+        for i in range(count):
+            reader.field = f"key {i}"
+            key = reader.string(_MAX_KEY_BYTES, "the name of a key")
+            reader.field = _shorten(key)[1:-1]
+            if key in seen:
+                raise reader.error("is given twice")
+            seen.add(key)
+            kind = reader.unsigned(_U32, "the type of a value")
+            if key in _KEPT_KEYS:
+                values[key] = reader.value(kind)
+            else:
+                reader.pass_over(kind)
+    return values
+
+
+# -- The tokenizer in it ------------------------------------------------------
+
+
+class _Token(NamedTuple):
+    id: int
+    text: str
+    kind: int
+
+
+class _Fields:
+    """The keys of a header: typed access, errors that name the key."""
+
+    def __init__(self, values: Mapping[str, _Value], path: Path) -> None:
+        self._values, self.path = values, path
+
+    def error(self, problem: str, key: str) -> FileFormatError:
+        """Make the error for a problem with a key."""
+        return FileFormatError(self.path, key, problem)
+
+    def text(self, key: str) -> str | None:
+        """Return a string."""
+        found: str | None = self._get(key, "a string", lambda value: value.kind == _STRING)
+        return found
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a truth value."""
+        found = self._get(key, "a truth value", lambda value: value.kind == _BOOL)
+        return default if found is None else bool(found)
+
+    def strings(self, key: str) -> list[str] | None:
+        """Return an array of strings."""
+        what = "an array of strings"
+        found: list[str] | None = self._get(key, what, lambda value: value.element == _STRING)
+        return found
+
+    def numbers(self, key: str, length: int, *elements: int) -> list[Any] | None:
+        """Return an array of numbers, as many as there are tokens."""
+        what = "an array of " + " or ".join(
+            "float32" if e == _FLOAT32 else "int32" for e in elements
+        )
+        found: list[Any] | None = self._get(key, what, lambda value: value.element in elements)
+        if found is not None and len(found) != length:
+            raise self.error(f"has {len(found):,} elements for {length:,} tokens", key)
+        return found
+
+    def id(self, key: str, count: int) -> int | None:
+        """Return the id of a token, if there is one."""
+        integers = (0, 1, 2, 3, _UINT32, _INT32, 10, 11)
+        found = self._get(key, "an integer", lambda value: value.kind in integers)
+        if found is None or found == _NONE_ID:
+            return None
+        if not 0 <= found < count:
+            raise self.error(f"expected an id from 0 to {count - 1}, got {found}", key)
+        return int(found)
+
+    def _get(self, key: str, what: str, fits: Any) -> Any:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not fits(value):
+            raise self.error(f"expected {what}, got {_shorten(value.data)}", key)
+        return value.data
+
+
+class _Vocabulary:
+    """The tokens of a file, sorted by what they are for.
+
+    Attributes:
+        fields: the keys of the file.
+        size: how many tokens it lists, those for padding included.
+        normal: the tokens that text is made into, by id.
+        byte_tokens: those that stand for one byte.
+        added: the added tokens, by id.
+        unused: those that are none of these, by id.
+    """
+
+    def __init__(self, fields: _Fields) -> None:
+        key = "tokenizer.ggml.tokens"
+        texts = fields.strings(key)
+        if not texts:
+            raise fields.error("is missing or empty", key)
+        if len(texts) > _MAX_TOKENS:
+            raise fields.error(f"{len(texts):,} tokens, at most {_MAX_TOKENS:,} are read", key)
+        count = len(texts)
+        kinds = fields.numbers("tokenizer.ggml.token_type", count, _INT32) or [1] * count
+        self.fields, self.size = fields, count
+        self.normal: dict[int, str] = {}
+        self.byte_tokens: dict[int, str] = {}
+        self.added: dict[int, AddedToken] = {}
+        self.unused: dict[int, str] = {}
+        ids: dict[str, int] = {}
+        for id_, (text, kind) in enumerate(zip(texts, kinds)):
+            if text and ids.setdefault(text, id_) != id_:
+                raise fields.error(
+                    f"{_shorten(text)} is token {ids[text]} and token {id_} as well", key
+                )
+            self._sort(_Token(id_, text, kind))
+
+    def _sort(self, token: _Token) -> None:
+        # NOTE: older converters gave unused ids, which models have to round their
+        # size up, names such as "[PAD151646]" and other types.
+        padding = token.text in ("", f"[PAD{token.id}]") and token.kind != _CONTROL
+        if padding or token.kind == _UNUSED:
+            self.unused[token.id] = token.text
+        elif token.kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
+            self.add(token.id, token.text, token.kind != _USER_DEFINED)
+        elif token.kind == _BYTE:
+            self.byte_tokens[token.id] = token.text
+        else:
+            self.normal[token.id] = token.text
+
+    def add(self, id_: int, text: str, special: bool) -> None:
+        """Make a token an added token."""
+        self.added[id_] = AddedToken(text, id_, special=special, normalized=False)
+
+    def role(self, key: str, made: Container[str], default: int | None) -> AddedToken | None:
+        """Return the added token whose id a key holds.
+
+        A token of the type "normal" counts if no text is made into it: some converters
+        write so.  Others give the id of a word or a sign, 0 for example, where a model
+        has no such token; that would be lost in decoding.
+        """
+        id_ = self.fields.id(key, self.size)
+        if id_ is None:
+            return self.added.get(default) if default is not None else None
+        text = self.normal.get(id_)
+        if text and len(text) > 1 and text.isascii() and text not in made:
+            self.add(id_, self.normal.pop(id_), special=True)
+        return self.added.get(id_)
+
+    def added_json(self) -> list[dict[str, Any]]:
+        """Return the added tokens in the form of tokenizer.json."""
+        flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
+        tokens = sorted(self.added.items())
+        return [{flag: getattr(token, flag) for flag in flags} for _, token in tokens]
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Tell whether a file is GGUF."""
+    return head[:4] == _MAGIC
+
+
+def read(
+    path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
+) -> Source:
+    """Read the tokenizer of a GGUF file.
+
+    Args:
+        path: the file; its weights are not read.
+        split_pattern: in `regex` syntax, for a file that names no pre-tokenizer, or
+            one that is not known.
+        special_tokens: not used: the file has its own.
+
+    Raises:
+        FileFormatError: the file is damaged, or its tokenizer is no BPE.
+        ValueError: a pattern is given and the file names a known one.
+    """
+    fields = _Fields(_read_header(path), path)
+    model = fields.text("tokenizer.ggml.model")
+    if model is None:
+        raise fields.error("is missing: there is no tokenizer in this file", "tokenizer.ggml.model")
+    if model not in ("gpt2", "llama", "gemma4"):
+        raise fields.error(
+            f"{_shorten(model)} is not supported, only 'gpt2', 'llama' and 'gemma4', which are BPE",
+            "tokenizer.ggml.model",
+        )
+    vocabulary = _Vocabulary(fields)
+    family = _family(fields, model, split_pattern)
+    merges = _recovered_merges(vocabulary) if model == "llama" else _listed_merges(vocabulary)
+    made = {left + right for left, right in merges}
+    defaults = _SENTENCEPIECE_ROLES if model == "llama" else {}
+    roles = {
+        role: vocabulary.role(key, made, defaults.get(role)) for role, key in _ROLE_KEYS.items()
+    }
+    if family.escapes_spaces:
+        parts = _escaped(vocabulary, roles["unk_token"], merges, model == "llama")
+    else:
+        parts = _byte_level(vocabulary, family, merges)
+    return Source(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": vocabulary.added_json(),
+            **parts,
+            "post_processor": _post_processor(fields, roles, family),
+        },
+        {role: token.content for role, token in roles.items() if token},
+        chat_template=fields.text(_TEMPLATE_KEY),
+    )
+
+
+_SENTENCEPIECE = Family((), add_bos=True, escapes_spaces=True)
+_SENTENCEPIECE_ROLES = {"unk_token": 0, "bos_token": 1, "eos_token": 2}
+
+
+def _family(fields: _Fields, model: str, split_pattern: str | None) -> Family:
+    """Return how the file's tokenizer cuts text."""
+    key = "tokenizer.ggml.pre"
+    pre = fields.text(key)
+    known = {"llama": _SENTENCEPIECE, "gemma4": FAMILIES["gemma4"]}.get(model)
+    known = known or FAMILIES.get(pre or "")
+    if known and split_pattern is not None:
+        raise ValueError(f"{fields.path} carries its own split pattern; leave split_pattern out")
+    if known:
+        return known
+    if split_pattern is None:
+        found = "is missing" if pre is None else f"{_shorten(pre)} is not known"
+        raise fields.error(
+            f"{found}, and the split pattern with it; pass split_pattern, that of the model's own "
+            "tokenizer",
+            key,
+        )
+    written = bpe_tokenizer._to_oniguruma(split_pattern)
+    return Family(pattern_steps(split_pattern, written))
+
+
+def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
+    fields, key = vocabulary.fields, "tokenizer.ggml.merges"
+    lines = fields.strings(key)
+    if lines is None:
+        raise fields.error("is missing", key)
+    known = {*vocabulary.normal.values(), *vocabulary.byte_tokens.values()}
+    known.update(token.content for token in vocabulary.added.values())
+    merges = []
+    for i, line in enumerate(lines):
+        at = line.find(" ", 1)
+        left, right = line[:at], line[at + 1 :]
+        if at < 0 or not right:
+            raise fields.error(f"expected two tokens, got {_shorten(line)}", f"{key}[{i}]")
+        for token in (left, right, left + right):
+            if token not in known:
+                raise fields.error(f"{_shorten(token)} is no token of this file", f"{key}[{i}]")
+        merges.append((left, right))
+    return merges
+
+
+def _model_json(
+    vocabulary: _Vocabulary, merges: Iterable[tuple[str, str]], **options: Any
+) -> dict[str, Any]:
+    tokens = {**vocabulary.normal, **vocabulary.byte_tokens}
+    tokens.update((id_, token.content) for id_, token in vocabulary.added.items())
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        **options,
+        "vocab": {text: id_ for id_, text in sorted(tokens.items())},
+        "merges": [list(merge) for merge in merges],
+    }
+
+
+def _byte_level(
+    vocabulary: _Vocabulary, family: Family, merges: list[tuple[str, str]]
+) -> dict[str, Any]:
+    """Return the parts of tokenizer.json for byte-level BPE."""
+    form = vocabulary.fields.text(_NORMALIZER_KEY)
+    if form is not None and form not in ("", *bpe_tokenizer._NORMALIZERS):
+        known = ", ".join(bpe_tokenizer._NORMALIZERS)
+        raise vocabulary.fields.error(
+            f"expected '' or one of {known}, got {_shorten(form)}", _NORMALIZER_KEY
+        )
+    form = family.normalizer if form is None else form
+    return {
+        "normalizer": {"type": form} if form else None,
+        "pre_tokenizer": family.pre_tokenizer(),
+        "decoder": BYTES,
+        "model": _model_json(vocabulary, merges, ignore_merges=family.ignore_merges),
+    }
+
+
+def _escaped(
+    vocabulary: _Vocabulary,
+    unknown: AddedToken | None,
+    merges: list[tuple[str, str]],
+    sentencepiece: bool,
+) -> dict[str, Any]:
+    """Return the parts of tokenizer.json for BPE over characters, "▁" for a space."""
+    fields = vocabulary.fields
+    prefix = sentencepiece and fields.flag("tokenizer.ggml.add_space_prefix", True)
+    steps: list[dict[str, Any]] = []
+    if sentencepiece and fields.flag("tokenizer.ggml.remove_extra_whitespaces", False):
+        extra = {"Regex": r"\A +| +\z|(?<= ) +"}
+        steps.append({"type": "Replace", "pattern": extra, "content": ""})
+    if prefix:
+        steps.append({"type": "Prepend", "prepend": "▁"})
+    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+    decoders: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if prefix:
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    fallback = bool(vocabulary.byte_tokens)
+    missing = {f"<0x{byte:02X}>" for byte in range(256)} - {*vocabulary.byte_tokens.values()}
+    if fallback and missing:
+        raise fields.error(
+            f"{len(missing)} of the 256 tokens for bytes are missing, {min(missing)} for one",
+            "tokenizer.ggml.tokens",
+        )
+    if not fallback and unknown is None:
+        raise fields.error(
+            "there are neither tokens for bytes nor one for what is unknown",
+            "tokenizer.ggml.tokens",
+        )
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": None,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": _model_json(
+            vocabulary,
+            merges,
+            unk_token=unknown.content if unknown else None,
+            fuse_unk=True,
+            byte_fallback=fallback,
+        ),
+    }
+
+
+def _post_processor(
+    fields: _Fields, roles: Mapping[str, AddedToken | None], family: Family
+) -> dict[str, Any] | None:
+    """Return what puts the bos token before a text, and the eos token after it."""
+    sides: list[list[AddedToken]] = []
+    for name, default in (("bos", family.add_bos), ("eos", False)):
+        key = f"tokenizer.ggml.add_{name}_token"
+        wanted, token = fields.flag(key, default), roles[f"{name}_token"]
+        if wanted and token is None and not default:
+            raise fields.error(f"is true, and there is no {name} token", key)
+        sides.append([token] if wanted and token else [])
+    if not any(sides):
+        return None
+    before, after = ([token.content for token in side] for side in sides)
+
+    def sequence(name: str, type_id: int) -> list[dict[str, Any]]:
+        special = [{"SpecialToken": {"id": token, "type_id": type_id}} for token in before]
+        text = {"Sequence": {"id": name, "type_id": type_id}}
+        end = [{"SpecialToken": {"id": token, "type_id": type_id}} for token in after]
+        return [*special, text, *end]
+
+    return {
+        "type": "TemplateProcessing",
+        "single": sequence("A", 0),
+        "pair": sequence("A", 0) + sequence("B", 1),
+        "special_tokens": {
+            token.content: {"id": token.content, "ids": [token.id], "tokens": [token.content]}
+            for side in sides
+            for token in side
+        },
+    }
+
+
+# -- SentencePiece's merges ---------------------------------------------------
+# Scores may be equal: in Llama 2 all runs of two to sixteen "▁" share one.  Then
+# the leftmost pair is joined, so that a run of spaces is joined from its left end,
+# one by one, up to the longest token.  Ranks by falling length say the same: what
+# is being joined already goes before what could be begun.  Other tokens of equal
+# scores may take any order if none of them can ever compete for a character.
+
+
+def _recovered_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
+    """Find merges that do what the scores of a SentencePiece model do."""
+    fields, key = vocabulary.fields, "tokenizer.ggml.scores"
+    scores = fields.numbers(key, vocabulary.size, _FLOAT32, _INT32)
+    if scores is None:
+        raise fields.error("is missing", key)
+    pieces = {text: scores[id_] for id_, text in vocabulary.normal.items()}
+    if any(score != score for score in pieces.values()):
+        raise fields.error("holds what is no number", key)
+    splits = {text: list(_splits_of(text, pieces)) for text in pieces if len(text) > 1}
+    _check_made_of_tokens(vocabulary, pieces, splits)
+    _check_ties(fields, pieces, splits)
+    order = sorted(pieces, key=lambda text: (-pieces[text], -len(text)))
+    try:
+        return recover_merges({text: rank for rank, text in enumerate(order)})
+    except ValueError as error:
+        raise fields.error(str(error), "tokenizer.ggml.tokens") from None
+
+
+def _splits_of(text: str, pieces: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield all pairs of pieces, or single characters, that join to a text."""
+    for i in range(1, len(text)):
+        left, right = text[:i], text[i:]
+        if (i == 1 or left in pieces) and (i == len(text) - 1 or right in pieces):
+            yield left, right
+
+
+def _check_made_of_tokens(
+    vocabulary: _Vocabulary,
+    pieces: Mapping[str, float],
+    splits: Mapping[str, list[tuple[str, str]]],
+) -> None:
+    """Refuse tokens that SentencePiece makes of what is no token itself."""
+    error, key = vocabulary.fields.error, "tokenizer.ggml.tokens"
+    for id_, text in vocabulary.unused.items():
+        if len(text) > 1 and any(_splits_of(text, pieces)):
+            raise error(
+                f"{_shorten(text)} is unused, but SentencePiece makes longer tokens of such; that "
+                "is not supported",
+                f"{key}[{id_}]",
+            )
+    characters = {text for text in pieces if len(text) == 1}
+    for text, pairs in splits.items():
+        if pairs and not characters.issuperset(text):
+            missing = min(set(text) - characters)
+            raise error(f"{_shorten(text)} is made of {missing!r}, which is no token", key)
+
+
+def _check_ties(
+    fields: _Fields, pieces: Mapping[str, float], splits: Mapping[str, list[tuple[str, str]]]
+) -> None:
+    """Refuse tokens of equal scores if it matters which is made first."""
+    made = [text for text, pairs in splits.items() if pairs]
+    tied = {score for score, count in Counter(map(pieces.get, made)).items() if count > 1}
+    ends: dict[tuple[float | None, str], set[str]] = {}  # (score, last part) -> tokens
+    for text in made:
+        if pieces[text] in tied:
+            for _, right in splits[text]:
+                ends.setdefault((pieces[text], right), set()).add(text)
+    for text in made:
+        score = pieces[text]
+        for left, right in splits[text]:
+            rivals = ends.get((score, left), set()) - {text}
+            rivals = {rival for rival in rivals if len(set(rival + text)) > 1}  # no runs
+            worse = {part for part in (left, right) if pieces.get(part, score) in tied}
+            worse = {part for part in worse if len(part) > 1 and pieces[part] < score}
+            for other in sorted(rivals or worse):
+                raise fields.error(
+                    f"{_shorten(text)} and {_shorten(other)}: it depends on the text which of them "
+                    "SentencePiece makes first; that is not supported",
+                    "tokenizer.ggml.scores",
+                )
+
+
+# -- Writing ------------------------------------------------------------------
+# llama.cpp takes nothing but the tokens, the merges and the name of a model whose
+# pre-tokenizer and flags it has built in.  So a tokenizer is written under the name
+# of a model that cuts text by the same pattern, or not at all.
+
+_HYPERPARAMETERS = {  # llama.cpp wants some, even of a vocabulary alone
+    "llama.context_length": 2048,
+    "llama.embedding_length": 1,
+    "llama.block_count": 1,
+    "llama.feed_forward_length": 1,
+    "llama.attention.head_count": 1,
+    "llama.rope.dimension_count": 1,
+}
+
+
+def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
+    """Write a tokenizer as a GGUF file without weights, which llama.cpp loads.
+
+    llama.cpp never normalises text, whatever the tokenizer; one that does is written
+    only under the name of a model that does so too, of which this is known.
+
+    Raises:
+        ValueError: llama.cpp could not do what this tokenizer does; the message names
+            what would be lost.
+    """
+    definition = tokenizer._definition
+    name, family = _family_name(definition)
+    texts, kinds = _token_lists(definition)
+    written = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
+    values: dict[str, _Value] = {
+        "general.architecture": _Value(_STRING, "llama"),
+        "general.type": _Value(_STRING, "model"),
+        **{key: _Value(_UINT32, number) for key, number in _HYPERPARAMETERS.items()},
+        "llama.vocab_size": _Value(_UINT32, len(texts)),
+        "llama.attention.layer_norm_rms_epsilon": _Value(_FLOAT32, 1e-5),
+        "tokenizer.ggml.model": _Value(_STRING, "gpt2"),
+        "tokenizer.ggml.pre": _Value(_STRING, name),
+        "tokenizer.ggml.tokens": _Value(_ARRAY, texts, _STRING),
+        "tokenizer.ggml.token_type": _Value(_ARRAY, kinds, _INT32),
+        "tokenizer.ggml.merges": _Value(
+            _ARRAY, [f"{written[a]} {written[b]}" for a, b in definition.merges], _STRING
+        ),
+    }
+    for role, key in _ROLE_KEYS.items():
+        id_ = getattr(tokenizer, f"{role}_id")
+        if id_ is not None:
+            values[key] = _Value(_UINT32, id_)
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    for side, end, ids in zip(
+        ("bos", "eos"), ends, bpe_tokenizer._template_ids(definition, tokenizer.bos_token_id)
+    ):
+        if ids not in ((), (end,)):
+            raise _lost(f"add_special_tokens puts the ids {ids}, not just the {side} token")
+        values[f"tokenizer.ggml.add_{side}_token"] = _Value(_BOOL, bool(ids))
+    if tokenizer.chat_template is not None:
+        values[_TEMPLATE_KEY] = _Value(_STRING, tokenizer.chat_template)
+    form = _normalizer(definition)
+    if form != family.normalizer:
+        values[_NORMALIZER_KEY] = _Value(_STRING, form or "")
+    header = _MAGIC + struct.pack("<IQQ", 3, 0, len(values))
+    keys = (_pack_string(key) + _pack(value) for key, value in values.items())
+    packed = header + b"".join(keys)
+    return {path: packed + bytes(-len(packed) % 32)}
+
+
+def _lost(what: str) -> ValueError:
+    return ValueError(f"a GGUF file cannot hold this tokenizer: {what}")
+
+
+def _pack_string(text: str) -> bytes:
+    encoded = text.encode()
+    return _U64.pack(len(encoded)) + encoded
+
+
+def _pack(value: _Value) -> bytes:
+    """Write the type of a value and the value."""
+    head = _U32.pack(value.kind)
+    if value.kind == _STRING:
+        return head + _pack_string(value.data)
+    if value.kind != _ARRAY:
+        return head + _NUMBERS[value.kind].pack(value.data)
+    head += _U32.pack(value.element) + _U64.pack(len(value.data))
+    if value.element == _STRING:
+        return head + b"".join(map(_pack_string, value.data))
+    form = _NUMBERS[value.element]
+    return head + b"".join(map(form.pack, value.data))
+
+
+def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list[int]]:
+    """Return the tokens by id, and their types; ids that are not used get a name."""
+    normal = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
+    added: dict[int, str] = {}
+    for token in definition.added:
+        id_ = int(token.id or 0)
+        flags = [flag for flag in ("single_word", "lstrip", "rstrip") if getattr(token, flag)]
+        if token.normalized and _normalizer(definition):
+            flags.append("normalized")
+        if flags:
+            raise _lost(f"added token {_shorten(token.content)} has {', '.join(flags)}")
+        if normal.get(id_, token.content) != token.content:
+            raise _lost(f"id {id_} is both {_shorten(normal[id_])} and {_shorten(token.content)}")
+        added[id_] = token.content
+    special = {token.id for token in definition.added if token.special}
+    tokens = {**normal, **added}
+    size = max(tokens) + 1
+    if size > _MAX_TOKENS:
+        raise _lost(f"ids up to {size - 1:,}; a list of all has room for {_MAX_TOKENS:,}")
+    texts, kinds = [], []
+    for id_ in range(size):
+        texts.append(tokens.get(id_, f"[PAD{id_}]"))
+        kind = _UNUSED if id_ not in tokens else _USER_DEFINED if id_ in added else 1
+        kinds.append(_CONTROL if id_ in special else kind)
+    text, count = Counter(texts).most_common(1)[0]
+    if count > 1 or "" in tokens.values():
+        ids = [id_ for id_, other in enumerate(texts) if other in (text, "")]
+        raise _lost(f"the tokens {ids[:3]} would be written alike, or empty: {_shorten(text)}")
+    for id_, text in tokens.items():
+        if text == f"[PAD{id_}]" and kinds[id_] != _CONTROL:
+            raise _lost(f"{_shorten(text)} would be taken for padding")
+    return texts, kinds
+
+
+def _normalizer(definition: bpe_tokenizer._Definition) -> str | None:
+    """Return the Unicode form that text is brought to."""
+    if definition.components is None:
+        return definition.normalizer
+    step = definition.components["normalizer"]
+    if step is None:
+        return None
+    if step.get("type") not in bpe_tokenizer._NORMALIZERS:
+        raise _lost(f"its normalizer is {_shorten(step)}")
+    return str(step["type"])
+
+
+def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
+    """Return pre-tokenizers in a form that is equal if they cut alike."""
+    out: list[object] = []
+    for step in steps:
+        kind, regex = step.get("type"), (step.get("pattern") or {}).get("Regex")
+        if kind == "ByteLevel":
+            if step.get("add_prefix_space", True):
+                return None
+            out += [bpe_tokenizer.GPT2_SPLIT_PATTERN] if step.get("use_regex", True) else []
+            out.append("bytes")
+        elif kind == "Split" and regex and step.get("behavior") == "Isolated":
+            if step.get("invert"):
+                return None
+            out.append(bpe_tokenizer._from_oniguruma(regex))
+        else:
+            out.append(tuple(sorted((key, str(value)) for key, value in step.items())))
+    return tuple(out)
+
+
+@functools.lru_cache(maxsize=1)
+def _known_cuts() -> list[tuple[tuple[object, ...] | None, str, Family]]:
+    known = [(name, family) for name, family in FAMILIES.items() if not family.escapes_spaces]
+    return [(_cuts(family.steps), name, family) for name, family in known]
+
+
+def _own_cuts(definition: bpe_tokenizer._Definition) -> tuple[object, ...] | None:
+    components = definition.components
+    if components is None:
+        return None if definition.prefix_space else (definition.split_pattern, "bytes")
+    options = {key for key, value in components["model"].items() if value}
+    decoder = components["decoder"] or {}
+    if decoder.get("type") != "ByteLevel" or options - {"fuse_unk", "ignore_merges"}:
+        raise _lost("it is not byte-level BPE, or has a token for what is unknown")
+    step = components["pre_tokenizer"] or {"type": "none"}
+    return _cuts(step["pretokenizers"] if step.get("type") == "Sequence" else [step])
+
+
+def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
+    """Find a model that cuts text alike and that llama.cpp knows by name."""
+    own = _own_cuts(definition)
+    families = [(name, family) for cuts, name, family in _known_cuts() if own and cuts == own]
+    if not families:
+        raise _lost(
+            "llama.cpp has no pre-tokenizer that cuts as it does "
+            f"({_shorten(definition.split_pattern or definition.components)}"
+            f"{', with a space before the text' if definition.prefix_space else ''}); of the named "
+            "patterns it has gpt2, llama3, qwen2 and o200k"
+        )
+    form = _normalizer(definition)
+    families.sort(key=lambda item: item[1].normalizer != form)  # stable: equal ones first
+    if form is not None and families[0][1].normalizer != form:
+        raise _lost(
+            f"it normalises text to {form}, which llama.cpp does not do; a copy whose normalizer "
+            "is None can be written"
+        )
+    for name, family in families:
+        if family.ignore_merges == definition.ignore_merges:
+            return name, family
+    if _merges_make_all(definition):  # then the flag does nothing
+        return families[0]
+    raise _lost(
+        f"ignore_merges is {definition.ignore_merges}; the models that cut text alike have it "
+        f"{not definition.ignore_merges}, and it does matter for some tokens"
+    )
+
+
+def _merges_make_all(definition: bpe_tokenizer._Definition) -> bool:
+    """Tell whether every token is what its own bytes are merged to."""
+    written = {definition.write(token): id_ for token, id_ in definition.vocab.items()}
+    token = {id_: text for text, id_ in written.items()}
+    ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
+    merged = [written[token[left] + token[right]] for left, right in definition.merges]
+    single = {text: id_ for text, id_ in written.items() if len(text) == 1}
+    for text, id_ in written.items():
+        ids = [single.get(char, -1) for char in text]
+        if bpe_tokenizer._merge_by_scanning(ids, ranks, merged) != [id_]:
+            return False
+    return True

@@ -1,0 +1,142 @@
+r"""The rest of Oniguruma's regular expressions, as HuggingFace tokenizers use them.
+
+The core reads what patterns of byte-level tokenizers hold.  Some have more: set
+operations (``[\p{L}&&[^\p{Han}]]``), word borders, the beginning of a line.
+They are spelled out in terms that `regex` and the core's parser know.
+
+Source: Oniguruma's doc/RE, Ruby syntax; what it leaves open was measured.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+
+import bpe_tokenizer as core
+
+# What \w means inside [..]; outside, it takes in six more (measured over all code
+# points, tests/test_components.py).  Neither is what `regex` means by it.
+_SET_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}"
+_WORD_CHARS = _SET_WORD_CHARS + "²³¹¼½¾"
+
+
+def _word_border(inside: bool) -> core._Node:
+    r"""Spell \b, or \B, which is every place inside a word or outside all."""
+    word = core._Chars(f"[{_WORD_CHARS}]", False)
+    after, not_after = core._Group("(?<=", word), core._Group("(?<!", word)
+    before, not_before = core._Group("(?=", word), core._Group("(?!", word)
+    if inside:
+        before, not_before = not_before, before
+    return core._Group(
+        "(?:", core._Either((core._Concat((after, not_before)), core._Concat((not_after, before))))
+    )
+
+
+_ANYTHING = core._Chars("[\\s\\S]", False)
+_NEW_LINE = core._Chars("\\n", False)
+_ESCAPES: dict[str, core._Node] = {
+    "\\b": _word_border(inside=False),
+    "\\B": _word_border(inside=True),
+    "\\w": core._Chars(f"[{_WORD_CHARS}]", False),
+    "\\W": core._Chars(f"[^{_WORD_CHARS}]", False),
+    "^": core._Group(  # begins one, but not behind the last
+        "(?:",
+        core._Either(
+            (
+                core._Anchor("\\A"),
+                core._Concat((core._Group("(?<=", _NEW_LINE), core._Group("(?=", _ANYTHING))),
+            )
+        ),
+    ),
+}
+
+
+class Parser(core._PatternParser):
+    """Reads set operations and, for Oniguruma, what the core's parser refuses."""
+
+    _depth = 0
+
+    def _atom(self, ignore_case: bool) -> core._Node:
+        char = self._text[self._at : self._at + 1]
+        escape = self._text[self._at : self._at + (2 if char == "\\" else 1)]
+        if self._oniguruma and escape in _ESCAPES:
+            self._at += len(escape)
+            return _ESCAPES[escape]
+        return super()._atom(ignore_case)
+
+    def _escape(self) -> str:
+        """Read an escape; within a set it stands among other members."""
+        if self._oniguruma and self._depth and self._text.startswith("\\w", self._at):
+            self._at += 2
+            return _SET_WORD_CHARS
+        return super()._escape()
+
+    def _char_class(self, ignore_case: bool) -> core._Node:
+        return core._Chars(self._set(), ignore_case)
+
+    def _set(self) -> str:
+        """Read ``[..]``, and write it so that all engines agree.
+
+        Its literals are escaped.  Intersections, ``[a&&b]``, and sets within
+        sets become look-aheads and alternatives: ``(?:(?=[a])[b])``.
+        """
+        self._depth += 1
+        if self._depth > 20:
+            raise self._unknown()
+        self._at += 1
+        negated = self._text.startswith("^", self._at)
+        self._at += negated
+        unions = [self._union(first=True)]
+        while self._text.startswith("&&", self._at):
+            self._at += 2
+            unions.append(self._union(first=False))
+        self._at += 1
+        self._depth -= 1
+        if len(unions) == 1 and not negated:
+            return unions[0]
+        if len(unions) == 1 and re.match(r"\[[^^]", unions[0]):
+            return f"[^{unions[0][1:]}"
+        looks = "".join(f"(?={union})" for union in unions[:-1])
+        both = f"(?:{looks}{unions[-1]})" if looks else unions[-1]
+        return f"(?:(?!{both})[\\s\\S])" if negated else both
+
+    def _union(self, first: bool) -> str:
+        """Read the members of a set up to its end, or up to ``&&``."""
+        members: list[str] = []
+        sets: list[str] = []
+        while True:
+            char = self._text[self._at : self._at + 1]
+            if (char == "]" and not first) or self._text.startswith("&&", self._at):
+                break
+            if not char or self._text.startswith("[:", self._at):
+                raise self._unknown()
+            if char == "[":
+                sets.append(self._set())
+            elif char == "\\":
+                members.append(self._escape())
+            else:
+                members.append("\\" + char if char in "[]&|~" else char)
+                self._at += 1
+            first = False
+        if members:
+            sets.insert(0, f"[{''.join(members)}]")
+        if not sets:
+            raise self._unknown()
+        return sets[0] if len(sets) == 1 else f"(?:{'|'.join(sets)})"
+
+
+def without_intersections(pattern: str) -> str:
+    r"""Spell a pattern that holds intersections without them.
+
+    >>> print(without_intersections(r"[\w&&[^\d]]+"))
+    (?:(?=[\w])[^\d])+
+
+    Raises:
+        ValueError: the pattern holds what the parser does not know.
+    """
+    try:
+        return core._spell(Parser(pattern).parse(), operator.attrgetter("source"))
+    except (core._UnknownConstructError, RecursionError) as error:
+        raise ValueError(
+            f"split pattern {core._shorten(pattern)}: {error} is not supported beside &&"
+        ) from None

@@ -1,0 +1,603 @@
+r"""vocab.json with merges.txt: GPT-2, RoBERTa, and the older word-level BPE.
+
+vocab.json is one object, token -> id.  merges.txt has one merge a line, in rank order,
+its two parts separated by a space; a first line such as ``#version: 0.2`` is none.
+
+    {"l": 0, "o": 1, "lo": 2, ...}          #version: 0.2
+                                            l o
+
+Two kinds of tokenizer are stored so, and the vocabulary tells which:
+
+- byte-level: tokens are written in the byte alphabet, all 256 characters of which are
+  tokens;
+- word-level: tokens are written as they are, and those that end a word have a marker,
+  ``</w>`` or ``</eow>``.  Words are what white space separates.
+
+CLIP is both.  Neither file says where text is cut, which tokens are special or what is
+put around a text; files of transformers beside them may, by the name of the class in
+tokenizer_config.json, or the type of model in config.json: see `_CLASSES`.  Without
+them, the pattern is taken to be GPT-2's, but only if all merged tokens can come of it,
+which tokens such as ".append" cannot.
+
+Source: github.com/openai/gpt-2, src/encoder.py; github.com/rsennrich/subword-nmt;
+huggingface/tokenizers, models/bpe/model.rs; huggingface/transformers, models/*/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import bpe_tokenizer
+from bpe_tokenizer import (
+    GPT2_SPLIT_PATTERN,
+    SPLIT_PATTERNS,
+    AddedToken,
+    BPETokenizer,
+    FileFormatError,
+)
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens
+
+_NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+_MARKERS = ("</w>", "</eow>")
+_MAX_BYTES = 2**26  # GPT-2's vocab.json has a million
+_JsonReader = bpe_tokenizer._JsonReader
+_shorten = bpe_tokenizer._shorten
+
+# -- What a class of transformers means ---------------------------------------
+
+_BOS_EOS = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "sep_token": "</s>",
+    "cls_token": "<s>",
+    "mask_token": "<mask>",
+}
+_END_OF_TEXT = {role: "<|endoftext|>" for role in ("bos_token", "eos_token", "unk_token")}
+_CLIP_PATTERN = (
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+)
+
+
+class _Class(NamedTuple):
+    """What transformers' class adds to the two files.
+
+    Attributes:
+        tokens: role -> token, where no file says otherwise and it is in the vocabulary.
+        pattern: of a byte-level one.
+        normalizer: as in tokenizer.json.
+        surrounded: the cls token goes before a text, the sep token after it.
+        marker: at the end of a word.
+        pre_tokenizer: as in tokenizer.json, unless the pattern says it all.
+    """
+
+    tokens: Mapping[str, str]
+    pattern: str = GPT2_SPLIT_PATTERN
+    normalizer: Mapping[str, Any] | None = None
+    surrounded: bool = False
+    marker: str | None = None
+    pre_tokenizer: Mapping[str, Any] | None = None
+
+
+_GPT2 = _Class(_END_OF_TEXT)
+_ROBERTA = _Class(_BOS_EOS, surrounded=True)
+_CLIP = _Class(
+    {
+        **_END_OF_TEXT,
+        "bos_token": "<|startoftext|>",
+        "pad_token": "<|endoftext|>",
+        "cls_token": "<|startoftext|>",
+        "sep_token": "<|endoftext|>",
+    },
+    normalizer={
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "NFC"},
+            {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "},
+            {"type": "Lowercase"},
+        ],
+    },
+    surrounded=True,
+    marker="</w>",
+    pre_tokenizer={
+        "type": "Sequence",
+        "pretokenizers": [
+            {
+                "type": "Split",
+                "pattern": {"Regex": _CLIP_PATTERN},
+                "behavior": "Removed",
+                "invert": True,
+            },
+            {**bpe_tokenizer._BYTE_LEVEL, "use_regex": True},
+        ],
+    },
+)
+_OPENAI_GPT = _Class(
+    {"unk_token": "<unk>"},
+    normalizer={
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": None,
+        "lowercase": True,
+    },
+    marker="</w>",
+    pre_tokenizer={"type": "BertPreTokenizer"},
+)
+_QWEN2 = _Class(
+    {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
+    SPLIT_PATTERNS["qwen2"],
+    {"type": "NFC"},
+)
+_CLASSES = {
+    "GPT2Tokenizer": _GPT2,
+    "CodeGenTokenizer": _GPT2,
+    "RobertaTokenizer": _ROBERTA,
+    "BartTokenizer": _ROBERTA,
+    "LEDTokenizer": _ROBERTA,
+    "LongformerTokenizer": _ROBERTA,
+    "CLIPTokenizer": _CLIP,
+    "OpenAIGPTTokenizer": _OPENAI_GPT,
+    "Qwen2Tokenizer": _QWEN2,
+}
+_NO_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
+_MODEL_TYPES = {
+    "gpt2": "GPT2Tokenizer",
+    "roberta": "RobertaTokenizer",
+    "bart": "BartTokenizer",
+    "longformer": "LongformerTokenizer",
+    "clip": "CLIPTokenizer",
+    "openai-gpt": "OpenAIGPTTokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+}
+
+# -- Reading ------------------------------------------------------------------
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Tell whether this is a directory with the two files, or vocab.json itself."""
+    if path.is_dir():
+        return any((path / vocab).is_file() for vocab, _ in _NAMES)
+    return head.lstrip().startswith(b"{") and _merges_beside(path) is not None
+
+
+def _merges_beside(path: Path) -> Path | None:
+    """Return where the merges of a vocabulary are, by its name."""
+    for vocab, merges in _NAMES:
+        if path.name.endswith(vocab):  # "small-vocab.json" has "small-merges.txt"
+            return path.with_name(path.name[: -len(vocab)] + merges)
+    return None
+
+
+def read(
+    path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
+) -> Source:
+    """Read vocab.json, merges.txt and what else transformers put beside them.
+
+    Args:
+        path: the directory, or vocab.json.
+        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; makes a vocabulary
+            byte-level whatever other files say.
+        special_tokens: text -> id; come to those of the files, and win.
+
+    Raises:
+        FileFormatError: a file is damaged, or does not say enough; the message says
+            what to pass.
+    """
+    if path.is_dir():
+        path = next(path / vocab for vocab, _ in _NAMES if (path / vocab).is_file())
+    merges_path = _merges_beside(path)
+    if merges_path is None or not merges_path.is_file():
+        raise FileFormatError(path, "", f"there is no {(merges_path or path).name} beside it")
+    vocab = _read_vocab(path)
+    merges = _read_merges(merges_path, vocab)
+    beside = _Beside(path)
+    known = None if split_pattern is not None else beside.known_class()
+    byte_level = split_pattern is not None or bpe_tokenizer._CHAR_TO_BYTE.keys() <= vocab.keys()
+    if known is None and not byte_level:
+        known = _word_level(path, vocab)
+    elif known is None:
+        known = _plain_byte_level(path, vocab, merges, split_pattern)
+    tokens = beside.tokens(known, vocab, special_tokens or {})
+    data = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [dataclasses.asdict(token) for token in tokens.values()],
+        **_components(known, beside),
+        "post_processor": _post_processor(known, beside, tokens),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None if known.marker is None else beside.roles.get("unk_token"),
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": known.marker,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            # NOTE: added tokens as well, so that each keeps its id (see `Source`).
+            "vocab": {**vocab, **{token.content: token.id for token in tokens.values()}},
+            "merges": [list(merge) for merge in merges],
+        },
+    }
+    roles = {role: beside.roles[role] for role in bpe_tokenizer._ROLE_NAMES if role in beside.roles}
+    return Source(data, roles, beside.settings, beside.chat_template)
+
+
+def _read_vocab(path: Path) -> dict[str, int]:
+    size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
+    try:
+        text = path.read_bytes().decode()
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, "", f"not JSON: {error}") from None
+    if not text.lstrip().startswith("{"):
+        raise FileFormatError(path, "", f"expected a JSON object, got {_shorten(pairs)}")
+    ids: dict[str, int] = {}
+    token_of: dict[int, str] = {}
+    for token, id_ in pairs:
+        shown = _shorten(token)
+        if type(id_) is not int or not 0 <= id_ <= bpe_tokenizer._MAX_ID:
+            expected = f"expected an id from 0 to {bpe_tokenizer._MAX_ID}"
+            raise FileFormatError(path, shown, f"{expected}, got {_shorten(id_)}")
+        if token in ids:
+            raise FileFormatError(path, shown, f"is there twice, with ids {ids[token]} and {id_}")
+        if token_of.setdefault(id_, token) != token:
+            raise FileFormatError(path, shown, f"id {id_} is that of {_shorten(token_of[id_])} too")
+        ids[token] = id_
+    if not ids:
+        raise FileFormatError(path, "", "is empty")
+    return ids
+
+
+def _read_merges(path: Path, vocab: Mapping[str, int]) -> dict[tuple[str, str], None]:
+    """Return the merges in rank order."""
+    size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
+    try:
+        lines = path.read_bytes().decode().split("\n")  # other line ends may be in tokens
+    except UnicodeDecodeError as error:
+        raise FileFormatError(path, "", f"not UTF-8: {error}") from None
+    merges: dict[tuple[str, str], None] = {}
+    for number, line in enumerate(lines, 1):
+        line = line[:-1] if line.endswith("\r") else line
+        if not line.strip(" ") or line.startswith("#version"):
+            continue
+        parts = line.split(" ")
+        if len(parts) != 2 or not all(parts):
+            shown = _shorten(line)
+            raise FileFormatError(
+                path, f"line {number}", f"expected two tokens with one space between, got {shown}"
+            )
+        left, right = parts
+        for token in (left, right, left + right):
+            if token not in vocab:
+                raise FileFormatError(
+                    path, f"line {number}", f"token {_shorten(token)} is not in the vocabulary"
+                )
+        merges.pop((left, right), None)  # given twice, the later rank counts, as in HuggingFace
+        merges[left, right] = None
+    return merges
+
+
+def _word_level(path: Path, vocab: Mapping[str, int]) -> _Class:
+    """Return what a vocabulary means that no file describes and that is not byte-level."""
+    found = [marker for marker in _MARKERS if any(token.endswith(marker) for token in vocab)]
+    if len(found) == 1:
+        pre_tokenizer = {"type": "WhitespaceSplit"}
+        return _Class({"unk_token": "<unk>"}, marker=found[0], pre_tokenizer=pre_tokenizer)
+    what = "tokens end in both </w> and </eow>" if found else "no token ends in </w> or </eow>"
+    raise FileFormatError(
+        path,
+        "",
+        f"not all 256 bytes have a token, and {what}, so that it is not known what kind of "
+        "tokenizer this is; if it is byte-level, pass split_pattern, such as 'gpt2'",
+    )
+
+
+def _plain_byte_level(
+    path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None], given: str | None
+) -> _Class:
+    """Return what a byte-level vocabulary means that no file describes."""
+    if given is not None:
+        return _Class({}, pattern=bpe_tokenizer._pattern_named(given))
+    splitter = bpe_tokenizer._splitter(GPT2_SPLIT_PATTERN)
+    for left, right in merges:
+        token = bpe_tokenizer._from_printable(left + right) or b""
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:  # part of a character: nothing cuts there
+            continue
+        if len(splitter.split(text)) > 1 and text not in ("'r", "'v", "'l"):
+            raise FileFormatError(
+                path,
+                "",
+                f"no file beside it says where text is cut, and GPT-2's split pattern would never "
+                f"make its token {_shorten(text)} (id {vocab[left + right]}); pass split_pattern, "
+                f"a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
+            )
+    marked = [token for token in vocab if token.endswith("</w>")]
+    if len(marked) >= 256:
+        raise FileFormatError(
+            path,
+            "",
+            "is byte-level, and its tokens end in </w>, as CLIP's; a tokenizer_config.json beside "
+            "it with the tokenizer_class would say how text is cut",
+        )
+    return _GPT2
+
+
+def _components(known: _Class, beside: _Beside) -> dict[str, Any]:
+    """Return the normaliser, pre-tokenizer and decoder of tokenizer.json."""
+    normalizer = known.normalizer
+    if known.pre_tokenizer is not None:
+        if known.marker is not None and normalizer is None and beside.lowercase:
+            normalizer = {"type": "Lowercase"}
+        pre_tokenizer: Mapping[str, Any] = known.pre_tokenizer
+        is_byte_level = "Split" in str(known.pre_tokenizer.get("pretokenizers"))
+    else:
+        definition = bpe_tokenizer._Definition(
+            {}, [], known.pattern, prefix_space=beside.prefix_space
+        )
+        pre_tokenizer, is_byte_level = bpe_tokenizer._pre_tokenizer_json(definition), True
+    decoder = {"type": "BPEDecoder", "suffix": known.marker}
+    return {
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "decoder": bpe_tokenizer._BYTE_LEVEL if is_byte_level else decoder,
+    }
+
+
+def _post_processor(
+    known: _Class, beside: _Beside, tokens: Mapping[str, AddedToken]
+) -> dict[str, Any] | None:
+    if not known.surrounded:
+        return None
+    written: dict[str, Any] = {"type": "RobertaProcessing"}
+    for role in ("sep", "cls"):
+        token = beside.roles.get(f"{role}_token")
+        if token is None:
+            problem = f"no file says which token is the {role}_token"
+            raise FileFormatError(beside.directory, "", problem)
+        written[role] = [token, tokens[token].id]
+    trim_offsets = known.marker is None
+    return {**written, "trim_offsets": trim_offsets, "add_prefix_space": beside.prefix_space}
+
+
+class _Beside:
+    """What files of transformers beside the two say.
+
+    Attributes:
+        directory: where they are.
+        roles: "bos_token", "cls_token" and so on -> a token.
+        prefix_space: put a space before text that does not start with one.
+        lowercase: write all text small.
+        settings: such as "model_max_length".
+        chat_template: Jinja, or None.
+    """
+
+    def __init__(self, vocab_path: Path) -> None:
+        self.directory = vocab_path.parent
+        self.roles: dict[str, str] = {}
+        self.settings: dict[str, Any] = {}
+        self.chat_template: str | None = None
+        self.prefix_space = self.lowercase = False
+        self._class: str | None = None
+        self._flags: dict[str, AddedToken] = {}
+        # Files named "small-vocab.json" share a directory with those of others.
+        standard = any(vocab_path.name == vocab for vocab, _ in _NAMES)
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the latter wins
+            if standard and (self.directory / name).is_file():
+                self._read_config(_JsonReader.open(self.directory / name))
+        if standard and (self.directory / "added_tokens.json").is_file():
+            self._read_added_tokens(_JsonReader.open(self.directory / "added_tokens.json"))
+        model = self.directory / "config.json"
+        if standard and self._class is None and model.is_file():
+            kind = _JsonReader.open(model).get("model_type", str, None, default=None)
+            self._class = _MODEL_TYPES.get(kind)
+        template = self.directory / "chat_template.jinja"
+        if standard and template.is_file():
+            try:
+                self.chat_template = template.read_bytes().decode()
+            except UnicodeDecodeError as error:
+                raise FileFormatError(template, "", f"not UTF-8: {error}") from None
+
+    def known_class(self) -> _Class | None:
+        """Return what the class that is named means; None if none is named."""
+        if self._class is None or self._class in _NO_CLASS:
+            return None
+        name = self._class[: -len("Fast")] if self._class.endswith("Fast") else self._class
+        if name not in _CLASSES:
+            raise FileFormatError(
+                self.directory / "tokenizer_config.json",
+                "tokenizer_class",
+                f"what {_shorten(self._class)} does is not known; if it is byte-level, pass "
+                f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
+            )
+        return _CLASSES[name]
+
+    def _read_config(self, config: _JsonReader) -> None:
+        for role in _BOS_EOS:
+            self._read_token(config, role)
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            self._read_further_tokens(config, key)
+        decoder = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
+        for key in decoder.data:
+            item = decoder.child(key)
+            if item is None or not (key.isascii() and key.isdecimal()) or len(key) > 10:
+                raise decoder.error("expected an id and the token that has it", key)
+            self._declare(item, int(key))
+        self._class = config.get("tokenizer_class", str, None, default=None) or self._class
+        self.prefix_space = self._read_flag(config, "add_prefix_space", self.prefix_space)
+        self.lowercase = self._read_flag(config, "do_lower_case", self.lowercase)
+        for key in bpe_tokenizer._KEPT_SETTINGS:
+            if key in config.data:
+                self.settings[key] = config.data[key]
+        limit = self.settings.get("model_max_length")
+        if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
+            self.settings.pop("model_max_length", None)  # transformers' way to say: no limit
+        self.chat_template = bpe_tokenizer._read_chat_template(config) or self.chat_template
+
+    @staticmethod
+    def _read_flag(config: _JsonReader, key: str, default: bool) -> bool:
+        value = config.get(key, bool, None, default=None)
+        return default if value is None else value
+
+    def _read_token(self, config: _JsonReader, role: str) -> None:
+        if role not in config.data:
+            return
+        value = config.get(role, str, dict, None)
+        if isinstance(value, dict):
+            value = self._declare(config.child(role) or config)
+        elif value:
+            self._flags.setdefault(value, AddedToken(value))
+        self.roles[role] = value or ""  # "": there is none, whatever is usual
+
+    def _read_further_tokens(self, config: _JsonReader, key: str) -> None:
+        value = config.get(key, list, dict, None, default=None) or []
+        values = value.values() if isinstance(value, dict) else value
+        for i, token in enumerate(values):
+            if isinstance(token, dict):
+                self._declare(_JsonReader(token, config.path, f"{key}[{i}]"))
+            elif isinstance(token, str) and token:
+                self._flags.setdefault(token, AddedToken(token))
+            else:
+                raise config.error(f"expected a token, got {_shorten(token)}", f"{key}[{i}]")
+
+    def _declare(self, item: _JsonReader, id_: int | None = None) -> str:
+        """Take on a token written with its options."""
+        content: str = item.get("content", str)
+        if not content:
+            raise item.error("is empty", "content")
+        flags = {
+            flag: item.get(flag, bool, default=False)
+            for flag in ("single_word", "lstrip", "rstrip", "normalized")
+        }
+        special = item.get("special", bool, default=id_ is None)
+        before = self._flags.get(content)
+        if before is not None:  # a token with a role is special
+            special = special or before.special
+            id_ = before.id if id_ is None else id_
+        self._flags[content] = AddedToken(content, id_, special=special, **flags)
+        return content
+
+    def _read_added_tokens(self, data: _JsonReader) -> None:
+        """Read the older form, text -> id; what is special there, other files say."""
+        for content in data.data:
+            id_ = data.get(content, int)
+            token = self._flags.get(content) or AddedToken(content, special=False)
+            self._flags[content] = dataclasses.replace(token, id=id_)
+
+    def tokens(
+        self, known: _Class, vocab: Mapping[str, int], given: SpecialTokens
+    ) -> dict[str, AddedToken]:
+        """Return the added tokens with their ids, and give roles that are usual.
+
+        Raises:
+            FileFormatError: a token has no id, or another one than the vocabulary says.
+        """
+        for role, name in known.tokens.items():
+            if name in vocab and self.roles.setdefault(role, name) == name:
+                self._flags.setdefault(name, AddedToken(name, lstrip=name == "<mask>"))
+        self.roles = {role: token for role, token in self.roles.items() if token}
+        for name, id_ in given.items():
+            before = self._flags.get(name) or AddedToken(name)
+            self._flags[name] = dataclasses.replace(before, id=id_, special=True)
+        taken = {id_: name for name, id_ in vocab.items()}
+        found = []
+        for token in self._flags.values():
+            actual = vocab.get(token.content, token.id)
+            if actual is None:
+                raise FileFormatError(
+                    self.directory,
+                    "",
+                    f"token {_shorten(token.content)} is declared and has no id in the vocabulary; "
+                    "pass it with its id in special_tokens",
+                )
+            holder = taken.setdefault(actual, token.content)
+            if token.id not in (actual, None) or holder != token.content:
+                raise FileFormatError(
+                    self.directory,
+                    "",
+                    f"token {_shorten(token.content)} is declared with the id {token.id}, but "
+                    f"{_shorten(holder)} has the id {actual}",
+                )
+            found.append(dataclasses.replace(token, id=actual))
+        found.sort(key=lambda token: token.id or 0)
+        return {token.content: token for token in found}
+
+
+# -- Writing ------------------------------------------------------------------
+
+
+def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
+    """Write vocab.json and merges.txt, and the options of tokens, to a directory.
+
+    What ``add_special_tokens`` puts around a text is not written: GPT-2's tokenizer has
+    nothing of the kind.
+
+    Raises:
+        ValueError: this is not done as GPT-2 does it; the message names the difference.
+    """
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path}: is a file; this format needs a directory")
+    definition = tokenizer._definition
+    _check_is_gpt2(definition)
+    written = bpe_tokenizer._tokenizer_json(definition, None)["model"]
+    vocab = {**written["vocab"], **{token.content: token.id for token in definition.added}}
+    config, names = bpe_tokenizer._config_json(definition, tokenizer._roles, tokenizer._settings)
+    # NOTE: this class gives roles to <|endoftext|> unless told otherwise, and adds it.
+    none = {role: None for role in bpe_tokenizer._ROLE_NAMES if role not in tokenizer._roles}
+    config.update(none, tokenizer_class="GPT2Tokenizer", add_prefix_space=definition.prefix_space)
+    found: Contents = {
+        path / "vocab.json": json.dumps(
+            dict(sorted(vocab.items(), key=lambda item: item[1])), ensure_ascii=False
+        ),
+        path / "merges.txt": "".join(
+            ["#version: 0.2\n", *(f"{left} {right}\n" for left, right in written["merges"])]
+        ),
+        path / "tokenizer_config.json": bpe_tokenizer._to_json(config),
+        path / "special_tokens_map.json": bpe_tokenizer._to_json(names),
+    }
+    if tokenizer.chat_template is not None:
+        found[path / "chat_template.jinja"] = tokenizer.chat_template
+    return found
+
+
+def _check_is_gpt2(definition: bpe_tokenizer._Definition) -> None:
+    lost = None
+    if getattr(definition, "components", None) is not None:
+        lost = "that it is not byte-level, or prepares text in more steps than one split pattern"
+    elif definition.split_pattern != GPT2_SPLIT_PATTERN:
+        lost = f"its split pattern {_shorten(definition.split_pattern)}"
+    elif definition.normalizer is not None:
+        lost = f"that it normalises text to {definition.normalizer}"
+    elif definition.trim_offsets:
+        lost = "that offsets leave out white space (trim_offsets)"
+    elif definition.ignore_merges and _merges_are_ignored(definition):
+        lost = "that a pre-token which is a token needs no merges (ignore_merges)"
+    if lost:
+        raise ValueError(
+            f"vocab.json and merges.txt are read as GPT-2's; of this one would be lost: {lost}"
+        )
+    token = {id_: token for token, id_ in definition.vocab.items()}
+    if any(token[left].startswith(b"#version") for left, _ in definition.merges):
+        raise ValueError("a merge of '#version' would be taken for the first line of merges.txt")
+
+
+def _merges_are_ignored(definition: bpe_tokenizer._Definition) -> bool:
+    """Tell whether the merges make something else of some token on its own."""
+    encoder = bpe_tokenizer._Encoder(dataclasses.replace(definition, ignore_merges=False))
+    return any(
+        len(token) > 1 and encoder._encode_pretoken(token) != [id_]
+        for token, id_ in definition.vocab.items()
+    )

@@ -1,0 +1,49 @@
+"""Change a vocabulary and keep its ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, cast
+
+import bpe_tokenizer as core
+
+
+def cut(definition: core._Definition, vocab_size: int) -> core._Definition:
+    """Keep the first merges, as many as leave `vocab_size` tokens in all."""
+    token = {id_: token for token, id_ in definition.vocab.items()}
+    room = vocab_size - 256 - len(definition.added)
+    vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
+    merges: list[tuple[int, int]] = []
+    for left, right in definition.merges:
+        joined = token[left] + token[right]
+        if token[left] not in vocab or token[right] not in vocab:
+            raise ValueError(
+                f"this vocabulary cannot be cut: its merge {len(merges)} joins a token that only a "
+                "later one makes, so its first merges are no vocabulary of their own"
+            )
+        if joined not in vocab:
+            if not room:
+                break
+            vocab[joined] = definition.vocab[joined]
+            room -= 1
+        merges.append((left, right))
+    unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
+    vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
+    # Added tokens that stood right behind the last ordinary one still do.
+    ids = {cast("int", token.id) for token in definition.added}
+    following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
+    staying = ids.difference(following)
+    free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)
+    moved = dict(zip(following, free))
+    added = [
+        dataclasses.replace(token, id=moved.get(cast("int", token.id), token.id))
+        for token in definition.added
+    ]
+    added.sort(key=lambda token: cast("int", token.id))
+    template = definition.template and tuple(
+        tuple(moved.get(id_, id_) for id_ in side) for side in definition.template
+    )
+    return dataclasses.replace(
+        definition, vocab=vocab, merges=merges, added=tuple(added), template=cast("Any", template)
+    )

@@ -1,0 +1,584 @@
+"""tokenizer.json files of every kind, against the library whose format it is."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_tokenizer import BPETokenizer, FileFormatError
+
+tokenizers = pytest.importorskip("tokenizers")
+
+import tokenizer_files as files  # noqa: E402  (needs the library)
+from tokenizer_files import FAMILIES, digits, metaspace, named, punctuation, split  # noqa: E402
+
+CRAFTED = [
+    "",
+    " ",
+    "  ",
+    "\n",
+    "a",
+    " a",
+    "a ",
+    "  a  b  ",
+    "\u3000\u00a0 \u2028a\u0085b\x1c\x1f \u200b\u200c\u200d\ufeff\u180e",
+    "Hello, world! It's they'LL 'Re I'Ve don'T 'ſ Don\u2019t ''s 'sx",
+    "0 12 123 1234 12345 123456 1234567 1,234.5 １２３ ١٢٣٤ ½²³ Ⅷ ①② 007x8y 2024-01-02",
+    "def f(x):\n    return x\n\n\n\tif a:\r\n\t\tb\r\r\n \n \t \n",
+    "世界你好,今天。日本語とカタカナ・ﾊﾝｶｸ 漢字々〇 한국어 ᄒ\u1161\u11ab 𠮷𪚥 中a文1字 Ａｂ",
+    "e\u0301 é E\u0301\u0323 \u0301x a\u0300\u0301\u0302 ñ Å Å ﬁ ﬀ ẞß İıI ΑΣ ΟΔΟΣ. ǅ ŉ Σ",
+    "नमस्ते दुनिया १२३ हिन्दी مَرْحَبًا، بالعالم؟ שלום־עולם สวัสดี ไม่มี ក្រុម",
+    "🙂🙂 👍🏽 👨‍👩‍👧‍👦 🇩🇪🇫🇷 ❤️ 1️⃣ 😀\ufe0f \U000e0067 \U0010ffff \ue000 \U0001d400",
+    "!!! ... --- $5 <=> a+b=c ^_^ `x` ~y~ |z| @me #1 /a/b\\c {[()]} «q» “r” ¿s? ¡t! 。、！？",
+    "▁a ▁▁b ▁ ▁ c▁ <0x41> <0xC3><0xA9> <0xFF> </w> a</w>b ##a a##b Ġx Ċ Ã©",
+    "tokenizers quick    123 the The THE thé word words sword word1 word. é tokenizing",
+    "\x00\x01\x7f\x80\x9f \x0b\x0c \ufffd \ufdd0 \u0378 \U000e0001 \U0003ffff",
+    "a" * 300 + " " * 100 + "\n" * 30 + "ab " * 50 + "1" * 50 + "中" * 50 + "\u0301" * 30,
+]
+PIECES = [
+    *(
+        " ",
+        "  ",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\t",
+        "\u3000",
+        "\u00a0",
+        "\u2028",
+        "\x0b",
+        "\u200b",
+        "\x1c",
+    ),
+    *(
+        "'s",
+        "'S",
+        "'ll",
+        "'Re",
+        "'ſ",
+        "'",
+        "\u2019s",
+        "a",
+        "B",
+        "the",
+        "The",
+        " the",
+        "İ",
+        "ß",
+        "Σ",
+    ),
+    *("1", "12", "123", "1234567", "½", "²", "٣", "Ⅷ", "१", "１"),
+    *("世", "世界", "の", "カ", "한", "\u1112\u1161", "々", "〇", "𠮷", "。", "、", "ー"),
+    *("\u0301", "e\u0301", "\u0323", "é", "ﬁ", "Å", "\u093f", "क्ष", "\u0e33", "\u20dd", "\ufe0f"),
+    *("🙂", "👍🏽", "👨‍👩‍👧", "🇩🇪", "\u200d", "\u200c", "م", "ش", "ש", "я", "Я", "ǅ", "ʰ", "ª"),
+    *(
+        "!",
+        ".",
+        ",",
+        "$",
+        "+",
+        "<",
+        "|",
+        ">",
+        "_",
+        "/",
+        "(",
+        "[",
+        "-",
+        "«",
+        "、",
+        "▁",
+        "▁▁",
+        "</w>",
+    ),
+    *("word", "##", "<0x41>", "Ġ", "\ufffd", "\x00", "\ue000", "\U0010ffff"),
+]
+
+
+def make_text(family: str) -> st.SearchStrategy[str]:
+    """Make text that is likely to meet what a family does, its added tokens above all."""
+    added = [token["content"] for token in FAMILIES[family].added]
+    parts = [token[:cut] for token in added for cut in (len(token), len(token) // 2, -1)]
+    whole = added + [f" {token} " for token in added] + [token.lower() for token in added]
+    anything = st.characters(exclude_categories=["Cs"])
+    one = st.one_of(
+        st.sampled_from(PIECES),
+        st.sampled_from(PIECES),
+        st.sampled_from(whole),
+        st.sampled_from(parts),
+        anything,
+    )
+    return st.lists(one, max_size=20).map("".join)
+
+
+class Pair:
+    """One file in both libraries."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        self.path = path
+        file = json.loads(text)
+        self.added = file["added_tokens"]
+        self.special = {token["content"] for token in self.added if token["special"]}
+        self.falls_back = file["model"].get("byte_fallback")
+        self.theirs = tokenizers.Tokenizer.from_str(text)
+        self.blind = tokenizers.Tokenizer.from_str(text)
+        self.blind.encode_special_tokens = True
+        self.control = {token["id"] for token in self.added if token["special"]}
+        self.ours = BPETokenizer.from_pretrained(path, verbose=False)
+
+    def assert_ids_equal(self, text: str) -> None:
+        for special in (False, True):
+            expected = self.theirs.encode(text, add_special_tokens=special)
+            assert self.ours.encode(text, special, "all") == expected.ids
+            result = self.ours.encode_with_offsets(text, special, "all")
+            assert result.input_ids == expected.ids
+            assert result.offsets == expected.offsets
+        expected = self.blind.encode(text, add_special_tokens=False)
+        result = self.ours.encode_with_offsets(text)
+        assert self.ours.encode(text) == result.input_ids
+        if self.injected(text, expected.ids, expected.offsets):
+            assert not self.injected(text, result.input_ids, result.offsets)
+        else:
+            assert result.input_ids == expected.ids
+            assert result.offsets == expected.offsets
+
+    def injected(self, text: str, ids: list[int], offsets: Any) -> bool:
+        """Tell whether a control token was made of its own string, which is but text here.
+
+        The other library does so where `ignore_merges` finds the string in the vocabulary.
+        """
+        written = {text[slice(*place)] for id_, place in zip(ids, offsets) if id_ in self.control}
+        return not written.isdisjoint(self.special)
+
+    def assert_decoded_equal(self, ids: list[int]) -> None:
+        for skip in (False, True):
+            expected = self.theirs.decode(ids, skip_special_tokens=skip)
+            found = self.ours.decode(ids, skip_special_tokens=skip)
+            if not self.falls_back or "\ufffd" not in expected:
+                assert found == expected  # else what stands for broken bytes is each one's own
+        assert "".join(self.ours.decode_streaming(ids)) == self.ours.decode(ids)
+
+    def assert_streamed(self, text: str, rng: random.Random) -> None:
+        cuts = sorted(rng.choices(range(len(text) + 1), k=rng.randrange(6)))
+        chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
+        for allowed in ("all", "none"):
+            joined = [id_ for ids in self.ours.encode_streaming(chunks, allowed) for id_ in ids]
+            assert joined == self.ours.encode(text, allowed_special=allowed)
+
+
+@pytest.fixture(scope="session")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+    """Give a function from a family's name to its file, loaded in both libraries."""
+    folder = tmp_path_factory.mktemp("families")
+
+    @functools.cache
+    def load_family(name: str) -> Pair:
+        place = folder / str(list(FAMILIES).index(name))
+        place.mkdir()
+        return Pair(place / "tokenizer.json", files.text(name))
+
+    return load_family
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Callable[..., Pair]:
+    """Give a function from components to a file whose ids show what they do to a text."""
+    path = tmp_path / "tokenizer.json"
+    return lambda *steps: Pair(path, json.dumps(files.probe(*steps)))
+
+
+# -- Families ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_crafted_text_gives_the_same_as_at_home(load: Callable[[str], Pair], family: str) -> None:
+    pair = load(family)
+    rng = random.Random(0)
+    added = [token["content"] for token in pair.added]
+    about = ["".join(added), " ".join(added), "\n".join(added), "x" + "x".join(added) + "x"]
+    about += [f"  {token}  the {token}\n{token[:-1]} é{token}é" for token in added]
+    for text in [*CRAFTED, *files.CORPUS, *about]:
+        pair.assert_ids_equal(text)
+        pair.assert_decoded_equal(pair.theirs.encode(text).ids)
+        pair.assert_streamed(text, rng)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_text_gives_the_same_as_at_home(load: Callable[[str], Pair], family: str) -> None:
+    pair = load(family)
+    assert pair.theirs.get_vocab() == pair.ours.get_vocab()
+    ids = st.lists(st.sampled_from(sorted(pair.theirs.get_vocab().values())), max_size=12)
+
+    @settings(max_examples=50)
+    @given(make_text(family), ids, st.randoms(use_true_random=False))
+    def check(text: str, some: list[int], rng: random.Random) -> None:
+        pair.assert_ids_equal(text)
+        pair.assert_decoded_equal(pair.theirs.encode(text).ids)
+        pair.assert_decoded_equal(some)
+        pair.assert_streamed(text, rng)
+
+    check()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tokenizer_survives_copies_and_files(
+    load: Callable[[str], Pair], family: str, tmp_path: Path
+) -> None:
+    pair = load(family)
+    pair.ours.save(tmp_path, verbose=False)
+    saved = (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
+    again = Pair(tmp_path / "tokenizer.json", saved)
+    others = [again.ours, pickle.loads(pickle.dumps(pair.ours)), copy.deepcopy(pair.ours)]
+    for text in CRAFTED:
+        for allowed in ("all", "none"):
+            expected = pair.ours.encode(text, True, allowed)
+            assert all(other.encode(text, True, allowed) == expected for other in others)
+        again.assert_ids_equal(text)
+        again.assert_decoded_equal(expected)
+    assert all(other == pair.ours and hash(other) == hash(pair.ours) for other in others)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_real_text_gives_the_same_as_at_home(
+    load: Callable[[str], Pair], corpora: Callable[[str], str], family: str
+) -> None:
+    pair = load(family)
+    for name in ("english", "code", "multi"):
+        text = corpora(name)[:50_000]
+        ids = pair.theirs.encode(text, add_special_tokens=False).ids
+        assert pair.ours.encode(text, allowed_special="all") == ids
+        pair.assert_decoded_equal(ids)
+
+
+# -- One component at a time, over all of Unicode ----------------------------------------------
+
+ALONE: dict[str, tuple[Any, Any]] = {
+    "Digits": (digits(True), None),
+    "Punctuation": (punctuation("Isolated"), None),
+    "Whitespace": (named("Whitespace"), None),
+    "WhitespaceSplit": (named("WhitespaceSplit"), None),
+    "ByteLevel": (files.byte_level(False, True, use_regex=True), None),
+    "llama 3": (split(files.LLAMA3), None),
+    "o200k": (split(files.O200K), None),
+    "kimi": (split(files.KIMI), None),
+    "deepseek": (split(files.DEEPSEEK_V3), None),
+    "word": (split(r"\w+"), None),
+    "word border": (split(r"\b."), None),
+    "Lowercase": (None, named("Lowercase")),
+    "StripAccents": (None, named("StripAccents")),
+    "NFC": (None, named("NFC")),
+    "NFD": (None, named("NFD")),
+    "NFKC": (None, named("NFKC")),
+    "NFKD": (None, named("NFKD")),
+}
+
+
+@functools.cache
+def code_points() -> str:
+    """Return all characters that the other library knows, few of the largest uniform blocks.
+
+    Its tables are those of Unicode 16; what came later it takes for unassigned.
+    """
+    uniform = [(0x3400, 0xA000), (0xAC00, 0xD7A4), (0xE000, 0xF900), (0x17000, 0x18D00)]
+    uniform += [(0x20000, 0x32000), (0xF0000, 0x110000)]
+    chars = {
+        chr(i)
+        for i in range(0x110000)
+        if not 0xD800 <= i < 0xE000
+        and (i % 97 == 0 or not any(a + 99 < i < b for a, b in uniform))
+        and (i % 997 == 0 or not (0x32400 <= i < 0xE0000))
+    }
+    text = "".join(sorted(chars))
+    unassigned = tokenizers.normalizers.Replace(tokenizers.Regex(r"\p{Cn}"), "")
+    return str(unassigned.normalize_str(text))
+
+
+@pytest.mark.parametrize("component", ALONE)
+def test_every_character_is_treated_as_at_home(probe: Callable[..., Pair], component: str) -> None:
+    pair = probe(*ALONE[component])
+    blocks = [code_points()[i : i + 2000] for i in range(0, len(code_points()), 2000)]
+    wrong: list[str] = []
+    for form in ("a{}", "{} ", "1{}"):
+        for block in blocks:
+            text = "".join(form.format(char) for char in block)
+            if pair.ours.encode(text) != pair.theirs.encode(text).ids:
+                wrong += differing(pair, form, block)
+    assert not wrong, f"{len(wrong)}: {' '.join(wrong[:200])}"
+
+
+def differing(pair: Pair, form: str, chars: str) -> Iterator[str]:
+    for char in chars:
+        text = form.format(char)
+        if pair.ours.encode(text) != pair.theirs.encode(text).ids:
+            yield f"{ord(char):04X}"
+
+
+# -- Components in other settings --------------------------------------------------------------
+
+BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
+CHAINS: dict[str, tuple[Any, Any]] = {
+    **{
+        f"Split {kind} {behavior} {invert}": (split(pattern, behavior, invert, kind), None)
+        for behavior in BEHAVIORS
+        for invert in (False, True)
+        for kind, pattern in (("Regex", r"\s+|\d"), ("String", " "))
+    },
+    **{f"Punctuation {behavior}": (punctuation(behavior), None) for behavior in BEHAVIORS},
+    **{
+        f"Metaspace {scheme} {cuts}": (metaspace(scheme, cuts), None)
+        for scheme in ("always", "first", "never")
+        for cuts in (True, False)
+    },
+    "Metaspace of another character": (
+        {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True},
+        None,
+    ),
+    "Digits together": (digits(False), None),
+    "Punctuation, as older files write it": ({"type": "Punctuation"}, None),
+    "ByteLevel twice": (files.byte_level(True, True, use_regex=True), None),
+    "Sequence within a Sequence": (
+        files.pretokenizers(files.pretokenizers("WhitespaceSplit", digits(True)), "Whitespace"),
+        None,
+    ),
+    "empty Sequences": (files.pretokenizers(), files.normalizers()),
+    "Strip left": (None, {"type": "Strip", "strip_left": True, "strip_right": False}),
+    "Strip both": (None, {"type": "Strip", "strip_left": True, "strip_right": True}),
+    "Strip nothing": (None, {"type": "Strip", "strip_left": False, "strip_right": False}),
+    "Prepend": (None, {"type": "Prepend", "prepend": "é▁"}),
+    "Replace with more": (None, files.replace("a", "xyz")),
+    "Replace with less": (None, files.replace(r"\s+", "", "Regex")),
+    "Replace with nothing at the start": (None, files.replace("^a", "", "Regex")),
+    "Replace several": (None, files.replace(r"[a-z]{2,3}", "é", "Regex")),
+    "Replace a String that looks like a regex": (None, files.replace(".", "·")),
+    "all normalizers": (
+        None,
+        files.normalizers(
+            "NFD", "StripAccents", files.replace(" ", "▁"), "Lowercase", "NFKC", named("NFKD")
+        ),
+    ),
+    "Lowercase, then composed": (split(r"\p{Lu}"), files.normalizers("Lowercase", "NFC")),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_each_setting_of_a_component(probe: Callable[..., Pair], chain: str) -> None:
+    pair = probe(*CHAINS[chain])
+    rng = random.Random(1)
+    text = st.lists(st.sampled_from([*PIECES, "a", "b", " ", ".", "1"]), max_size=15).map("".join)
+
+    @settings(max_examples=40)
+    @given(text)
+    def check(text: str) -> None:
+        pair.assert_ids_equal(text)
+
+    check()
+    for text in (*CRAFTED, *files.CORPUS):
+        pair.assert_ids_equal(text)
+        pair.assert_streamed(text, rng)
+
+
+# -- Oniguruma ---------------------------------------------------------------------------------
+# A pattern is written for Oniguruma in Ruby syntax.  It either means here what it means there,
+# or is refused; the second table lists what is.
+
+UNDERSTOOD = [
+    # quantifiers: possessive ones, and braces, behind which "+" and "?" are none
+    *(r"a++b|.", r"\p{L}++\d|.", r"a?+b|a", r"\s*+x|.", r"[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"),
+    *(r"a{2}+b?", r"\p{N}{1,3}+", r"a{1,2}+b|b", r"a{2,}b", r"a{,2}b", r"a+?b", r"\d{1,2}?"),
+    # groups
+    *(r"(?i:'s|'T|ll)", r"(?i)the|B", r"(?<name>a+)b", r"(a)(b)?", r"(?>a+)b|a", r"(?:a|b){2}"),
+    *(r"(?i:[a-k])+", r"(?i:s)", r"(?i:K)", r"(?i:σ)", r"(?i:é)", r"(?i:[^s])"),
+    # classes
+    *(r"\w+", r"\W+", r"\d+", r"\D+", r"\s+", r"\S+", r"[\w]+", r"[^\w]+", r"[\W]+", r"[^\W\d]+"),
+    *(
+        r"[\s\S]",
+        r"[^\S\n]+",
+        r".+",
+        r"[.]",
+        r"[a\-z]",
+        r"[\]a]",
+        r"[-a]",
+        r"[a-]",
+        r"[$^]",
+        r"[+*]",
+    ),
+    *(r"\p{Han}+", r"\P{Han}+", r"\p{^Han}+", r"[\p{Han}\p{Hiragana}]+", r"[^\p{Han}]+"),
+    *(r"\p{Hangul}+", r"\p{Latin}+", r"\p{Cyrillic}", r"\p{Arabic}+", r"\p{Alphabetic}+"),
+    *(r"\p{L}+", r"\p{Lu}\p{Ll}+", r"\p{M}", r"\p{Nd}", r"\p{Nl}|\p{No}", r"\p{P}+", r"\p{S}+"),
+    *(r"\p{Z}", r"\p{Cf}", r"\p{Co}", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+", r"\p{White_Space}+"),
+    # intersections and nested classes
+    *(r"[\p{L}&&[^\p{Han}]]+", r"[^\p{L}&&[^\p{Han}]]+", r"[a-z&&[^aeiou]]+", r"[\w&&[^\d_]]+"),
+    *(r"[\p{Lu}\p{Lo}\p{M}&&[^\p{Han}]]+", r"[^a-z&&[^aeiou]]+", r"[a-f&&c-z&&d]"),
+    *(r"[a-c[x-z]]+", r"[^(\s|[.,!?。])]+", r"[[^a]b]", r"[^[a]b]+"),
+    # POSIX classes
+    *(r"[[:alpha:]]+", r"[[:alnum:]]+", r"[[:digit:]]+", r"[[:space:]]+", r"[[:upper:]]"),
+    *(r"[[:lower:]]+", r"[[:punct:]]+", r"[[:^alpha:]]+", r"[^[:space:]]+", r"[[:word:]]+"),
+    # anchors and look-around
+    *(r"^a", r"a$", r"^\s*", r"\s+$", r"\Aa", r"a\z", r"a\Z", r"\n\Z", r"\ba", r"a\b", r"\Ba"),
+    *(r"\s+(?!\S)", r"(?<=a)b", r"(?<!a)b", r"(?<=\d)(?=\d)", r"(?<![\p{L}\p{N}])\p{N}{1,3}"),
+    *(COHERE := files.COHERE2, SUPER := files.SUPERBPE, r"\d(?=(\d{3})+$)", r"(?<=[a-z])(?=[A-Z])"),
+    *(r"(?=a)", r"\b", r"a*", r"$", r"^"),
+    # escapes
+    *(
+        r"\n|\r|\t",
+        r"\x41",
+        r"\u4e16",
+        r"\x{1F642}",
+        r"[\x00-\x7F]+",
+        r"\h+",
+        r"\R",
+        r"\.",
+        r"\/|\-",
+    ),
+    *(r"\ ", "\u4e16|[\u4e00-\u9fff]", r"\v|\f", r"\e|\a", r"\0"),
+]
+REFUSED: list[str] = []
+DIALECT_TEXTS = [
+    *CRAFTED[1:],
+    "aab aaab ab abab AB b bb 12 1234 12345 123456789 aaAA 'S 'LL the THE The KkK sSſ σςΣ éÉ",
+    "a\nab\n\na b\r\n a\n",
+    "axbzyc deadBEEF aeioubcdf x^y a]b a-z _1a_ a.b (a|b) xAAb camelCaseWord",
+    "foo²foo a¼ 1¾2 ª² \u200cx\u200dy",
+]
+
+
+@pytest.mark.parametrize("behavior", ["Isolated", "Removed"])
+@pytest.mark.parametrize("pattern", UNDERSTOOD)
+def test_a_pattern_means_what_it_means_at_home(
+    probe: Callable[..., Pair], pattern: str, behavior: str
+) -> None:
+    pair = probe(split(pattern, behavior))
+    for text in DIALECT_TEXTS:
+        pair.assert_ids_equal(text)
+
+
+@pytest.mark.parametrize("pattern", REFUSED)
+def test_a_pattern_is_refused(probe: Callable[..., Pair], pattern: str) -> None:
+    with pytest.raises(FileFormatError, match=r"pre_tokenizer.*Regex"):
+        probe(split(pattern))
+
+
+# -- What is refused ---------------------------------------------------------------------------
+
+
+def refuse(tmp_path: Path, file: Any, *words: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(FileFormatError) as caught:
+        BPETokenizer.from_pretrained(path, verbose=False)
+    for word in (str(path), *words):
+        assert word in str(caught.value)
+
+
+BERT = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    "field, component",
+    [
+        ("normalizer", BERT),
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}),
+        ("normalizer", {"type": "Nmt"}),
+        ("normalizer", {"type": "ByteLevel"}),
+        ("normalizer", {"type": "Nfc"}),
+        ("normalizer", {"type": "lowercase"}),
+        ("pre_tokenizer", {"type": "UnicodeScripts"}),
+        ("pre_tokenizer", {"type": "Bytelevel"}),
+        ("pre_tokenizer", {"type": "NFC"}),
+        ("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}),
+        (
+            "decoder",
+            {"type": "CTC", "pad_token": "a", "word_delimiter_token": "b", "cleanup": True},
+        ),
+        ("decoder", {"type": "ByteFallBack"}),
+    ],
+)
+def test_other_components_are_refused_by_name(
+    tmp_path: Path, field: str, component: Any, nested: bool
+) -> None:
+    file = files.probe()
+    within = {"pre_tokenizer": "pretokenizers"}.get(field, field + "s")
+    file[field] = {"type": "Sequence", within: [component]} if nested else component
+    refuse(tmp_path, file, field, component["type"])
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "Unigram", "WordLevel", "bpe"])
+def test_other_models_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    file = files.probe()
+    file["model"]["type"] = kind
+    refuse(tmp_path, file, "model", kind)
+
+
+@pytest.mark.parametrize(
+    "place, value, words",
+    [
+        ("model.dropout", 0.1, ("dropout",)),
+        ("model.unk_token", "missing", ("unk_token", "missing")),
+        ("model.unk_token", 3, ("unk_token",)),
+        ("model.fuse_unk", "yes", ("fuse_unk",)),
+        ("model.byte_fallback", 1, ("byte_fallback",)),
+        ("model.ignore_merges", "no", ("ignore_merges",)),
+        ("model.end_of_word_suffix", ["</w>"], ("end_of_word_suffix",)),
+        ("model.continuing_subword_prefix", {}, ("continuing_subword_prefix",)),
+        ("normalizer", [], ("normalizer",)),
+        ("normalizer", {}, ("normalizer", "type")),
+        ("normalizer", {"type": 1}, ("normalizer", "type")),
+        ("normalizer", {"type": "Sequence"}, ("normalizers",)),
+        ("normalizer", {"type": "Sequence", "normalizers": [None]}, ("normalizers",)),
+        ("normalizer", {"type": "Replace", "content": "a"}, ("pattern",)),
+        ("normalizer", {"type": "Replace", "pattern": {"String": "a"}}, ("content",)),
+        (
+            "normalizer",
+            {"type": "Replace", "pattern": {"Regexp": "a"}, "content": ""},
+            ("pattern",),
+        ),
+        ("normalizer", {"type": "Prepend"}, ("prepend",)),
+        ("normalizer", {"type": "Strip", "strip_left": 1, "strip_right": True}, ("strip_left",)),
+        ("pre_tokenizer", split("a", "Isolate"), ("behavior", "Isolate")),
+        ("pre_tokenizer", split("a(", "Isolated"), ("pattern",)),
+        ("pre_tokenizer", {**split("a"), "invert": "no"}, ("invert",)),
+        ("pre_tokenizer", {**split("a"), "pattern": "a"}, ("pattern",)),
+        ("pre_tokenizer", {"type": "Digits", "individual_digits": "yes"}, ("individual_digits",)),
+        ("pre_tokenizer", punctuation("Joined"), ("behavior", "Joined")),
+        ("pre_tokenizer", {**metaspace("sometimes")}, ("prepend_scheme", "sometimes")),
+        ("pre_tokenizer", {**metaspace("first"), "replacement": "ab"}, ("replacement",)),
+        ("pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": 1}, ("add_prefix_space",)),
+        ("decoder", {"type": "Strip", "content": " ", "start": -1, "stop": 0}, ("start",)),
+        ("decoder", {"type": "Strip", "content": "ab", "start": 1, "stop": 0}, ("content",)),
+        ("decoder", {"type": "Replace", "content": ""}, ("pattern",)),
+        ("decoder", {"type": "BPEDecoder", "suffix": 1}, ("suffix",)),
+        ("post_processor", {"type": "Template"}, ("post_processor", "Template")),
+        ("added_tokens", [{"id": 0, "content": "!", "lstrip": "no"}], ("lstrip",)),
+    ],
+)
+def test_damaged_fields_are_named(tmp_path: Path, place: str, value: Any, words: Any) -> None:
+    file = files.probe()
+    *parents, last = place.split(".")
+    functools.reduce(dict.__getitem__, parents, file)[last] = value
+    refuse(tmp_path, file, *words)
+
+
+def test_sequences_nested_without_end_are_refused(tmp_path: Path) -> None:
+    for field, within in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
+        file = files.probe()
+        for _ in range(300):
+            file[field] = {"type": "Sequence", within: [file[field]] if file[field] else []}
+        refuse(tmp_path, file, field)
