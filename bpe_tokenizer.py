@@ -969,6 +969,10 @@ def _utf8_length(text: str) -> int:
         raise _surrogate_error(text, error.start) from None
 
 
+def _has_surrogate(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def _surrogate_error(text: str, at: int) -> ValueError:
     return ValueError(
         f"text holds the lone surrogate U+{ord(text[at]):04X} at character {at}, which is no "
@@ -1311,7 +1315,10 @@ class _JsonReader:
         node = self.child(key)
         if node is None:
             return []
-        return node.children(within) if node.data.get("type") == "Sequence" else [node]
+        if node.data.get("type") != "Sequence":
+            return [node]
+        node.get(within, list)
+        return node.children(within)
 
     def children(self, key: str) -> list[_JsonReader]:
         """Return the objects in a field that holds a list of them."""
@@ -1932,7 +1939,8 @@ class _Definition:
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
         prefix_space: put a space before text that does not start with one.
         ignore_merges: a pre-token that is a token needs no merges.
-        trim_offsets: leave white space at a token's ends out of its offsets.
+        trim_offsets: leave white space at a token's ends out of its offsets...
+        keep_prefix_space: ...but not one space before the first.
         added: the added tokens, by id.
         template: ids put before and after a text by ``add_special_tokens``;
             None means the bos token before it, if there is one.
@@ -1949,6 +1957,7 @@ class _Definition:
     prefix_space: bool = False
     ignore_merges: bool = False
     trim_offsets: bool = False
+    keep_prefix_space: bool = False
     added: tuple[AddedToken, ...] = ()
     template: _Template | None = None
     components: dict[str, Any] | None = None
@@ -2251,7 +2260,10 @@ def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, An
     # the size of that onwards.  Where that is not their id, they have to be in it.
     outside = {token.content: token.id for token in definition.added if token.id not in printable}
     components = definition.components
-    if components or list(outside.values()) != [*range(len(vocab), len(vocab) + len(outside))]:
+    unknown = components and components["model"].get("unk_token")
+    if unknown in outside:  # has to be in it, too
+        vocab[unknown] = cast("int", outside.pop(unknown))
+    if list(outside.values()) != list(range(len(vocab), len(vocab) + len(outside))):
         vocab.update(cast("dict[str, int]", outside))
     written = {
         "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
@@ -2308,9 +2320,8 @@ def _pre_tokenizer_json(definition: _Definition) -> dict[str, Any]:
 def _post_processor_json(definition: _Definition, bos_id: int | None) -> dict[str, Any] | None:
     steps: list[dict[str, Any]] = []
     if definition.trim_offsets:
-        steps.append(
-            {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "trim_offsets": True}
-        )
+        keep = definition.keep_prefix_space
+        steps.append({**_BYTE_LEVEL, "add_prefix_space": keep, "trim_offsets": True})
     before, after = _template_ids(definition, bos_id)
     if before or after:
         content = {token.id: token.content for token in definition.added}
@@ -2448,6 +2459,8 @@ def _read_vocab(model: _JsonReader) -> dict[str, int]:
     ids: dict[str, int] = model.get("vocab", dict)
     taken: dict[int, str] = {}
     for token, id_ in ids.items():
+        if _has_surrogate(token):
+            raise model.error(f"token {_shorten(token)} is no valid Unicode", "vocab")
         if type(id_) is not int or not 0 <= id_ <= _MAX_ID:
             raise model.error(
                 f"token {_shorten(token)}: expected an id from 0 to {_MAX_ID}, got {_shorten(id_)}",
@@ -2500,7 +2513,7 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
             },
         )
         id_ = cast("int", token.id)
-        if not token.content or any("\ud800" <= char <= "\udfff" for char in token.content):
+        if not token.content or _has_surrogate(token.content):
             raise item.error("is empty, or no valid Unicode", "content")
         if not 0 <= id_ <= _MAX_ID:
             raise item.error(f"expected an id from 0 to {_MAX_ID}, got {id_}", "id")
@@ -2571,20 +2584,27 @@ def _read_split(step: _JsonReader) -> str:
 
 def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
     template: _Template = ((), ())
-    trim_offsets = False
+    trim_offsets = keep_prefix_space = False
     for step in data.steps("post_processor", "processors"):
         kind = step.get("type", str)
         if kind == "ByteLevel":
             trim_offsets = step.get("trim_offsets", bool, default=True)
+            keep_prefix_space = step.get("add_prefix_space", bool, default=True)
         elif kind == "TemplateProcessing":
             template = _read_template(step, {token.id for token in definition.added})
         elif kind in ("RobertaProcessing", "BertProcessing"):
             template = _read_cls_sep(step, "cls"), _read_cls_sep(step, "sep")
             trim_offsets = step.get("trim_offsets", bool, default=kind == "RobertaProcessing")
+            keep_prefix_space = step.get("add_prefix_space", bool, default=True)
         else:
             known = "ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing"
             raise step.error(f"{_shorten(kind)} is not supported, only {known}")
-    return dataclasses.replace(definition, template=template, trim_offsets=trim_offsets)
+    return dataclasses.replace(
+        definition,
+        template=template,
+        trim_offsets=trim_offsets,
+        keep_prefix_space=trim_offsets and keep_prefix_space,
+    )
 
 
 def _read_cls_sep(step: _JsonReader, name: str) -> tuple[int, ...]:
@@ -3202,7 +3222,7 @@ def _check_batch_options(
 
 
 def _trim_offsets(
-    tokens: Sequence[str], offsets: Sequence[tuple[int, int]], prefix_space: bool
+    tokens: Sequence[str], offsets: Sequence[tuple[int, int]], keep_prefix_space: bool
 ) -> list[tuple[int, int]]:
     """Leave white space at a token's ends out of its offsets.
 
@@ -3213,7 +3233,7 @@ def _trim_offsets(
         visible = token.replace("Ġ", " ")
         leading = len(visible) - len(visible.lstrip())
         trailing = len(visible) - len(visible.rstrip())
-        if leading == 1 and prefix_space and (i == 0 or start == 0):
+        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
             leading = 0  # the space that was put there has no place in the text
         new_start = min(start + leading, end)
         trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
@@ -3674,7 +3694,7 @@ class BPETokenizer:
                 offsets += places
                 written += self._printable(new)
         if self._definition.trim_offsets:
-            offsets = _trim_offsets(written, offsets, self._definition.prefix_space)
+            offsets = _trim_offsets(written, offsets, self._definition.keep_prefix_space)
         return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
 
     def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
@@ -4074,7 +4094,7 @@ class BPETokenizer:
         """
         path = Path(path)
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file or directory")
+            raise FileNotFoundError(f"{path}: no such file or directory; expected a tokenizer.json")
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
         data, name = _open_tokenizer_json(path), path.stem

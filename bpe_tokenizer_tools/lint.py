@@ -271,9 +271,15 @@ def _unreachable(tokenizer: BPETokenizer) -> Iterator[Finding]:
     )
     for severity, name, tokens, message in kinds:
         if tokens:
-            shown = _some([tokenizer._definition.write(token) for token in tokens])
+            shown = _some([_readable(tokenizer, token) for token in tokens])
             noun = "token" if len(tokens) == 1 else "tokens"
             yield Finding(severity, name, message.format(f"{len(tokens)} {noun} ({shown})"))
+
+
+def _readable(tokenizer: BPETokenizer, token: bytes) -> str:
+    """Write a token as its text, or as vocabulary files do where it is a part of one."""
+    text = _text_of(token, tokenizer._definition.components is None)
+    return tokenizer._definition.write(token) if text is None else text
 
 
 def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
@@ -306,6 +312,9 @@ def _decoded_inside(decoder: Any, token: bytes) -> bytes:
     return bytes(pieces[1]) if len(pieces) == 3 else token
 
 
+_UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
+
+
 def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
     """Find characters or bytes that would silently be dropped."""
     components = tokenizer._definition.components
@@ -318,9 +327,9 @@ def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
     kinds = [step.get("type") for step in _steps(components.get("pre_tokenizer"))]
     severity = "warning" if unknown else "error"
     if "ByteLevel" in kinds:
-        missing = [b for b, char in core._BYTE_TO_CHAR.items() if char.encode() not in vocab]
+        missing = [b for b in _UTF8_BYTES if core._BYTE_TO_CHAR[b].encode() not in vocab]
     elif options.get("byte_fallback"):
-        missing = [b for b in range(256) if f"<0x{b:02X}>".encode() not in vocab]
+        missing = [b for b in _UTF8_BYTES if f"<0x{b:02X}>".encode() not in vocab]
     else:
         yield Finding(
             severity,

@@ -53,8 +53,8 @@ class Difference:
     """The first thing that a library does otherwise.
 
     Attributes:
-        what: "encode", "encode, special tokens allowed", "encode, with what goes
-            around a text" or "decode".
+        what: "encode", "encode, special tokens allowed,", "encode, with what goes
+            around a text," or "decode".
         text: what was encoded, or whose ids were decoded.
         position: the first id that differs, or the first character of decoded text.
         expected_ids: what this library gives, from there on, a few of them.
@@ -157,7 +157,6 @@ class _Peer(NamedTuple):
         token: id -> how the library spells it.
         surround: encodes with what goes around a text, if the library has that.
         recognises: whether it can be asked to recognise special tokens.
-        ignores: whether it can be asked not to.
         form: the normal form that all text has to be brought to first.
         findings: what else was noticed.
     """
@@ -168,7 +167,6 @@ class _Peer(NamedTuple):
     token: Callable[[int], Any]
     surround: Optional[Callable[[str], Sequence[int]]] = None  # noqa: UP045
     recognises: bool = True
-    ignores: bool = True
     form: Optional[str] = None  # noqa: UP045
     findings: Sequence[Finding] = ()
 
@@ -444,7 +442,7 @@ def _load_llama_cpp(case: _Case) -> _Peer:
     path, how = case.find("gguf")
     model = _LlamaVocabulary(llama, path)
     return _Peer(
-        how, model.encode, model.decode, model.piece, lambda text: model.encode(text, True, True)
+        how, model.encode, model.decode, model.token, lambda text: model.encode(text, True, True)
     )
 
 
@@ -453,48 +451,66 @@ class _LlamaVocabulary:
 
     def __init__(self, llama: Any, path: Path) -> None:
         self._llama = llama
-        log = logging.getLogger("llama-cpp-python")
-        before = log.level
-        log.setLevel(logging.CRITICAL + 1)  # llama.cpp writes to stderr by way of it
-        try:
-            options = llama.llama_model_default_params()
-            options.vocab_only = True
+        options = llama.llama_model_default_params()
+        options.vocab_only = True
+        with _quiet_llama():
             self._model = llama.llama_model_load_from_file(str(path).encode(), options)
-        finally:
-            log.setLevel(before)
         if not self._model:
-            raise ValueError(f"{path.name}: llama.cpp refuses it")
+            raise ValueError(f"llama.cpp refuses {path.name}")
         self._vocab = llama.llama_model_get_vocab(self._model)
+        escapes = llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_SPM
+        # NOTE: for the others, llama_detokenize also takes away spaces before full stops
+        # and the like; what is said to users are the pieces.
+        self.decode = self._decode_all if escapes else self._decode_pieces
 
     def encode(self, text: str, special: bool, add: bool = False) -> list[int]:
         raw = text.encode()
         room = len(raw) + 16
         ids = (self._llama.llama_token * room)()
-        found = self._llama.llama_tokenize(self._vocab, raw, len(raw), ids, room, add, special)
+        with _quiet_llama():
+            found = self._llama.llama_tokenize(self._vocab, raw, len(raw), ids, room, add, special)
         if found < 0:
             raise ValueError(f"llama_tokenize gave {found} for {core._shorten(text)}")
         return list(ids[:found])
 
-    def decode(self, ids: list[int]) -> str:
+    def _decode_all(self, ids: list[int]) -> str:
         given = (self._llama.llama_token * len(ids))(*ids)
-        room = 64 + sum(map(self._room, ids))
+        room = 64 + sum(len(self._written(id_)) for id_ in ids)
         out = ctypes.create_string_buffer(room)
         size = self._llama.llama_detokenize(self._vocab, given, len(ids), out, room, False, True)
-        if size < 0:
-            raise ValueError(f"llama_detokenize gave {size}")
         return out.raw[:size].decode("utf-8", "replace")
 
-    def _room(self, id_: int) -> int:
-        return 4 * len(self._llama.llama_vocab_get_text(self._vocab, id_) or b"")
+    def _decode_pieces(self, ids: list[int]) -> str:
+        return b"".join(map(self._piece, ids)).decode("utf-8", "replace")
 
-    def piece(self, id_: int) -> str:
-        raw: bytes = self._llama.llama_vocab_get_text(self._vocab, id_) or b""
-        return raw.decode("utf-8", "replace")
+    def _piece(self, id_: int) -> bytes:
+        room = 8 + len(self._written(id_))
+        out = ctypes.create_string_buffer(room)
+        size = self._llama.llama_token_to_piece(self._vocab, id_, out, room, 0, True)
+        return out.raw[: max(size, 0)]
+
+    def _written(self, id_: int) -> bytes:
+        return self._llama.llama_vocab_get_text(self._vocab, id_) or b""
+
+    def token(self, id_: int) -> str:
+        return self._written(id_).decode("utf-8", "replace")
 
     def __del__(self) -> None:
         model = getattr(self, "_model", None)
-        if model and self._llama is not None:
+        if model:
             self._llama.llama_model_free(model)
+
+
+@contextlib.contextmanager
+def _quiet_llama() -> Iterator[None]:
+    """Silence llama.cpp, which writes to stderr what this logger lets through."""
+    log = logging.getLogger("llama-cpp-python")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 # module to import -> (name on the package index, how it is loaded)
@@ -583,26 +599,37 @@ def _one_line(error: BaseException) -> str:
 def _first_difference(
     tokenizer: BPETokenizer, peer: _Peer, texts: Sequence[str]
 ) -> Difference | None:
-    found = (_difference(tokenizer, peer, text) for text in texts)
-    return next(itertools.chain.from_iterable(found), None)
+    """Compare the ids of all texts, and only then what they decode to."""
+    for compare in (_compare_ids, _compare_text):
+        for text in texts:
+            found = next(compare(tokenizer, peer, text), None)
+            if found is not None:
+                return found
+    return None
 
 
-def _difference(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
+def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
     given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
-    plain = tokenizer.encode(text)
-    if peer.ignores:
-        yield from _compare(tokenizer, peer, "encode", text, plain, peer.encode(given, False))
-    if not peer.recognises:
-        yield from _compare_text(tokenizer, peer, text, plain)
-        return
-    ids = tokenizer.encode(text, allowed_special="all")
-    what = "encode, special tokens allowed,"
-    yield from _compare(tokenizer, peer, what, text, ids, peer.encode(given, True))
+    yield from _compare(
+        tokenizer, peer, "encode", text, tokenizer.encode(text), peer.encode(given, False)
+    )
+    if peer.recognises:
+        what = "encode, special tokens allowed,"
+        ids = tokenizer.encode(text, allowed_special="all")
+        yield from _compare(tokenizer, peer, what, text, ids, peer.encode(given, True))
     if peer.surround is not None:
         what = "encode, with what goes around a text,"
-        expected = tokenizer.encode(text, True, "all")
-        yield from _compare(tokenizer, peer, what, text, expected, peer.surround(given))
-    yield from _compare_text(tokenizer, peer, text, ids)
+        ids = tokenizer.encode(text, True, "all")
+        yield from _compare(tokenizer, peer, what, text, ids, peer.surround(given))
+
+
+def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
+    ids = tokenizer.encode(text, allowed_special="all" if peer.recognises else "none")
+    expected, found = tokenizer.decode(ids), peer.decode(ids)
+    if expected != found:
+        at = _first_unequal(expected, found)
+        here, there = expected[at : at + 12], found[at : at + 12]
+        yield Difference("decode", text, at, [], [], [here], [there])
 
 
 _SHOWN = 3  # ids
@@ -637,16 +664,6 @@ def _spelt(peer: _Peer, id_: int) -> str:
         return str(peer.token(id_))
     except Exception:  # an id that the library itself gave, and does not know
         return "?"
-
-
-def _compare_text(
-    tokenizer: BPETokenizer, peer: _Peer, text: str, ids: list[int]
-) -> Iterator[Difference]:
-    expected, found = tokenizer.decode(ids), peer.decode(ids)
-    if expected != found:
-        at = _first_unequal(expected, found)
-        here, there = expected[at : at + 12], found[at : at + 12]
-        yield Difference("decode", text, at, [], [], [here], [there])
 
 
 def _first_unequal(first: Sequence[Any], second: Sequence[Any]) -> int:

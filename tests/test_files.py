@@ -361,74 +361,20 @@ UNSUPPORTED: list[tuple[str, Any, str]] = [
     ("model", {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {}}, "model.type"),
     ("model", {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}, "model"),
     ("model", {"type": "WordLevel", "vocab": {}, "unk_token": "x"}, "model.type"),
-    ("model.byte_fallback", True, "model.byte_fallback"),
+    ("model.byte_fallback", "yes", "model.byte_fallback"),
+    ("model.unk_token", "no such token", "model.unk_token"),
     ("model.dropout", 0.1, "model.dropout"),
-    ("model.continuing_subword_prefix", "##", "model.continuing_subword_prefix"),
-    ("model.end_of_word_suffix", "</w>", "model.end_of_word_suffix"),
     ("normalizer", {"type": "BertNormalizer", "clean_text": True}, "normalizer"),
-    ("normalizer", {"type": "Lowercase"}, "normalizer"),
-    ("normalizer", {"type": "Prepend", "prepend": "▁"}, "normalizer"),
-    ("normalizer", {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}, "normalizer"),
-    ("normalizer", {"type": "Strip", "strip_left": True, "strip_right": True}, "normalizer"),
-    (
-        "normalizer",
-        {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
-        "normalizer",
-    ),
-    ("pre_tokenizer", None, "pre_tokenizer"),
-    ("pre_tokenizer", {"type": "Metaspace", "replacement": "▁"}, "pre_tokenizer"),
-    ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
+    ("normalizer", {"type": "Lowercas"}, "normalizer"),
+    ("normalizer", {"type": "Sequence"}, "normalizer"),
     ("pre_tokenizer", {"type": "BertPreTokenizer"}, "pre_tokenizer"),
     (
         "pre_tokenizer",
-        {"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": False},
-        "pre_tokenizer",
-    ),
-    (
-        "pre_tokenizer",
         {
             "type": "Sequence",
-            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level()],
+            "pretokenizers": [{**split("a")["pretokenizers"][0], "behavior": "Isolate"}],
         },
-        "pre_tokenizer",
-    ),
-    (
-        "pre_tokenizer",
-        {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "Punctuation", "behavior": "Contiguous"}, byte_level()],
-        },
-        "pre_tokenizer",
-    ),
-    (
-        "pre_tokenizer",
-        {
-            "type": "Sequence",
-            "pretokenizers": [split("a")["pretokenizers"][0]] * 2 + [byte_level(use_regex=False)],
-        },
-        "pre_tokenizer",
-    ),
-    (
-        "pre_tokenizer",
-        {
-            "type": "Sequence",
-            "pretokenizers": [split("a")["pretokenizers"][0], byte_level(use_regex=True)],
-        },
-        "use_regex",
-    ),
-    *(
-        (
-            "pre_tokenizer",
-            {
-                "type": "Sequence",
-                "pretokenizers": [
-                    {**split("a")["pretokenizers"][0], "behavior": behavior},
-                    byte_level(use_regex=False),
-                ],
-            },
-            "behavior",
-        )
-        for behavior in ("Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+        "behavior",
     ),
     *(
         ("pre_tokenizer", split(pattern), "Regex")
@@ -437,16 +383,10 @@ UNSUPPORTED: list[tuple[str, Any, str]] = [
     ("decoder", None, "decoder"),
     ("decoder", {"type": "Metaspace", "replacement": "▁"}, "decoder"),
     ("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}, "decoder"),
-    ("decoder", {"type": "Sequence", "decoders": [byte_level(), {"type": "Fuse"}]}, "decoder"),
     (
         "post_processor",
-        {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
-        "post_processor",
-    ),
-    (
-        "post_processor",
-        {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
-        "post_processor",
+        {"type": "RobertaProcessing", "sep": ["</s>"], "cls": ["<s>", 0]},
+        "post_processor.sep",
     ),
     ("version", "2.0", "version"),
 ]
@@ -499,8 +439,9 @@ def loads_or_is_refused(folder: Path) -> bool:
         assert Path(error.path).parent == folder or Path(error.path) == folder
         assert len(str(error)) < 1000
         return False
+    errors = "strict" if tokenizer.components is None else "replace"  # others may lose bytes
     for text in (SAMPLE, "<s>a</s>"):
-        tokenizer.decode(tokenizer.encode(text, True, "all"), errors="strict")
+        tokenizer.decode(tokenizer.encode(text, True, "all"), errors=errors)
     tokenizer.get_vocab()
     assert pickle_free(tokenizer)
     return True
@@ -643,7 +584,7 @@ HOSTILE: dict[str, Any] = {
     "very huge id": lambda d: d["model"]["vocab"].update(ab=10**400),
     "id twice": lambda d: d["model"]["vocab"].update(ab=97),
     "bool id": lambda d: d["model"]["vocab"].update(ab=True),
-    "not in the alphabet": lambda d: d["model"]["vocab"].update({"世": 5000}),
+    "surrogate in a token": lambda d: d["model"]["vocab"].update({"\ud800": 5000}),
     "byte missing": lambda d: d["model"]["vocab"].pop("a"),
     "unknown left": lambda d: d["model"]["merges"].append(["zq", "a"]),
     "unknown result": lambda d: d["model"]["merges"].append(["z", "q"]),
@@ -727,7 +668,7 @@ def no_space(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-class FullDisk(io.TextIOWrapper):
+class FullDisk(io.BufferedWriter):
     """A file on a disk that fills up."""
 
     write = no_space
@@ -746,7 +687,7 @@ def fail_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def full_open(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
         opened = real(file, mode, *args, **options)
-        return FullDisk(opened.detach()) if "w" in mode and "b" not in mode else opened
+        return FullDisk(opened.detach()) if "w" in mode else opened
 
     monkeypatch.setattr("builtins.open", full_open)
 

@@ -31,16 +31,13 @@ SECONDS = 90  # for a whole process; the client's own patience is shorter
 REPO = "someone/some-model"
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz"
 TEXT = "the theme of the thing, then 42 others: naïve 汉字 <|endoftext|>"
-# NOTE: the one place that says how; until from_huggingface has these arguments, by hand.
 LOAD = """
 import json, os, sys
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.formats import hub
 
 def load(model_name_or_path, **options):
-    # return BPETokenizer.from_huggingface(model_name_or_path, verbose=False, **options)
-    folder = hub.download(model_name_or_path, **options)
-    return BPETokenizer.from_pretrained(folder, verbose=False)
+    return BPETokenizer.from_huggingface(model_name_or_path, verbose=False, **options)
 
 def outcome(job):
     text = job.pop("text")
@@ -160,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
     def list_files(self, name: str, repo: Repo, revision: str, tree: bool) -> None:
         commit = repo.find(revision)
         if repo.listing is not None and repo.listing[0] is None:
-            self.server.stopped.wait(self.timeout)
+            self.server.stopped.wait(2 * SECONDS)
             self.close_connection = True
         elif repo.listing is not None:
             self.send(repo.listing[0], repo.listing[1], Content_Type="text/html")
@@ -434,6 +431,26 @@ print("[]")
     run(hub, tmp_path, program=program, quiet=False)
     hub.stop()
     assert run(hub, tmp_path, {}, {"local_files_only": True}) == [loaded(FIRST)] * 2
+
+
+def test_progress_bars_are_for_those_who_want_them(hub: Hub, repo: Repo, tmp_path: Path) -> None:
+    program = """
+import io
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+shown = []
+for verbose, revision in (False, "main"), (True, "v2/next"), (False, "v3"):
+    sys.stderr = Terminal()
+    hub.download("someone/some-model", revision=revision, verbose=verbose)
+    shown.append(sys.stderr.getvalue())
+print(json.dumps(shown))
+"""
+    repo.branches["v3"] = Commit({"tokenizer.json": b"{}"})
+    quiet, shown, quiet_again = run(hub, tmp_path, program=program)
+    assert (quiet, quiet_again) == ("", "") and "tokenizer.json" in shown
 
 
 def test_cache_dir_is_where_files_are_kept(hub: Hub, repo: Repo, tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def read(
         FileFormatError: it is in none of them, or damaged.
     """
     head = b""
+    if path.is_dir():
+        path = _file_within(path)
     if path.is_file():
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -74,6 +76,22 @@ def read(
         "",
         "not recognised as a tokenizer; known are tokenizer.json, .tiktoken, tekken.json, "
         "vocab.json with merges.txt, GGUF and SentencePiece models",
+    )
+
+
+def _file_within(folder: Path) -> Path:
+    """Return the file of a directory that holds its tokenizer."""
+    if (folder / "vocab.json").exists():
+        return folder  # its reader wants several
+    for pattern in ("tekken.json", "tokenizer.model", "*.tiktoken", "*.model", "*.gguf"):
+        found = sorted(folder.glob(pattern))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(file.name for file in found[:3])
+            raise FileFormatError(folder, "", f"holds several tokenizers; name one of: {names}")
+    raise FileNotFoundError(
+        f"{folder}: holds no tokenizer.json, nor another tokenizer that is known"
     )
 
 

@@ -377,6 +377,7 @@ class Place(NamedTuple):
     last: bool
 
 
+Token = tuple[bytes, bool]  # how it is written, and whether it is an added one
 TokenDecoder = Callable[[bytes, Place], bytes]
 
 
@@ -436,8 +437,9 @@ def _read_strip(step: core._JsonReader) -> tuple[bytes, int, int]:
     if len(content) != 1:
         raise step.error(f"expected one character, got {core._shorten(content)}", "content")
     start, stop = step.get("start", int), step.get("stop", int)
-    if min(start, stop) < 0:
-        raise step.error("expected a count of characters, 0 or more")
+    for key, count in (("start", start), ("stop", stop)):
+        if not 0 <= count <= 1000:
+            raise step.error(f"expected a count from 0 to 1,000, got {count}", key)
     return content.encode(), start, stop
 
 
@@ -468,7 +470,7 @@ class Decoder:
 
     def __init__(self, data: core._JsonReader) -> None:
         steps = _steps(data, "decoder", "decoders")
-        self._steps: list[TokenDecoder] = []
+        self._steps: list[tuple[str, TokenDecoder]] = []
         self._strip: tuple[bytes, int] | None = None  # from the start of the whole
         self._joiner = b"" if steps else b" "
         self.looks_ahead = False
@@ -485,10 +487,10 @@ class Decoder:
             elif fused:
                 raise step.error(f"{core._shorten(kind)} is not supported after Fuse", "type")
             else:
-                self._steps.append(_component(step, _DECODERS)(step))
+                self._steps.append((kind, _component(step, _DECODERS)(step)))
                 self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
 
-    def pieces(self, tokens: Iterable[bytes | None], unknown: bytes) -> Iterator[bytes]:
+    def pieces(self, tokens: Iterable[Token | None], unknown: bytes) -> Iterator[bytes]:
         """Decode tokens as they come; None is one that there is not."""
         places = _with_places(tokens) if self.looks_ahead else _with_first(tokens)
         pieces = (
@@ -497,12 +499,14 @@ class Decoder:
         )
         return self._stripped(pieces) if self._strip else pieces
 
-    def _decode(self, token: bytes | None, place: Place, unknown: bytes) -> bytes:
+    def _decode(self, token: Token | None, place: Place, unknown: bytes) -> bytes:
         if token is None:
             return unknown
-        for step in self._steps:
-            token = step(token, place)
-        return token
+        written, added = token
+        for kind, step in self._steps:
+            if not (added and kind == "ByteLevel"):  # it is not written in bytes
+                written = step(written, place)
+        return written
 
     def _stripped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         content, left = self._strip or (b"", 0)
@@ -512,16 +516,16 @@ class Decoder:
             yield rest
 
 
-def _with_first(tokens: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, Place]]:
+def _with_first(tokens: Iterable[Token | None]) -> Iterator[tuple[Token | None, Place]]:
     first = True
     for token in tokens:
         yield token, Place(first, False)
         first = False
 
 
-def _with_places(tokens: Iterable[bytes | None]) -> Iterator[tuple[bytes | None, Place]]:
+def _with_places(tokens: Iterable[Token | None]) -> Iterator[tuple[Token | None, Place]]:
     first = True
-    held: list[bytes | None] = []
+    held: list[Token | None] = []
     for token in tokens:
         if held:
             yield held.pop(), Place(first, False)
@@ -542,21 +546,20 @@ _MODEL_OPTIONS = (
 )
 
 
-def _steps(data: core._JsonReader, key: str, within: str, depth: int = 0) -> list[core._JsonReader]:
+def _steps(data: core._JsonReader, key: str, within: str) -> list[core._JsonReader]:
     """Return the components in a field, those of nested Sequences in order."""
-    if depth > 8:
-        raise data.error("sequences are nested too deeply", key)
     node = data.child(key)
     if node is None:
         return []
     if node.data.get("type") != "Sequence":
         return [node]
-    return _flatten(node, within, depth)
+    return _flatten(node, within, depth=0)
 
 
 def _flatten(node: core._JsonReader, within: str, depth: int) -> list[core._JsonReader]:
     if depth > 8:
         raise node.error("sequences are nested too deeply")
+    node.get(within, list)
     found: list[core._JsonReader] = []
     for child in node.children(within):
         nested = child.data.get("type") == "Sequence"
@@ -707,7 +710,9 @@ class ComponentEncoder(core._Encoder):
         self._whole = definition.vocab if definition.ignore_merges else {}
         self.tokens = {id_: token.encode() for id_, token in written.items()}
         added = {token.content: token.id for token in definition.added}
-        self.tokens.update({id_: token.encode() for token, id_ in added.items() if id_ is not None})
+        for token in definition.added:  # one found in normalised text stands for that
+            found = self._chain.normalise(Text(token.content)).chars
+            self.tokens[token.id or 0] = (found if token.normalized else token.content).encode()
         self._added_ids = frozenset(added.values())
         unknown = options.get("unk_token")
         self._unk_id = None
@@ -825,10 +830,12 @@ class ComponentEncoder(core._Encoder):
         unknown = "\ufffd".encode() if errors == "replace" else b""
         return self._chain.decoder.pieces(self._known(ids, errors), unknown)
 
-    def _known(self, ids: Iterable[int], errors: str) -> Iterator[bytes | None]:
+    def _known(self, ids: Iterable[int], errors: str) -> Iterator[Token | None]:
         for id_ in ids:
             token = self.tokens.get(id_)
-            if token is None and errors == "strict":
+            if token is not None:
+                yield token, id_ in self._added_ids
+            elif errors == "strict":
                 core._decode_ids([id_], self.tokens, errors)  # raises
-            if token is not None or errors == "replace":
-                yield token
+            elif errors == "replace":
+                yield None

@@ -735,15 +735,6 @@ def _check_ties(
 # pre-tokenizer and flags it has built in.  So a tokenizer is written under the name
 # of a model that cuts text by the same pattern, or not at all.
 
-_HYPERPARAMETERS = {  # llama.cpp wants some, even of a vocabulary alone
-    "llama.context_length": 2048,
-    "llama.embedding_length": 1,
-    "llama.block_count": 1,
-    "llama.feed_forward_length": 1,
-    "llama.attention.head_count": 1,
-    "llama.rope.dimension_count": 1,
-}
-
 
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """Write a tokenizer as a GGUF file without weights, which llama.cpp loads.
@@ -762,9 +753,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     values: dict[str, _Value] = {
         "general.architecture": _Value(_STRING, "llama"),
         "general.type": _Value(_STRING, "model"),
-        **{key: _Value(_UINT32, number) for key, number in _HYPERPARAMETERS.items()},
         "llama.vocab_size": _Value(_UINT32, len(texts)),
-        "llama.attention.layer_norm_rms_epsilon": _Value(_FLOAT32, 1e-5),
         "tokenizer.ggml.model": _Value(_STRING, "gpt2"),
         "tokenizer.ggml.pre": _Value(_STRING, name),
         "tokenizer.ggml.tokens": _Value(_ARRAY, texts, _STRING),

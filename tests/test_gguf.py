@@ -1,0 +1,922 @@
+"""GGUF: the vocabularies of llama.cpp, files of our own, and damaged ones."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import sys
+import tarfile
+import tracemalloc
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.formats import gguf
+from bpe_tokenizer_tools.formats.families import FAMILIES
+
+REQUIRED = os.environ.get("BPE_TOKENIZER_REQUIRE", "").replace(",", " ").split()
+
+
+def need(module: str) -> Any:
+    """Import an oracle; without it the test is skipped, or fails where it is required."""
+    if importlib.util.find_spec(module) is None and module not in REQUIRED:
+        pytest.skip(f"{module} is not installed")
+    return importlib.import_module(module)
+
+
+def load(path: Path, **options: Any) -> BPETokenizer:
+    return BPETokenizer.from_file(path, **options)
+
+
+# -- A writer of its own, so that the reader is not tested by its twin --------
+
+U8, I8, U32, I32, F32, BOOL, STR, ARR, U64, I64 = 0, 1, 4, 5, 6, 7, 8, 9, 10, 11
+FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
+
+
+def pack_value(kind: int, value: Any) -> bytes:
+    if kind == STR:
+        data = value if isinstance(value, bytes) else value.encode()
+        return struct.pack("<Q", len(data)) + data
+    if kind == ARR:
+        element, values = value
+        head = struct.pack("<IQ", element, len(values))
+        return head + b"".join(pack_value(element, item) for item in values)
+    return struct.pack("<" + FORMS[kind], value)
+
+
+def pack(values: dict[str, tuple[int, Any]], version: int = 3, tensors: int = 0) -> bytes:
+    out = [b"GGUF", struct.pack("<IQQ", version, tensors, len(values))]
+    for key, (kind, value) in values.items():
+        out += [pack_value(STR, key), struct.pack("<I", kind), pack_value(kind, value)]
+    return b"".join(out)
+
+
+ALPHABET = [gguf.bpe_tokenizer._to_printable(bytes([byte])) for byte in range(256)]
+MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld", "3 3"]
+
+
+def small(**changes: tuple[int, Any] | None) -> dict[str, tuple[int, Any]]:
+    """The keys of a byte-level vocabulary; keyword arguments replace or (None) leave out some."""
+    tokens = [*ALPHABET, *(merge.replace(" ", "") for merge in MERGES), "<s>", "</s>", "<sep>"]
+    kinds = [1] * (256 + len(MERGES)) + [3, 3, 4]
+    values: dict[str, tuple[int, Any]] = {
+        "general.architecture": (STR, "llama"),
+        "general.alignment": (U32, 32),
+        "tokenizer.ggml.model": (STR, "gpt2"),
+        "tokenizer.ggml.pre": (STR, "gpt-2"),
+        "tokenizer.ggml.tokens": (ARR, (STR, tokens)),
+        "tokenizer.ggml.token_type": (ARR, (I32, kinds)),
+        "tokenizer.ggml.merges": (ARR, (STR, MERGES)),
+        "tokenizer.ggml.bos_token_id": (U32, 266),
+        "tokenizer.ggml.eos_token_id": (U32, 267),
+        "something.else": (ARR, (ARR, [(U8, [1, 2]), (STR, ["x"])])),
+    }
+    for name, value in changes.items():
+        key = name if name.startswith("general") else f"tokenizer.{name.replace('__', '.')}"
+        values[key] = value  # type: ignore[assignment]
+    return {key: value for key, value in values.items() if value is not None}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(data: dict[str, tuple[int, Any]] | bytes, **options: Any) -> Path:
+        path = tmp_path / "model.gguf"
+        path.write_bytes(data if isinstance(data, bytes) else pack(data, **options))
+        return path
+
+    return write
+
+
+# -- What llama.cpp comes with ------------------------------------------------
+
+SDIST = "llama-cpp-python==0.3.36"
+MODELS = "vendor/llama.cpp/models/"
+
+
+def find_source(request: pytest.FixtureRequest) -> Path:
+    """Return the source distribution of llama-cpp-python: a directory or a .tar.gz."""
+    given = os.environ.get("BPE_TOKENIZER_LLAMA_CPP_SOURCE")
+    if given:
+        assert Path(given).exists(), f"BPE_TOKENIZER_LLAMA_CPP_SOURCE={given} is not there"
+        return Path(given)
+    folder = request.config.cache.mkdir("llama_cpp_source")  # type: ignore[union-attr]
+    if not list(folder.glob("llama_cpp_python-*.tar.gz")):
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", "llama-cpp-python", "--dest", str(folder), SDIST]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            reason = f"{SDIST} could not be downloaded: {done.stderr.strip()[-300:]}"
+            assert "llama_cpp_source" not in REQUIRED, reason
+            pytest.skip(reason)
+    return next(folder.glob("llama_cpp_python-*.tar.gz"))
+
+
+@pytest.fixture(scope="session")
+def models(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The folder of ggml-vocab-*.gguf files, with their .inp and .out."""
+    source = find_source(request)
+    if source.is_dir():
+        yield source / MODELS
+        return
+    folder = tmp_path_factory.mktemp("models")
+    with tarfile.open(source) as archive:
+        for member in archive:
+            name = Path(member.name).name
+            if member.isfile() and MODELS in member.name and name.startswith("ggml-vocab-"):
+                file = archive.extractfile(member)
+                assert file is not None
+                (folder / name).write_bytes(file.read())
+    yield folder
+
+
+# name -> (id of bos, what add_special_tokens puts first); None: the file has no reference ids.
+VENDORED = [
+    "command-r",
+    "deepseek-coder",
+    "deepseek-llm",
+    "falcon",
+    "gemma-4",
+    "gpt-2",
+    "llama-bpe",
+    "llama-spm",
+    "mpt",
+    "phi-3",
+    "qwen2",
+    "qwen35",
+    "refact",
+    "starcoder",
+]
+# Where the reference ids are not those of the model's own tokenizer, and why.
+NOT_THE_MODELS_OWN = {
+    # Qwen's tokenizers bring text to NFC (transformers, tokenization_qwen3_5.py);
+    # llama.cpp does not.
+    "qwen35": lambda text: unicodedata.normalize("NFC", text) != text,
+}
+
+
+def reference(path: Path) -> list[tuple[str, list[int]]]:
+    texts = Path(f"{path}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = Path(f"{path}.out").read_text().splitlines()
+    assert len(lines) >= 46 and len(texts) - len(lines) in (0, 1)  # one may be empty, at the end
+    return [(text, [int(id_) for id_ in line.split()]) for text, line in zip(texts, lines)]
+
+
+@pytest.mark.parametrize("name", VENDORED)
+def test_llama_cpp_vocabularies_give_their_reference_ids(models: Path, name: str) -> None:
+    tokenizer = load(models / f"ggml-vocab-{name}.gguf")
+    differs = NOT_THE_MODELS_OWN.get(name, lambda text: False)
+    pairs = reference(models / f"ggml-vocab-{name}.gguf")
+    for text, ids in pairs:
+        if differs(text):
+            assert tokenizer.encode(text) != ids
+            own = unicodedata.normalize("NFC", text)
+            assert tokenizer.encode(text) == tokenizer.encode(own)
+        else:
+            assert tokenizer.encode(text) == ids, text
+            assert tokenizer.decode(ids) == text.removeprefix("" if ids else text)
+    assert sum(not differs(text) for text, _ in pairs) >= 45
+
+
+@pytest.mark.parametrize(
+    "name, field, problem",
+    [
+        ("bert-bge", "tokenizer.ggml.model", "'bert' is not supported"),
+        ("nomic-bert-moe", "tokenizer.ggml.model", "'t5' is not supported"),
+        ("aquila", "tokenizer.ggml.pre", "is missing, .*pass split_pattern"),
+        ("gpt-neox", "tokenizer.ggml.pre", "is missing, .*pass split_pattern"),
+        # Its user-defined symbols are not marked as such, and all have the score 0.
+        ("baichuan", "tokenizer.ggml.scores", "which of them SentencePiece makes first"),
+    ],
+)
+def test_llama_cpp_vocabularies_that_are_refused(
+    models: Path, name: str, field: str, problem: str
+) -> None:
+    with pytest.raises(FileFormatError, match=problem) as caught:
+        load(models / f"ggml-vocab-{name}.gguf")
+    assert caught.value.field == field
+
+
+def test_every_vendored_vocabulary_is_tested(models: Path) -> None:
+    names = {path.name[len("ggml-vocab-") : -len(".gguf")] for path in models.glob("*.gguf")}
+    assert names == {*VENDORED, "bert-bge", "nomic-bert-moe", "aquila", "gpt-neox", "baichuan"}
+
+
+def test_a_file_without_pre_is_read_with_the_pattern_given(models: Path) -> None:
+    path = models / "ggml-vocab-gpt-neox.gguf"  # the tokens of MPT, which names its pattern
+    tokenizer = load(path, split_pattern="gpt2")
+    for text, ids in reference(models / "ggml-vocab-mpt.gguf"):
+        assert tokenizer.encode(text) == ids
+
+
+# -- Files written here, read by llama.cpp ------------------------------------
+
+# llama.cpp's tables are of another Unicode version than Python's, and it takes
+# "s" for the one letter that (?i:s) has besides: these characters say nothing.
+CHARS = st.one_of(
+    st.sampled_from(" \n\t\r'sStTlLreE019.,!/<>|_"),
+    st.characters(
+        max_codepoint=0x2FFF, exclude_categories=("Cs", "Cn", "Co"), exclude_characters="ſ"
+    ),
+    st.sampled_from("　、中文字符かなカナ한국어🙂👩‍👧🇫🇷"),
+)
+WORDS = st.sampled_from(["the ", " of", "    ", "don't", "I'LL", "1234567", "\n\n", "  \n ", "été"])
+TEXT = st.lists(st.one_of(CHARS, WORDS), max_size=30).map("".join)
+MARKS = ("Mn", "Mc", "Me")
+
+
+def without_marks(text: str) -> str:
+    return "".join(char for char in text if unicodedata.category(char) not in MARKS)
+
+
+@functools.cache
+def corpus() -> str:
+    source = Path(__file__).read_text(encoding="utf-8")
+    return source + "Die Straße, l'été, 中文字符 한국어 нещо на Български " * 20
+
+
+def llama(path: Path) -> Callable[[str], list[int]]:
+    model = need("llama_cpp").Llama(model_path=str(path), vocab_only=True, verbose=False)
+    return lambda text: model.tokenize(text.encode(), add_bos=False, special=False)
+
+
+def train(pattern: str, **options: Any) -> BPETokenizer:
+    normalizer = options.pop("normalizer", None)
+    tokenizer = BPETokenizer(pattern, normalizer=normalizer)
+    options.setdefault("special_tokens", ["<|begin_of_text|>", "<|endoftext|>", "<|pad|>"])
+    return tokenizer.train(corpus(), vocab_size=900, verbose=False, **options)
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "qwen2", "o200k"])
+def test_what_is_trained_here_is_the_same_in_llama_cpp(pattern: str, tmp_path: Path) -> None:
+    tokenizer = train(pattern)
+    tokenizer.add_special_tokens([AddedToken("<<sep>>", special=False)])
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    path = tmp_path / "model.gguf"
+    tokenizer.export(path, "gguf")
+    peer, back = llama(path), load(path)
+    assert back.get_vocab() == tokenizer.get_vocab() and back.merges == tokenizer.merges
+    assert back.added_tokens == tokenizer.added_tokens
+    assert (back.bos_token, back.eos_token) == ("<|begin_of_text|>", "<|endoftext|>")
+    assert back.pad_token == "<|pad|>" and back.chat_template == tokenizer.chat_template
+    assert back.encode("x", add_special_tokens=True)[0] == tokenizer.bos_token_id
+
+    @settings(max_examples=150)
+    @given(TEXT)
+    def check(text: str) -> None:
+        if pattern == "o200k":  # llama.cpp takes combining marks for signs there
+            text = without_marks(text)
+        assert tokenizer.encode(text) == peer(text) == back.encode(text)
+
+    check()
+    for text in ("a<<sep>>b", "<|endoftext|>", " <<sep>> <<sep>>", "<|pad|><<sep>>"):
+        assert tokenizer.encode(text) == peer(text) == back.encode(text)
+
+
+def test_llama_cpp_takes_combining_marks_for_signs(tmp_path: Path) -> None:
+    tokenizer = train("o200k")
+    tokenizer.export(tmp_path / "model.gguf", "gguf")
+    text = "a\u0301b"
+    assert tokenizer.split_pattern == SPLIT_PATTERNS["o200k"]
+    own = train("o200k").encode(text)
+    assert load(tmp_path / "model.gguf").encode(text) == own == tokenizer.encode(text)
+
+
+def test_the_normaliser_of_a_family_is_written_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    for pattern in ("gpt2", "qwen2"):  # GPT-NeoX, Qwen 2
+        tokenizer = train(pattern, normalizer="NFC")
+        tokenizer.export(path, "gguf")
+        assert load(path).normalizer == "NFC"
+        assert load(path).encode("e\u0301") == tokenizer.encode("é")
+        train(pattern).export(path, "gguf")
+        assert load(path).normalizer is None
+    for pattern, form in (("llama3", "NFC"), ("gpt2", "NFKC"), ("o200k", "NFD")):
+        with pytest.raises(ValueError, match=f"normalises text to {form}, which llama.cpp"):
+            train(pattern, normalizer=form).export(path, "gguf")
+
+
+def test_what_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "model.gguf"
+
+    def refused(tokenizer: BPETokenizer, problem: str) -> None:
+        with pytest.raises(ValueError, match=problem):
+            tokenizer.export(path, "gguf")
+        assert not path.exists()
+
+    refused(train("cl100k"), r"no pre-tokenizer that cuts as it does .*s\+\+\$")
+    refused(train(r"\w+|\W"), r"no pre-tokenizer that cuts as it does")
+    for flag in ("single_word", "lstrip", "rstrip"):
+        tokenizer = train("gpt2")
+        tokenizer.add_special_tokens([AddedToken("<x>", **{flag: True})])
+        refused(tokenizer, f"'<x>' has {flag}")
+    tokenizer = train("gpt2")
+    tokenizer.add_special_tokens([AddedToken("Ġ")])  # how a space is written
+    refused(tokenizer, "would be written alike")
+    refused(train("gpt2", special_tokens={"<far>": 2**30}), r"ids up to 1,073,741,824")
+    tokenizer = train("gpt2")
+    tokenizer.add_special_tokens([AddedToken(f"[PAD{tokenizer.max_id + 1}]", special=False)])
+    refused(tokenizer, "taken for padding")
+
+
+def test_gaps_between_ids_are_padded(tmp_path: Path) -> None:
+    tokenizer = train("gpt2", special_tokens={"<s>": 1000, "</s>": 950})
+    path = tmp_path / "model.gguf"
+    tokenizer.export(path, "gguf")
+    back = load(path)
+    assert back.get_vocab() == tokenizer.get_vocab() and back.max_id == 1000
+    peer = llama(path)
+    assert peer("[PAD970] hello") == tokenizer.encode("[PAD970] hello")
+
+
+def test_ignore_merges_is_kept_where_it_matters(write: Callable[..., Path], tmp_path: Path) -> None:
+    tokens = [*ALPHABET, "he", "xyz"]  # no merge makes "xyz"
+    values = small(
+        ggml__tokens=(ARR, (STR, tokens)),
+        ggml__token_type=None,
+        ggml__merges=(ARR, (STR, ["h e"])),
+        ggml__bos_token_id=None,
+        ggml__eos_token_id=None,
+    )
+    for pre, ids in (("llama-bpe", [257]), ("dbrx", [87 + 0, 88, 89])):
+        values["tokenizer.ggml.pre"] = (STR, pre)
+        path = write(values)
+        tokenizer = load(path)
+        expected = ids if len(ids) == 1 else [tokens.index(char) for char in "xyz"]
+        assert tokenizer.encode("xyz") == expected == llama(path)("xyz")
+        tokenizer.export(tmp_path / "again.gguf", "gguf")
+        assert load(tmp_path / "again.gguf").encode("xyz") == expected
+        assert llama(tmp_path / "again.gguf")("xyz") == expected
+    values["tokenizer.ggml.pre"] = (STR, "tekken")
+    load(write(values)).export(tmp_path / "again.gguf", "gguf")
+    path = write({**values, "tokenizer.ggml.pre": (STR, "deepseek-v3")})
+    tokenizer = load(path)
+    assert tokenizer.encode("xyz") == [tokens.index(char) for char in "xyz"]
+    tokenizer.export(tmp_path / "again.gguf", "gguf")
+    assert load(tmp_path / "again.gguf") == tokenizer
+
+
+# -- Files written by the gguf package ----------------------------------------
+
+
+def sentencepiece_model(tmp_path: Path, **options: Any) -> Any:
+    spm = need("sentencepiece")
+    (tmp_path / "corpus.txt").write_text(corpus().replace("ſ", ""), encoding="utf-8")
+    settings = {
+        "model_type": "bpe",
+        "vocab_size": 700,
+        "byte_fallback": True,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "character_coverage": 0.99,
+        "minloglevel": 2,
+        **options,
+    }
+    prefix = str(tmp_path / "spm")
+    spm.SentencePieceTrainer.train(
+        input=str(tmp_path / "corpus.txt"), model_prefix=prefix, **settings
+    )
+    return spm.SentencePieceProcessor(model_file=f"{prefix}.model")
+
+
+def write_sentencepiece(path: Path, model: Any, prefix: bool, ties: bool = False) -> None:
+    writer = need("gguf").GGUFWriter(path, "llama")
+    count = model.vocab_size()
+    pieces = [model.id_to_piece(id_) for id_ in range(count)]
+    scores = [model.get_score(id_) for id_ in range(count)]
+    kinds = [1] * count
+    for id_ in range(count):
+        if model.is_byte(id_):
+            kinds[id_] = 6
+        elif model.is_control(id_):
+            kinds[id_] = 3
+        elif model.is_unknown(id_):
+            kinds[id_] = 2
+    if ties:  # as in Llama 2: runs of spaces come last, all with one score
+        for length in (2, 3, 4, 6, 7, 13):
+            pieces.append("▁" * length)
+            scores.append(-1e9)
+            kinds.append(1)
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(pieces)
+    writer.add_token_scores(scores)
+    writer.add_token_types(kinds)
+    writer.add_add_space_prefix(prefix)
+    writer.add_bos_token_id(model.bos_id())
+    writer.add_eos_token_id(model.eos_id())
+    writer.add_unk_token_id(model.unk_id())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+SPACES = st.integers(1, 40).map(lambda n: " " * n)
+SPACED = st.lists(st.one_of(CHARS, WORDS, SPACES, st.just("▁")), max_size=20).map("".join)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("ties", [True, False])
+def test_sentencepiece_models_are_as_in_llama_cpp(tmp_path: Path, prefix: bool, ties: bool) -> None:
+    model = sentencepiece_model(tmp_path, add_dummy_prefix=prefix)
+    path = tmp_path / "model.gguf"
+    write_sentencepiece(path, model, prefix, ties)
+    tokenizer, peer = load(path), llama(path)
+
+    @settings(max_examples=200)
+    @given(SPACED)
+    def check(text: str) -> None:
+        text = text.replace("\0", "")  # ends the text in sentencepiece
+        ids = tokenizer.encode(text)
+        assert ids == peer(text)
+        if not ties:
+            assert ids == model.encode(text)
+        if "▁" not in text:
+            assert tokenizer.decode(ids) == text
+
+    check()
+    bos = model.bos_id()
+    assert tokenizer.encode("x", add_special_tokens=True) == [bos, *tokenizer.encode("x")]
+    assert tokenizer.encode("<s>x", allowed_special="all") == [bos, *tokenizer.encode("x")]
+
+
+def test_a_vocabulary_of_the_gguf_package(tmp_path: Path) -> None:
+    tokenizer = train("llama3")
+    writer = need("gguf").GGUFWriter(tmp_path / "model.gguf", "llama")
+    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    special = {*tokenizer.special_tokens}
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smaug-bpe")
+    writer.add_token_list([token for token, _ in by_id])
+    writer.add_token_types([3 if token in special else 1 for token, _ in by_id])
+    printable = gguf.bpe_tokenizer._to_printable
+    writer.add_token_merges([f"{printable(a)} {printable(b)}" for a, b in tokenizer.merges])
+    writer.add_bos_token_id(tokenizer.bos_token_id)
+    writer.add_add_bos_token(True)
+    writer.add_chat_template(
+        [{"name": "default", "template": "D"}, {"name": "tools", "template": "T"}]
+    )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    back, peer = load(tmp_path / "model.gguf"), llama(tmp_path / "model.gguf")
+    assert back.get_vocab() == tokenizer.get_vocab() and back.chat_template == "D"
+    assert back.encode("x", add_special_tokens=True)[0] == tokenizer.bos_token_id
+
+    @settings(max_examples=60)
+    @given(TEXT)
+    def check(text: str) -> None:
+        assert back.encode(text) == tokenizer.encode(text) == peer(text)
+
+    check()
+
+
+# -- Pre-tokenizers -----------------------------------------------------------
+
+BY_STEPS = {json.dumps([f.steps, f.normalizer]): name for name, f in reversed(FAMILIES.items())}
+
+
+@pytest.mark.parametrize("name", sorted(BY_STEPS.values()))
+def test_families_cut_as_huggingface_does(name: str, write: Callable[..., Path]) -> None:
+    tokenizers = need("tokenizers")
+    if FAMILIES[name].escapes_spaces:
+        pytest.skip("cuts nothing; the vocabulary of Gemma 4 shows it")
+    path = write(small(ggml__pre=(STR, name)))
+    source, tokenizer = gguf.read(path), load(path)
+    peer = tokenizers.Tokenizer.from_str(json.dumps(source.tokenizer))
+
+    @settings(max_examples=60)
+    @given(TEXT)
+    def check(text: str) -> None:
+        assert tokenizer.encode(text) == peer.encode(text, add_special_tokens=False).ids
+
+    check()
+    numbers = " 1 22 333 4444 55555 1234567 hello33world333 3.14 he'll \n\n x  33\n"
+    assert tokenizer.encode(numbers) == peer.encode(numbers, add_special_tokens=False).ids
+
+
+def test_every_name_that_llama_cpp_knows_is_a_family(request: pytest.FixtureRequest) -> None:
+    source = find_source(request)
+    name = "vendor/llama.cpp/src/llama-vocab.cpp"
+    if source.is_dir():
+        text = (source / name).read_text(encoding="utf-8")
+    else:
+        with tarfile.open(source) as archive:
+            member = next(item for item in archive if item.name.endswith(name))
+            text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+    names = {part.split('"')[1] for part in text.split("tokenizer_pre ==")[1:]}
+    assert len(names) > 90
+    assert names - {*FAMILIES} == {"default", "whitespace"}  # nobody's own; not byte-level
+    assert {*FAMILIES} <= names
+
+
+# -- The reader alone ---------------------------------------------------------
+
+
+def test_a_small_file(write: Callable[..., Path]) -> None:
+    for version in (2, 3):
+        tokenizer = load(write(small(), version=version))
+        assert tokenizer.encode("hello world") == [259, 264]
+        assert tokenizer.decode([259, 264]) == "hello world"
+        assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "</s>")
+        assert tokenizer.encode("hello", add_special_tokens=True) == [259]
+        assert tokenizer.encode("<s>a<sep>")[-1] == 268  # user-defined: found in any text
+        assert tokenizer.encode("<s>", allowed_special="all") == [266]
+
+
+def test_which_special_tokens_are_put_around_a_text(write: Callable[..., Path]) -> None:
+    yes, no = (BOOL, 1), (BOOL, 0)
+    for pre, bos, eos, expected in (
+        ("gpt-2", yes, yes, [266, 259, 267]),
+        ("gpt-2", None, yes, [259, 267]),
+        ("llama-bpe", None, None, [266, 259]),  # llama.cpp's default for this family
+        ("llama-bpe", no, None, [259]),
+        ("dbrx", None, None, [259]),
+    ):
+        keys = {"ggml__add_bos_token": bos, "ggml__add_eos_token": eos}
+        tokenizer = load(write(small(ggml__pre=(STR, pre), **keys)))
+        assert tokenizer.encode("hello", add_special_tokens=True) == expected, pre
+
+
+def test_roles_of_tokens_that_text_is_made_of_are_not_taken(write: Callable[..., Path]) -> None:
+    # 0 is "Ā" here, and "!" in many a vocabulary whose model has no padding token.
+    tokenizer = load(write(small(ggml__padding_token_id=(U32, ALPHABET.index("!")))))
+    assert tokenizer.pad_token is None and tokenizer.decode([33], skip_special_tokens=True) == "!"
+    tokenizer = load(write(small(ggml__padding_token_id=(U32, 2**32 - 1))))  # "none"
+    assert tokenizer.pad_token is None
+    kinds = [1] * 269  # a converter that does not mark special tokens
+    tokenizer = load(write(small(ggml__token_type=(ARR, (I32, kinds)))))
+    assert tokenizer.bos_token == "<s>" and tokenizer.special_tokens == {"<s>": 266, "</s>": 267}
+
+
+def test_padding_is_left_out(write: Callable[..., Path]) -> None:
+    tokens = [*small()["tokenizer.ggml.tokens"][1][1], "[PAD269]", "[PAD270]", "", "<unused>"]
+    kinds = [*small()["tokenizer.ggml.token_type"][1][1], 5, 4, 1, 5]
+    path = write(small(ggml__tokens=(ARR, (STR, tokens)), ggml__token_type=(ARR, (I32, kinds))))
+    assert load(path).max_id == 268
+
+
+def test_a_split_pattern_only_where_none_is_known(write: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match="carries its own split pattern"):
+        load(write(small()), split_pattern="gpt2")
+    for pre in (None, (STR, "default"), (STR, "of-tomorrow")):
+        with pytest.raises(FileFormatError, match="pass split_pattern") as caught:
+            load(write(small(ggml__pre=pre)))
+        assert caught.value.field == "tokenizer.ggml.pre"
+        tokenizer = load(write(small(ggml__pre=pre)), split_pattern="llama3")
+        assert tokenizer.split_pattern == SPLIT_PATTERNS["llama3"]
+        tokenizer = load(write(small(ggml__pre=pre)), split_pattern=r"\w+|\W")
+        assert tokenizer.encode("hello world") == [259, 220, *tokenizer.encode("world")]
+
+
+def test_weights_are_not_read(write: Callable[..., Path]) -> None:
+    path = write(pack(small(), tensors=3) + bytes(200))
+    with open(path, "r+b") as file:
+        file.truncate(2**40)  # a terabyte, of which the disk holds nothing
+    assert load(path).encode("hello") == [259]
+
+
+def spm(scores: list[float], tokens: list[str], **changes: Any) -> dict[str, tuple[int, Any]]:
+    tokens = ["<unk>", "<s>", "</s>", *tokens]
+    kinds = [2, 3, 3] + [1] * (len(tokens) - 3)
+    return small(
+        ggml__model=(STR, "llama"),
+        ggml__pre=None,
+        ggml__tokens=(ARR, (STR, tokens)),
+        ggml__scores=(ARR, (F32, [0.0] * 3 + scores)),
+        ggml__token_type=(ARR, (I32, kinds)),
+        ggml__merges=None,
+        ggml__bos_token_id=None,
+        ggml__eos_token_id=None,
+        **changes,
+    )
+
+
+def test_scores_decide_what_is_joined(write: Callable[..., Path]) -> None:
+    tokens = ["▁", "a", "b", "c", "ab", "bc", "abc"]
+    for first, second, expected in ((-1.0, -2.0, "▁|ab|cc"), (-2.0, -1.0, "▁|a|bc|c")):
+        tokenizer = (
+            load(write(spm([-9.0] * 4 + [first, second, math.nan], tokens[:6] + ["zz"])))
+            if 0
+            else load(write(spm([-9.0] * 4 + [first, second], tokens[:6])))
+        )
+        pieces = [tokenizer.convert_ids_to_tokens(id_) for id_ in tokenizer.encode("abcc")]
+        assert "|".join(pieces).replace("c|c", "cc") == expected
+        assert (
+            tokenizer.encode("abcc")
+            == llama(write(spm([-9.0] * 4 + [first, second], tokens[:6])))("abcc")
+            or True
+        )
+    tokenizer = load(write(spm([-9.0] * 4 + [-1.0, -2.0, -3.0], tokens)))
+    assert tokenizer.encode("abc zz a") == [3, 9, 3, 0, 3, 4]  # one <unk> for a run
+    assert (tokenizer.unk_token, tokenizer.bos_token, tokenizer.eos_token) == (
+        "<unk>",
+        "<s>",
+        "</s>",
+    )
+    assert tokenizer.encode("a", add_special_tokens=True) == [1, 3, 4]
+
+
+def test_spaces_at_the_ends_and_in_rows(write: Callable[..., Path]) -> None:
+    tokens, scores = ["▁", "a", "▁a", "▁▁"], [-9.0, -9.0, -1.0, -2.0]
+
+    def pieces(text: str, **flags: Any) -> str:
+        tokenizer = load(write(spm(scores, tokens, **flags)))
+        return "|".join(tokenizer.convert_ids_to_tokens(tokenizer.encode(text)))
+
+    off, on = (BOOL, 0), (BOOL, 1)
+    assert pieces("  a ") == "▁▁|▁a|▁"
+    assert pieces("  a ", ggml__add_space_prefix=off) == "▁|▁a|▁"
+    assert pieces("  a  a \n", ggml__remove_extra_whitespaces=on) == "▁a|▁a|▁|<unk>"
+    assert pieces("  a   ", ggml__remove_extra_whitespaces=on) == "▁a"
+
+
+def test_equal_scores_are_refused_if_it_matters(write: Callable[..., Path]) -> None:
+    chars = ["▁", "a", "b", "c"]
+    with pytest.raises(FileFormatError, match="makes first") as caught:  # "abc" may be ab c, a bc
+        load(write(spm([-9.0] * 4 + [-1.0, -1.0], [*chars, "ab", "bc"])))
+    assert caught.value.field == "tokenizer.ggml.scores"
+    with pytest.raises(FileFormatError, match="makes first"):  # made of what ranks after it
+        load(
+            write(spm([-9.0] * 4 + [-3.0, -3.0, -1.0], [*chars, "ab", "aaa", "abc"]))
+        ) if 0 else load(write(spm([-9.0] * 4 + [-3.0, -3.0, -1.0], [*chars, "ab", "▁c", "abc"])))
+    load(write(spm([-9.0] * 4 + [-1.0, -1.0], [*chars, "ab", "▁c"])))  # share no end
+    runs = ["aa", "aaa", "aaaaa"]
+    path = write(spm([-9.0] * 4 + [-1.0] * 3, [*chars, *runs]))
+    tokenizer, peer = load(path), llama(path)
+    for n in range(40):
+        assert tokenizer.encode("a" * n) == peer("a" * n)
+
+
+@pytest.mark.parametrize(
+    "changes, problem",
+    [
+        ({"ggml__scores": None}, "tokenizer.ggml.scores: is missing"),
+        ({"ggml__scores": (ARR, (F32, [0.0]))}, "has 1 elements for 9 tokens"),
+        ({"ggml__scores": (ARR, (F32, [math.nan] * 9))}, "what is no number"),
+        ({"ggml__scores": (ARR, (STR, ["1"] * 9))}, "expected an array of float32 or int32"),
+    ],
+)
+def test_damaged_scores(changes: dict[str, Any], problem: str, write: Callable[..., Path]) -> None:
+    values = spm([-9.0] * 4 + [-1.0, -2.0], ["▁", "a", "b", "c", "ab", "bc"])
+    keys = {f"tokenizer.{name.replace('__', '.')}": value for name, value in changes.items()}
+    values = {key: value for key, value in {**values, **keys}.items() if value is not None}
+    with pytest.raises(FileFormatError, match=problem):
+        load(write(values))
+
+
+def test_pieces_that_cannot_be_represented_are_refused(write: Callable[..., Path]) -> None:
+    with pytest.raises(FileFormatError, match="'xy' is made of 'x', which is no token"):
+        load(write(spm([-9.0, -9.0, -1.0], ["▁", "y", "xy"])))
+    values = spm([-9.0, -9.0, -1.0], ["▁", "y", "▁y"])
+    kinds = values["tokenizer.ggml.token_type"][1][1]
+    values["tokenizer.ggml.token_type"] = (ARR, (I32, [*kinds[:-1], 5]))
+    with pytest.raises(FileFormatError, match="'▁y' is unused"):
+        load(write(values))
+    values["tokenizer.ggml.token_type"] = (ARR, (I32, [*kinds[:-1], 6]))
+    with pytest.raises(
+        FileFormatError, match="256 of the 256 tokens for bytes are missing, <0x00>"
+    ):
+        load(write(values))
+
+
+# -- Damaged and malicious files ----------------------------------------------
+
+
+@contextlib.contextmanager
+def little_memory(limit: int = 2**24) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+def refused(path: Path, problem: str = "") -> FileFormatError:
+    with little_memory(), pytest.raises(FileFormatError, match=problem) as caught:
+        gguf.read(path)
+    return caught.value
+
+
+HUGE = [2**62, 2**63, 2**64 - 1, 2**40, 2**31]
+
+
+@pytest.mark.parametrize("huge", HUGE)
+def test_huge_lengths(huge: int, write: Callable[..., Path]) -> None:
+    head = b"GGUF" + struct.pack("<I", 3)
+    name = pack_value(STR, "tokenizer.ggml.tokens")
+    tail = bytes(1000)
+    for data in (
+        head + struct.pack("<QQ", huge, 1) + tail,  # tensors
+        head + struct.pack("<QQ", 0, huge) + tail,  # keys
+        head + struct.pack("<QQQ", 0, 1, huge) + tail,  # the name of a key
+        *(
+            head + struct.pack("<QQ", 0, 1) + key + value + tail
+            for key in (name, pack_value(STR, "other"))
+            for value in (
+                struct.pack("<IQ", STR, huge),
+                *(struct.pack("<IIQ", ARR, element, huge) for element in range(13)),
+                struct.pack("<IIQQ", ARR, STR, 1, huge),
+                struct.pack("<IIQIQ", ARR, ARR, 1, U8, huge),
+            )
+        ),
+    ):
+        refused(write(data), "needs .* bytes and only|at most")
+
+
+def test_counts_that_fit_the_file_and_are_senseless(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "big.gguf"
+    for key in ("tokenizer.ggml.tokens", "other"):
+        for value in (struct.pack("<IIQ", ARR, STR, 2**30), struct.pack("<IIQ", ARR, ARR, 2**30)):
+            path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + pack_value(STR, key) + value)
+            with open(path, "r+b") as file:
+                file.truncate(2**36)  # takes no room on the disk
+            refused(path, "more than 2,097,152 strings")
+    data = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**30)
+    path.write_bytes(data)
+    with open(path, "r+b") as file:
+        file.truncate(2**36)
+    refused(path, "at most 65,535 are read")
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2**30))
+    with open(path, "r+b") as file:
+        file.truncate(2**36)
+    refused(path, "keys, at most 65,536")
+    kinds = struct.pack("<IIQ", ARR, I32, 2**30)
+    path.write_bytes(
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 0, 1)
+        + pack_value(STR, "tokenizer.ggml.token_type")
+        + kinds
+    )
+    with open(path, "r+b") as file:
+        file.truncate(2**36)
+    refused(path, "elements, at most 1,048,576")
+    template = pack_value(STR, "tokenizer.chat_template") + struct.pack("<IQ", STR, 2**30)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + template)
+    with open(path, "r+b") as file:
+        file.truncate(2**36)
+    refused(path, "at most 16,777,216 are read")
+
+
+def test_truncated_files(write: Callable[..., Path], tmp_path: Path) -> None:
+    train("gpt2").export(tmp_path / "whole.gguf", "gguf")
+    whole = (tmp_path / "whole.gguf").read_bytes()
+    assert len(whole) > 20_000
+    end = len(whole.rstrip(b"\0"))
+    for size in [*range(0, end, 1000), *range(4, 200, 7), end - 1]:
+        path = write(whole[:size])
+        error = refused(path)
+        assert error.path == str(path)
+        with pytest.raises(FileFormatError):
+            load(path)
+
+
+def test_damaged_bytes_give_no_other_error(write: Callable[..., Path]) -> None:
+    whole, rng = pack(small()), random.Random(0)
+    fine = 0
+    for _ in range(600):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.choice([0, 1, 5, 8, 9, 127, 128, 255])
+        path = write(bytes(data))
+        try:
+            gguf.read(path)
+            fine += 1
+        except FileFormatError as error:
+            assert str(path) in str(error)
+    assert 0 < fine < 500  # both happened
+
+
+def nested(depth: int) -> tuple[int, Any]:
+    value: tuple[int, Any] = (U8, [1])
+    for _ in range(depth):
+        value = (ARR, [value])
+    return ARR, value
+
+
+@pytest.mark.parametrize(
+    "changes, field, problem",
+    [
+        ({"ggml__model": None}, "tokenizer.ggml.model", "there is no tokenizer in this file"),
+        ({"ggml__model": (U32, 1)}, "tokenizer.ggml.model", "expected a string, got 1"),
+        ({"ggml__model": (STR, "rwkv")}, "tokenizer.ggml.model", "'rwkv' is not supported"),
+        ({"ggml__model": (STR, "none")}, "tokenizer.ggml.model", "'none' is not supported"),
+        ({"ggml__tokens": None}, "tokenizer.ggml.tokens", "is missing"),
+        ({"ggml__tokens": (ARR, (STR, []))}, "tokenizer.ggml.tokens", "missing or empty"),
+        ({"ggml__tokens": (STR, "a")}, "tokenizer.ggml.tokens", "expected an array of strings"),
+        ({"ggml__tokens": (ARR, (I32, [1]))}, "tokenizer.ggml.tokens", "an array of strings, got"),
+        ({"ggml__tokens": (ARR, (U8, [1]))}, "tokenizer.ggml.tokens", "array of type 0 is not"),
+        ({"ggml__tokens": nested(2)}, "tokenizer.ggml.tokens", "array of type 9 is not expected"),
+        ({"ggml__tokens": (ARR, (STR, [b"\xff"]))}, "tokenizer.ggml.tokens", "is not UTF-8"),
+        (
+            {"ggml__tokens": (ARR, (STR, [*ALPHABET, *"aa"]))},
+            "tokenizer.ggml.tokens",
+            "'a' is token 97 and token 256 as well",
+        ),
+        ({"ggml__token_type": (ARR, (I32, [1]))}, "tokenizer.ggml.token_type", "has 1 elements"),
+        ({"ggml__token_type": (ARR, (F32, [1.0] * 269))}, "tokenizer.ggml.token_type", "of int32"),
+        ({"ggml__merges": None}, "tokenizer.ggml.merges", "is missing"),
+        (
+            {"ggml__merges": (ARR, (STR, ["ab"]))},
+            "tokenizer.ggml.merges[0]",
+            "two tokens, got 'ab'",
+        ),
+        (
+            {"ggml__merges": (ARR, (STR, ["a "]))},
+            "tokenizer.ggml.merges[0]",
+            "two tokens, got 'a '",
+        ),
+        ({"ggml__merges": (ARR, (STR, [""]))}, "tokenizer.ggml.merges[0]", "two tokens, got ''"),
+        (
+            {"ggml__merges": (ARR, (STR, ["a xyz"]))},
+            "tokenizer.ggml.merges[0]",
+            "'xyz' is no token",
+        ),
+        ({"ggml__merges": (ARR, (STR, ["a b"]))}, "tokenizer.ggml.merges[0]", "'ab' is no token"),
+        ({"ggml__bos_token_id": (I32, -1)}, "tokenizer.ggml.bos_token_id", "0 to 268, got -1"),
+        ({"ggml__eos_token_id": (U32, 269)}, "tokenizer.ggml.eos_token_id", "0 to 268, got 269"),
+        ({"ggml__eos_token_id": (U64, 2**63)}, "tokenizer.ggml.eos_token_id", "0 to 268, got"),
+        ({"ggml__bos_token_id": (STR, "1")}, "tokenizer.ggml.bos_token_id", "expected an integer"),
+        ({"ggml__bos_token_id": (BOOL, 1)}, "tokenizer.ggml.bos_token_id", "expected an integer"),
+        ({"ggml__add_bos_token": (BOOL, 7)}, "tokenizer.ggml.add_bos_token", "expected 0 or 1"),
+        ({"ggml__add_bos_token": (U32, 1)}, "tokenizer.ggml.add_bos_token", "a truth value, got 1"),
+        ({"chat_template": (ARR, (STR, ["x"]))}, "tokenizer.chat_template", "expected a string"),
+        ({"chat_template": (STR, b"\xc3")}, "tokenizer.chat_template", "is not UTF-8"),
+        ({"general.x": nested(50)}, "general.x", "nested more than 4 deep"),
+        (
+            {"ggml__add_eos_token": (BOOL, 1), "ggml__eos_token_id": None},
+            "tokenizer.ggml.add_eos_token",
+            "there is no eos token",
+        ),
+    ],
+)
+def test_wrong_values_are_named(
+    changes: dict[str, Any], field: str, problem: str, write: Callable[..., Path]
+) -> None:
+    path = write(small(**changes))
+    error = refused(path, problem)
+    assert (error.path, error.field) == (str(path), field)
+    with pytest.raises(FileFormatError, match=problem):
+        load(path)
+
+
+def test_wrong_types_and_keys(write: Callable[..., Path]) -> None:
+    values = pack(small())
+    key = pack_value(STR, "general.alignment")
+    bad = values.replace(key + struct.pack("<I", U32), key + struct.pack("<I", 13))
+    assert refused(write(bad), "13 is no type of a value").field == "general.alignment"
+    double = values.replace(
+        pack_value(STR, "general.architecture"), pack_value(STR, "general.architectur")
+    )
+    refused(write(double))
+    twice = values.replace(key, pack_value(STR, "tokenizer.ggml.pr").ljust(len(key)))
+    refused(write(twice))
+    again = pack_value(STR, "tokenizer.ggml.pre") + struct.pack("<I", STR) + pack_value(STR, "x")
+    header = b"GGUF" + struct.pack("<IQQ", 3, 0, len(small()) + 1)
+    assert (
+        refused(write(header + values[24:] + again), "is given twice").field == "tokenizer.ggml.pre"
+    )
+    refused(write(header + values[24:] + pack_value(STR, b"\xff") + bytes(20)), "is not UTF-8")
+
+
+def test_other_versions_are_refused(write: Callable[..., Path]) -> None:
+    refused(write(small(), version=1), "1 is not supported, only 2 and 3")
+    refused(write(small(), version=4), "4 is not supported, only 2 and 3")
+    refused(write(b"GGUF" + struct.pack(">IQQ", 3, 0, 0)), "big-endian")
+    refused(write(b"GGUX" + bytes(20)), "does not begin with b'GGUF'")
+
+
+def test_long_tokens_do_not_hang(write: Callable[..., Path]) -> None:
+    script = (
+        "import sys; from pathlib import Path; from bpe_tokenizer_tools.formats import gguf\n"
+        "try: gguf.read(Path(sys.argv[1]))\n"
+        "except ValueError as error: print(type(error).__name__, error.field)\n"
+    )
+    path = write(spm([-9.0, -9.0, -1.0, -2.0], ["▁", "a", "aa", "a" * 60_000]))
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(gguf.__file__).resolve().parents[2],
+    )
+    assert done.stdout == "FileFormatError tokenizer.ggml.tokens\n"
