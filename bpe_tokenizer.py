@@ -346,6 +346,7 @@ _ATOM = re.compile(
     r"\\(?:[pP]\{\^?\w+\}|[pP][A-Z]|[sSdDwWtnrfva]|0(?!\d)|[^\w\s]| "
     r"|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 )
+_FOLDS_TO_SEVERAL = regex.compile(r"(?i)ss|f[fil]|st|ʼn|.\p{M}")
 _QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
 _GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
 
@@ -394,6 +395,10 @@ class _PatternParser:
         items: list[_Node] = []
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             items.append(self._repeat(self._atom(ignore_case)))
+        if self._oniguruma and ignore_case:
+            literals = "".join(item.source[-1:] for item in items if isinstance(item, _Chars))
+            if _FOLDS_TO_SEVERAL.search(literals) or len(literals.casefold()) > len(literals):
+                raise self._unknown()  # (?i:ss) matches "ß" there, but not here
         return items[0] if len(items) == 1 else _Concat(tuple(items))
 
     def _repeat(self, item: _Node) -> _Node:
@@ -425,11 +430,23 @@ class _PatternParser:
             self._at += len(anchor)
             return _Anchor("\\A" if anchor == "^" else anchor)
         if char == "\\":
-            return _Chars(self._escape(), ignore_case)
+            escape = self._escape()
+            if self._oniguruma and ignore_case and escape[1] in "pP":  # has no case there
+                return _Chars(f"(?-i:{escape})", False)
+            return _Chars(escape, ignore_case)
         if char in "*+?{}^":
             raise self._unknown()
         self._at += 1
-        return _Chars(char, ignore_case)
+        return self._folded(char, ignore_case)
+
+    def _folded(self, source: str, ignore_case: bool) -> _Chars:
+        """Make a leaf; where case is ignored, Oniguruma keeps "i" apart from "İ" and "ı"."""
+        if self._oniguruma and ignore_case:
+            exact, folded = regex.compile(source), regex.compile(f"(?i:{source})")
+            if any(bool(exact.match(i)) != bool(folded.match(i)) for i in "İı"):
+                apart = f"(?-i:(?![İı])(?i:{source})|(?=[İı]){source})"
+                return _Chars(apart, False)
+        return _Chars(source, ignore_case)
 
     def _escape(self) -> str:
         found = _ATOM.match(self._text, self._at)
@@ -471,7 +488,7 @@ class _PatternParser:
                 out.append("\\" + char if char in "[]&|~" else char)
                 self._at += 1
         self._at += 1
-        return _Chars("".join(out) + "]", ignore_case)
+        return self._folded("".join(out) + "]", ignore_case)
 
 
 def _may_be_empty(node: _Node) -> bool:

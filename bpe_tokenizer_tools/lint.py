@@ -283,14 +283,15 @@ def _readable(tokenizer: BPETokenizer, token: bytes) -> str:
 
 
 def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    encoder = cast("Any", tokenizer._encoder)
     byte_level = tokenizer._definition.components is None
     ids: defaultdict[bytes, list[int]] = defaultdict(list)
-    decode = None if byte_level else cast("Any", tokenizer._encoder)._chain.decoder
     for id_, token in tokenizer._id_to_bytes.items():
-        if decode is not None and id_ not in tokenizer._contents:
+        if not byte_level and id_ not in tokenizer._contents:
             if _is_byte_token(token):
                 continue  # "<0x41>" is there for where "A" is not
-            token = _decoded_inside(decode, token)
+            # The first and the last token may be decoded otherwise.
+            token = list(encoder.decode_pieces([id_] * 3, "replace"))[1]
         ids[token].append(id_)
     doubled = {token: same for token, same in ids.items() if len(same) > 1 and token}
     if doubled:
@@ -304,12 +305,6 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
             f"{len(doubled)} texts have more than one id: {shown}",
             "ids that a model gives do not come back when its text is encoded again",
         )
-
-
-def _decoded_inside(decoder: Any, token: bytes) -> bytes:
-    """Decode a token that is neither the first nor the last, which may be treated otherwise."""
-    pieces = list(decoder.pieces([b"x", token, b"x"], b""))
-    return bytes(pieces[1]) if len(pieces) == 3 else token
 
 
 _UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text

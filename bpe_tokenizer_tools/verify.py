@@ -383,13 +383,13 @@ def _load_tiktoken(case: _Case) -> _Peer:
             return loaded.encode_ordinary(text)
         return loaded.encode(text, allowed_special="all", disallowed_special=())
 
-    form = case.tokenizer.normalizer
     return _Peer(
-        how + (f", with text in the form {form}" if form else ""),
+        how,
         encode,
         lambda ids: str(loaded.decode(ids)),
         lambda id_: repr(loaded.decode_single_token_bytes(id_)),
-        form=form,
+        form=case.tokenizer.normalizer,
+        findings=_not_normalised(case.tokenizer, "tiktoken"),
     )
 
 
@@ -442,8 +442,22 @@ def _load_llama_cpp(case: _Case) -> _Peer:
     path, how = case.find("gguf")
     model = _LlamaVocabulary(llama, path)
     return _Peer(
-        how, model.encode, model.decode, model.token, lambda text: model.encode(text, True, True)
+        how,
+        model.encode,
+        model.decode,
+        model.token,
+        lambda text: model.encode(text, True, True),
+        form=case.tokenizer.normalizer,
+        findings=_not_normalised(case.tokenizer, "llama.cpp"),
     )
+
+
+def _not_normalised(tokenizer: BPETokenizer, library: str) -> list[Finding]:
+    form = tokenizer.normalizer
+    if form is None:
+        return []
+    message = f"{library} does not normalise text; compared is text that is {form} already"
+    return [Finding("note", "normalisation", message, f"normalise to {form} what is given to it")]
 
 
 class _LlamaVocabulary:

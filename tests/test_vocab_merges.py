@@ -22,7 +22,7 @@ CORPUS = [
 ]
 EOT = "<|endoftext|>"
 TEXTS = (
-    st.text() | st.text(st.sampled_from("aeiouthsAEGr'sld 0123\n\t.,!ß世\u0301😀")) | st.text("ab ")
+    st.text() | st.text(st.sampled_from("aeiouthsAEGr'sld 012\n\t.,!ß世\u0301")) | st.text("ab ")
 )
 SAMPLES = [
     "Hello World's  tokenizers, they're  fine\n\n\tno?",
@@ -101,10 +101,9 @@ def test_gpt2_as_transformers_reads_it(gpt2):
     transformers = pytest.importorskip("transformers")
     ours, theirs = loaded(gpt2), transformers.GPT2Tokenizer.from_pretrained(gpt2)
     for text in [*SAMPLES, *CORPUS]:
-        assert ours.encode(text) == theirs(text)["input_ids"]
-        assert ours.encode(text, add_special_tokens=True) == theirs(text)["input_ids"]
-    text = f"a{EOT} b"
-    assert ours.encode(text, allowed_special="all") == theirs(text)["input_ids"]
+        ids = theirs(text)["input_ids"]
+        assert ours.encode(text, allowed_special="all") == ids
+        assert ours.encode(text, allowed_special="all", add_special_tokens=True) == ids
     roles = ours.bos_token, ours.eos_token, ours.unk_token, ours.pad_token
     assert roles == (theirs.bos_token, theirs.eos_token, theirs.unk_token, theirs.pad_token)
     assert roles == (EOT, EOT, EOT, None)
@@ -167,7 +166,9 @@ def test_qwen2_as_transformers_reads_it(tmp_path):
     ours = BPETokenizer.from_file(tmp_path)
     theirs = transformers.Qwen2Tokenizer.from_pretrained(tmp_path)
     for text in [*SAMPLES, *CORPUS]:
-        assert ours.encode(text) == theirs(text)["input_ids"] == made.encode(text)
+        ids = theirs(text)["input_ids"]
+        assert ours.encode(text, allowed_special="all") == ids
+        assert made.encode(text, allowed_special="all") == ids
     assert (ours.normalizer, ours.split_pattern) == ("NFC", SPLIT_PATTERNS["qwen2"])
     assert ours.eos_token == EOT
 
@@ -227,7 +228,7 @@ def test_words_as_tokenizers_reads_them(words, text):
         )
     ours, theirs = loaded(folder), CACHE[folder, "char"]
     found = theirs.encode(text)
-    assert ours.encode(text) == found.ids
+    assert ours.encode(text, allowed_special="all") == found.ids
     assert ours.decode(found.ids) == theirs.decode(found.ids, skip_special_tokens=False)
 
 
@@ -265,7 +266,8 @@ def test_clip_as_transformers_reads_it(tmp_path):
     ours = BPETokenizer.from_file(tmp_path)
     oracle = transformers.CLIPTokenizer.from_pretrained(tmp_path)
     for text in [*SAMPLES, CORPUS[0]]:
-        assert ours.encode(text, add_special_tokens=True) == oracle(text)["input_ids"]
+        ids = ours.encode(text, allowed_special="all", add_special_tokens=True)
+        assert ids == oracle(text)["input_ids"]
     assert ours.bos_token == "<|startoftext|>" and ours.eos_token == EOT
 
 
@@ -344,9 +346,7 @@ def test_a_class_that_is_not_known(gpt2, tmp_path):
 def test_a_vocabulary_of_unknown_kind(tmp_path):
     write_json(tmp_path / "vocab.json", {"a": 0, "b": 1, "ab": 2})
     (tmp_path / "merges.txt").write_text("a b\n")
-    with pytest.raises(
-        FileFormatError, match="not all 256 bytes have a token, and no token ends in"
-    ):
+    with pytest.raises(FileFormatError, match="not all 256 bytes .* no token ends in"):
         BPETokenizer.from_file(tmp_path)
     write_json(tmp_path / "vocab.json", {"a": 0, "b": 1, "ab": 2, "a</w>": 3, "b</eow>": 4})
     with pytest.raises(FileFormatError, match="tokens end in both </w> and </eow>"):
@@ -355,11 +355,11 @@ def test_a_vocabulary_of_unknown_kind(tmp_path):
 
 def test_other_names(gpt2, tmp_path):
     for vocab, merges, path in [
-        ("encoder.json", "vocab.bpe", tmp_path / "a"),
+        ("encoder.json", "vocab.bpe", tmp_path / "a" / "encoder.json"),
         ("small-vocab.json", "small-merges.txt", tmp_path / "b" / "small-vocab.json"),
         ("vocab.json", "merges.txt", tmp_path / "c" / "vocab.json"),
     ]:
-        folder = path.parent if path.suffix else path
+        folder = path.parent
         folder.mkdir()
         shutil.copy(gpt2 / "vocab.json", folder / vocab)
         shutil.copy(gpt2 / "merges.txt", folder / merges)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ import regex
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
+from bpe_tokenizer_tools.formats.old_unicode import MARK, PUNCTUATION
 
 Span = tuple[int, int]
 
@@ -56,9 +58,6 @@ def _finder(pattern: str) -> Find:
     return lambda text: (found.span() for found in compiled.finditer(text))
 
 
-# Sets of characters that components name in words.
-_ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
-_PUNCTUATION = rf"[{_ASCII_PUNCTUATION}\p{{P}}]"
 _GPT2 = core.GPT2_SPLIT_PATTERN
 
 
@@ -117,7 +116,7 @@ def _lowercase(step: core._JsonReader) -> Normalizer:
 
 
 def _strip_accents(step: core._JsonReader) -> Normalizer:
-    is_mark = regex.compile(r"\p{M}").match
+    is_mark = regex.compile(MARK).match
     return _by_character(lambda char: "" if is_mark(char) else char)
 
 
@@ -291,7 +290,7 @@ def _digits(step: core._JsonReader) -> PreTokenizer:
 
 
 def _punctuation(step: core._JsonReader) -> PreTokenizer:
-    return _splits(_finder(_PUNCTUATION), _read_behavior(step, default="Isolated"))
+    return _splits(_finder(PUNCTUATION), _read_behavior(step, default="Isolated"))
 
 
 def _whitespace(step: core._JsonReader) -> PreTokenizer:
@@ -587,6 +586,8 @@ def read_components(data: core._JsonReader) -> dict[str, Any]:
     if model and unknown is not None and unknown not in model.data["vocab"]:
         raise model.error(f"{core._shorten(unknown)} is not in model.vocab", "unk_token")
     components["model"] = options
+    if core._has_surrogate(json.dumps(components, ensure_ascii=False)):
+        raise data.error("a component holds a lone surrogate, which is no character")
     _Chain(core._JsonReader(components, data.path, data.field))
     return components
 

@@ -293,12 +293,6 @@ def _read_header(path: Path) -> dict[str, _Value]:
 # -- The tokenizer in it ------------------------------------------------------
 
 
-class _Token(NamedTuple):
-    id: int
-    text: str
-    kind: int
-
-
 class _Fields:
     """The keys of a header: typed access, errors that name the key."""
 
@@ -386,20 +380,20 @@ class _Vocabulary:
                 raise fields.error(
                     f"{_shorten(text)} is token {ids[text]} and token {id_} as well", key
                 )
-            self._sort(_Token(id_, text, kind))
+            self._sort(id_, text, kind)
 
-    def _sort(self, token: _Token) -> None:
+    def _sort(self, id_: int, text: str, kind: int) -> None:
         # NOTE: older converters gave unused ids, which models have to round their
         # size up, names such as "[PAD151646]" and other types.
-        padding = token.text in ("", f"[PAD{token.id}]") and token.kind != _CONTROL
-        if padding or token.kind == _UNUSED:
-            self.unused[token.id] = token.text
-        elif token.kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
-            self.add(token.id, token.text, token.kind != _USER_DEFINED)
-        elif token.kind == _BYTE:
-            self.byte_tokens[token.id] = token.text
+        padding = text in ("", f"[PAD{id_}]") and kind != _CONTROL
+        if padding or kind == _UNUSED:
+            self.unused[id_] = text
+        elif kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
+            self.add(id_, text, kind != _USER_DEFINED)
+        elif kind == _BYTE:
+            self.byte_tokens[id_] = text
         else:
-            self.normal[token.id] = token.text
+            self.normal[id_] = text
 
     def add(self, id_: int, text: str, special: bool) -> None:
         """Make a token an added token."""
@@ -520,9 +514,9 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
         left, right = line[:at], line[at + 1 :]
         if at < 0 or not right:
             raise fields.error(f"expected two tokens, got {_shorten(line)}", f"{key}[{i}]")
-        for token in (left, right, left + right):
-            if token not in known:
-                raise fields.error(f"{_shorten(token)} is no token of this file", f"{key}[{i}]")
+        if not (left in known and right in known and left + right in known):
+            token = next(token for token in (left, right, left + right) if token not in known)
+            raise fields.error(f"{_shorten(token)} is no token of this file", f"{key}[{i}]")
         merges.append((left, right))
     return merges
 

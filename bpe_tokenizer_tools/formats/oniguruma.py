@@ -72,7 +72,7 @@ class Parser(core._PatternParser):
         return super()._escape()
 
     def _char_class(self, ignore_case: bool) -> core._Node:
-        return core._Chars(self._set(), ignore_case)
+        return self._folded(self._set(), ignore_case)
 
     def _set(self) -> str:
         """Read ``[..]``, and write it so that all engines agree.

@@ -804,21 +804,25 @@ def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
 def _decoder(model: _Model) -> dict[str, Any]:
     """Say how pieces become text.
 
-    NOTE: SentencePiece takes the first "▁" away, or with remove_extra_whitespaces one
-    from each piece until there is text, but never from the surface of an unknown
-    piece.  This differs in that only where the text itself began with a "▁".
+    NOTE: SentencePiece takes the first "▁" away, with remove_extra_whitespaces one of
+    each piece until there is text, but nothing of what an unknown piece becomes.  The
+    components know spaces only by their place; so of a model without byte fallback
+    this differs where the text began with a "▁", or, white space being a suffix, with
+    an unknown character.
     """
+    removes = model.normalizer["remove_extra_whitespaces"]
     steps = [_replace("String", _SPACE, " ")]
     strip = 1 if model.normalizer["add_dummy_prefix"] else 0
     if model.trainer["byte_fallback"]:
         steps.append({"type": "ByteFallback"})
-        if model.normalizer["remove_extra_whitespaces"]:
-            has_runs = any(piece.text.startswith(_SPACE * 2) for piece in model.pieces)
-            strip = 1 if has_runs else 2**31 - 1
+        if removes and not any(piece.text.startswith(_SPACE * 2) for piece in model.pieces):
+            strip = 2**31 - 1
     else:
         unknown = model.of_type(_UNKNOWN)[0]
         if sum(unknown in piece.text for piece in model.pieces) == 1:
             steps.insert(0, _replace("String", unknown, model.trainer["unk_surface"]))
+        if removes and model.trainer["treat_whitespace_as_suffix"]:
+            strip = 0
     steps.append({"type": "Fuse"})
     if strip:
         steps.append({"type": "Strip", "content": " ", "start": strip, "stop": 0})

@@ -310,6 +310,13 @@ def _plain_byte_level(
     """Return what a byte-level vocabulary means that no file describes."""
     if given is not None:
         return _Class({}, pattern=bpe_tokenizer._pattern_named(given))
+    if sum(token.endswith("</w>") for token in vocab) >= 256:
+        raise FileFormatError(
+            path,
+            "",
+            "is byte-level, and its tokens end in </w>, as CLIP's; a tokenizer_config.json beside "
+            "it with the tokenizer_class would say how text is cut",
+        )
     splitter = bpe_tokenizer._splitter(GPT2_SPLIT_PATTERN)
     for left, right in merges:
         token = bpe_tokenizer._from_printable(left + right) or b""
@@ -325,14 +332,6 @@ def _plain_byte_level(
                 f"make its token {_shorten(text)} (id {vocab[left + right]}); pass split_pattern, "
                 f"a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
             )
-    marked = [token for token in vocab if token.endswith("</w>")]
-    if len(marked) >= 256:
-        raise FileFormatError(
-            path,
-            "",
-            "is byte-level, and its tokens end in </w>, as CLIP's; a tokenizer_config.json beside "
-            "it with the tokenizer_class would say how text is cut",
-        )
     return _GPT2
 
 

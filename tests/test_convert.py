@@ -1,0 +1,199 @@
+"""The command `convert`: what it writes is loaded again, and by the format's own library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bpe_tokenizer
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import commands
+from bpe_tokenizer_tools.conformance import conformance_texts
+
+TEXT = "It's 1234 words: don't stop.\n\nThe lower the lowest, größer und größte, 世界 мир.\n" * 20
+SPECIAL = ["<s>", "</s>", "<pad>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BPETokenizer:
+    made = BPETokenizer(normalizer=None)
+    return made.train(TEXT, vocab_size=400, special_tokens=SPECIAL, verbose=False)
+
+
+@pytest.fixture
+def source(tokenizer: BPETokenizer, tmp_path: Path) -> Path:
+    tokenizer.save(tmp_path / "source", verbose=False)
+    return tmp_path / "source"
+
+
+def convert(*arguments: object) -> int:
+    return bpe_tokenizer.main(["convert", *map(str, arguments)])
+
+
+def assert_same(tokenizer: BPETokenizer, other: BPETokenizer) -> None:
+    assert other.special_tokens == tokenizer.special_tokens
+    for text in conformance_texts(tokenizer):
+        assert other.encode(text) == tokenizer.encode(text)
+        assert other.encode(text, allowed_special="all") == tokenizer.encode(
+            text, allowed_special="all"
+        )
+
+
+FORMATS = [
+    ("t.json", None, {"t.json"}),
+    ("t.tiktoken", None, {"t.tiktoken", "t.json"}),
+    ("t.gguf", None, {"t.gguf"}),
+    ("folder", "gpt2", {"vocab.json", "merges.txt"}),
+    ("folder", "directory", {"tokenizer.json", "tokenizer_config.json"}),
+    ("odd.name", "tokenizer.json", {"odd.name"}),
+]
+
+
+@pytest.mark.parametrize("name, format_, files", FORMATS)
+def test_formats(
+    tokenizer: BPETokenizer,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    format_: str | None,
+    files: set[str],
+) -> None:
+    target = tmp_path / "out" / name
+    options = ["--format", format_] if format_ else []
+    assert convert(source, target, *options, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["vocab_size"] == tokenizer.vocab_size
+    written = {Path(file) for file in facts["files"]}
+    assert {file.name for file in written} >= files
+    folder = target if target.is_dir() else target.parent
+    assert written == set(folder.iterdir())  # no more, and no temporary ones
+    assert_same(tokenizer, BPETokenizer.from_file(target))
+
+
+def test_from_format_to_format(
+    tokenizer: BPETokenizer, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [source, tmp_path / "a.gguf", tmp_path / "b.tiktoken", tmp_path / "c.json"]
+    for before, after in zip(steps, steps[1:]):
+        assert convert(before, after) == 0
+        assert f"Wrote {tokenizer.vocab_size} tokens to" in capsys.readouterr().out
+    assert_same(tokenizer, BPETokenizer.from_file(steps[-1]))
+
+
+def test_the_formats_own_libraries_agree(
+    tokenizer: BPETokenizer, source: Path, tmp_path: Path
+) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp")
+    tokenizers = pytest.importorskip("tokenizers")
+    assert convert(source, tmp_path / "t.gguf", "--quiet") == 0
+    assert convert(tmp_path / "t.gguf", tmp_path / "t.json", "--quiet") == 0
+    llama = llama_cpp.Llama(str(tmp_path / "t.gguf"), vocab_only=True, verbose=False)
+    hf = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json"))
+    for text in conformance_texts(tokenizer):
+        ids = tokenizer.encode(text, allowed_special="all")
+        assert llama.tokenize(text.encode(), add_bos=False, special=True) == ids
+        assert hf.encode(text, add_special_tokens=False).ids == ids
+
+
+def test_a_name_that_tells_no_format(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        convert(source, source.parent / "out.bin")
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "--format" in error
+    for name in ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory", ".gguf"):
+        assert name in error
+    with pytest.raises(SystemExit):
+        convert(source, source.parent / "out", "--format", "zip")
+
+
+def test_what_a_format_cannot_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = BPETokenizer(r"[a-z]+|[^a-z]", normalizer=None)
+    tokenizer.train(TEXT, vocab_size=300, verbose=False).save(tmp_path / "in", verbose=False)
+    for name, format_ in (("t.gguf", "gguf"), ("t", "gpt2")):
+        assert convert(tmp_path / "in", tmp_path / "out" / name, "--format", format_) == 1
+        out, error = capsys.readouterr()
+        assert out == ""
+        assert "[a-z]+|[^a-z]" in error  # what would be lost
+        assert len(error.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failure_leaves_the_old_file(
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = tmp_path / "t.json"
+    target.write_text("old")
+    export = BPETokenizer.export
+
+    def wrong(self: BPETokenizer, path: Any, format: str) -> None:
+        export(self, path, format)
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data["model"]["merges"].reverse()
+        Path(path).write_text(json.dumps(data), encoding="utf-8")
+
+    monkeypatch.setattr(BPETokenizer, "export", wrong)
+    assert convert(source, target) == 1
+    assert "ids would change" in capsys.readouterr().err
+    assert target.read_text() == "old"
+
+    def damaged(self: BPETokenizer, path: Any, format: str) -> None:
+        Path(path).write_text('{"model": 5}')
+
+    monkeypatch.setattr(BPETokenizer, "export", damaged)
+    assert convert(source, target) == 1
+    assert "'tokenizer.json' cannot hold this tokenizer" in capsys.readouterr().err
+    assert target.read_text() == "old"
+
+
+def test_what_decides_no_ids_is_named(
+    tokenizer: BPETokenizer, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    assert convert(source, tmp_path / "t.json") == 0
+    error = capsys.readouterr().err
+    for name in ("chat_template", "bos_token", "pad_token"):
+        assert name in error
+    assert convert(source, tmp_path / "t.json", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    assert convert(source, tmp_path / "all", "--format", "directory", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == []
+    assert BPETokenizer.from_file(tmp_path / "all").chat_template == "{{ messages }}"
+
+
+def test_a_pattern_and_special_tokens_for_a_file_without(
+    tokenizer: BPETokenizer, tmp_path: Path
+) -> None:
+    tokenizer.export(tmp_path / "t.tiktoken", "tiktoken")
+    (tmp_path / "t.json").unlink()
+    assert convert(tmp_path / "t.tiktoken", tmp_path / "u.json") == 1
+    options = ["--split-pattern", "gpt2", "--special-tokens"]
+    options += [f"{token}={id_}" for token, id_ in tokenizer.special_tokens.items()]
+    assert convert(tmp_path / "t.tiktoken", tmp_path / "u.json", *options, "--quiet") == 0
+    assert_same(tokenizer, BPETokenizer.from_file(tmp_path / "u.json"))
+
+
+def test_files_where_directories_should_be(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert convert(source, tmp_path / "file", "--format", "gpt2") == 1
+    assert "expected a directory" in capsys.readouterr().err
+    assert convert(source, tmp_path, "--format", "tokenizer.json") == 1
+    assert "expected a file" in capsys.readouterr().err
+    assert convert(tmp_path / "none", tmp_path / "t.json") == 1
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_the_commands_are_short() -> None:
+    import inspect
+
+    for _, run, _ in commands.COMMANDS.values():
+        assert len(inspect.getsource(run).splitlines()) <= 30
