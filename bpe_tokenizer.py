@@ -4187,7 +4187,7 @@ class BPETokenizer:
             OSError: there is no such model or revision, it needs a login, or the
                 network fails; the message says which.
         """
-        if Path(model_name_or_path).exists():
+        if _existing_path(os.fspath(model_name_or_path)):
             return cls.from_pretrained(model_name_or_path, verbose)
         folder = _tools("formats.hub").download(
             os.fspath(model_name_or_path),
@@ -4195,6 +4195,7 @@ class BPETokenizer:
             cache_dir=cache_dir,
             token=token,
             local_files_only=local_files_only,
+            verbose=verbose,
         )
         return cls.from_pretrained(folder, verbose)
 

@@ -67,11 +67,15 @@ EXTRAS = {
     # The libraries that the tests compare with, and those that are optional at run time.
     "test": [
         "build",
+        "gguf; python_version >= '3.10'",
+        "huggingface_hub",
         "hypothesis",
         "jinja2",
+        "mistral-common; python_version >= '3.10'",
         "numpy",
         "pyarrow; python_version >= '3.10'",
         "pytest",
+        "sentencepiece",
         "setuptools",
         "tiktoken",
         "tokenizers",
@@ -102,6 +106,8 @@ setup(
     install_requires=["regex"],
     extras_require=EXTRAS,
     py_modules=["bpe_tokenizer"],
+    packages=["bpe_tokenizer_tools", "bpe_tokenizer_tools.formats"],
+    package_data={"bpe_tokenizer_tools": ["py.typed"]},
     entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
     cmdclass={"build_py": BuildWithHints},
 )
