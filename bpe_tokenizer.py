@@ -179,6 +179,7 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
     "unk_token": ("<unk>", "<|unk|>", "[UNK]"),
 }
 
+_UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 500
@@ -346,7 +347,6 @@ _ATOM = re.compile(
     r"\\(?:[pP]\{\^?\w+\}|[pP][A-Z]|[sSdDwWtnrfva]|0(?!\d)|[^\w\s]| "
     r"|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 )
-_FOLDS_TO_SEVERAL = regex.compile(r"(?i)ss|f[fil]|st|ʼn|.\p{M}")
 _QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
 _GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
 
@@ -376,6 +376,8 @@ class _PatternParser:
         ignore_case = self._text.startswith("(?i)")
         self._at = 4 if ignore_case else 0
         tree = self._either(ignore_case)
+        if ignore_case:
+            self._check_folds(self._text[4:])
         if self._at < len(self._text):
             raise self._unknown()
         return _Group("(?i:", tree) if ignore_case else tree
@@ -395,10 +397,6 @@ class _PatternParser:
         items: list[_Node] = []
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             items.append(self._repeat(self._atom(ignore_case)))
-        if self._oniguruma and ignore_case:
-            literals = "".join(item.source[-1:] for item in items if isinstance(item, _Chars))
-            if _FOLDS_TO_SEVERAL.search(literals) or len(literals.casefold()) > len(literals):
-                raise self._unknown()  # (?i:ss) matches "ß" there, but not here
         return items[0] if len(items) == 1 else _Concat(tuple(items))
 
     def _repeat(self, item: _Node) -> _Node:
@@ -430,28 +428,17 @@ class _PatternParser:
             self._at += len(anchor)
             return _Anchor("\\A" if anchor == "^" else anchor)
         if char == "\\":
-            escape = self._escape()
-            if self._oniguruma and ignore_case and escape[1] in "pP":  # has no case there
-                return _Chars(f"(?-i:{escape})", False)
-            return _Chars(escape, ignore_case)
+            return _Chars(self._escape(), ignore_case)
         if char in "*+?{}^":
             raise self._unknown()
         self._at += 1
-        return self._folded(char, ignore_case)
-
-    def _folded(self, source: str, ignore_case: bool) -> _Chars:
-        """Make a leaf; where case is ignored, Oniguruma keeps "i" apart from "İ" and "ı"."""
-        if self._oniguruma and ignore_case:
-            exact, folded = regex.compile(source), regex.compile(f"(?i:{source})")
-            if any(bool(exact.match(i)) != bool(folded.match(i)) for i in "İı"):
-                apart = f"(?-i:(?![İı])(?i:{source})|(?=[İı]){source})"
-                return _Chars(apart, False)
-        return _Chars(source, ignore_case)
+        return _Chars(char, ignore_case)
 
     def _escape(self) -> str:
         found = _ATOM.match(self._text, self._at)
         bare = found and re.fullmatch(r"\\[pP][A-Z]|\\[wW]", found[0])
-        if not found or (bare and self._oniguruma):  # where these mean other things
+        odd = bare or (found and re.search(r"(?i)\{\^?(punct|word|ext.*)\}", found[0]))
+        if not found or (odd and self._oniguruma):  # where these mean other things
             raise self._unknown()
         self._at = found.end()
         escape = found[0]
@@ -467,7 +454,14 @@ class _PatternParser:
         if self._text[self._at : self._at + 1] != ")":
             raise self._unknown()
         self._at += 1
+        if kind == "i:":
+            self._check_folds(self._text[found.end() : self._at - 1])
         return _Group(f"(?{kind}", item)
+
+    def _check_folds(self, written: str) -> None:
+        """Refuse what may fold otherwise in Oniguruma, as "i" and "ss" do."""
+        if self._oniguruma and not re.fullmatch(r"(?i:(?!ss|st|f[fl])[a-hj-z'|[\]])*", written):
+            raise _UnknownConstructError("(?i:..) of more than plain letters")
 
     def _char_class(self, ignore_case: bool) -> _Node:
         """Read ``[..]`` and write its literals escaped, which all engines agree on."""
@@ -488,7 +482,7 @@ class _PatternParser:
                 out.append("\\" + char if char in "[]&|~" else char)
                 self._at += 1
         self._at += 1
-        return self._folded("".join(out) + "]", ignore_case)
+        return _Chars("".join(out) + "]", ignore_case)
 
 
 def _may_be_empty(node: _Node) -> bool:
@@ -2325,6 +2319,8 @@ _BYTE_LEVEL = {
 def _pre_tokenizer_json(definition: _Definition) -> dict[str, Any]:
     if definition.split_pattern == GPT2_SPLIT_PATTERN:  # ByteLevel's own
         return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "use_regex": True}
+    if definition.split_pattern == _UNCUT_PATTERN:
+        return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space}
     split = {
         "type": "Split",
         "pattern": {"Regex": _to_oniguruma(definition.split_pattern)},
@@ -2570,7 +2566,7 @@ def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
     prefix_space = steps[-1].get("add_prefix_space", bool, default=True)
     use_regex = steps[-1].get("use_regex", bool, default=True)
     if len(steps) == 1:
-        return (GPT2_SPLIT_PATTERN if use_regex else r"[\s\S]+"), prefix_space
+        return (GPT2_SPLIT_PATTERN if use_regex else _UNCUT_PATTERN), prefix_space
     if prefix_space or use_regex:
         option = "add_prefix_space" if prefix_space else "use_regex"
         raise steps[-1].error("true is not supported after a Split", option)

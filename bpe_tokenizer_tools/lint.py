@@ -47,10 +47,19 @@ class Finding:
 
 def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:
     """Check a tokenizer, and what stands beside it in a folder; the gravest first."""
-    found = [finding for check in _CHECKS for finding in check(tokenizer)]
+    found = [finding for check in _CHECKS for finding in _first_few(check(tokenizer))]
     if folder is not None:
         found += _tokenizer_class(tokenizer, folder)
     return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.severity))
+
+
+def _first_few(findings: Iterable[Finding], limit: int = 10) -> list[Finding]:
+    """Keep a check from flooding the report, where it found the same of many tokens."""
+    found = list(findings)
+    if len(found) > limit:
+        name, more = found[0].name, f"{len(found) - limit} more like these"
+        found[limit:] = [Finding(found[limit].severity, name, more)]
+    return found
 
 
 def _some(items: Sequence[object], limit: int = 5) -> str:
@@ -80,19 +89,36 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
     if definition.split_pattern in named:
         return named[definition.split_pattern]
     components = definition.components
-    if components is not None:
-        own = _steps(components.get("pre_tokenizer"))
-        for name, family in FAMILIES.items():
-            if own and own == _steps(family.pre_tokenizer()):
-                return name
-        kinds = [step.get("type", "?") for step in own]
-        if kinds and kinds != ["Metaspace"]:
-            return f"own ({' + '.join(map(str, kinds))})"
-        return "sentencepiece" if "▁" in json.dumps(components, ensure_ascii=False) else "none"
-    for name, family in FAMILIES.items():
-        if _one_pattern(family.steps) == definition.split_pattern:
-            return name
-    return "own"
+    own = _steps((components or {}).get("pre_tokenizer"))
+    if components is None:
+        same = [name for name, family in FAMILIES.items() if _is_split(definition, family.steps)]
+    else:
+        same = [name for name, family in FAMILIES.items() if _is_same(own, family.pre_tokenizer())]
+    # Of families that only the normaliser tells apart, the right one.
+    same.sort(key=lambda name: FAMILIES[name].normalizer != _normal_form(definition))
+    if same:
+        return same[0]
+    if own and own[0].get("type") != "Metaspace":
+        return f"own ({' + '.join(str(step.get('type')) for step in own)})"
+    if components is None:
+        return "own"
+    return "sentencepiece" if "▁" in json.dumps(components, ensure_ascii=False) else "none"
+
+
+def _is_same(own: list[Component], pre_tokenizer: Component | None) -> bool:
+    return bool(own) and own == _steps(pre_tokenizer)
+
+
+def _is_split(definition: core._Definition, steps: Sequence[Component]) -> bool:
+    return _one_pattern(steps) == definition.split_pattern
+
+
+def _normal_form(definition: core._Definition) -> str | None:
+    """Return the type of a tokenizer's normaliser, if it has one."""
+    if definition.components is None:
+        return definition.normalizer
+    written = definition.components.get("normalizer")
+    return written.get("type") if isinstance(written, dict) else None
 
 
 def _one_pattern(steps: Sequence[Component]) -> str | None:
@@ -543,9 +569,9 @@ _BY_MODEL_TYPE = {
 
 def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]:
     """Find the class names beside a tokenizer.json that make transformers 5 ignore it."""
-    declared = _field(folder / "tokenizer_config.json", "tokenizer_class")
-    declared = declared or _field(folder / "config.json", "tokenizer_class")
-    model_type = _field(folder / "config.json", "model_type") or ""
+    declared = field_of(folder / "tokenizer_config.json", "tokenizer_class")
+    declared = declared or field_of(folder / "config.json", "tokenizer_class")
+    model_type = field_of(folder / "config.json", "model_type") or ""
     decides = model_type in (_BY_MODEL_TYPE if declared is None else _OVERRIDING)
     name = (_BY_MODEL_TYPE[model_type] if decides else declared or "").removesuffix("Fast")
     known = _CLASSES.get(name)
@@ -572,10 +598,7 @@ def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]
 def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
     """Say in words what a class does otherwise than a tokenizer."""
     definition = tokenizer._definition
-    form, space = definition.normalizer, definition.prefix_space
-    if definition.components is not None:
-        written = definition.components.get("normalizer")
-        form = written.get("type") if isinstance(written, dict) else None
+    form, space = _normal_form(definition), definition.prefix_space
     if not _cuts_like(tokenizer, known):
         yield f"the split pattern of {known.family!r}"
     if form != known.normalizer:
@@ -584,7 +607,7 @@ def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
         yield "a space before text" if known.prefix_space else "no space before text"
 
 
-def _field(path: Path, key: str) -> str | None:
+def field_of(path: Path, key: str) -> str | None:
     """Read a string from a JSON file that may not be there, or be damaged."""
     if not path.is_file():
         return None
@@ -596,10 +619,9 @@ def _field(path: Path, key: str) -> str | None:
 
 
 def _cuts_like(tokenizer: BPETokenizer, known: _Class) -> bool:
-    family = FAMILIES[known.family]
-    if tokenizer.components is not None:
-        own = _steps(tokenizer.components.get("pre_tokenizer"))
-        return own == _steps(family.pre_tokenizer())
+    definition, family = tokenizer._definition, FAMILIES[known.family]
+    if definition.components is not None:
+        return _is_same(_steps(definition.components.get("pre_tokenizer")), family.pre_tokenizer())
     if known.family == "gpt-2":
-        return tokenizer.split_pattern == core.GPT2_SPLIT_PATTERN
-    return tokenizer.split_pattern == _one_pattern(family.steps)
+        return definition.split_pattern == core.GPT2_SPLIT_PATTERN
+    return _is_split(definition, family.steps)

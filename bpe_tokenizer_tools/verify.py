@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Optional, cast
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, conformance_texts
-from bpe_tokenizer_tools.lint import Finding, lint
+from bpe_tokenizer_tools.lint import Finding, field_of, lint
 
 __all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "verify"]
 
@@ -216,8 +216,10 @@ def _files(path: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     if "tokenizer.json" in names:
         found = {"tokenizer.json": path / "tokenizer.json", "directory": path}
-    elif {"vocab.json", "merges.txt", "tokenizer_config.json"} <= names:
-        found = {"directory": path}
+    elif {"vocab.json", "merges.txt", "tokenizer_config.json"} <= names and (
+        "config.json" in names or field_of(path / "tokenizer_config.json", "tokenizer_class")
+    ):
+        found = {"directory": path}  # transformers knows by the class what to make of it
     for name in sorted(names - {"tokenizer.json"}):
         kind = _kind(path / name)
         # Beside a tokenizer.json, only the model that it was made from says the same.

@@ -7,11 +7,13 @@ import functools
 import json
 import pickle
 import random
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +47,7 @@ CRAFTED = [
     "\x00\x01\x7f\x80\x9f \x0b\x0c \ufffd \ufdd0 \u0378 \U000e0001 \U0003ffff",
     "a" * 300 + " " * 100 + "\n" * 30 + "ab " * 50 + "1" * 50 + "中" * 50 + "\u0301" * 30,
 ]
+PASSAGE = 6_000  # characters; each family reads another one
 PIECES = [
     *(
         " ",
@@ -126,16 +129,26 @@ class Pair:
 
     def __init__(self, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
-        self.path = path
-        file = json.loads(text)
-        self.added = file["added_tokens"]
-        self.special = {token["content"] for token in self.added if token["special"]}
-        self.falls_back = file["model"].get("byte_fallback")
         self.theirs = tokenizers.Tokenizer.from_str(text)
         self.blind = tokenizers.Tokenizer.from_str(text)
         self.blind.encode_special_tokens = True
-        self.control = {token["id"] for token in self.added if token["special"]}
         self.ours = BPETokenizer.from_pretrained(path, verbose=False)
+        file = json.loads(text)
+        self.added = file["added_tokens"]
+        self.control = {token["id"]: token["content"] for token in self.added if token["special"]}
+        # The other library never skips a special token that its own normalizer changes.
+        self.missed = {token["id"] for token in self.added if self.is_changed(token)}
+        # What stands for broken bytes is each library's own where these are byte fallback's, or
+        # where the other one takes the characters of an added token for bytes.
+        byte_chars = {char for char in tokenizers.pre_tokenizers.ByteLevel.alphabet() if char > "~"}
+        as_bytes = any(byte_chars.intersection(token["content"]) for token in self.added)
+        self.breaks_alike = not as_bytes and not file["model"].get("byte_fallback")
+
+    def is_changed(self, token: Any) -> bool:
+        normalizer = self.theirs.normalizer
+        if not (normalizer and token["special"] and token["normalized"]):
+            return False
+        return str(normalizer.normalize_str(token["content"])) != token["content"]
 
     def assert_ids_equal(self, text: str) -> None:
         for special in (False, True):
@@ -159,14 +172,15 @@ class Pair:
         The other library does so where `ignore_merges` finds the string in the vocabulary.
         """
         written = {text[slice(*place)] for id_, place in zip(ids, offsets) if id_ in self.control}
-        return not written.isdisjoint(self.special)
+        return not written.isdisjoint(self.control.values())
 
     def assert_decoded_equal(self, ids: list[int]) -> None:
         for skip in (False, True):
-            expected = self.theirs.decode(ids, skip_special_tokens=skip)
+            kept = [id_ for id_ in ids if not (skip and id_ in self.missed)]
+            expected = self.theirs.decode(kept, skip_special_tokens=skip)
             found = self.ours.decode(ids, skip_special_tokens=skip)
-            if not self.falls_back or "\ufffd" not in expected:
-                assert found == expected  # else what stands for broken bytes is each one's own
+            if self.breaks_alike or "\ufffd" not in expected:
+                assert found == expected
         assert "".join(self.ours.decode_streaming(ids)) == self.ours.decode(ids)
 
     def assert_streamed(self, text: str, rng: random.Random) -> None:
@@ -185,7 +199,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     @functools.cache
     def load_family(name: str) -> Pair:
         place = folder / str(list(FAMILIES).index(name))
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         return Pair(place / "tokenizer.json", files.text(name))
 
     return load_family
@@ -220,7 +234,7 @@ def test_random_text_gives_the_same_as_at_home(load: Callable[[str], Pair], fami
     assert pair.theirs.get_vocab() == pair.ours.get_vocab()
     ids = st.lists(st.sampled_from(sorted(pair.theirs.get_vocab().values())), max_size=12)
 
-    @settings(max_examples=50)
+    @settings(max_examples=30)
     @given(make_text(family), ids, st.randoms(use_true_random=False))
     def check(text: str, some: list[int], rng: random.Random) -> None:
         pair.assert_ids_equal(text)
@@ -254,8 +268,10 @@ def test_real_text_gives_the_same_as_at_home(
     load: Callable[[str], Pair], corpora: Callable[[str], str], family: str
 ) -> None:
     pair = load(family)
+    place = list(FAMILIES).index(family) * PASSAGE
     for name in ("english", "code", "multi"):
-        text = corpora(name)[:50_000]
+        text = corpora(name)[place : place + PASSAGE]
+        assert text
         ids = pair.theirs.encode(text, add_special_tokens=False).ids
         assert pair.ours.encode(text, allowed_special="all") == ids
         pair.assert_decoded_equal(ids)
@@ -284,6 +300,9 @@ ALONE: dict[str, tuple[Any, Any]] = {
 }
 
 
+AMONG = "{0}a{0}1 "  # what a character stands next to
+
+
 @functools.cache
 def code_points() -> str:
     """Return all characters that the other library knows, few of the largest uniform blocks.
@@ -304,22 +323,37 @@ def code_points() -> str:
     return str(unassigned.normalize_str(text))
 
 
+# The other library normalises as Unicode 9 does and leaves these, which are younger, alone.
+YOUNG = regex.compile(
+    r"[\u32ff\ua7f1-\ua7f4\uab69\U000105c9\U000105e4\U00010781-\U000107ba\U00011380-\U000113c9"
+    r"\U00011938\U00016120-\U00016129\U00016d67-\U00016d6a\U0001ccd6-\U0001ccf9\U0001f16c"
+    r"\U0001fbf0-\U0001fbf9]"
+)
+
+
+def is_comparable(component: str, char: str) -> bool:
+    """Tell whether both sides have the character in their tables."""
+    if component == "Lowercase":  # Python's own
+        return unicodedata.category(char) != "Cn"
+    return not (component.startswith("NF") and YOUNG.match(char))
+
+
 @pytest.mark.parametrize("component", ALONE)
 def test_every_character_is_treated_as_at_home(probe: Callable[..., Pair], component: str) -> None:
     pair = probe(*ALONE[component])
-    blocks = [code_points()[i : i + 2000] for i in range(0, len(code_points()), 2000)]
+    chars = "".join(char for char in code_points() if is_comparable(component, char))
+    blocks = [chars[i : i + 2000] for i in range(0, len(chars), 2000)]
     wrong: list[str] = []
-    for form in ("a{}", "{} ", "1{}"):
-        for block in blocks:
-            text = "".join(form.format(char) for char in block)
-            if pair.ours.encode(text) != pair.theirs.encode(text).ids:
-                wrong += differing(pair, form, block)
+    for block in blocks:
+        text = "".join(map(AMONG.format, block))
+        if pair.ours.encode(text) != pair.theirs.encode(text).ids:
+            wrong += differing(pair, block)
     assert not wrong, f"{len(wrong)}: {' '.join(wrong[:200])}"
 
 
-def differing(pair: Pair, form: str, chars: str) -> Iterator[str]:
+def differing(pair: Pair, chars: str) -> Iterator[str]:
     for char in chars:
-        text = form.format(char)
+        text = AMONG.format(char)
         if pair.ours.encode(text) != pair.theirs.encode(text).ids:
             yield f"{ord(char):04X}"
 
@@ -377,7 +411,7 @@ def test_each_setting_of_a_component(probe: Callable[..., Pair], chain: str) -> 
     rng = random.Random(1)
     text = st.lists(st.sampled_from([*PIECES, "a", "b", " ", ".", "1"]), max_size=15).map("".join)
 
-    @settings(max_examples=40)
+    @settings(max_examples=25)
     @given(text)
     def check(text: str) -> None:
         pair.assert_ids_equal(text)
@@ -433,10 +467,19 @@ REFUSED = [
     *(r"(?~ab)", r"(a)\1", r"(?<n>a)\k<n>", r"(a)?(?(1)b|c)", r"(?W)\w", r"a\Kb", r"\G.", r"\y"),
     *(r"\h+", r"\H", r"\R", r"\X", r"\N", r"\O", r"\e|\a", r"\x{1F642}", r"\101", r"\cA", r"\pL"),
     *(r"[\W]+", r"[^\W\d]+", r"[[:alpha:]]+", r"[[:punct:]]", r"[^[:space:]]+", r"[[:^alpha:]]"),
-    *(r"[\h]", r"[\b]", r"\p{punct}", r"\p{word}", r"\p{Extended_Pictographic}"),
+    *(r"[\h]", r"[\b]"),
 ]
-# Where case is ignored, "ss" is also "ß" there, "i" never "İ", and a property has no case.
-CASELESS = [
+# Where case is ignored, "ss" is also "ß" there, "i" never "İ", and a property has no case; some
+# properties are other sets there.
+SUBTLE = [
+    *(
+        r"\p{punct}",
+        r"\p{word}",
+        r"\p{Extended_Pictographic}",
+        r"\p{Ll}",
+        r"\p{alnum}",
+        r"\p{graph}",
+    ),
     *(
         r"(?i:s)",
         r"(?i:[a-k])+",
@@ -478,12 +521,9 @@ DIALECT_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("behavior", ["Isolated", "Removed"])
 @pytest.mark.parametrize("pattern", UNDERSTOOD)
-def test_a_pattern_means_what_it_means_at_home(
-    probe: Callable[..., Pair], pattern: str, behavior: str
-) -> None:
-    pair = probe(split(pattern, behavior))
+def test_a_pattern_means_what_it_means_at_home(probe: Callable[..., Pair], pattern: str) -> None:
+    pair = probe(split(pattern))
     for text in DIALECT_TEXTS:
         pair.assert_ids_equal(text)
 
@@ -495,8 +535,8 @@ def test_other_patterns_are_refused(tmp_path: Path, pattern: str) -> None:
     refuse(tmp_path, file, "pre_tokenizer", "Regex", "not supported")
 
 
-@pytest.mark.parametrize("pattern", CASELESS)
-def test_ignored_case_is_exact_or_refused(probe: Callable[..., Pair], pattern: str) -> None:
+@pytest.mark.parametrize("pattern", SUBTLE)
+def test_what_is_subtle_is_exact_or_refused(probe: Callable[..., Pair], pattern: str) -> None:
     try:
         pair = probe(split(pattern))
     except FileFormatError as error:

@@ -311,7 +311,7 @@ def test_the_normaliser_of_a_family_is_written_and_no_other(tmp_path: Path) -> N
             train(pattern, normalizer=form).export(path, "gguf")
 
 
-def test_what_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_what_gguf_cannot_hold_is_refused(write: Callable[..., Path], tmp_path: Path) -> None:
     path = tmp_path / "new" / "model.gguf"
 
     def refused(tokenizer: BPETokenizer, problem: str) -> None:
@@ -326,6 +326,10 @@ def test_what_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
         tokenizer.add_special_tokens([AddedToken("<x>", **{flag: True})])
         refused(tokenizer, f"'<x>' has {flag}")
     refused(train("gpt2", special_tokens={"[PAD950]": 1000}), "would be written alike")
+    source = gguf.read(write(small(ggml__add_eos_token=(BOOL, 1))))
+    source.tokenizer["post_processor"]["single"].reverse()  # the last token, first
+    (tmp_path / "tokenizer.json").write_text(json.dumps(source.tokenizer), encoding="utf-8")
+    refused(load(tmp_path / "tokenizer.json"), r"puts the ids \(267,\), not just the bos token")
     refused(train("gpt2", special_tokens={"<far>": 2**30}), r"ids up to 1,073,741,824")
     tokenizer = train("gpt2")
     tokenizer.add_special_tokens([AddedToken(f"[PAD{tokenizer.max_id + 1}]", special=False)])
@@ -561,6 +565,8 @@ def test_roles_of_tokens_that_text_is_made_of_are_not_taken(write: Callable[...,
     # 0 is "Ā" here, and "!" in many a vocabulary whose model has no padding token.
     tokenizer = load(write(small(ggml__padding_token_id=(U32, ALPHABET.index("!")))))
     assert tokenizer.pad_token is None and tokenizer.decode([33], skip_special_tokens=True) == "!"
+    tokenizer = load(write(small(ggml__padding_token_id=(U32, 258))))  # "hell", of a merge
+    assert tokenizer.pad_token is None and tokenizer.encode("hell") == [258]
     tokenizer = load(write(small(ggml__padding_token_id=(U32, 2**32 - 1))))  # "none"
     assert tokenizer.pad_token is None
     kinds = [1] * 269  # a converter that does not mark special tokens

@@ -183,6 +183,17 @@ def test_sentencepiece_models(sentencepiece_model: Path) -> None:
     assert not other.ok
 
 
+def test_a_directory_of_gpt2(gpt2: BPETokenizer, tmp_path: Path) -> None:
+    gpt2.export(tmp_path, "gpt2")
+    tokenizer = BPETokenizer.from_file(tmp_path)
+    found = row(verify(tokenizer, tmp_path), "transformers")
+    assert (found.status, found.detail) == ("equal", "GPT2Tokenizer")
+    merges = (tmp_path / "merges.txt").read_text(encoding="utf-8").splitlines()
+    merges[1:40] = merges[39:0:-1]
+    (tmp_path / "merges.txt").write_text("\n".join(merges) + "\n", encoding="utf-8")
+    assert row(verify(tokenizer, tmp_path), "transformers").status == "differs"
+
+
 # -- Sabotage -----------------------------------------------------------------
 
 
@@ -406,11 +417,12 @@ def test_families(tmp_path: Path) -> None:
     assert pattern_family(BPETokenizer(r"\w+|\W")) == "own"
     from bpe_tokenizer_tools.formats.families import FAMILIES
 
-    data = {}
     train().export(tmp_path / "t.json", "tokenizer.json")
     data = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
-    for name in ("starcoder", "deepseek-v3", "qwen35", "tekken", "falcon"):
-        data["pre_tokenizer"] = FAMILIES[name].pre_tokenizer()
+    for name in ("starcoder", "command-r", "deepseek-v3", "qwen35", "tekken", "falcon"):
+        family = FAMILIES[name]
+        data["pre_tokenizer"] = family.pre_tokenizer()
+        data["normalizer"] = family.normalizer and {"type": family.normalizer}
         (tmp_path / "t.json").write_text(json.dumps(data), encoding="utf-8")
         assert pattern_family(BPETokenizer.from_file(tmp_path / "t.json")) == name
 
@@ -445,13 +457,12 @@ def test_tokens_that_the_pattern_cuts() -> None:
 
 
 def test_tokens_that_the_normaliser_changes() -> None:
-    tokenizer = train(vocab_size=300)
-    a, b = ord("e"), 0xCC
+    tokenizer = train(r"[\s\S]+", vocab_size=300)
     vocab = {**tokenizer._definition.vocab, b"\xcc\x81": 1000, "e\u0301".encode(): 1001}
-    merges = [*tokenizer._definition.merges, (0xCC, 0x81), (a, 1000)]
+    merges = [*tokenizer._definition.merges, (0xCC, 0x81), (ord("e"), 1000)]
     changed = rebuilt(tokenizer, vocab=vocab, merges=merges)
     assert "unreachable" not in names(changed)
-    assert changed.encode("e\u0301") == [1001], b
+    assert changed.encode("e\u0301") == [1001]
     found = names(rebuilt(changed, normalizer="NFC"))["unreachable"]
     assert "normalisation changes 1 token ('e\u0301')" in found
 
@@ -474,6 +485,13 @@ def test_special_tokens_that_collide(gpt2: BPETokenizer) -> None:
     assert "'[<a>]' holds '<a>'" in finding("<a>", "[<a>]")
     assert "is not in the form NFC" in finding("<e\u0301>", normalizer="NFC")
     assert "also stands in ordinary tokens" in finding("owes")
+
+
+def test_a_flood_of_findings_is_cut(gpt2: BPETokenizer) -> None:
+    added = tuple(AddedToken("<" * (i + 1), 900 + i) for i in range(50))
+    found = [f for f in lint(rebuilt(gpt2, added=added)) if f.name == "special-tokens"]
+    assert len(found) == 11
+    assert "more like these" in str(found[-1])
 
 
 def test_a_special_token_that_plain_text_gives(gpt2: BPETokenizer) -> None:

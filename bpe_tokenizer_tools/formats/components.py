@@ -304,7 +304,7 @@ def _whitespace_split(step: core._JsonReader) -> PreTokenizer:
 
 def _byte_level(step: core._JsonReader) -> PreTokenizer:
     prefix = step.get("add_prefix_space", bool, default=True)
-    pattern = _GPT2 if step.get("use_regex", bool, default=True) else r"[\s\S]+"
+    pattern = _GPT2 if step.get("use_regex", bool, default=True) else core._UNCUT_PATTERN
     cut = _isolated(pattern)
 
     def run(text: Text) -> Iterable[Text]:
@@ -437,8 +437,8 @@ def _read_strip(step: core._JsonReader) -> tuple[bytes, int, int]:
         raise step.error(f"expected one character, got {core._shorten(content)}", "content")
     start, stop = step.get("start", int), step.get("stop", int)
     for key, count in (("start", start), ("stop", stop)):
-        if not 0 <= count <= 1000:
-            raise step.error(f"expected a count from 0 to 1,000, got {count}", key)
+        if count < 0:
+            raise step.error(f"expected how many to strip at most, got {count}", key)
     return content.encode(), start, stop
 
 
@@ -651,7 +651,7 @@ class _ComponentPipeline(core._Pipeline):
 
     def __init__(self, chain: _Chain, tokens: Iterable[AddedToken]) -> None:
         self._chain = chain
-        super().__init__(core._splitter(r"[\s\S]+"), None, False, tokens)
+        super().__init__(core._splitter(core._UNCUT_PATTERN), None, False, tokens)
 
     def normalise(self, text: str) -> str:
         return self._chain.normalise(Text(text)).chars

@@ -12,6 +12,8 @@ from __future__ import annotations
 import operator
 import re
 
+import regex
+
 import bpe_tokenizer as core
 
 # What \w means inside [..]; outside, it takes in six more (measured over all code
@@ -32,6 +34,8 @@ def _word_border(inside: bool) -> core._Node:
     )
 
 
+_HEX = re.compile(r"\\[xu]([0-9a-fA-F]{2,4})")
+_FOLDS_TO_SEVERAL = regex.compile(r"(?i)ss|f[fil]|st|ʼn|.\p{M}")
 _ANYTHING = core._Chars("[\\s\\S]", False)
 _NEW_LINE = core._Chars("\\n", False)
 _ESCAPES: dict[str, core._Node] = {
@@ -62,7 +66,31 @@ class Parser(core._PatternParser):
         if self._oniguruma and escape in _ESCAPES:
             self._at += len(escape)
             return _ESCAPES[escape]
-        return super()._atom(ignore_case)
+        at = self._at
+        found = super()._atom(ignore_case)
+        if char in ("(", "[") or not isinstance(found, core._Chars):
+            return found
+        return self._folded(self._text[at : self._at], found.source, ignore_case)
+
+    def _folded(self, written: str, source: str, ignore_case: bool) -> core._Chars:
+        """Make a leaf; where case is ignored, Oniguruma keeps "i" apart from "İ" and "ı"."""
+        if not (self._oniguruma and ignore_case):
+            return core._Chars(source, ignore_case)
+        if re.match(r"\\[pP]", written):  # a property has no case there
+            return core._Chars(f"(?-i:{source})", False)
+        exact, folded = regex.compile(source), regex.compile(f"(?i:{source})")
+        if all(bool(exact.match(i)) == bool(folded.match(i)) for i in "İı"):
+            return core._Chars(source, True)
+        apart = f"(?-i:(?![İı])(?i:{source})|(?=[İı]){source})"
+        return core._Chars(apart, False)
+
+    def _check_folds(self, written: str) -> None:
+        """Refuse what matches fewer or more characters there: (?i:ss) matches "ß"."""
+        written = _HEX.sub(lambda found: chr(int(found[1], 16)), written)
+        literals = re.sub(r"\[[^]]*\]|\((\?[:=!<>i]+)?|\)", "", written)
+        several = len(written.casefold()) > len(written) or _FOLDS_TO_SEVERAL.search(literals)
+        if self._oniguruma and (several or "ı" in written):
+            raise core._UnknownConstructError("(?i:..) of characters that fold to several")
 
     def _escape(self) -> str:
         """Read an escape; within a set it stands among other members."""
@@ -72,7 +100,9 @@ class Parser(core._PatternParser):
         return super()._escape()
 
     def _char_class(self, ignore_case: bool) -> core._Node:
-        return self._folded(self._set(), ignore_case)
+        at = self._at
+        source = self._set()
+        return self._folded(self._text[at : self._at], source, ignore_case)
 
     def _set(self) -> str:
         """Read ``[..]``, and write it so that all engines agree.

@@ -36,6 +36,7 @@ import base64
 import collections
 import functools
 import graphlib
+import itertools
 import math
 import re
 import struct
@@ -52,6 +53,7 @@ _FILE_NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _MAX_BYTES = 2**26  # the largest models in use have 5 MB
 _MAX_PIECES = 2**20
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
+_MAX_STRIPPED = 1000  # leading spaces taken away in decoding
 _MAX_STEPS = 2**18  # of the automaton of a character map; nmt_nfkc_cf has 28,000
 
 # -- Protobuf -----------------------------------------------------------------
@@ -427,7 +429,9 @@ class _CharacterMap:
         while waiting:
             state = waiting.pop()
             if state not in self.steps:
-                self.steps[state] = steps = dict(self._steps_from(state))
+                limit = _MAX_STEPS - n_steps + 1
+                steps = dict(itertools.islice(self._steps_from(state), limit))
+                self.steps[state] = steps
                 n_steps += len(steps)
                 if n_steps > _MAX_STEPS:
                     raise ValueError("the trie of the character map is too large")
@@ -816,7 +820,7 @@ def _decoder(model: _Model) -> dict[str, Any]:
     if model.trainer["byte_fallback"]:
         steps.append({"type": "ByteFallback"})
         if removes and not any(piece.text.startswith(_SPACE * 2) for piece in model.pieces):
-            strip = 2**31 - 1
+            strip = _MAX_STRIPPED
     else:
         unknown = model.of_type(_UNKNOWN)[0]
         if sum(unknown in piece.text for piece in model.pieces) == 1:

@@ -1,0 +1,706 @@
+"""SentencePiece models: the ids, the text and the offsets of `sentencepiece` itself."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib.util
+import io
+import json
+import pickle
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.formats import sentencepiece as reader
+
+sentencepiece = pytest.importorskip("sentencepiece", reason="the oracle is not installed")
+
+# -- Models trained here ------------------------------------------------------
+
+CORPUS = [
+    "hello world, hello the wide world 1234 5678",
+    "The quick brown fox jumps over the lazy dog 12 times",
+    "  indented   code = foo(bar)  # x",
+    "naïve café ﬁne １２３ Ⅷ ｶﾞ",
+    "日本語 の 文章 です 日本 日本語",
+    "привет мир, привет",
+    "aaaa aaaa aa a",
+    "<x> <xy> tag ab abc abcd",
+] * 20
+FALLBACK = {"byte_fallback": True, "vocab_size": 420}
+SYMBOLS = ["<x>", "<xy>", "ab", "abcd", "bc"]
+ODD_SYMBOLS = [" b", "a  b", "▁q", "ﬁ", "é", "Ａ", "  ", "x▁"]
+IDENTITY, NFKC, CASEFOLD = (
+    {"normalization_rule_name": name} for name in ("identity", "nmt_nfkc", "nmt_nfkc_cf")
+)
+KEEP_SPACE = {"remove_extra_whitespaces": False}
+NO_PREFIX = {"add_dummy_prefix": False}
+SUFFIX = {"treat_whitespace_as_suffix": True}
+GRID: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "llama": {**FALLBACK, **KEEP_SPACE},
+    "keep": KEEP_SPACE,
+    "bare": {**NO_PREFIX, **KEEP_SPACE},
+    "trim": {**NO_PREFIX, **FALLBACK},
+    "fallback": FALLBACK,
+    "suffix": SUFFIX,
+    "suffix-keep": {**SUFFIX, **KEEP_SPACE, **FALLBACK},
+    "suffix-nfkc": {**SUFFIX, **NFKC, **FALLBACK},
+    "suffix-bare": {**SUFFIX, **NO_PREFIX},
+    "nfkc": {"normalization_rule_name": "nfkc"},
+    "nmt_nfkc": NFKC,
+    "nmt_nfkc-fallback": {**NFKC, **FALLBACK},
+    "nmt_nfkc-keep": {**NFKC, **KEEP_SPACE},
+    "nmt_nfkc_cf": CASEFOLD,
+    "nmt_nfkc_cf-bare": {**CASEFOLD, **NO_PREFIX, **KEEP_SPACE},
+    "symbols": {"user_defined_symbols": SYMBOLS, "control_symbols": ["<c>", "<d>"]},
+    "symbols-bare": {"user_defined_symbols": SYMBOLS, **NO_PREFIX, **KEEP_SPACE},
+    "symbols-nfkc": {"user_defined_symbols": SYMBOLS, **NFKC, **FALLBACK},
+    "odd-symbols": {"user_defined_symbols": ODD_SYMBOLS},
+    "odd-symbols-keep": {"user_defined_symbols": ODD_SYMBOLS, **KEEP_SPACE, **FALLBACK},
+    "odd-symbols-cf": {"user_defined_symbols": ODD_SYMBOLS, **CASEFOLD},
+    "runs": {
+        "user_defined_symbols": ["\n", "\t", "▁▁", "▁▁▁▁"],
+        **FALLBACK,
+        **KEEP_SPACE,
+        **NO_PREFIX,
+    },
+    "space-pieces": {"allow_whitespace_only_pieces": True, **KEEP_SPACE, **FALLBACK},
+    "across-words": {"split_by_whitespace": False, **NFKC},
+    "digits": {"split_digits": True, "character_coverage": 0.98, "unk_surface": "?"},
+    "ids": {"pad_id": 3, "unk_id": 2, "bos_id": -1, "eos_id": -1, "unk_piece": "[UNK]"},
+}
+
+
+@functools.cache
+def train(name: str) -> bytes:
+    """Train one model of the grid."""
+    model = io.BytesIO()
+    options = {**IDENTITY, "vocab_size": 160, **GRID[name]}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        model_type="bpe",
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def load_oracle(data: bytes) -> Any:
+    oracle = sentencepiece.SentencePieceProcessor()
+    oracle.LoadFromSerializedProto(data)
+    return oracle
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
+    """Give a function that writes a model into a folder of its own."""
+
+    def run(data: bytes) -> Path:
+        path = tmp_path_factory.mktemp("model") / "tokenizer.model"
+        path.write_bytes(data)
+        return path
+
+    return run
+
+
+@pytest.fixture(scope="module", params=GRID)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each model of the grid."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def pair(name: str, write: Callable[[bytes], Path]) -> tuple[BPETokenizer, Any]:
+    """A model of the grid, loaded here and by its own library."""
+    data = train(name)
+    return BPETokenizer.from_file(write(data)), load_oracle(data)
+
+
+BITS = [
+    *[" "] * 6,
+    *"abcdxyqABC<>▁▁1234\n\t\r\0\x01\x7f\u00a0\u3000\u200b\u2028éeﬁＡ①ｶﾞが日本語ж",
+    *"\u0301\u0300가\u1100\u1161\u2047\U0001d400\U0001f600\ufdd0\ufffd\ufffe\U000e0001",
+    *SYMBOLS,
+    *ODD_SYMBOLS,
+    *("hello", "world", "<s>", "</s>", "<unk>", "<c>", "<pad>", "[UNK]", "<0x41>", "   ", "aaa"),
+]
+CHARS = st.characters(exclude_categories=["Cs"])
+TEXTS = st.lists(st.sampled_from(BITS) | CHARS, max_size=20).map("".join)
+
+
+def is_own(tokenizer: BPETokenizer) -> bool:
+    """Tell whether a tokenizer uses the normaliser that tokenizer.json has not."""
+    return tokenizer.components["normalizer"]["type"] == "SentencePiece"  # type: ignore[index]
+
+
+@settings(max_examples=120)
+@given(text=TEXTS)
+@example("")
+@example("   ")
+@example("\x01")
+@example(" \x01 ")
+@example("▁")
+@example("▁▁ a ▁ ▁")
+@example("  a  b  ")
+@example("abcd<xy>abcbc ab c")
+@example("<s>hello</s><unk><0x41>")
+def test_ids(pair: tuple[BPETokenizer, Any], text: str) -> None:
+    tokenizer, oracle = pair
+    assert tokenizer.encode(text) == oracle.encode(text)
+
+
+@settings(max_examples=120)
+@given(text=TEXTS)
+def test_decode(pair: tuple[BPETokenizer, Any], name: str, text: str) -> None:
+    tokenizer, oracle = pair
+    ids = oracle.encode(text)
+    if not GRID[name].get("byte_fallback"):  # see the note at reader._decoder
+        if "▁" in text or (name.startswith("suffix") and oracle.unk_id() in ids[:1]):
+            return
+    assert tokenizer.decode(ids) == oracle.decode(ids)
+    assert "".join(tokenizer.decode_streaming(ids)) == oracle.decode(ids)
+
+
+@pytest.fixture(scope="module")
+def normaliser(pair: tuple[BPETokenizer, Any]) -> reader.Normaliser | None:
+    """The normaliser of a model, if it is this library's own."""
+    component = (pair[0].components or {})["normalizer"]
+    return reader.Normaliser(component) if is_own(pair[0]) else None
+
+
+@settings(max_examples=120)
+@given(text=TEXTS)
+@example("  hello  ﬁ world １ ")
+@example(" \x01a\x01 \x01b  ")
+def test_offsets(
+    pair: tuple[BPETokenizer, Any], normaliser: reader.Normaliser | None, text: str
+) -> None:
+    """The normaliser's places are those of SentencePiece's own offsets."""
+    oracle = pair[1]
+    if normaliser is None:
+        return
+    normalised, spans = normaliser.align(text)
+    assert normaliser(text) == normalised == oracle.Normalize(text)
+    assert len(spans) == len(normalised)
+    expected = oracle.encode_as_offset_mapping(text)
+    done = 0
+    for piece, offsets in zip(expected["pieces"], expected["offsets"]):
+        if piece.startswith("<0x") and not normalised.startswith(piece, done):
+            return  # bytes: SentencePiece gives all of a character to its last one
+        part = spans[done : done + len(piece)]
+        assert (part[0][0], part[-1][1]) == tuple(offsets)
+        done += len(piece)
+    assert done == len(normalised)
+
+
+def test_offsets_of_tokens(write: Callable[[bytes], Path]) -> None:
+    tokenizer = BPETokenizer.from_file(write(train("nmt_nfkc")))
+    assert tokenizer.encode_with_offsets("  hello  ﬁ world").offsets == [
+        (2, 7),  # the dummy prefix belongs to what it stands before
+        (7, 10),
+        (9, 10),
+        (10, 16),
+    ]
+
+
+def test_plain_normalisation_is_plain(pair: tuple[BPETokenizer, Any], name: str) -> None:
+    """What tokenizer.json can say is said in its terms, and nothing else is."""
+    options = GRID[name]
+    plain = options.get("normalization_rule_name", "identity") == "identity"
+    if options.get("add_dummy_prefix", True):
+        plain = plain and not {"treat_whitespace_as_suffix", "user_defined_symbols"} & set(options)
+    assert is_own(pair[0]) == (not plain)
+
+
+def test_plain_form_in_tokenizers(
+    pair: tuple[BPETokenizer, Any], name: str, tmp_path: Path
+) -> None:
+    """Saved as tokenizer.json it gives the same ids and text in HuggingFace's library."""
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer, oracle = pair
+    if is_own(tokenizer):
+        with pytest.raises(ValueError, match="SentencePiece"):
+            tokenizer.save(tmp_path, verbose=False)
+        return
+    tokenizer.save(tmp_path, verbose=False)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    theirs.encode_special_tokens = True
+    generator = random.Random(0)
+    for _ in range(300):
+        text = "".join(generator.choices(BITS, k=generator.randrange(12)))
+        ids = oracle.encode(text)
+        assert theirs.encode(text, add_special_tokens=False).ids == ids, text
+        if "▁" not in text:
+            assert theirs.decode(ids, skip_special_tokens=False) == oracle.decode(ids), text
+
+
+def test_pickle(pair: tuple[BPETokenizer, Any]) -> None:
+    tokenizer, oracle = pair
+    text = "hello <xy> ﬁ  abcd"
+    assert pickle.loads(pickle.dumps(tokenizer)).encode(text) == oracle.encode(text)
+
+
+# -- What the model says besides ----------------------------------------------
+
+
+def test_roles(pair: tuple[BPETokenizer, Any], name: str) -> None:
+    tokenizer, oracle = pair
+    for role in ("bos", "eos", "pad", "unk"):
+        id_ = getattr(oracle, f"{role}_id")()
+        assert getattr(tokenizer, f"{role}_token_id") == (id_ if id_ >= 0 else None), role
+    assert tokenizer.vocab_size == oracle.get_piece_size()
+    for token in tokenizer.added_tokens:
+        assert token.special == (oracle.is_control(token.id) or oracle.is_unknown(token.id))
+        assert oracle.id_to_piece(token.id) == token.content
+    symbols = {token.content for token in tokenizer.added_tokens if not token.special}
+    assert symbols == set(GRID[name].get("user_defined_symbols", ()))
+
+
+def test_nothing_around_a_text_but_what_the_configuration_says(
+    write: Callable[[bytes], Path],
+) -> None:
+    path = write(train("llama"))
+    ids = load_oracle(train("llama")).encode("hello")
+    assert BPETokenizer.from_file(path).encode("hello", add_special_tokens=True) == ids
+    config = path.with_name("tokenizer_config.json")
+    config.write_text('{"add_bos_token": true, "add_eos_token": false, "chat_template": "x"}')
+    tokenizer = BPETokenizer.from_file(path)
+    assert tokenizer.encode("hello", add_special_tokens=True) == [1, *ids]
+    assert tokenizer.encode("hello") == ids
+    assert tokenizer.chat_template == "x"
+    config.write_text('{"add_bos_token": null, "add_eos_token": true}')
+    tokenizer = BPETokenizer.from_file(path.parent)  # the directory that holds it
+    assert tokenizer.encode("hello", add_special_tokens=True) == [*ids, 2]
+    config.write_text('{"add_bos_token": 1}')
+    with pytest.raises(FileFormatError, match="add_bos_token: expected bool"):
+        BPETokenizer.from_file(path)
+
+
+def test_control_symbols_in_text_when_asked_for(write: Callable[[bytes], Path]) -> None:
+    tokenizer = BPETokenizer.from_file(write(train("symbols")))
+    oracle = load_oracle(train("symbols"))
+    assert tokenizer.encode("a<c>") == oracle.encode("a<c>")
+    assert oracle.piece_to_id("<c>") in tokenizer.encode("a<c>", allowed_special="all")
+
+
+def test_split_pattern_is_refused(write: Callable[[bytes], Path]) -> None:
+    with pytest.raises(ValueError, match="no split pattern"):
+        reader.read(write(train("plain")), "gpt2")
+
+
+# -- Published models ---------------------------------------------------------
+
+
+def published() -> list[Path]:
+    spec = importlib.util.find_spec("mistral_common")
+    if spec is None or spec.origin is None:
+        return []
+    return sorted((Path(spec.origin).parent / "data").glob("*.model*"))
+
+
+@pytest.mark.parametrize("path", published(), ids=lambda path: path.name)
+def test_published_models(path: Path, corpora: Callable[[str], str]) -> None:
+    tokenizer, oracle = BPETokenizer.from_file(path), load_oracle(path.read_bytes())
+    for corpus in ("english", "code", "multi"):
+        text = corpora(corpus)[:150_000]
+        ids = tokenizer.encode(text)
+        assert ids == oracle.encode(text)
+        assert tokenizer.decode(ids) == text
+    for n in range(70):  # the runs of spaces have one score, and there is none of 15
+        text = " " * n + "x" + " " * (n // 2)
+        assert tokenizer.encode(text) == oracle.encode(text)
+    generator = random.Random(path.name)
+    for _ in range(1000):
+        planes = generator.choices((0x80, 0x3000, 0x20000, 0x110000), k=generator.randrange(30))
+        text = "".join(map(chr, map(generator.randrange, planes)))
+        text = text.encode("utf-8", "ignore").decode()
+        text = generator.choice(("", " ", "[INST] ", "<s>")) + text
+        assert tokenizer.encode(text) == oracle.encode(text), text
+        assert tokenizer.decode(oracle.encode(text)) == oracle.decode(oracle.encode(text))
+
+
+def test_published_models_are_there() -> None:
+    pytest.importorskip("mistral_common")
+    assert len(published()) >= 5
+
+
+# -- Models written by hand ---------------------------------------------------
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+
+
+def varint(number: int) -> bytes:
+    number &= 2**64 - 1
+    out = b""
+    while number > 0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def field(number: int, value: float | int | str | bytes) -> bytes:
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    raw = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(raw)) + raw
+
+
+def piece(text: str | bytes, score: float, kind: int = NORMAL) -> bytes:
+    return field(1, field(1, text) + field(2, float(score)) + field(3, kind))
+
+
+def make(
+    scores: Mapping[str, float],
+    trainer: Mapping[int, Any] | None = None,
+    normalizer: Mapping[int, Any] | None = None,
+    more: bytes = b"",
+) -> bytes:
+    """Write a model of normal pieces, by default without any normalisation."""
+    specs = {3: 2, **(trainer or {})}, {3: 0, 4: 0, **(normalizer or {})}
+    pieces = [piece("<unk>", 0, UNKNOWN), *(piece(text, score) for text, score in scores.items())]
+    written = [b"".join(field(*item) for item in spec.items()) for spec in specs]
+    return b"".join(pieces) + more + field(2, written[0]) + field(3, written[1])
+
+
+def make_map(rules: Mapping[bytes, bytes]) -> bytes:
+    """Write a precompiled character map; every state of its trie has 256 units of its own."""
+    strings, starts = b"", {}
+    for key, new in rules.items():
+        starts[key] = len(strings)
+        strings += new + b"\0"
+    states = sorted({key[:n] for key in rules for n in range(len(key) + 1)})
+    base = {state: 256 * (i + 1) for i, state in enumerate(states)}
+    units = [0xFF] * 256 * (len(states) + 1)
+    units[0] = base[b""] << 10
+    for state in states[1:]:
+        at = base[state[:-1]] ^ state[-1]
+        has_value = state in starts
+        units[at] = (at ^ base[state]) << 10 | has_value << 8 | state[-1]
+        if has_value:
+            units[base[state]] = 2**31 | starts[state]
+    return struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + strings
+
+
+LETTERS = {"a": -90.0, "b": -91.0, "c": -92.0, "▁": -93.0}
+
+
+def assert_same(write: Callable[[bytes], Path], data: bytes, alphabet: str) -> None:
+    tokenizer, oracle = BPETokenizer.from_file(write(data)), load_oracle(data)
+    generator = random.Random(alphabet)
+    for _ in range(400):
+        text = "".join(generator.choices(alphabet, k=generator.randrange(24)))
+        assert tokenizer.encode(text) == oracle.encode(text), text
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"bc": -1, "ab": -2, "abc": -3},  # "abc" is a and bc
+        {"ab": -3, "abab": -1, "ba": -2},  # parts that rank after the whole
+        {"aa": -1, "aaa": -1, "aaaa": -1},
+        {"aa": -1, "aaaa": -1, "aaaaa": -1, "ab": -2, "aab": 0},
+        {"▁▁": -9, "▁▁▁": -9, "▁▁▁▁▁": -9, "▁a": -1, "▁▁a": -2},
+        {"ab": -1, "ca": -1, "cc": -2},  # equal, but never in each other's way
+        {"ab": -1, "bc": -1.5, "abc": -1.5},
+        {"ab": float("-inf"), "bc": float("inf")},
+    ],
+)
+def test_scores(write: Callable[[bytes], Path], scores: dict[str, float]) -> None:
+    if "ca" in scores:
+        with pytest.raises(FileFormatError, match="'ca' and 'ab'"):
+            BPETokenizer.from_file(write(make({**LETTERS, **scores})))
+        scores = {"ab": -1, "cc": -1, "▁▁": -1, "aba": -2}
+    assert_same(write, make({**LETTERS, **scores}), "aabbc ▁")
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"ab": -1, "bc": -1},  # abc: the leftmost is joined first
+        {"aa": -1, "aab": -1},
+        {"ab": -2, "aba": -1, "cc": -2},
+        {"aa": -1, "aaa": -1, "bb": -1, "bbb": -1},
+    ],
+)
+def test_equal_scores_that_matter_are_refused(
+    write: Callable[[bytes], Path], scores: dict[str, float]
+) -> None:
+    with pytest.raises(FileFormatError, match="give them different scores"):
+        BPETokenizer.from_file(write(make({**LETTERS, **scores})))
+
+
+def test_pieces_that_cannot_be_made(write: Callable[[bytes], Path]) -> None:
+    """They stay in the vocabulary; only what merging would pass by is refused."""
+    more = piece("bab", -1, UNUSED) + piece("cc", 0, USER_DEFINED) + piece("ccb", -1)
+    assert_same(write, make({**LETTERS, "aab": -3}, more=more), "abc")
+    for data in (
+        make({**LETTERS, "xa": -3}),  # x is no piece, yet is joined
+        make({**LETTERS, "aab": -3}, more=piece("ab", -1, UNUSED)),
+    ):
+        with pytest.raises(FileFormatError, match="is joined from .* not supported"):
+            BPETokenizer.from_file(write(data))
+
+
+RULES = {
+    "a": "b",
+    "ab": "  ",
+    "abc": "a  b",
+    "b": " ",
+    "c": "",
+    "é": "e\u0301 ",
+    "日本": "▁",
+    "日": "<xy>",
+    "\U0001f600": "",
+}
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+@pytest.mark.parametrize("remove", [0, 1])
+@pytest.mark.parametrize("escape", [0, 1])
+@pytest.mark.parametrize("suffix", [0, 1])
+def test_character_map(
+    write: Callable[[bytes], Path], prefix: int, remove: int, escape: int, suffix: int
+) -> None:
+    charsmap = make_map({key.encode(): new.encode() for key, new in RULES.items()})
+    normalizer = {2: charsmap, 3: prefix, 4: remove, 5: escape}
+    more = piece("<xy>", 0, USER_DEFINED) + piece(" x", 0, USER_DEFINED) + piece(" ", 0)
+    data = make({**LETTERS, "e": -94, "▁b": -2}, {24: suffix}, normalizer, more)
+    assert_same(write, data, "abbcé日日本本\U0001f600  ▁<xy>x")
+
+
+def test_character_map_is_used(write: Callable[[bytes], Path]) -> None:
+    component = {
+        "charsmap": base64.b64encode(make_map({b"a": b"xy", b"ab": b"z"})).decode(),
+        "user_defined": ["aba"],
+        "add_dummy_prefix": False,
+        "remove_extra_whitespaces": True,
+        "escape_whitespaces": True,
+        "treat_whitespace_as_suffix": False,
+    }
+    normaliser = reader.Normaliser(component)
+    assert normaliser("aab aba  ababa") == "xyz▁aba▁ababa"[:9] + "▁" + "abaz"[:3] + "bxy"
+    assert normaliser.align("aab") == ("xyz", [(0, 0), (0, 1), (1, 3)])
+
+
+# -- Files that are something else, damaged or malicious ----------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"\n",
+        b"\n" * 4096,
+        b'{"model": {"type": "BPE"}}',
+        b'\n\n{"model": 1}',
+        b"\n\x0bhello there, this is text",
+        b"GGUF\3\0\0\0",
+        b"IQ== 0\nIg== 1\n",
+        b"\n\x05\n\x03<s>",  # cut short
+        b"\n\x00\n\x00",
+        b"\n\x0d\n\x05<unk>\x15\0\0\0\0\x18",
+        b"\n\x07\x12\x05hello",  # another message than a piece
+    ],
+)
+def test_other_files_are_not_taken_for_models(tmp_path: Path, head: bytes) -> None:
+    assert not reader.matches(tmp_path / "x", head)
+
+
+def test_models_are_recognised(write: Callable[[bytes], Path]) -> None:
+    path = write(train("nmt_nfkc"))
+    assert reader.matches(path, path.read_bytes()[:4096])
+    assert reader.matches(path, path.read_bytes()[:100])
+    assert reader.matches(path.parent, b"")
+    path.write_bytes(b"IQ== 0\n")  # Llama 3 has a tokenizer.model of another kind
+    assert not reader.matches(path.parent, b"")
+    path.unlink()
+    assert not reader.matches(path.parent, b"")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(1, "unigram"), (3, "word"), (4, "char"), (9, "9")])
+def test_other_model_types_are_refused(
+    write: Callable[[bytes], Path], kind: int, name: str
+) -> None:
+    with pytest.raises(FileFormatError, match=rf"model_type: expected BPE, got {name}"):
+        BPETokenizer.from_file(write(make(LETTERS, {3: kind})))
+
+
+def long_map(*units: int) -> bytes:
+    return struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + b"x\0"
+
+
+def looping_map() -> bytes:
+    """Write a map whose only state leads back to itself."""
+    units = [256 << 10] + [0xFF] * 511
+    units[256 ^ ord("a")] = ord("a") << 10 | ord("a")
+    return long_map(*units)
+
+
+def fan_map() -> bytes:
+    """Write a map in which every character leads to one and the same next state, 30 times."""
+    n = 40
+    units = [256 << 10] + [0xFF] * 255
+    for i in range(1, n):
+        target = 256 * min(i + 1, n - 1)
+        units += [(256 * i ^ byte ^ target) << 10 | byte for byte in range(256)]
+    return long_map(*units)
+
+
+START = piece("<unk>", 0, UNKNOWN) + piece("a", -1)
+DAMAGED: dict[str, bytes] = {
+    "huge length": START + varint(3 << 3 | 2) + varint(2**62),
+    "huge piece": START + b"\x0a" + varint(2**62) + b"x",
+    "huge length inside": START + field(1, b"\x0a" + varint(2**62) + b"x"),
+    "negative length": START + b"\x12" + varint(-1),
+    "endless number": START + b"\x10" + b"\xff" * 40,
+    "number cut short": START + b"\x10\xff",
+    "group": START + b"\x13",
+    "field 0": START + b"\x02\x00",
+    "kind 7": START + b"\x17",
+    "bad UTF-8": START + piece(b"\xff\xfe", -1),
+    "surrogate": START + piece(b"\xed\xa0\x80", -1),
+    "empty piece": START + piece("", -1),
+    "piece twice": START + piece("a", -2),
+    "piece is a number": START + field(1, 7),
+    "text is a number": START + field(1, field(1, 7)),
+    "score is a number": START + field(1, field(1, "b") + field(2, 7)),
+    "score is NaN": START + piece("b", float("nan")),
+    "type is text": START + field(1, field(1, "b") + field(3, "x")),
+    "type 0": START + piece("b", 0, 0),
+    "negative type": START + piece("b", 0, -1),
+    "type 7": START + piece("b", 0, 7),
+    "long piece": START + piece("b" * 5000, 0),
+    "control character": START + piece("b", 0, CONTROL),
+    "two unknown": make(LETTERS, more=piece("<u>", 0, UNKNOWN)),
+    "no unknown": piece("a", 0) + field(2, field(3, 2)),
+    "no trainer_spec": START,
+    "bytes unasked": make(LETTERS, more=piece("<0x41>", 0, BYTE)),
+    "bytes missing": make(LETTERS, {35: 1}, more=piece("<0x41>", 0, BYTE)),
+    "no byte": make(LETTERS, {35: 1}, more=piece("<0xZZ>", 0, BYTE)),
+    "trainer_spec is a number": START + field(2, 5),
+    "flag is text": make(LETTERS, {35: "yes"}),
+    "denormaliser": make(LETTERS, more=field(5, field(2, b"12345"))),
+    **{
+        f"map {name}": make(LETTERS, normalizer={2: charsmap})
+        for name, charsmap in {
+            "short": b"\1",
+            "of no units": struct.pack("<I", 0) + b"x\0",
+            "huge": struct.pack("<I", 2**32 - 1) + b"x" * 64,
+            "outside": long_map(0, 2**20 << 10 | 1),
+            "far outside": long_map(*[(i and 2**20) << 10 | 0x200 | i for i in range(256)]),
+            "loops": looping_map(),
+            "loops at once": long_map(*[i << 10 | i for i in range(256)]),
+            "fans out": fan_map(),
+            "no replacement": make_map({b"a": b"x"})[:-2],
+            "bad replacement": make_map({b"a": b"\xff"}),
+            "half a character": make_map({b"\xc3": b"x"}),
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged(write: Callable[[bytes], Path], case: str) -> None:
+    path = write(DAMAGED[case])
+    with pytest.raises(FileFormatError) as caught:
+        BPETokenizer.from_file(path)
+    assert caught.value.path == str(path)
+
+
+def test_damaged_within_bounds(tmp_path: Path) -> None:
+    """All of them, and cut files, in a process with little memory and time."""
+    resource = pytest.importorskip("resource", reason="limits need POSIX")
+    del resource
+    cases = list(DAMAGED.values())
+    for name, step in (("nmt_nfkc", 1000), ("llama", 100)):
+        data = train(name)
+        cases += [data[:end] for end in range(0, len(data), step)]
+    for i, data in enumerate(cases):
+        (tmp_path / f"{i}.model").write_bytes(data)
+    program = (
+        "import resource, sys; from pathlib import Path\n"
+        "from bpe_tokenizer import BPETokenizer, FileFormatError\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (200 * 2**20,) * 2)\n"
+        "for path in Path(sys.argv[1]).iterdir():\n"
+        "    try: BPETokenizer.from_file(path)\n"
+        "    except FileFormatError: pass\n"
+        "    else: print('loaded', path.name)\n"
+    )
+    root = Path(reader.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_changed_bytes(write_once: Callable[[bytes], Path], data: st.DataObject) -> None:
+    """A file with a few other bytes is refused cleanly, or is another model."""
+    raw = bytearray(train(data.draw(st.sampled_from(("symbols", "llama", "nfkc")))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        end = data.draw(st.sampled_from((len(raw), 400, 4000)))
+        raw[data.draw(st.integers(0, min(len(raw), end) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        tokenizer = BPETokenizer.from_file(write_once(bytes(raw)))
+    except FileFormatError:
+        return
+    tokenizer.decode(tokenizer.encode("hello <x> abcd ﬁ 日本"))
+
+
+@pytest.fixture
+def write_once(tmp_path: Path) -> Callable[[bytes], Path]:
+    """Give a function that writes one file over and over."""
+    path = tmp_path / "tokenizer.model"
+
+    def run(data: bytes) -> Path:
+        path.write_bytes(data)
+        return path
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"charsmap": 5},
+        {"charsmap": "%%%"},
+        {"charsmap": "AAAA"},
+        {"user_defined": "ab"},
+        {"user_defined": [""]},
+        {"user_defined": [1]},
+        {"add_dummy_prefix": None},
+        {"escape_whitespaces": "yes"},
+    ],
+)
+def test_normaliser_checks_its_component(change: dict[str, Any]) -> None:
+    flags = (
+        "add_dummy_prefix",
+        "remove_extra_whitespaces",
+        "escape_whitespaces",
+        "treat_whitespace_as_suffix",
+    )
+    sound = {"charsmap": "", "user_defined": [], **dict.fromkeys(flags, True)}
+    assert reader.Normaliser(sound)("a b") == "a▁b▁"
+    with pytest.raises(ValueError, match=next(iter(change)) + "|character map"):
+        reader.Normaliser({**sound, **change})
