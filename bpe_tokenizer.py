@@ -2093,14 +2093,6 @@ class _Encoder:
         return _merge_by_heap(ids, self._ranks, self._merged)
 
 
-def _encoder(definition: _Definition) -> _Encoder:
-    """Make a definition ready to run."""
-    if definition.components is None:
-        return _Encoder(definition)
-    encoder: _Encoder = _tools("formats.components").ComponentEncoder(definition)
-    return encoder
-
-
 def _merge_by_scanning(
     ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
 ) -> list[int]:
@@ -2276,22 +2268,23 @@ def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, An
         vocab[unknown] = cast("int", outside.pop(unknown))
     if list(outside.values()) != list(range(len(vocab), len(vocab) + len(outside))):
         vocab.update(cast("dict[str, int]", outside))
-    written = {
-        "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
-        "pre_tokenizer": None if components else _pre_tokenizer_json(definition),
-        "decoder": _BYTE_LEVEL,
-        "model": {},
-        **(_tools("formats.components").writable(components) if components else {}),
-    }
+    if components:
+        written = _tools("formats.components").writable(components)
+    else:
+        normalizer = {"type": definition.normalizer} if definition.normalizer else None
+        written = {
+            "normalizer": normalizer,
+            "pre_tokenizer": _pre_tokenizer_json(definition),
+            "decoder": _BYTE_LEVEL,
+            "model": {},
+        }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [dataclasses.asdict(token) for token in definition.added],
-        "normalizer": written["normalizer"],
-        "pre_tokenizer": written["pre_tokenizer"],
+        **written,
         "post_processor": _post_processor_json(definition, bos_id),
-        "decoder": written["decoder"],
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -2606,7 +2599,7 @@ def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definit
         elif kind == "TemplateProcessing":
             template = _read_template(step, {token.id for token in definition.added})
         elif kind in ("RobertaProcessing", "BertProcessing"):
-            template = _read_cls_sep(step, "cls"), _read_cls_sep(step, "sep")
+            template = _read_pair_id(step, "cls"), _read_pair_id(step, "sep")
             trim_offsets = step.get("trim_offsets", bool, default=kind == "RobertaProcessing")
             keep_prefix_space = step.get("add_prefix_space", bool, default=True)
         else:
@@ -2620,11 +2613,10 @@ def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definit
     )
 
 
-def _read_cls_sep(step: _JsonReader, name: str) -> tuple[int, ...]:
-    """Read the id of a ["<s>", 0] in a RobertaProcessing or BertProcessing."""
+def _read_pair_id(step: _JsonReader, name: str) -> tuple[int, ...]:
     pair = step.get(name, list)
     if len(pair) != 2 or type(pair[1]) is not int:
-        raise step.error(f"expected [token, id], got {_shorten(pair)}", name)
+        raise step.error(f'expected ["token", id], got {_shorten(pair)}', name)
     return (pair[1],)
 
 
@@ -3100,12 +3092,8 @@ class InferenceBackend(Enum):
 def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     """Choose how to run a model here: the first that has both hardware and software.
 
-    Args:
-        verbose: whether to explain the choice, on stderr.
-
-    Returns:
-        The backend.  If the software for none is installed, the one that the
-        hardware is best for; with `verbose`, what to install is said.
+    If no software is installed, that is the one that the hardware is best for.  With
+    `verbose` the choice is explained, on stderr, and what to install.
     """
     chosen: InferenceBackend = _tools("backends").detect(verbose)
     return chosen
@@ -3195,16 +3183,6 @@ def _number_merges(
     return _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
 
 
-def _check_training_sizes(
-    vocab_size: int, min_frequency: int, max_token_length: int | None, n_added: int
-) -> None:
-    if vocab_size is None or min_frequency is None:
-        raise TypeError("vocab_size and min_frequency must be ints, got None")
-    _check_size("min_frequency", min_frequency, 0)
-    _check_size("max_token_length", max_token_length, 1)
-    _check_size("vocab_size", vocab_size, 256 + n_added)  # the bytes and the added tokens
-
-
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(
@@ -3232,25 +3210,6 @@ def _check_batch_options(
     if max_length is None and (truncation or padding == "max_length"):
         raise ValueError("truncation and padding='max_length' need max_length=...")
     _check_size("max_length", max_length, 0)
-
-
-def _trim_offsets(
-    tokens: Sequence[str], offsets: Sequence[tuple[int, int]], keep_prefix_space: bool
-) -> list[tuple[int, int]]:
-    """Leave white space at a token's ends out of its offsets.
-
-    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
-    """
-    trimmed = []
-    for i, (token, (start, end)) in enumerate(zip(tokens, offsets)):
-        visible = token.replace("Ġ", " ")
-        leading = len(visible) - len(visible.lstrip())
-        trailing = len(visible) - len(visible.rstrip())
-        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
-            leading = 0  # the space that was put there has no place in the text
-        new_start = min(start + leading, end)
-        trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
-    return trimmed
 
 
 def _to_json(data: Any) -> str:
@@ -3343,7 +3302,9 @@ class BPETokenizer:
 
     def _install(self, definition: _Definition) -> None:
         """Take on a definition, and derive what methods look things up in."""
-        self._encoder = _encoder(definition)
+        of_tools = definition.components is not None
+        make = _tools("formats.components").ComponentEncoder if of_tools else _Encoder
+        self._encoder: _Encoder = make(definition)
         self._added = {token.content: token for token in definition.added}
         self._special = {token.content for token in definition.added if token.special}
         self._contents = {token.id: token.content for token in definition.added}
@@ -3424,7 +3385,11 @@ class BPETokenizer:
         empty = _new_definition(self._definition.split_pattern, self._definition.normalizer)
         tokens = [*kept, *named]
         added = _with_added_tokens(empty, tokens).added  # checks them all
-        _check_training_sizes(vocab_size, min_frequency, max_token_length, len(added))
+        if vocab_size is None or min_frequency is None:
+            raise TypeError("vocab_size and min_frequency must be ints, got None")
+        _check_size("min_frequency", min_frequency, 0)
+        _check_size("max_token_length", max_token_length, 1)
+        _check_size("vocab_size", vocab_size, 256 + len(added))  # the bytes and added tokens
 
         started = time.perf_counter()
         contents = [token.content for token in added]
@@ -3540,10 +3505,9 @@ class BPETokenizer:
 
     @property
     def components(self) -> dict[str, Any] | None:
-        """What a loaded tokenizer has that byte-level BPE with one split pattern has not.
+        """Normalizer, pre_tokenizer, decoder and model options as in tokenizer.json.
 
-        Its normalizer, pre_tokenizer, decoder and model options, as they stand in
-        tokenizer.json; None for a byte-level tokenizer.
+        None for byte-level BPE with one split pattern, which has other attributes.
         """
         return cast("dict[str, Any] | None", json.loads(json.dumps(self._definition.components)))
 
@@ -3707,7 +3671,8 @@ class BPETokenizer:
                 offsets += places
                 written += self._printable(new)
         if self._definition.trim_offsets:
-            offsets = _trim_offsets(written, offsets, self._definition.keep_prefix_space)
+            keep = self._definition.keep_prefix_space
+            offsets = _tools("formats.components").trim_offsets(written, offsets, keep)
         return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
 
     def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
@@ -3870,39 +3835,20 @@ class BPETokenizer:
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
         if room <= 0:
             return ""
-        plain = self._definition.components is None
-        for prefix in self._prefixes(text, room) if plain else self._text_prefixes(text, room):
+        for prefix in self._prefixes(text, room):
             if self.count_tokens(prefix) <= room:  # a shorter text may be cut otherwise
                 return prefix
         return ""
 
     def _prefixes(self, text: str, room: int) -> Iterator[str]:
-        """Yield ever shorter prefixes, from about `room` tokens downwards."""
-        plain = self._pipeline(frozenset())
-        pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
-        kept: list[str] = []
-        tail: list[int] = []
-        used = 0
-        for part, spans in pipeline.parts(text):
-            if isinstance(part, AddedToken):
-                shown = text[slice(*spans[0])] if spans else part.content
-                ids = [cast("int", part.id)]
-            else:
-                shown, ids = part, self._encoder.encode(part)
-            if used + len(ids) > room:
-                tail = ids[: room - used] if isinstance(part, str) else []
-                break
-            kept.append(shown)
-            used += len(ids)
-        whole = "".join(kept)
-        for n in range(len(tail), 0, -1):
-            yield whole + self.decode(tail[:n], errors="ignore")
-        while kept:
-            yield "".join(kept)
-            kept.pop()
-
-    def _text_prefixes(self, text: str, room: int) -> Iterator[str]:
-        """Yield ever shorter prefixes of a text as given, from `room` tokens downwards."""
+        """Yield ever shorter prefixes, from `room` tokens downwards."""
+        if self._definition.components is None:  # else what a normaliser does is no prefix
+            plain = self._pipeline(frozenset())
+            pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
+            text = "".join(
+                text[slice(*spans[0])] if isinstance(part, AddedToken) else part
+                for part, spans in pipeline.parts(text, align=bool(plain.tokens))
+            )
         offsets = cast("list[tuple[int, int]]", self.encode_with_offsets(text).offsets)
         if len(offsets) <= room:
             yield text
@@ -4087,10 +4033,9 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Load a tokenizer from a file, or from a directory that holds one.
 
-        The format is told by the content: HuggingFace's tokenizer.json, a
-        ``.tiktoken`` file, tekken.json, vocab.json with merges.txt, GGUF, or a
-        SentencePiece model.  The ids are those the format's own library gives;
-        what cannot be represented exactly is refused.
+        The format is told by the content: tokenizer.json, ``.tiktoken``, tekken.json,
+        vocab.json with merges.txt, GGUF, or a SentencePiece model.  The ids are those
+        of the format's own library; what cannot be represented exactly is refused.
 
         Args:
             path: the file or directory.
@@ -4100,22 +4045,20 @@ class BPETokenizer:
 
         Raises:
             FileNotFoundError: there is no such file.
-            FileFormatError: it is damaged, not recognised, or holds a part that
-                is not supported; the message names the file and the field.
-            ValueError: a pattern is given and the file has one, or it has none
-                and none is given.
+            FileFormatError: it is damaged, not recognised, or not supported; the
+                message names the file and the field.
+            ValueError: a pattern is missing, or one is given and the file has its own.
         """
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such file or directory; expected a tokenizer.json")
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
-        data, name = _open_tokenizer_json(path), path.stem
+        data = _open_tokenizer_json(path)
         if data is not None:
             if pattern is not None:
                 raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-            name = data.path.stem
-            parts = _read_config(data.path.parent, name, _read_definition(data))
+            parts = _read_config(data.path.parent, data.path.stem, _read_definition(data))
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)
@@ -4167,8 +4110,7 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Load a tokenizer from the HuggingFace Hub, or from a local directory.
 
-        Only the tokenizer's own files are downloaded; without a network, those
-        downloaded before are used.
+        Only the tokenizer's own files are downloaded, and once: they are kept.
 
         Args:
             model_name_or_path: "org/model", or a directory.
@@ -4180,8 +4122,7 @@ class BPETokenizer:
 
         Raises:
             ImportError: huggingface_hub is needed and not installed.
-            OSError: there is no such model or revision, it needs a login, or the
-                network fails; the message says which.
+            OSError: no such model or revision, a login is needed, or no network.
         """
         if _existing_path(os.fspath(model_name_or_path)):
             return cls.from_pretrained(model_name_or_path, verbose)
@@ -4200,14 +4141,11 @@ class BPETokenizer:
 
         Args:
             path: the file to write; for "gpt2" a directory.
-            format: "tokenizer.json" (HuggingFace), "tiktoken" (ranks, with the
-                pattern and the special tokens in a .json beside them), "gpt2"
-                (vocab.json and merges.txt) or "gguf" (a vocabulary that
-                llama.cpp loads).
+            format: "tokenizer.json", "tiktoken" (ranks, and a .json with the rest),
+                "gpt2" (vocab.json and merges.txt) or "gguf" (for llama.cpp).
 
         Raises:
-            ValueError: the format cannot hold this tokenizer; the message says
-                what would be lost.  Then nothing is written.
+            ValueError: what the format would lose.  Then nothing is written.
         """
         path = Path(path)
         if format == "tokenizer.json":
@@ -4222,31 +4160,17 @@ class BPETokenizer:
     def verify(self, texts: Sequence[str] | None = None) -> Any:
         """Load this tokenizer through every library that is installed, and compare.
 
-        Args:
-            texts: what to encode; None means a built-in text in many scripts.
-
-        Returns:
-            A `bpe_tokenizer_tools.verify.Report`: printed, a table; ``ok`` tells
-            whether all agree.
+        Returns a `bpe_tokenizer_tools.verify.Report`: printed, a table; ``ok`` tells
+        whether all agree.  `texts` are what to encode; by default, built-in ones.
         """
         return _tools("verify").verify(self, texts=texts)
 
     def to_tiktoken(self) -> Any:
-        """Return a live ``tiktoken.Encoding`` with the same ids.
-
-        Raises:
-            ValueError: tiktoken cannot hold this tokenizer; says what would be lost.
-            ImportError: tiktoken is not installed.
-        """
+        """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
         return _tools("formats.tiktoken").to_tiktoken(self)
 
     def to_hf(self) -> Any:
-        """Return a live ``tokenizers.Tokenizer`` with the same ids.
-
-        Raises:
-            ValueError: `tokenizers` cannot hold this tokenizer.
-            ImportError: tokenizers is not installed.
-        """
+        """Return a live ``tokenizers.Tokenizer``, or raise ValueError if it loses something."""
         library = _import_optional("tokenizers", "to_hf", "tokenizers")
         written = _tokenizer_json(self._definition, self.bos_token_id)
         return library.Tokenizer.from_str(json.dumps(written))

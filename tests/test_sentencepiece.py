@@ -6,7 +6,6 @@ import base64
 import functools
 import importlib.util
 import io
-import json
 import pickle
 import random
 import struct

@@ -452,6 +452,15 @@ def test_the_ends_of_tiktokens_patterns(pattern, tmp_path):
         assert ours.encode(text) == theirs.encode(text), text
 
 
+@pytest.mark.parametrize("pattern", [r"a$|[\s\S]{1,2}", r"a\Z|[\s\S]{1,2}", r"\A\sa|[\s\S]"])
+def test_the_ends_of_our_patterns(pattern):
+    ranks = byte_ranks(b"b\n", b"\n\n", b"a\n", b"ab", b"\na")
+    ours = from_ranks(ranks, pattern)
+    theirs = ours.to_tiktoken()
+    for text in ("a\n", "a", "\nab", "ba", "ab", "ab\n", "a\n\n", "\na", "\n\n", "\na\n", "a\na"):
+        assert ours.encode(text) == theirs.encode(text), text
+
+
 @pytest.mark.parametrize(
     "pattern", [r"(?i:i)|.", r"(?i:\p{Lu})|.", r"a*", r"(?i:\x69)|.", r"(a)\1|."]
 )

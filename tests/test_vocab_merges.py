@@ -353,6 +353,22 @@ def test_a_vocabulary_of_unknown_kind(tmp_path):
         BPETokenizer.from_file(tmp_path)
 
 
+def test_parts_of_contractions_are_possible_with_gpt2s_pattern(gpt2, tmp_path):
+    """On its own "'r" would be cut; it comes of "'re"."""
+    folder = copied(gpt2, tmp_path)
+    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    write_json(folder / "vocab.json", {**vocab, "'r": 2000, "'re": 2001})
+    with open(folder / "merges.txt", "a", encoding="utf-8") as file:
+        file.write("' r\n'r e\n")
+    ours = BPETokenizer.from_file(folder)
+    assert ours.split_pattern == SPLIT_PATTERNS["gpt2"]
+    with open(folder / "merges.txt", "a", encoding="utf-8") as file:
+        file.write("'r '\n")
+    write_json(folder / "vocab.json", {**vocab, "'r": 2000, "'re": 2001, "'r'": 2002})
+    with pytest.raises(FileFormatError, match=r"would never make its token .*\(id 2002\); pass"):
+        BPETokenizer.from_file(folder)
+
+
 def test_other_names(gpt2, tmp_path):
     for vocab, merges, path in [
         ("encoder.json", "vocab.bpe", tmp_path / "a" / "encoder.json"),

@@ -362,6 +362,25 @@ _PRE_TOKENIZERS: dict[str, Callable[[core._JsonReader], PreTokenizer]] = {
 }
 
 
+def trim_offsets(
+    tokens: Sequence[str], offsets: Sequence[Span], keep_prefix_space: bool
+) -> list[Span]:
+    """Leave white space at a token's ends out of its offsets.
+
+    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
+    """
+    trimmed = []
+    for i, (token, (start, end)) in enumerate(zip(tokens, offsets)):
+        visible = token.replace("Ġ", " ")
+        leading = len(visible) - len(visible.lstrip())
+        trailing = len(visible) - len(visible.rstrip())
+        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
+            leading = 0  # the space that was put there has no place in the text
+        new_start = min(start + leading, end)
+        trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
+    return trimmed
+
+
 # -- Decoders -----------------------------------------------------------------
 # A chain of decoders works on the list of tokens.  In all chains in use, what
 # a token becomes depends on itself and on whether it is the first or the last;
