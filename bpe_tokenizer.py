@@ -4150,7 +4150,7 @@ class BPETokenizer:
         path = Path(path)
         if format == "tokenizer.json":
             written = _to_json(_tokenizer_json(self._definition, self.bos_token_id))
-            contents: dict[Path, str | bytes] = {path: written}
+            contents = {path: written}
         else:
             contents = _tools("formats").contents(self, path, format)
         for parent in {file.parent for file in contents}:
@@ -4309,11 +4309,9 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 def _more_commands() -> dict[str, _Command]:
     """Return the commands of bpe_tokenizer_tools, if it is there."""
-    try:
-        commands: dict[str, _Command] = _tools("commands").COMMANDS
-    except ImportError:
-        return {}
-    return commands
+    with contextlib.suppress(ImportError):
+        return cast("dict[str, _Command]", _tools("commands").COMMANDS)
+    return {}
 
 
 def _build_parser() -> argparse.ArgumentParser:
