@@ -47,7 +47,7 @@ CRAFTED = [
     "\x00\x01\x7f\x80\x9f \x0b\x0c \ufffd \ufdd0 \u0378 \U000e0001 \U0003ffff",
     "a" * 300 + " " * 100 + "\n" * 30 + "ab " * 50 + "1" * 50 + "中" * 50 + "\u0301" * 30,
 ]
-PASSAGE = 6_000  # characters; each family reads another one
+PASSAGE = 4_000  # characters; each family reads another one
 PIECES = [
     *(
         " ",
@@ -108,12 +108,23 @@ PIECES = [
 ]
 
 
+UNASSIGNED = tokenizers.normalizers.Replace(tokenizers.Regex(r"\p{Cn}"), "")
+
+
+def is_known(char: str) -> bool:
+    """Tell whether both sides' tables say of a character that it is, or is not, assigned.
+
+    Those of the other library are Unicode 16's; those of `regex` depend on its version.
+    """
+    return bool(UNASSIGNED.normalize_str(char)) != bool(regex.match(r"\p{Cn}", char))
+
+
 def make_text(family: str) -> st.SearchStrategy[str]:
     """Make text that is likely to meet what a family does, its added tokens above all."""
     added = [token["content"] for token in FAMILIES[family].added]
     parts = [token[:cut] for token in added for cut in (len(token), len(token) // 2, -1)]
     whole = added + [f" {token} " for token in added] + [token.lower() for token in added]
-    anything = st.characters(exclude_categories=["Cs"])
+    anything = st.characters(exclude_categories=["Cs"]).filter(is_known)
     one = st.one_of(
         st.sampled_from(PIECES),
         st.sampled_from(PIECES),
@@ -234,7 +245,7 @@ def test_random_text_gives_the_same_as_at_home(load: Callable[[str], Pair], fami
     assert pair.theirs.get_vocab() == pair.ours.get_vocab()
     ids = st.lists(st.sampled_from(sorted(pair.theirs.get_vocab().values())), max_size=12)
 
-    @settings(max_examples=30)
+    @settings(max_examples=25)
     @given(make_text(family), ids, st.randoms(use_true_random=False))
     def check(text: str, some: list[int], rng: random.Random) -> None:
         pair.assert_ids_equal(text)
@@ -319,8 +330,7 @@ def code_points() -> str:
         and (i % 997 == 0 or not (0x32400 <= i < 0xE0000))
     }
     text = "".join(sorted(chars))
-    unassigned = tokenizers.normalizers.Replace(tokenizers.Regex(r"\p{Cn}"), "")
-    return str(unassigned.normalize_str(text))
+    return str(UNASSIGNED.normalize_str(text))
 
 
 # The other library normalises as Unicode 9 does and leaves these, which are younger, alone.

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -297,7 +298,9 @@ def test_llama_cpp_takes_combining_marks_for_signs(tmp_path: Path) -> None:
     assert load(tmp_path / "model.gguf").encode(text) == own == tokenizer.encode(text)
 
 
-def test_the_normaliser_of_a_family_is_written_and_no_other(tmp_path: Path) -> None:
+def test_the_normaliser_of_a_family_is_written_and_no_other(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
     path = tmp_path / "model.gguf"
     for pattern in ("gpt2", "qwen2"):  # GPT-NeoX, Qwen 2
         tokenizer = train(pattern, normalizer="NFC")
@@ -306,6 +309,13 @@ def test_the_normaliser_of_a_family_is_written_and_no_other(tmp_path: Path) -> N
         assert load(path).encode("e\u0301") == tokenizer.encode("é")
         train(pattern).export(path, "gguf")
         assert load(path).normalizer is None
+    tokenizer = load(write(small(ggml__pre=(STR, "qwen35"))))
+    bare = BPETokenizer(tokenizer.split_pattern, normalizer=None)
+    bare.train(corpus(), vocab_size=300, verbose=False)
+    for made, form in ((tokenizer, "NFC"), (bare, None)):
+        made.export(path, "gguf")
+        assert b"qwen35" in path.read_bytes() and load(path) == made
+        assert load(path).normalizer == form
     for pattern, form in (("llama3", "NFC"), ("gpt2", "NFKC"), ("o200k", "NFD")):
         with pytest.raises(ValueError, match=f"normalises text to {form}, which llama.cpp"):
             train(pattern, normalizer=form).export(path, "gguf")
@@ -517,19 +527,40 @@ def test_families_cut_as_huggingface_does(name: str, write: Callable[..., Path])
     assert tokenizer.encode(numbers) == peer.encode(numbers, add_special_tokens=False).ids
 
 
-def test_every_name_that_llama_cpp_knows_is_a_family(request: pytest.FixtureRequest) -> None:
-    source = find_source(request)
-    name = "vendor/llama.cpp/src/llama-vocab.cpp"
+@pytest.fixture(scope="session")
+def llama_vocab_cpp(request: pytest.FixtureRequest) -> str:
+    """The source that lists the names and, often in comments, the models' patterns."""
+    source, name = find_source(request), "vendor/llama.cpp/src/llama-vocab.cpp"
     if source.is_dir():
-        text = (source / name).read_text(encoding="utf-8")
-    else:
-        with tarfile.open(source) as archive:
-            member = next(item for item in archive if item.name.endswith(name))
-            text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
-    names = {part.split('"')[1] for part in text.split("tokenizer_pre ==")[1:]}
+        return (source / name).read_text(encoding="utf-8")
+    with tarfile.open(source) as archive:
+        member = next(item for item in archive if item.name.endswith(name))
+        return archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+
+
+def test_every_name_that_llama_cpp_knows_is_a_family(llama_vocab_cpp: str) -> None:
+    names = {part.split('"')[1] for part in llama_vocab_cpp.split("tokenizer_pre ==")[1:]}
     assert len(names) > 90
     assert names - {*FAMILIES} == {"default", "whitespace"}  # nobody's own; not byte-level
     assert {*FAMILIES} <= names
+
+
+def test_patterns_are_those_llama_cpp_quotes_but_for_some(llama_vocab_cpp: str) -> None:
+    escapes = {"n": "\n", "r": "\r", "t": "\t"}
+    quoted = {
+        re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), string)
+        for string in re.findall(r'"((?:[^"\\]|\\.)*)"', llama_vocab_cpp)
+    }
+    others = {
+        name
+        for name, family in FAMILIES.items()
+        for step in family.steps
+        if step["type"] == "Split" and step["pattern"]["Regex"] not in quoted
+    }
+    assert others == {  # Kimi's is its own, as is Seed-Coder's, which is quoted half escaped
+        *("kimi-k2", "seed-coder"),
+        *("youtu", "afmoe", "spark2_5"),  # the same, written in another way
+    }
 
 
 # -- The reader alone ---------------------------------------------------------

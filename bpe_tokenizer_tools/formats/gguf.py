@@ -510,9 +510,8 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     known.update(token.content for token in vocabulary.added.values())
     merges = []
     for i, line in enumerate(lines):
-        at = line.find(" ", 1)
-        left, right = line[:at], line[at + 1 :]
-        if at < 0 or not right:
+        left, _, right = line.partition(" ")
+        if not left or not right:
             raise fields.error(f"expected two tokens, got {_shorten(line)}", f"{key}[{i}]")
         if not (left in known and right in known and left + right in known):
             token = next(token for token in (left, right, left + right) if token not in known)

@@ -54,7 +54,7 @@ _MAX_BYTES = 2**26  # the largest models in use have 5 MB
 _MAX_PIECES = 2**20
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
 _MAX_STRIPPED = 1000  # leading spaces taken away in decoding
-_MAX_STEPS = 2**18  # of the automaton of a character map; nmt_nfkc_cf has 28,000
+_MAX_STEPS = 2**17  # of the automaton of a character map; nmt_nfkc_cf has 28,000
 
 # -- Protobuf -----------------------------------------------------------------
 
@@ -412,7 +412,7 @@ class _CharacterMap:
             return
         size = int.from_bytes(charsmap[:4], "little")
         if not 4 <= size < len(charsmap) - 4:
-            raise ValueError(f"the trie has {size:,} bytes, all of the map {len(charsmap):,}")
+            raise ValueError(f"a trie of {size:,} bytes in a character map of {len(charsmap):,}")
         self._units = struct.unpack_from(f"<{size // 4}I", charsmap, 4)
         self._strings = charsmap[4 + size :]
         self._bytes: dict[tuple[int, int], list[int]] = {}  # those that lead on from a state
