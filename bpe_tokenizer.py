@@ -4165,9 +4165,9 @@ class BPETokenizer:
         """
         return _tools("verify").verify(self, texts=texts)
 
-    def to_tiktoken(self) -> Any:
+    def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
         """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
-        return _tools("formats.tiktoken").to_tiktoken(self)
+        return _tools("formats.tiktoken").to_tiktoken(self, without_normalizer=without_normalizer)
 
     def to_hf(self) -> Any:
         """Return a live ``tokenizers.Tokenizer``, or raise ValueError if it loses something."""

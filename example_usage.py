@@ -222,6 +222,28 @@ def files_and_huggingface(tokenizer: BPETokenizer, directory: Path) -> None:
     show("HuggingFace tokenizers", f"version {tokenizers.__version__} gives the same ids: {same}")
 
 
+def other_formats(files: list[Path], directory: Path) -> None:
+    """Write a tokenizer in the formats of other libraries, read it back, and check it."""
+    heading("Other formats")
+    tokenizer = BPETokenizer("gpt2", normalizer=None)  # tiktoken and llama.cpp never normalise
+    tokenizer.train(files[:40], 1_000, special_tokens=["<|endoftext|>"], verbose=False)
+    for name, format in (
+        ("tokenizer.json", "tokenizer.json"),
+        ("ranks.tiktoken", "tiktoken"),
+        ("gpt2", "gpt2"),
+        ("model.gguf", "gguf"),
+    ):
+        tokenizer.export(directory / "exported" / name, format)
+        loaded = BPETokenizer.from_file(directory / "exported" / name)
+        same = all(loaded.encode(text) == tokenizer.encode(text) for text in texts())
+        show(name, f"gives the same ids: {same}")
+    try:
+        BPETokenizer("cl100k", normalizer=None).export(directory / "no", "gpt2")
+    except ValueError as error:
+        show("what would be lost", error)
+    print(tokenizer.verify([SAMPLE]))
+
+
 def texts() -> Iterator[str]:
     """Yield some texts that are unlike what the tokenizer learned from."""
     yield from (SAMPLE, "", " \n\n\t ", "🙂" * 50)
@@ -286,6 +308,7 @@ def tour() -> None:
     split_patterns(files)
     with tempfile.TemporaryDirectory() as directory:
         files_and_huggingface(tokenizer, Path(directory))
+        other_formats(files, Path(directory))
         as_an_object(tokenizer)
         backends()
         command_line(Path(directory))

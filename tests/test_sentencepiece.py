@@ -143,7 +143,8 @@ TEXTS = st.lists(st.sampled_from(BITS) | CHARS, max_size=20).map("".join)
 
 def is_own(tokenizer: BPETokenizer) -> bool:
     """Tell whether a tokenizer uses the normaliser that tokenizer.json has not."""
-    return tokenizer.components["normalizer"]["type"] == "SentencePiece"  # type: ignore[index]
+    components = tokenizer.components or {}
+    return bool(components["normalizer"]["type"] == "SentencePiece")
 
 
 @settings(max_examples=120)
@@ -315,7 +316,7 @@ def published() -> list[Path]:
 def test_published_models(path: Path, corpora: Callable[[str], str]) -> None:
     tokenizer, oracle = BPETokenizer.from_file(path), load_oracle(path.read_bytes())
     for corpus in ("english", "code", "multi"):
-        text = corpora(corpus)[:150_000]
+        text = corpora(corpus)[:60_000]
         ids = tokenizer.encode(text)
         assert ids == oracle.encode(text)
         assert tokenizer.decode(ids) == text

@@ -81,7 +81,7 @@ def read(
 
 def _file_within(folder: Path) -> Path:
     """Return the file of a directory that holds its tokenizer."""
-    if (folder / "vocab.json").exists():
+    if any((folder / name).exists() for name in ("vocab.json", "encoder.json")):
         return folder  # its reader wants several
     for pattern in ("tekken.json", "tokenizer.model", "*.tiktoken", "*.model", "*.gguf"):
         found = sorted(folder.glob(pattern))
