@@ -198,8 +198,15 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
 
 def _tools(module: str) -> Any:
     """Import a module of bpe_tokenizer_tools, the package beside this module."""
-    name = f"bpe_tokenizer_tools.{module}"
-    return _import_optional(name, "this", "bpe-tokenizer (bpe_tokenizer.py was copied alone)")
+    try:
+        return importlib.import_module(f"bpe_tokenizer_tools.{module}")
+    except ModuleNotFoundError as error:
+        if error.name != "bpe_tokenizer_tools":
+            raise
+        message = (
+            "this needs bpe_tokenizer_tools beside bpe_tokenizer.py: pip install bpe-tokenizer"
+        )
+        raise ImportError(message) from None
 
 
 class FileFormatError(ValueError):
@@ -2179,6 +2186,25 @@ def _token_offsets(
     ]
 
 
+def _trim_offsets(
+    tokens: Sequence[str], offsets: Sequence[tuple[int, int]], keep_prefix_space: bool
+) -> list[tuple[int, int]]:
+    """Leave white space at a token's ends out of its offsets.
+
+    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
+    """
+    trimmed = []
+    for i, (token, (start, end)) in enumerate(zip(tokens, offsets)):
+        visible = token.replace("Ġ", " ")
+        leading = len(visible) - len(visible.lstrip())
+        trailing = len(visible) - len(visible.rstrip())
+        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
+            leading = 0  # the space that was put there has no place in the text
+        new_start = min(start + leading, end)
+        trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
+    return trimmed
+
+
 def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
     """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
     ids = list(ids)
@@ -2404,7 +2430,7 @@ def _read_definition(data: _JsonReader) -> _Definition:
     ordinary = {
         token: id_
         for token, id_ in ids.items()
-        if token not in contents or token in used or len(token) == 1
+        if token not in contents or token in used or re.fullmatch(r".|<0x[0-9A-F]{2}>", token)
     }
     try:
         definition = _read_byte_level(data, model, ordinary, merges)
@@ -2591,15 +2617,16 @@ def _read_split(step: _JsonReader) -> str:
 def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
     template: _Template = ((), ())
     trim_offsets = keep_prefix_space = False
+    added = {token.id for token in definition.added}
     for step in data.steps("post_processor", "processors"):
         kind = step.get("type", str)
         if kind == "ByteLevel":
             trim_offsets = step.get("trim_offsets", bool, default=True)
             keep_prefix_space = step.get("add_prefix_space", bool, default=True)
         elif kind == "TemplateProcessing":
-            template = _read_template(step, {token.id for token in definition.added})
+            template = _read_template(step, added)
         elif kind in ("RobertaProcessing", "BertProcessing"):
-            template = _read_pair_id(step, "cls"), _read_pair_id(step, "sep")
+            template = _read_pair_id(step, "cls", added), _read_pair_id(step, "sep", added)
             trim_offsets = step.get("trim_offsets", bool, default=kind == "RobertaProcessing")
             keep_prefix_space = step.get("add_prefix_space", bool, default=True)
         else:
@@ -2613,10 +2640,10 @@ def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definit
     )
 
 
-def _read_pair_id(step: _JsonReader, name: str) -> tuple[int, ...]:
+def _read_pair_id(step: _JsonReader, name: str, added: set[int | None]) -> tuple[int, ...]:
     pair = step.get(name, list)
-    if len(pair) != 2 or type(pair[1]) is not int:
-        raise step.error(f'expected ["token", id], got {_shorten(pair)}', name)
+    if len(pair) != 2 or type(pair[1]) is not int or pair[1] not in added:
+        raise step.error(f'expected ["added token", its id], got {_shorten(pair)}', name)
     return (pair[1],)
 
 
@@ -3671,8 +3698,7 @@ class BPETokenizer:
                 offsets += places
                 written += self._printable(new)
         if self._definition.trim_offsets:
-            keep = self._definition.keep_prefix_space
-            offsets = _tools("formats.components").trim_offsets(written, offsets, keep)
+            offsets = _trim_offsets(written, offsets, self._definition.keep_prefix_space)
         return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
 
     def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
@@ -3967,7 +3993,8 @@ class BPETokenizer:
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
         if self._definition.components is not None:
-            return self.decode([self.convert_tokens_to_ids(token) for token in tokens])
+            ids = map(self.convert_tokens_to_ids, tokens)
+            return self.decode([id_ for id_ in ids if id_ is not None])
         parts = []
         for token in tokens:
             raw = None if token in self._added else _from_printable(token)
@@ -4307,18 +4334,13 @@ class _HelpFormatter(argparse.HelpFormatter):
         return f"{action.help} (default: %(default)s)" if shown else action.help
 
 
-def _more_commands() -> dict[str, _Command]:
-    """Return the commands of bpe_tokenizer_tools, if it is there."""
-    with contextlib.suppress(ImportError):
-        return cast("dict[str, _Command]", _tools("commands").COMMANDS)
-    return {}
-
-
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    more = _more_commands()
+    more: dict[str, _Command] = {}
+    with contextlib.suppress(ImportError):
+        more = _tools("commands").COMMANDS
     if not more:
         parser.epilog = "More commands come with bpe_tokenizer_tools, which is not here."
     for name, (text, run, add_options) in {**_COMMANDS, **more}.items():
@@ -4327,10 +4349,10 @@ def _build_parser() -> argparse.ArgumentParser:
         )
         command.set_defaults(run=run)
         if name not in more and run is not _cmd_train:
-            where = "directory with a tokenizer.json"
-            command.add_argument("--tokenizer", required=True, metavar="DIR", help=where)
+            where = "a directory or file with a tokenizer, in any format"
+            command.add_argument("--tokenizer", required=True, metavar="PATH", help=where)
         add_options(command.add_argument)
-        if run is not _cmd_chat:
+        if name != "chat":
             command.add_argument("--json", action="store_true", help="print a JSON object")
         command.add_argument("--quiet", action="store_true", help="print results and errors only")
     return parser
@@ -4371,17 +4393,6 @@ def _encode_options(add: Callable[..., Any]) -> None:
 def _decode_options(add: Callable[..., Any]) -> None:
     add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
     add("--skip-special-tokens", action="store_true", help="leave special tokens out")
-
-
-def _chat_options(add: Callable[..., Any]) -> None:
-    add("--model", required=True, metavar="PATH", help="the model")
-    add("--template", choices=tuple(_TEMPLATES), help="chat template")
-    add("--system", metavar="TEXT", help="system prompt")
-    add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
-    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
-    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
-    add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
-    add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
 
 
 def _info_options(add: Callable[..., Any]) -> None:
@@ -4494,14 +4505,6 @@ def _parse_ids(chunks: Iterable[str]) -> Iterator[int]:
             yield int(word)
 
 
-def _cmd_chat(options: argparse.Namespace) -> None:
-    BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
-    raise RuntimeError(
-        f"no inference backend is installed: version {__version__} renders and encodes "
-        "conversations (apply_chat_template), but does not run models yet"
-    )
-
-
 def _cmd_info(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
@@ -4540,7 +4543,6 @@ _COMMANDS: dict[str, _Command] = {
     "train": ("Learn a tokenizer from text and save it.", _cmd_train, _train_options),
     "encode": ("Turn text into token ids.", _cmd_encode, _encode_options),
     "decode": ("Turn token ids back into text.", _cmd_decode, _decode_options),
-    "chat": ("Talk to a model.", _cmd_chat, _chat_options),
     "info": ("Describe a tokenizer.", _cmd_info, _info_options),
 }
 

@@ -107,7 +107,7 @@ def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Pa
         raise ValueError(f"{target}: expected {kind}, which is what {format!r} is written to")
     core._check_writable(target if is_folder else target.parent)
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
-        draft = Path(scratch) / (target.name or "tokenizer")
+        draft = Path(scratch) / (target.absolute().resolve().name or "tokenizer")
         _write(tokenizer, draft, format)
         lost = _check_same(tokenizer, draft, format)
         names = sorted(file.name for file in (draft if is_folder else Path(scratch)).iterdir())
@@ -145,7 +145,31 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     return lost + (["what add_special_tokens puts around a text"] if around[0] != around[1] else [])
 
 
+# -- chat ---------------------------------------------------------------------
+
+
+def _chat_options(add: Callable[..., Any]) -> None:
+    add("--tokenizer", required=True, metavar="PATH", help="a directory or file with a tokenizer")
+    add("--model", required=True, metavar="PATH", help="the model")
+    add("--template", choices=tuple(core._TEMPLATES), help="chat template")
+    add("--system", metavar="TEXT", help="system prompt")
+    add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
+    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
+    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
+    add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
+    add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
+
+
+def _cmd_chat(options: argparse.Namespace) -> None:
+    BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
+    raise RuntimeError(
+        f"no inference backend is installed: version {core.__version__} renders and encodes "
+        "conversations (apply_chat_template), but does not run models yet"
+    )
+
+
 COMMANDS: dict[str, core._Command] = {
+    "chat": ("Talk to a model.", _cmd_chat, _chat_options),
     "check": (
         "Compare what every installed library makes of a tokenizer, and look for oddities.",
         _cmd_check,

@@ -55,7 +55,16 @@ Find = Callable[[str], Iterable[Span]]  # where a pattern matches in a text
 
 def _finder(pattern: str) -> Find:
     compiled = regex.compile(pattern)
-    return lambda text: (found.span() for found in compiled.finditer(text))
+
+    def find(text: str) -> Iterator[Span]:
+        done = -1
+        for found in compiled.finditer(text):
+            start, end = found.span()
+            if start != end or start != done:  # Oniguruma finds none empty behind another
+                yield start, end
+            done = end
+
+    return find
 
 
 _GPT2 = core.GPT2_SPLIT_PATTERN
@@ -169,7 +178,10 @@ def _prepend(step: core._JsonReader) -> Normalizer:
 def _sentencepiece(step: core._JsonReader) -> Normalizer:
     from bpe_tokenizer_tools.formats.sentencepiece import Normaliser
 
-    normaliser = Normaliser(step.data)
+    try:
+        normaliser = Normaliser(step.data)
+    except ValueError as error:
+        raise step.error(str(error)) from None
 
     def run(text: Text) -> Text:
         if text.spans is None:
@@ -252,18 +264,16 @@ def _splits(find: Find, behavior: str, invert: bool = False) -> PreTokenizer:
     return run
 
 
-def _isolated(pattern: str) -> PreTokenizer:
-    """Make the commonest pre-tokenizer, with the core's fast splitter where it may."""
-    splitter = core._splitter(pattern)
+class _Isolated:
+    """The commonest pre-tokenizer, with the core's fast splitter where it may."""
 
-    def run(text: Text) -> Iterable[Text]:
-        parts = splitter.split(text.chars)
-        if text.spans is None:
-            return map(Text, parts)
+    def __init__(self, pattern: str) -> None:
+        self.plain = core._splitter(pattern).split  # for text whose origin nobody asks for
+
+    def __call__(self, text: Text) -> Iterable[Text]:
+        parts = self.plain(text.chars)
         ends = list(itertools.accumulate(map(len, parts), initial=0))
         return [text.cut(start, end) for start, end in zip(ends, ends[1:])]
-
-    return run
 
 
 def _read_behavior(step: core._JsonReader, default: Any = core._REQUIRED) -> str:
@@ -278,15 +288,14 @@ def _split(step: core._JsonReader) -> PreTokenizer:
     pattern = _read_pattern(step)
     behavior = _read_behavior(step)
     invert = step.get("invert", bool, default=False)
-    if behavior == "Isolated" and pattern:
-        return _isolated(pattern)
-    find = _finder(pattern) if pattern else lambda text: ()
-    return _splits(find, behavior, invert)
+    if behavior == "Isolated":
+        return _Isolated(pattern)
+    return _splits(_finder(pattern), behavior, invert)
 
 
 def _digits(step: core._JsonReader) -> PreTokenizer:
     individual = step.get("individual_digits", bool, default=False)
-    return _splits(_finder(r"\p{N}"), "Isolated" if individual else "Contiguous")
+    return _Isolated(r"\p{N}") if individual else _splits(_finder(r"\p{N}"), "Contiguous")
 
 
 def _punctuation(step: core._JsonReader) -> PreTokenizer:
@@ -305,22 +314,33 @@ def _whitespace_split(step: core._JsonReader) -> PreTokenizer:
 def _byte_level(step: core._JsonReader) -> PreTokenizer:
     prefix = step.get("add_prefix_space", bool, default=True)
     pattern = _GPT2 if step.get("use_regex", bool, default=True) else core._UNCUT_PATTERN
-    cut = _isolated(pattern)
+    return _ByteLevel(prefix, pattern)
 
-    def run(text: Text) -> Iterable[Text]:
-        if prefix and not text.chars.startswith(" "):
+
+class _ByteLevel:
+    """Replaces each byte by its printable character."""
+
+    def __init__(self, prefix: bool, pattern: str) -> None:
+        self._prefix, self._cut = prefix, _Isolated(pattern)
+
+    def plain(self, text: str) -> Iterable[str]:
+        if self._prefix and not text.startswith(" "):
+            text = " " + text
+        return map(_byte_chars, self._cut.plain(text))
+
+    def __call__(self, text: Text) -> Iterable[Text]:
+        if self._prefix and not text.chars.startswith(" "):
             text = _prepended(text, " ")
-        return map(_to_byte_chars, cut(text))
+        for part in self._cut(text):
+            spans = part.spans and [
+                span for char, span in zip(part.chars, part.spans) for _ in char.encode()
+            ]
+            yield Text(_byte_chars(part.chars), spans)
 
-    return run
 
-
-def _to_byte_chars(text: Text) -> Text:
-    """Replace each byte by its printable character."""
-    spans = text.spans
-    if spans is not None:
-        spans = [span for char, span in zip(text.chars, spans) for _ in char.encode()]
-    return Text(core._to_printable(text.chars.encode()), spans)
+@functools.lru_cache(maxsize=2**16)
+def _byte_chars(text: str) -> str:
+    return core._to_printable(text.encode())
 
 
 def _metaspace(step: core._JsonReader) -> PreTokenizer:
@@ -360,25 +380,6 @@ _PRE_TOKENIZERS: dict[str, Callable[[core._JsonReader], PreTokenizer]] = {
     "WhitespaceSplit": _whitespace_split,
     "Metaspace": _metaspace,
 }
-
-
-def trim_offsets(
-    tokens: Sequence[str], offsets: Sequence[Span], keep_prefix_space: bool
-) -> list[Span]:
-    """Leave white space at a token's ends out of its offsets.
-
-    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
-    """
-    trimmed = []
-    for i, (token, (start, end)) in enumerate(zip(tokens, offsets)):
-        visible = token.replace("Ġ", " ")
-        leading = len(visible) - len(visible.lstrip())
-        trailing = len(visible) - len(visible.rstrip())
-        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
-            leading = 0  # the space that was put there has no place in the text
-        new_start = min(start + leading, end)
-        trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
-    return trimmed
 
 
 # -- Decoders -----------------------------------------------------------------
@@ -462,11 +463,10 @@ def _read_strip(step: core._JsonReader) -> tuple[bytes, int, int]:
 
 
 def _strip_start(token: bytes, content: bytes, times: int) -> bytes:
-    for _ in range(times):
-        if not token.startswith(content):
-            break
-        token = token[len(content) :]
-    return token
+    at = 0
+    while times and token.startswith(content, at):
+        at, times = at + len(content), times - 1
+    return token[at:]
 
 
 _DECODERS: dict[str, Callable[[core._JsonReader], TokenDecoder]] = {
@@ -641,12 +641,12 @@ class _Chain:
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
-                if i:
+                if i or any(step.data["type"] == "Strip" for step in normalizers):
                     raise step.error(
-                        "'first' is not supported behind other pre-tokenizers", "prepend_scheme"
+                        "'first' is not supported behind Strip or other pre-tokenizers",
+                        "prepend_scheme",
                     )
                 self.mark = step.get("replacement", str)
-        self.cuts_nothing = not pre_tokenizers
 
     def normalise(self, text: Text) -> Text:
         """Run the normalizers."""
@@ -659,6 +659,17 @@ class _Chain:
         pieces: Iterable[Text] = [text]
         for step in self._pre_tokenizers:
             pieces = [part for piece in pieces for part in step(piece) if part.chars]
+        return pieces
+
+    def cut(self, text: str) -> list[str]:
+        """Run the pre-tokenizers on text whose origin nobody asks for."""
+        pieces = [text]
+        for step in self._pre_tokenizers:
+            plain = getattr(step, "plain", None)
+            if plain:
+                pieces = list(itertools.chain.from_iterable(map(plain, pieces)))
+            else:
+                pieces = [p.chars for piece in pieces for p in step(Text(piece)) if p.chars]
         return pieces
 
 
@@ -747,14 +758,14 @@ class ComponentEncoder(core._Encoder):
         return _ComponentPipeline(self._chain, tokens)
 
     def _find_free_cut(self) -> regex.Pattern[str] | None:
-        """Find where text may be cut although no pre-tokenizer cuts it.
+        """Find where pre-tokens may be cut further without changing what they give.
 
         In vocabularies of SentencePiece's kind, no merge joins anything to a "▁"
         on its right but another "▁": so words can be encoded one by one.
         """
-        plain = not (self._whole or self._prefix or self._suffix)
-        if not (self._chain.cuts_nothing and plain and "▁" in self._vocab):
-            return None
+        drops = self._unk_id is None and not (self._byte_fallback and None not in self._bytes)
+        if drops or self._whole or self._prefix or self._suffix or "▁" not in self._vocab:
+            return None  # characters that are dropped leave their neighbours side by side
         written = self._written
         for left, right in self._definition.merges:
             if written[right].startswith("▁") and not written[left].endswith("▁"):
@@ -763,9 +774,10 @@ class ComponentEncoder(core._Encoder):
 
     def _split(self, text: str) -> list[str]:
         """Cut prepared text into pre-tokens."""
+        pieces = self._chain.cut(text)
         if self._free_cut:
-            return self._free_cut.findall(text)
-        return [piece.chars for piece in self._chain.pre_tokenise(Text(text))]
+            return list(itertools.chain.from_iterable(map(self._free_cut.findall, pieces)))
+        return pieces
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
         whole = self._whole.get(pretoken)
@@ -781,6 +793,7 @@ class ComponentEncoder(core._Encoder):
         """
         symbols: list[tuple[int, int]] = []
         unknown = 0  # bytes of the unknown characters waiting
+        unk_id = -1 if self._unk_id is None else self._unk_id
         last = len(pretoken) - 1
         for i, char in enumerate(pretoken):
             size = len(char.encode())
@@ -788,7 +801,7 @@ class ComponentEncoder(core._Encoder):
             id_ = self._vocab.get(written)
             if id_ is not None:
                 if unknown:
-                    symbols.append((self._unk(), unknown))
+                    symbols.append((unk_id, unknown))
                     unknown = 0
                 symbols.append((id_, size))
                 continue
@@ -797,15 +810,12 @@ class ComponentEncoder(core._Encoder):
                 symbols += [(byte_id, 1) for byte_id in fallback if byte_id is not None]
             elif self._unk_id is not None:
                 if unknown and not self._fuse_unk:
-                    symbols.append((self._unk(), unknown))
+                    symbols.append((unk_id, unknown))
                     unknown = 0
                 unknown += size
         if unknown:
-            symbols.append((self._unk(), unknown))
+            symbols.append((unk_id, unknown))
         return symbols
-
-    def _unk(self) -> int:
-        return self._unk_id if self._unk_id is not None else -1
 
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
@@ -834,8 +844,8 @@ class ComponentEncoder(core._Encoder):
                 part, more = next(symbols)
                 written += self._written[part][len(self._prefix) :]
                 size += more
-            end = min(start + size, len(char_of_byte))
-            first, last = char_of_byte[start], char_of_byte[end - 1]
+            end = start + size  # NOTE: bytes of a suffix may have become tokens too
+            first, last = (char_of_byte[min(at, len(char_of_byte) - 1)] for at in (start, end - 1))
             yield spans[first][0], spans[last][1]
             start = end
 

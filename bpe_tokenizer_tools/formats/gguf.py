@@ -649,6 +649,9 @@ def _post_processor(
 # scores may take any order if none of them can ever compete for a character.
 
 
+_MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself stops at 512 bytes
+
+
 def _recovered_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     """Find merges that do what the scores of a SentencePiece model do."""
     fields, key = vocabulary.fields, "tokenizer.ggml.scores"
@@ -658,6 +661,10 @@ def _recovered_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     pieces = {text: scores[id_] for id_, text in vocabulary.normal.items()}
     if any(score != score for score in pieces.values()):
         raise fields.error("holds what is no number", key)
+    longest = max(map(len, pieces), default=0)
+    if longest > _MAX_PIECE_LENGTH:
+        limit = f"at most {_MAX_PIECE_LENGTH:,} are read"
+        raise fields.error(f"a token of {longest:,} characters; {limit}", "tokenizer.ggml.tokens")
     splits = {text: list(_splits_of(text, pieces)) for text in pieces if len(text) > 1}
     _check_made_of_tokens(vocabulary, pieces, splits)
     _check_ties(fields, pieces, splits)

@@ -39,7 +39,7 @@ Token = TypeVar("Token", bytes, str)
 _NO_RANK = sys.maxsize
 # Finding the last merge of a token of n symbols takes up to n**2 steps of some
 # nanoseconds.  All 200,000 tokens of o200k_base sum up to 2 * 10**7 of them.
-_MAX_STEPS = 4 * 10**8
+_MAX_STEPS = 10**8
 
 
 def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:

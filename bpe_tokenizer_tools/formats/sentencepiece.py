@@ -51,7 +51,8 @@ from bpe_tokenizer_tools.formats.ranks import recover_merges
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _FILE_NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _MAX_BYTES = 2**26  # the largest models in use have 5 MB
-_MAX_PIECES = 2**20
+_MAX_CHARSMAP_BYTES = 2**20  # that of nmt_nfkc_cf has 250,000
+_MAX_PIECES = 2**19  # the largest models in use have half of that
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
 _MAX_STRIPPED = 1000  # leading spaces taken away in decoding
 _MAX_STEPS = 2**17  # of the automaton of a character map; nmt_nfkc_cf has 28,000
@@ -86,6 +87,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     while at < end:
         tag, at = _varint(data, at, end)
         number, kind = tag >> 3, tag & 7
+        if number == 0 or kind not in (_VARINT, _BYTES, *_SIZES):
+            raise _DamagedError(f"has a field {number} of kind {kind}, which there is not")
         if kind == _VARINT:
             value, at = _varint(data, at, end)
             yield number, kind, value
@@ -93,8 +96,6 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         size = _SIZES.get(kind, 0)
         if kind == _BYTES:
             size, at = _varint(data, at, end)
-        if number == 0 or not (size or kind == _BYTES):
-            raise _DamagedError(f"has a field {number} of kind {kind}, which there is not")
         if size > end - at:
             raise _DamagedError(f"field {number} has {size:,} bytes, but {end - at:,} are left")
         yield number, kind, data[at : at + size]
@@ -408,6 +409,9 @@ class _CharacterMap:
     def __init__(self, charsmap: bytes) -> None:
         self.steps: dict[int, dict[str, _Step]] = {0: {}}
         self.start = 0
+        if len(charsmap) > _MAX_CHARSMAP_BYTES:
+            limit = f"at most {_MAX_CHARSMAP_BYTES:,} are read"
+            raise ValueError(f"a character map of {len(charsmap):,} bytes, {limit}")
         if not charsmap:
             return
         size = int.from_bytes(charsmap[:4], "little")

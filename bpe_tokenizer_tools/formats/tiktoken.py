@@ -340,8 +340,11 @@ def byte_level(
         problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
         raise FileFormatError(path, "", problem) from None
     if raw:
-        if re.search(r"[$}]\+|\$|\\[zZ]", pattern):
-            raise FileFormatError(path, "", f"split pattern {_shorten(pattern)} is not supported")
+        if re.search(r"--|~~|[$}]\+|\$|\\[zZ]", pattern):
+            problem = f"split pattern {_shorten(pattern)} is not supported: sets may hold && and "
+            raise FileFormatError(
+                path, "", problem + "other sets, but no -- or ~~, and beside them no $"
+            )
         data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
     return Source(data, dict(roles))
 
