@@ -4341,8 +4341,7 @@ def _build_parser() -> argparse.ArgumentParser:
     more: dict[str, _Command] = {}
     with contextlib.suppress(ImportError):
         more = _tools("commands").COMMANDS
-    if not more:
-        parser.epilog = "More commands come with bpe_tokenizer_tools, which is not here."
+    parser.epilog = None if more else "More commands come with bpe_tokenizer_tools, not here."
     for name, (text, run, add_options) in {**_COMMANDS, **more}.items():
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, formatter_class=_HelpFormatter

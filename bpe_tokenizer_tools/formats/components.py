@@ -638,6 +638,8 @@ class _Chain:
         self._normalizers = [_component(step, _NORMALIZERS)(step) for step in normalizers]
         self._pre_tokenizers = [_component(step, _PRE_TOKENIZERS)(step) for step in pre_tokenizers]
         self.decoder = Decoder(data)
+        kinds = {step.data["type"] for step in normalizers}
+        self._finds_as_written = "SentencePiece" in kinds
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
@@ -653,6 +655,13 @@ class _Chain:
         for step in self._normalizers:
             text = step(text)
         return text
+
+    def as_found(self, content: str) -> str:
+        """Return an added token as it is looked for in normalised text.
+
+        HuggingFace normalises it, too; SentencePiece takes its symbols as written.
+        """
+        return content if self._finds_as_written else self.normalise(Text(content)).chars
 
     def pre_tokenise(self, text: Text) -> Iterable[Text]:
         """Run the pre-tokenizers."""
@@ -681,7 +690,10 @@ class _ComponentPipeline(core._Pipeline):
 
     def __init__(self, chain: _Chain, tokens: Iterable[AddedToken]) -> None:
         self._chain = chain
+        tokens = list(tokens)
         super().__init__(core._splitter(core._UNCUT_PATTERN), None, False, tokens)
+        normalised = (token for token in tokens if token.normalized)
+        self.normalised = core._TokenFinder(normalised, chain.as_found)
 
     def normalise(self, text: str) -> str:
         return self._chain.normalise(Text(text)).chars
@@ -742,8 +754,8 @@ class ComponentEncoder(core._Encoder):
         self.tokens = {id_: token.encode() for id_, token in written.items()}
         added = {token.content: token.id for token in definition.added}
         for token in definition.added:  # one found in normalised text stands for that
-            found = self._chain.normalise(Text(token.content)).chars
-            self.tokens[token.id or 0] = (found if token.normalized else token.content).encode()
+            found = self._chain.as_found(token.content) if token.normalized else token.content
+            self.tokens[token.id or 0] = found.encode()
         self._added_ids = frozenset(added.values())
         unknown = options.get("unk_token")
         self._unk_id = None
