@@ -52,6 +52,7 @@ import importlib.util
 import io
 import itertools
 import json
+import math
 import operator
 import os
 import re
@@ -735,9 +736,10 @@ class _Splitter:
     """
 
     def __init__(self, pattern: str) -> None:
-        if len(pattern) > _MAX_PATTERN_LENGTH:
-            limit = f"at most {_MAX_PATTERN_LENGTH}"
-            raise ValueError(f"split pattern has {len(pattern)} characters, {limit} may be")
+        repeats = math.prod(max(1, int(n[-9:])) for n in re.findall(r"(\d+)\}", pattern))
+        if len(pattern) > _MAX_PATTERN_LENGTH or repeats > 100_000:
+            counts = f"{len(pattern):,} characters, repeating {repeats:,} times"
+            raise ValueError(f"split pattern of {counts}: longer, or more, than any in use")
         try:
             self._exact = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
@@ -1371,9 +1373,7 @@ def _existing_path(text: str) -> Path | None:
         return None
 
 
-class _Document(NamedTuple):
-    """One document that arrives in chunks, such as standard input."""
-
+class _Document(NamedTuple):  # one that arrives in chunks, such as standard input
     chunks: Iterable[str]
 
 

@@ -75,10 +75,11 @@ def _steps(component: Any) -> list[Component]:
     """List pre-tokenizers in one form: flat, without what has no influence on ids."""
     if not component:
         return []
-    inner = component.get("pretokenizers") if component.get("type") == "Sequence" else [component]
+    if component.get("type") == "Sequence":
+        return [step for inner in component.get("pretokenizers") or () for step in _steps(inner)]
+    # NOTE: inverting changes nothing for Isolated, the one behaviour of all families.
     return [
-        {key: value for key, value in step.items() if key not in ("trim_offsets", "invert")}
-        for step in inner
+        {key: value for key, value in component.items() if key not in ("trim_offsets", "invert")}
     ]
 
 

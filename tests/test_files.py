@@ -377,13 +377,21 @@ UNSUPPORTED: list[tuple[str, Any, str]] = [
     ),
     *(
         ("pre_tokenizer", split(pattern), "Regex")
-        for pattern in ("(", "[a&&]", r"\p{Nothing}", "a" * 100_000, "(" * 3000, r"\K")
+        for pattern in (
+            "(",
+            "[a&&]",
+            r"\p{Nothing}",
+            "a" * 100_000,
+            "(" * 3000,
+            r"(?:(?:a{9999}){9999}){999}",
+            r"\K",
+        )
     ),
     ("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}, "decoder"),
     (
         "post_processor",
         {"type": "RobertaProcessing", "sep": ["</s>"], "cls": ["<s>", 0]},
-        "post_processor.sep",
+        "post_processor",
     ),
     ("version", "2.0", "version"),
 ]

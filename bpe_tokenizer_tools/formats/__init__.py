@@ -91,7 +91,8 @@ def _file_within(folder: Path) -> Path:
             names = ", ".join(file.name for file in found[:3])
             raise FileFormatError(folder, "", f"holds several tokenizers; name one of: {names}")
     raise FileNotFoundError(
-        f"{folder}: holds no tokenizer.json, nor another tokenizer that is known"
+        f"{folder}: holds no tokenizer.json, nor another tokenizer that is known: tekken.json, "
+        "tokenizer.model, vocab.json with merges.txt, or a .tiktoken, .model or .gguf file"
     )
 
 

@@ -83,7 +83,7 @@ def _read_pattern(step: core._JsonReader) -> str:
         raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
     try:
         found = core._from_oniguruma(written)
-        regex.compile(found)
+        core._splitter(found)
     except (ValueError, RecursionError, regex.error) as error:
         raise pattern.error(f"not supported: {error}", "Regex") from None
     return found
@@ -831,6 +831,7 @@ class ComponentEncoder(core._Encoder):
 
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
+        core._utf8_length(text)  # names a lone surrogate by its place
         given = Text(text, list(spans))
         ids: list[int] = []
         offsets: list[Span] = []

@@ -2,8 +2,8 @@
 
 A GGUF file does not hold the regular expressions that cut text before merging;
 its key ``tokenizer.ggml.pre`` names the model family whose they are.  `FAMILIES`
-has one entry for each name that llama.cpp knows: the steps as they stand in that
-model's own tokenizer.json.
+has one entry for each name that llama.cpp knows for BPE, but "default": the steps
+as they stand in that model's own tokenizer.json.
 
 Sources: the names, the flags, and which model each name belongs to are facts of
 llama.cpp (src/llama-vocab.cpp and convert_hf_to_gguf_update.py, as vendored by

@@ -117,18 +117,6 @@ _CLIP = _Class(
         ],
     },
 )
-_OPENAI_GPT = _Class(
-    {"unk_token": "<unk>"},
-    normalizer={
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": True,
-        "strip_accents": None,
-        "lowercase": True,
-    },
-    marker="</w>",
-    pre_tokenizer={"type": "BertPreTokenizer"},
-)
 _QWEN2 = _Class(
     {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
     SPLIT_PATTERNS["qwen2"],
@@ -142,7 +130,6 @@ _CLASSES = {
     "LEDTokenizer": _ROBERTA,
     "LongformerTokenizer": _ROBERTA,
     "CLIPTokenizer": _CLIP,
-    "OpenAIGPTTokenizer": _OPENAI_GPT,
     "Qwen2Tokenizer": _QWEN2,
 }
 _NO_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
@@ -152,7 +139,6 @@ _MODEL_TYPES = {
     "bart": "BartTokenizer",
     "longformer": "LongformerTokenizer",
     "clip": "CLIPTokenizer",
-    "openai-gpt": "OpenAIGPTTokenizer",
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
 }
