@@ -846,7 +846,7 @@ def _normalizer(definition: bpe_tokenizer._Definition) -> str | None:
     if definition.components is None:
         return definition.normalizer
     step = definition.components["normalizer"]
-    if step is None:
+    if step is None or step == {"type": "Sequence", "normalizers": []}:
         return None
     if step.get("type") not in bpe_tokenizer._NORMALIZERS:
         raise _lost(f"its normalizer is {_shorten(step)}")
