@@ -736,10 +736,12 @@ class _Splitter:
     """
 
     def __init__(self, pattern: str) -> None:
-        repeats = math.prod(max(1, int(n[-9:])) for n in re.findall(r"(\d+)\}", pattern))
+        counts = re.findall(r"(\)?)\{(?:\d*,)?0*(\d{1,9})\d*,?\}", pattern)  # groups' multiply
+        single = max((int(n) for group, n in counts if not group), default=1)
+        repeats = single * math.prod(int(n) or 1 for group, n in counts if group)
         if len(pattern) > _MAX_PATTERN_LENGTH or repeats > 100_000:
-            counts = f"{len(pattern):,} characters, repeating {repeats:,} times"
-            raise ValueError(f"split pattern of {counts}: longer, or more, than any in use")
+            size = f"{len(pattern):,} characters, repeating {repeats:,} times"
+            raise ValueError(f"split pattern of {size}: longer, or more, than any in use")
         try:
             self._exact = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
@@ -2603,9 +2605,7 @@ def _read_split(step: _JsonReader) -> str:
         return re.escape(cast("str", pattern.get("String", str)))
     written = pattern.get("Regex", str)
     if len(written) > _MAX_PATTERN_LENGTH:
-        raise pattern.error(
-            f"{len(written)} characters, at most {_MAX_PATTERN_LENGTH} are read", "Regex"
-        )
+        raise pattern.error(f"has more than {_MAX_PATTERN_LENGTH} characters", "Regex")
     try:
         found = _from_oniguruma(written)
         _splitter(found)
@@ -2661,9 +2661,7 @@ def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
         name = special.get("id", str) if special else ""
         token = known.child(name) if known else None
         if token is None:
-            raise item.error(
-                f"expected a Sequence or a token of special_tokens, got {_shorten(item.data)}"
-            )
+            raise item.error(f"expected a Sequence or a special token, got {_shorten(item.data)}")
         ids = token.get("ids", list)
         if not all(type(id_) is int and id_ in added for id_ in ids):
             raise token.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
@@ -2740,9 +2738,7 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
         content = item.get("content", str)
         token = known.get(int(key)) if key.isdecimal() else None
         if token is None or token.content != content:
-            raise item.error(
-                f"token {_shorten(content)} is not in tokenizer.json with the id {key}"
-            )
+            raise item.error(f"token {_shorten(content)} is not in tokenizer.json with id {key}")
         if item.get("special", bool, default=False) and not token.special:
             known[token.id] = dataclasses.replace(token, special=True)
     return dataclasses.replace(definition, added=tuple(known.values()))
@@ -3063,9 +3059,7 @@ class ChatTemplate:
             ValueError: there is no template of that name.
         """
         if name not in _TEMPLATES:
-            raise ValueError(
-                f"unknown chat template {name!r}, expected one of {', '.join(_TEMPLATES)}"
-            )
+            raise ValueError(f"unknown chat template {name!r}, expected {', '.join(_TEMPLATES)}")
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
 
 
@@ -3102,7 +3096,6 @@ def _segment_matches(
 # =============================================================================
 # 10. Inference backends
 # =============================================================================
-# Which way of running a model suits this machine: bpe_tokenizer_tools looks.
 
 
 class InferenceBackend(Enum):
@@ -3757,9 +3750,7 @@ class BPETokenizer:
         n_added = len(self._surround([])) if add_special_tokens else 0
         limit = cast("int", max_length) - n_added if truncation else None
         if limit is not None and limit < 0:
-            raise ValueError(
-                f"max_length={max_length} leaves no room for the {n_added} special tokens added"
-            )
+            raise ValueError(f"max_length={max_length} leaves no room for {n_added} special tokens")
         results = []
         for text in texts:
             if return_offsets:
@@ -4043,10 +4034,15 @@ class BPETokenizer:
 
     @classmethod
     def from_pretrained(
-        cls, directory: str | os.PathLike[str], verbose: bool = True
+        cls,
+        directory: str | os.PathLike[str],
+        verbose: bool = True,
+        *,
+        split_pattern: str | None = None,
+        special_tokens: _SpecialTokens | None = None,
     ) -> BPETokenizer:
         """Load a tokenizer from a directory, or from one file; see `from_file`."""
-        tokenizer = cls.from_file(directory)
+        tokenizer = cls.from_file(directory, split_pattern, special_tokens)
         if verbose:
             print(f"Loaded {tokenizer.vocab_size:,} tokens from {directory}", file=sys.stderr)
         return tokenizer
@@ -4116,9 +4112,7 @@ class BPETokenizer:
         contents = {token.content for token in definition.added}
         for role, token in roles.items():
             if token not in contents:
-                raise FileFormatError(
-                    source, role, f"{_shorten(token)} is no added token of tokenizer.json"
-                )
+                raise FileFormatError(source, role, f"{_shorten(token)} is no added token here")
         tokenizer._roles = {}
         tokenizer._install(definition)
         tokenizer._roles = dict(roles)
@@ -4134,6 +4128,8 @@ class BPETokenizer:
         *,
         revision: str | None = None,
         local_files_only: bool = False,
+        split_pattern: str | None = None,
+        special_tokens: _SpecialTokens | None = None,
     ) -> BPETokenizer:
         """Load a tokenizer from the HuggingFace Hub, or from a local directory.
 
@@ -4146,22 +4142,26 @@ class BPETokenizer:
             verbose: as for `from_pretrained`.
             revision: a branch, tag or commit; None means the main branch.
             local_files_only: use what has been downloaded, do not ask the Hub.
+            split_pattern: as for `from_file`.
+            special_tokens: as for `from_file`.
 
         Raises:
             ImportError: huggingface_hub is needed and not installed.
             OSError: no such model or revision, a login is needed, or no network.
         """
-        if _existing_path(os.fspath(model_name_or_path)):
-            return cls.from_pretrained(model_name_or_path, verbose)
-        folder = _tools("formats.hub").download(
-            os.fspath(model_name_or_path),
-            revision=revision,
-            cache_dir=cache_dir,
-            token=token,
-            local_files_only=local_files_only,
-            verbose=verbose,
+        where = os.fspath(model_name_or_path)
+        if not _existing_path(where):
+            where = _tools("formats.hub").download(
+                where,
+                revision=revision,
+                cache_dir=cache_dir,
+                token=token,
+                local_files_only=local_files_only,
+                verbose=verbose,
+            )
+        return cls.from_pretrained(
+            where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
         )
-        return cls.from_pretrained(folder, verbose)
 
     def export(self, path: str | os.PathLike[str], format: str) -> None:
         """Write the tokenizer in another format.

@@ -7,7 +7,10 @@ import functools
 import importlib.util
 import json
 import os
+import re
+import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 from hypothesis import HealthCheck, settings
+from oracles import REQUIRED
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -82,3 +86,47 @@ def corpora(corpora_dir: Path) -> Callable[[str], str]:
 def load_vocab(vocab_dir: Path) -> Callable[[str], Vocabulary]:
     """Give a function from a vocabulary name to ({token: rank}, its description)."""
     return read_vocab
+
+
+SDIST = "llama-cpp-python==0.3.36"
+LLAMA_CPP = "vendor/llama.cpp/"
+
+
+def _find_llama_cpp_source(request: pytest.FixtureRequest, scratch: Path) -> Path:
+    """Return the source distribution of llama-cpp-python: a directory or a .tar.gz."""
+    given = os.environ.get("BPE_TOKENIZER_LLAMA_CPP_SOURCE")
+    if given:
+        assert Path(given).exists(), f"BPE_TOKENIZER_LLAMA_CPP_SOURCE={given} is not there"
+        return Path(given)
+    cache: Any = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
+    folder: Path = cache.mkdir("llama_cpp_source") if cache else scratch
+    if not list(folder.glob("llama_cpp_python-*.tar.gz")):
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", "llama-cpp-python", "--dest", str(folder), SDIST]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            reason = f"{SDIST} could not be downloaded: {done.stderr.strip()[-300:]}"
+            assert "llama_cpp_source" not in REQUIRED, reason
+            pytest.skip(reason)
+    return next(folder.glob("llama_cpp_python-*.tar.gz"))
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_source(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """llama.cpp's source: its vocabularies, chat templates and llama-vocab.cpp."""
+    folder = tmp_path_factory.mktemp("llama_cpp_source")
+    source = _find_llama_cpp_source(request, folder)
+    if source.is_dir():
+        return source / LLAMA_CPP
+    wanted = re.compile(r"models/(ggml-vocab-|templates/)[^/]+|src/llama-vocab\.cpp")
+    with tarfile.open(source) as archive:
+        for member in archive:
+            name = member.name.partition(LLAMA_CPP)[2]
+            if member.isfile() and wanted.fullmatch(name):
+                file = archive.extractfile(member)
+                assert file is not None
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(file.read())
+    return folder

@@ -147,8 +147,11 @@ class Pair:
         file = json.loads(text)
         self.added = file["added_tokens"]
         self.control = {token["id"]: token["content"] for token in self.added if token["special"]}
-        # The other library never skips a special token that its own normalizer changes.
-        self.missed = {token["id"] for token in self.added if self.is_changed(token)}
+        changed = {token["id"] for token in self.added if self.is_changed(token)}
+        # The other library never skips a special token that its own normalizer changes, ...
+        self.missed = changed.intersection(self.control)
+        # ... and before 0.23, it decodes the unchanged content.
+        self.respelled = changed if tokenizers.__version__ < "0.23" else set()
         # What stands for broken bytes is each library's own where these are byte fallback's, or
         # where the other one takes the characters of an added token for bytes.
         byte_chars = {char for char in tokenizers.pre_tokenizers.ByteLevel.alphabet() if char > "~"}
@@ -157,7 +160,7 @@ class Pair:
 
     def is_changed(self, token: Any) -> bool:
         normalizer = self.theirs.normalizer
-        if not (normalizer and token["special"] and token["normalized"]):
+        if not (normalizer and token["normalized"]):
             return False
         return str(normalizer.normalize_str(token["content"])) != token["content"]
 
@@ -186,6 +189,7 @@ class Pair:
         return not written.isdisjoint(self.control.values())
 
     def assert_decoded_equal(self, ids: list[int]) -> None:
+        ids = [id_ for id_ in ids if id_ not in self.respelled]
         for skip in (False, True):
             kept = [id_ for id_ in ids if not (skip and id_ in self.missed)]
             expected = self.theirs.decode(kept, skip_special_tokens=skip)
@@ -336,8 +340,8 @@ def code_points() -> str:
 # The other library normalises as Unicode 9 does and leaves these, which are younger, alone.
 YOUNG = regex.compile(
     r"[\u32ff\ua7f1-\ua7f4\uab69\U000105c9\U000105e4\U00010781-\U000107ba\U00011380-\U000113c9"
-    r"\U00011938\U00016120-\U00016129\U00016d67-\U00016d6a\U0001ccd6-\U0001ccf9\U0001f16c"
-    r"\U0001fbf0-\U0001fbf9]"
+    r"\U00011938\U00016120-\U00016129\U00016d67-\U00016d6a\U0001ccd6-\U0001ccf9\U0001e030-\U0001e06d"
+    r"\U0001f16c\U0001fbf0-\U0001fbf9]"
 )
 
 

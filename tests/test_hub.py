@@ -540,6 +540,16 @@ print(json.dumps(names))
     assert hub.asked_for("GET") == sorted(" ".join(VOCABULARIES.values()).split())
 
 
+def test_files_without_a_pattern_get_one_by_argument(hub: Hub, tmp_path: Path) -> None:
+    FIRST.export(tmp_path / "x.tiktoken", "tiktoken")
+    ranks = (tmp_path / "x.tiktoken").read_bytes()
+    hub.repos[REPO] = Repo({"main": Commit({"tiktoken.model": ranks})})
+    given = {"split_pattern": "gpt2", "special_tokens": FIRST.special_tokens}
+    bare, named = run(hub, tmp_path, {}, given)
+    assert bare["error"] == "FileFormatError" and "split_pattern" in bare["message"]
+    assert named["ids"] == loaded(FIRST)["ids"]
+
+
 # -- Refusals -----------------------------------------------------------------
 
 

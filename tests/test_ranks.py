@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.formats.ranks import merges_by_score, recover_merges
 
 
 def join_by_rank(text, ranks):
@@ -201,3 +201,29 @@ def test_published_merges_do_what_tiktoken_does(name, load_vocab, corpora):
         found = [ranks[part] for part in apply_order(text[at : at + size], order)]
         expected = educational.bpe_encode(ranks, text[at : at + size], visualise=None)
         assert found == expected
+
+
+SCORES = st.dictionaries(  # piece -> score, of which many are equal
+    st.text("ab", min_size=2, max_size=5), st.integers(-4, -1), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=1500)
+@given(scores=SCORES, texts=st.lists(st.text("ab", max_size=16), min_size=20, max_size=20))
+def test_merges_do_what_equal_scores_do_or_are_refused(scores, texts):
+    try:
+        merges = merges_by_score(scores, [], {*scores, *"ab"})
+    except ValueError as error:
+        assert "is joined first changes the ids" in str(error)
+        return
+    ranks = {text: -score for text, score in scores.items()}
+    for text in texts:
+        assert apply_merges(text, merges) == join_by_rank(text, ranks)
+
+
+def test_what_holds_a_symbol_is_not_made_from_scores():
+    scores = {"ab": -1, "a.b": -2, "abb": -3, "a+b": -4}
+    usable = {*"ab.", "ab", "abb"}
+    assert merges_by_score(scores, [".", "+b"], usable) == [("a", "b"), ("ab", "b")]
+    assert merges_by_score(scores, ["bb", ".", "+"], usable) == [("a", "b")]
+    assert merges_by_score(scores, ["b"], usable) == []

@@ -9,10 +9,8 @@ loss nor a needless refusal goes unnoticed.
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 
@@ -29,16 +28,8 @@ tokenizers = pytest.importorskip("tokenizers", reason="the oracle of most format
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 
-REQUIRED = os.environ.get("BPE_TOKENIZER_REQUIRE", "").replace(",", " ").split()
 # What a library makes of a text: special tokens in it are recognised, none put around it.
 Encode = Callable[[str], list[int]]
-
-
-def need(module: str) -> Any:
-    """Import an oracle; without it the test is skipped, or fails where it is required."""
-    if importlib.util.find_spec(module.split(".")[0]) is None and module not in REQUIRED:
-        pytest.skip(f"the oracle {module} is not installed")
-    return importlib.import_module(module)
 
 
 # -- Texts --------------------------------------------------------------------
