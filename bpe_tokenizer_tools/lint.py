@@ -523,7 +523,6 @@ _OVERRIDING = {
 _BY_MODEL_TYPE = {
     **dict.fromkeys(
         [
-            "qwen2",
             "qwen2_moe",
             "qwen2_vl",
             "qwen2_5_vl",
@@ -539,8 +538,8 @@ _BY_MODEL_TYPE = {
         ],
         "Qwen2Tokenizer",
     ),
-    **dict.fromkeys([*_OVERRIDING, "qwen3_5_text"], "Qwen3_5Tokenizer"),
-    "qwen2": "Qwen2Tokenizer",
+    **_OVERRIDING,
+    "qwen3_5_text": "Qwen3_5Tokenizer",
     **dict.fromkeys(
         [
             "gpt2",

@@ -44,7 +44,7 @@ __all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "verif
 # =============================================================================
 
 EQUAL, DIFFERS = "equal", "differs"
-CANNOT_LOAD, NOT_INSTALLED = "cannot load", "not installed"
+CANNOT_LOAD, FAILS, NOT_INSTALLED = "cannot load", "fails", "not installed"
 NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be given an export
 
 
@@ -89,8 +89,9 @@ class Row:
     Attributes:
         loader: the library.
         version: its version, if it is installed.
-        status: "equal", "differs", "cannot load", "not installed", or "not applicable"
-            where it does not read the format and cannot be given an export.
+        status: "equal", "differs", "cannot load", "fails" where it has loaded it and
+            cannot encode or decode, "not installed", or "not applicable" where it does
+            not read the format and cannot be given an export.
         detail: what was loaded, or what went wrong.
         difference: the first, if it differs.
     """
@@ -113,7 +114,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether every library that is installed and can hold the tokenizer agrees."""
-        return not any(row.status in (DIFFERS, CANNOT_LOAD) for row in self.rows)
+        return not any(row.status in (DIFFERS, CANNOT_LOAD, FAILS) for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -586,7 +587,7 @@ def _check(
     case: _Case, module: str, package: str, load: Callable[[_Case], _Peer], texts: Sequence[str]
 ) -> tuple[Row, Sequence[Finding]]:
     """Load with one library and compare; whatever it raises becomes a row."""
-    version = None
+    version = peer = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -601,7 +602,7 @@ def _check(
         missing = isinstance(error, ImportError) and version is None
         if missing and error.name == module:  # type: ignore[attr-defined]
             return Row(package, None, NOT_INSTALLED), ()
-        return Row(package, version, CANNOT_LOAD, _one_line(error)), ()
+        return Row(package, version, FAILS if peer else CANNOT_LOAD, _one_line(error)), ()
     status = EQUAL if difference is None else DIFFERS
     return Row(package, version, status, peer.detail, difference), peer.findings
 

@@ -299,7 +299,15 @@ SIDECARS = [
     ({"explicit_n_vocab": 2**70}, "explicit_n_vocab: says"),
     ({"eos_token": "<|x|>"}, "eos_token: '<|x|>' is not in special_tokens"),
     ({"eos_token": ["a"]}, "eos_token: expected str"),
+    # In Rust these are the borders of words, here a "<" and a ">".
+    ({"pat_str": r"\<a|[\s\S]"}, "pat_str: .* not supported"),
+    ({"pat_str": r"a\\\>|[\s\S]"}, "pat_str: .* not supported"),
+    ({"pat_str": r"\h+|\H"}, "split pattern .* at position 0 has no form"),
 ]
+
+
+def test_an_escaped_backslash_before_an_angle_bracket():
+    assert format_.from_fancy_regex(r"\\<|\\\\>") == r"\\<|\\\\>"
 
 
 @pytest.mark.parametrize("field, message", SIDECARS, ids=str)
@@ -345,7 +353,7 @@ def test_a_wrong_line(line, message, tmp_path):
 def test_bytes_without_a_token(size, tmp_path):
     ranks = dict(list(byte_ranks().items())[:size])
     path = write_ranks(tmp_path / "x.tiktoken", ranks)
-    with pytest.raises(FileFormatError, match=f"has no token for byte 0x{size:02X}"):
+    with pytest.raises(FileFormatError, match=f"has no token for byte 0x{size:02X}; is it whole"):
         BPETokenizer.from_file(path, split_pattern="gpt2")
 
 

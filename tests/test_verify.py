@@ -328,6 +328,22 @@ def test_a_library_that_panics(gpt2: BPETokenizer, monkeypatch: pytest.MonkeyPat
     assert found.detail == "PanicError: called `Option::unwrap()` on a `None` value"
 
 
+def test_a_library_that_fails_later(gpt2: BPETokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Encoding:
+        def __init__(self, **arguments: Any) -> None: ...
+
+        def encode_ordinary(self, text: str) -> list[int]:
+            raise OverflowError("text too long")
+
+    fake = types.ModuleType("tiktoken")
+    fake.Encoding, fake.__version__ = Encoding, "9.9"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiktoken", fake)
+    report = gpt2.verify()
+    found = row(report, "tiktoken")
+    assert (found.status, found.detail) == ("fails", "OverflowError: text too long")
+    assert not report.ok
+
+
 def test_ctrl_c_is_no_failure_of_a_library(
     gpt2: BPETokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

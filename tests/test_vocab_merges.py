@@ -643,9 +643,27 @@ def test_it_goes_to_a_directory(tmp_path):
         BPETokenizer(normalizer=None).export(tmp_path / "file", "gpt2")
 
 
-def test_what_looks_like_a_vocabulary(gpt2, tmp_path):
-    assert format_.matches(gpt2, b"")
-    assert format_.matches(gpt2 / "vocab.json", b'{"a"')
-    assert not format_.matches(tmp_path, b"")
+def test_what_looks_like_a_vocabulary(tmp_path):
+    assert format_.matches(tmp_path / "vocab.json", b'{"a"')
+    assert format_.matches(tmp_path / "small-vocab.json", b'{"a"')
     assert not format_.matches(tmp_path / "tokenizer.json", b'{"a"')
-    assert not format_.matches(tmp_path / "vocab.json", b"a 1")
+
+
+def test_of_a_directory_with_several_the_first_known_is_read(gpt2, tmp_path):
+    folder = copied(gpt2, tmp_path)
+    ids = loaded(gpt2).encode("a tokenizer")
+    for name in ("b.tiktoken", "c.tiktoken", "d.model", "e.gguf"):
+        (folder / name).write_bytes(b"")
+    (folder / "tokenizer.model").mkdir()
+    assert BPETokenizer.from_file(folder).encode("a tokenizer") == ids
+    (folder / "tekken.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"tekken.json: config: is missing"):
+        BPETokenizer.from_file(folder)
+    for name in ("tekken.json", "vocab.json"):
+        (folder / name).unlink()
+    with pytest.raises(FileFormatError, match=r"name one of: b.tiktoken, c.tiktoken"):
+        BPETokenizer.from_file(folder)
+    for name in ("b.tiktoken", "c.tiktoken", "d.model", "e.gguf"):
+        (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no tokenizer.json, nor another"):
+        BPETokenizer.from_file(folder)

@@ -9,12 +9,13 @@ that knows nothing of encoding.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
-from bpe_tokenizer import BPETokenizer, FileFormatError
+import bpe_tokenizer
+from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 
 SpecialTokens = Mapping[str, int]
 Contents = dict[Path, Union[str, bytes]]
@@ -38,14 +39,81 @@ class Source:
     chat_template: str | None = None
 
 
+# -- What readers share -------------------------------------------------------
+
+_MAX_BYTES = 2**26  # o200k_base has 3.6 million, the largest SentencePiece models 5
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file, unless it is too large to be what it should be."""
+    size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
+    return path.read_bytes()
+
+
+def tokenizer_json(
+    vocab: Mapping[str, int],
+    merges: Iterable[tuple[str, str]],
+    added: Iterable[AddedToken],
+    parts: Mapping[str, Any],
+    **options: Any,
+) -> dict[str, Any]:
+    """Make the fields of a tokenizer.json.
+
+    Args:
+        vocab: of the model; added tokens as well where they are to keep their ids.
+        merges: of the model.
+        added: the added tokens, with ids.
+        parts: "normalizer", "pre_tokenizer", "post_processor" and "decoder".
+        options: of the model, where they are not the usual ones.
+    """
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": list(map(asdict, added)),
+        **parts,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            **options,
+            "vocab": vocab,
+            "merges": list(map(list, merges)),
+        },
+    }
+
+
+def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> dict[str, Any] | None:
+    """Return the post-processor that puts tokens before and after a text."""
+    ids = [tuple(token.id or 0 for token in side) for side in (before, after)]
+    definition = bpe_tokenizer._Definition(
+        {}, [], "", added=(*before, *after), template=(ids[0], ids[1])
+    )
+    return bpe_tokenizer._post_processor_json(definition, None)
+
+
+# -- Which format it is -------------------------------------------------------
+
 # Modules of this package.  Each reader has
-#     matches(path, head) -> bool, told by the first kilobytes or, of a directory, the names;
+#     matches(path, head) -> bool, told by the name of a file and its first kilobytes;
 #     read(path, split_pattern, special_tokens) -> Source
 # and each writer
 #     contents(tokenizer, path) -> {path: what to write there}.
 _READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges")
 _WRITERS = {"gguf": "gguf", "tiktoken": "tiktoken", "gpt2": "vocab_merges"}
 _HEAD_BYTES = 4096
+# The files that may hold the tokenizer of a directory; the first that is there does.
+_FILES_WITHIN = (
+    *("tekken.json", "tokenizer.model", "vocab.json", "encoder.json"),
+    *("*.tiktoken", "*.model", "*.gguf"),
+)
 
 
 def _module(name: str) -> Any:
@@ -60,12 +128,10 @@ def read(
     Raises:
         FileFormatError: it is in none of them, or damaged.
     """
-    head = b""
     if path.is_dir():
         path = _file_within(path)
-    if path.is_file():
-        with open(path, "rb") as file:
-            head = file.read(_HEAD_BYTES)
+    with open(path, "rb") as file:
+        head = file.read(_HEAD_BYTES)
     for name in _READERS:
         module = _module(name)
         if module.matches(path, head):
@@ -81,10 +147,8 @@ def read(
 
 def _file_within(folder: Path) -> Path:
     """Return the file of a directory that holds its tokenizer."""
-    if any((folder / name).exists() for name in ("vocab.json", "encoder.json")):
-        return folder  # its reader wants several
-    for pattern in ("tekken.json", "tokenizer.model", "*.tiktoken", "*.model", "*.gguf"):
-        found = sorted(folder.glob(pattern))
+    for pattern in _FILES_WITHIN:
+        found = sorted(path for path in folder.glob(pattern) if path.is_file())
         if len(found) == 1:
             return found[0]
         if found:

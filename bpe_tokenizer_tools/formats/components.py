@@ -31,6 +31,8 @@ import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools.formats.old_unicode import MARK, PUNCTUATION
 
+__all__ = ["ComponentEncoder", "read_components", "writable"]
+
 Span = tuple[int, int]
 
 
@@ -396,7 +398,7 @@ class Place(NamedTuple):
     last: bool
 
 
-Token = tuple[bytes, bool]  # how it is written, and whether it is an added one
+Spelling = tuple[bytes, bool]  # how it is written, and whether it is an added one
 TokenDecoder = Callable[[bytes, Place], bytes]
 
 
@@ -508,7 +510,7 @@ class Decoder:
                 self._steps.append((kind, _component(step, _DECODERS)(step)))
                 self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
 
-    def pieces(self, tokens: Iterable[Token | None], unknown: bytes) -> Iterator[bytes]:
+    def pieces(self, tokens: Iterable[Spelling | None], unknown: bytes) -> Iterator[bytes]:
         """Decode tokens as they come; None is one that there is not."""
         places = _with_places(tokens) if self.looks_ahead else _with_first(tokens)
         pieces = (
@@ -517,7 +519,7 @@ class Decoder:
         )
         return self._stripped(pieces) if self._strip else pieces
 
-    def _decode(self, token: Token | None, place: Place, unknown: bytes) -> bytes:
+    def _decode(self, token: Spelling | None, place: Place, unknown: bytes) -> bytes:
         if token is None:
             return unknown
         written, added = token
@@ -534,16 +536,16 @@ class Decoder:
             yield rest
 
 
-def _with_first(tokens: Iterable[Token | None]) -> Iterator[tuple[Token | None, Place]]:
+def _with_first(tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling | None, Place]]:
     first = True
     for token in tokens:
         yield token, Place(first, False)
         first = False
 
 
-def _with_places(tokens: Iterable[Token | None]) -> Iterator[tuple[Token | None, Place]]:
+def _with_places(tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling | None, Place]]:
     first = True
-    held: list[Token | None] = []
+    held: list[Spelling | None] = []
     for token in tokens:
         if held:
             yield held.pop(), Place(first, False)
@@ -804,30 +806,25 @@ class ComponentEncoder(core._Encoder):
         characters waits there until a known one comes, and so it does here.
         """
         symbols: list[tuple[int, int]] = []
-        unknown = 0  # bytes of the unknown characters waiting
-        unk_id = -1 if self._unk_id is None else self._unk_id
+        waiting: list[tuple[int, int]] = []
         last = len(pretoken) - 1
         for i, char in enumerate(pretoken):
             size = len(char.encode())
             written = (self._prefix if i else "") + char + (self._suffix if i == last else "")
             id_ = self._vocab.get(written)
             if id_ is not None:
-                if unknown:
-                    symbols.append((unk_id, unknown))
-                    unknown = 0
-                symbols.append((id_, size))
+                symbols += [*waiting, (id_, size)]
+                waiting = []
                 continue
             fallback = [self._bytes[byte] for byte in written.encode()]
             if self._byte_fallback and None not in fallback:
                 symbols += [(byte_id, 1) for byte_id in fallback if byte_id is not None]
             elif self._unk_id is not None:
-                if unknown and not self._fuse_unk:
-                    symbols.append((unk_id, unknown))
-                    unknown = 0
-                unknown += size
-        if unknown:
-            symbols.append((unk_id, unknown))
-        return symbols
+                if waiting and self._fuse_unk:
+                    size += waiting.pop()[1]
+                symbols += waiting
+                waiting = [(self._unk_id, size)]
+        return symbols + waiting
 
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
@@ -873,7 +870,7 @@ class ComponentEncoder(core._Encoder):
         unknown = "\ufffd".encode() if errors == "replace" else b""
         return self._chain.decoder.pieces(self._known(ids, errors), unknown)
 
-    def _known(self, ids: Iterable[int], errors: str) -> Iterator[Token | None]:
+    def _known(self, ids: Iterable[int], errors: str) -> Iterator[Spelling | None]:
         for id_ in ids:
             token = self.tokens.get(id_)
             if token is not None:

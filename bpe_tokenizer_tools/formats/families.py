@@ -15,7 +15,7 @@ files, some of them quoted in comments of llama.cpp.
 llama.cpp itself runs approximations of several, such as ``[sS]`` for ``(?i:s)``
 (which takes in U+017F as well), sets of letters that leave out combining marks,
 and it normalises nothing.  Here the models' own definitions count.  Where only
-llama.cpp's regular expressions are known, the entry says so: `_as_llama_cpp`.
+llama.cpp's regular expressions are known, a comment says so.
 """
 
 from __future__ import annotations
@@ -81,11 +81,6 @@ _DIGIT_BY_DIGIT = {"type": "Digits", "individual_digits": True}
 
 def _splits(*patterns: str) -> tuple[Component, ...]:
     return (*map(split, patterns), BYTES)
-
-
-def _as_llama_cpp(*patterns: str) -> tuple[Component, ...]:
-    """Like `_splits`, of regular expressions that are known from llama.cpp alone."""
-    return _splits(*patterns)
 
 
 def pattern_steps(pattern: str, written: str) -> tuple[Component, ...]:
@@ -199,80 +194,72 @@ _CHAMELEON = (
     ),
     _GPT2,
 )
-_YOUTU = _as_llama_cpp(
+# These three are known from llama.cpp alone.
+_YOUTU = _splits(
     "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
     _O200K.replace(r"\p{N}{1,3}", r"\p{N}"),
 )
-_AFMOE = _as_llama_cpp(
+_AFMOE = _splits(
     r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",  # what llama.cpp does by hand
     "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
     _DEEPSEEK3[2],
 )
-_SPARK = _as_llama_cpp(*_DEEPSEEK3[:2], _WORDS_AND_SIGNS + r"|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")
+_SPARK = _splits(*_DEEPSEEK3[:2], _WORDS_AND_SIGNS + r"|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")
 
 
-def _families() -> dict[str, Family]:
-    gpt2 = Family((_GPT2,))
-    gpt_neox = Family((_GPT2,), "NFC")
-    llama3 = Family(_splits(_LLAMA3), ignore_merges=True, add_bos=True)
-    qwen2 = Family(_splits(_QWEN2), "NFC")
-    starcoder = Family(_DIGITS_THEN_GPT2)
-    o200k = Family(_splits(_O200K))
-    deepseek3 = Family(_splits(*_DEEPSEEK3))
-    bailing = Family(_splits(_BAILING))
-    tiny_aya = Family(_splits(r"\d{1,3}(?=(?:\d{3})*\b)", _O200K))
-    escaped = Family((), add_bos=True, escapes_spaces=True)
-    # The first of equal ones is what a tokenizer is written as.
-    return {
-        # GPT-2's pattern; those after it are known from llama.cpp alone.
-        **dict.fromkeys(("gpt-2", "phi-2", "roberta-bpe"), gpt2),
-        **dict.fromkeys(("jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en"), gpt2),
-        **dict.fromkeys(("jina-v2-code", "gigachat", "a.x-4.0", "mellum", "exaone4"), gpt2),
-        **dict.fromkeys(("jais", "trillion", "granite-docling"), gpt2),
-        # GPT-NeoX's tokenizer and what was made from it.
-        **dict.fromkeys(("mpt", "olmo", "modern-bert"), gpt_neox),
-        **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"), llama3),
-        **dict.fromkeys(("pixtral", "midm-2.0", "lfm2", "jina-v5-nano"), llama3),
-        # Llama 3's pattern with merges.  Of cl100k's own, these models' files lack
-        # `\s++$`, and what is left of it cuts as Llama 3's does.
-        **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), Family(_splits(_LLAMA3))),
-        **dict.fromkeys(("glm4", "glm5"), Family(_splits(_LLAMA3), ignore_merges=True)),
-        **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "f2llmv2", "stablelm2", "megrez"), qwen2),
-        "grok-2": qwen2,
-        # Qwen 2's pattern, known from llama.cpp alone.
-        **dict.fromkeys(("hunyuan", "solar-open", "kormo"), Family(_splits(_QWEN2))),
-        "qwen35": Family(_splits(_QWEN35), "NFC"),
-        **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), o200k),
-        "granite-embed-multi-97m": Family(_splits(_O200K), ignore_merges=True),
-        **dict.fromkeys(("tiny_aya", "cohere2moe"), tiny_aya),
-        "tekken": Family(_splits(_TEKKEN), ignore_merges=True, add_bos=True),
-        "kimi-k2": Family(_splits(_KIMI), ignore_merges=True),
-        "deepseek-llm": Family(_DEEPSEEK_LLM),
-        "deepseek-coder": Family(_DEEPSEEK_CODER),
-        **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), deepseek3),
-        "spark2_5": Family(_SPARK),
-        "falcon": Family(_FALCON),
-        **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone"), starcoder),
-        **dict.fromkeys(("minerva-7b", "mellum2"), starcoder),
-        "command-r": Family(_DIGITS_THEN_GPT2, "NFC"),
-        **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), Family(_splits(_BLOOM))),
-        "viking": Family((split(_BLOOM), _DIGIT_BY_DIGIT, BYTES)),
-        **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), bailing),
-        "seed-coder": Family(_splits(_SEED_CODER)),
-        "exaone-moe": Family(_splits(_EXAONE_MOE)),
-        "jais-2": Family(_splits(_JAIS2)),
-        "chameleon": Family(_CHAMELEON, add_bos=True),
-        "superbpe": Family(_splits(r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
-        "youtu": Family(_YOUTU, ignore_merges=True),
-        "afmoe": Family(_AFMOE),
-        "laguna": Family(_as_llama_cpp(r"[^\n]+|[\n]+", _QWEN2)),
-        "ufakzeka": Family(_as_llama_cpp(_QWEN2[len(_CONTRACTIONS) + 1 :])),
-        "minicpm5": Family(
+# The first of equal ones is what a tokenizer is written as.
+_FAMILIES = (
+    # GPT-2's pattern; those after the first three are known from llama.cpp alone.
+    ("gpt-2 phi-2 roberta-bpe", Family((_GPT2,))),
+    ("jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code", Family((_GPT2,))),
+    ("gigachat a.x-4.0 mellum exaone4 jais trillion granite-docling", Family((_GPT2,))),
+    # GPT-NeoX's tokenizer and what was made from it.
+    ("mpt olmo modern-bert", Family((_GPT2,), "NFC")),
+    (
+        "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+        Family(_splits(_LLAMA3), ignore_merges=True, add_bos=True),
+    ),
+    # Llama 3's pattern with merges.  Of cl100k's own, these models' files lack
+    # `\s++$`, and what is left of it cuts as Llama 3's does.
+    ("dbrx smaug-bpe chatglm-bpe", Family(_splits(_LLAMA3))),
+    ("glm4 glm5", Family(_splits(_LLAMA3), ignore_merges=True)),
+    ("qwen2 deepseek-r1-qwen f2llmv2 stablelm2 megrez grok-2", Family(_splits(_QWEN2), "NFC")),
+    # Qwen 2's pattern, known from llama.cpp alone.
+    ("hunyuan solar-open kormo", Family(_splits(_QWEN2))),
+    ("qwen35", Family(_splits(_QWEN35), "NFC")),
+    ("gpt-4o llama4 kanana2 talkie minimax-m2", Family(_splits(_O200K))),
+    ("granite-embed-multi-97m", Family(_splits(_O200K), ignore_merges=True)),
+    ("tiny_aya cohere2moe", Family(_splits(r"\d{1,3}(?=(?:\d{3})*\b)", _O200K))),
+    ("tekken", Family(_splits(_TEKKEN), ignore_merges=True, add_bos=True)),
+    ("kimi-k2", Family(_splits(_KIMI), ignore_merges=True)),
+    ("deepseek-llm", Family(_DEEPSEEK_LLM)),
+    ("deepseek-coder", Family(_DEEPSEEK_CODER)),
+    ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", Family(_splits(*_DEEPSEEK3))),
+    ("spark2_5", Family(_SPARK)),
+    ("falcon", Family(_FALCON)),
+    ("starcoder refact smollm codeshell exaone minerva-7b mellum2", Family(_DIGITS_THEN_GPT2)),
+    ("command-r", Family(_DIGITS_THEN_GPT2, "NFC")),
+    ("bloom poro-chat gpt3-finnish", Family(_splits(_BLOOM))),
+    ("viking", Family((split(_BLOOM), _DIGIT_BY_DIGIT, BYTES))),
+    ("bailingmoe bailingmoe2 llada-moe", Family(_splits(_BAILING))),
+    ("seed-coder", Family(_splits(_SEED_CODER))),
+    ("exaone-moe", Family(_splits(_EXAONE_MOE))),
+    ("jais-2", Family(_splits(_JAIS2))),
+    ("chameleon", Family(_CHAMELEON, add_bos=True)),
+    ("superbpe", Family(_splits(r"\p{N}+", r"(?=(\d{3})+(?!\d))"))),
+    ("youtu", Family(_YOUTU, ignore_merges=True)),
+    ("afmoe", Family(_AFMOE)),
+    ("laguna", Family(_splits(r"[^\n]+|[\n]+", _QWEN2))),  # known from llama.cpp alone
+    ("ufakzeka", Family(_splits(_QWEN2[len(_CONTRACTIONS) + 1 :]))),  # the same
+    (
+        "minicpm5",
+        Family(
             _splits(r"\p{N}{1,3}", _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")), ignore_merges=True
         ),
-        **dict.fromkeys(("gemma4", "granite-embed-multi-311m"), escaped),
-        "sarvam-moe": Family((), escapes_spaces=True),
-    }
-
-
-FAMILIES: Mapping[str, Family] = _families()
+    ),
+    ("gemma4 granite-embed-multi-311m", Family((), add_bos=True, escapes_spaces=True)),
+    ("sarvam-moe", Family((), escapes_spaces=True)),
+)
+FAMILIES: Mapping[str, Family] = {
+    name: family for names, family in _FAMILIES for name in names.split()
+}

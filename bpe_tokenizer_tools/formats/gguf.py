@@ -29,6 +29,8 @@ Where llama.cpp only approximates a model's own tokenizer, the model's own is fo
 - Split patterns and NFC are those of the model (see `families`).
 - Control tokens are never made from parts of text.
 - Of added tokens that overlap in a text, the leftmost counts, not the longest.
+- Where the file says whether a text gets a bos token, that counts: for Gemma 4 llama.cpp
+  puts one there even if it says no.
 
 Source: github.com/ggml-org/ggml, docs/gguf.md; llama.cpp, src/llama-vocab.cpp.
 """
@@ -40,13 +42,13 @@ import functools
 import struct
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, surrounding, tokenizer_json
 from bpe_tokenizer_tools.formats.families import (
     BYTES,
     FAMILIES,
@@ -54,7 +56,7 @@ from bpe_tokenizer_tools.formats.families import (
     Family,
     pattern_steps,
 )
-from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.formats.ranks import merges_by_score
 
 _shorten = bpe_tokenizer._shorten
 
@@ -414,11 +416,11 @@ class _Vocabulary:
             self.add(id_, self.normal.pop(id_), special=True)
         return self.added.get(id_)
 
-    def added_json(self) -> list[dict[str, Any]]:
-        """Return the added tokens in the form of tokenizer.json."""
-        flags = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
-        tokens = sorted(self.added.items())
-        return [{flag: getattr(token, flag) for flag in flags} for _, token in tokens]
+    def ids(self) -> dict[str, int]:
+        """Return the ids of all tokens that are used."""
+        tokens = {**self.normal, **self.byte_tokens}
+        tokens.update((id_, token.content) for id_, token in self.added.items())
+        return {text: id_ for id_, text in sorted(tokens.items())}
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -452,25 +454,20 @@ def read(
         )
     vocabulary = _Vocabulary(fields)
     family = _family(fields, model, split_pattern)
-    merges = _recovered_merges(vocabulary) if model == "llama" else _listed_merges(vocabulary)
+    merges = _merges_by_score(vocabulary) if model == "llama" else _listed_merges(vocabulary)
     made = {left + right for left, right in merges}
     defaults = _SENTENCEPIECE_ROLES if model == "llama" else {}
     roles = {
         role: vocabulary.role(key, made, defaults.get(role)) for role, key in _ROLE_KEYS.items()
     }
     if family.escapes_spaces:
-        parts = _escaped(vocabulary, roles["unk_token"], merges, model == "llama")
+        parts, options = _escaped(vocabulary, roles["unk_token"], model == "llama")
     else:
-        parts = _byte_level(vocabulary, family, merges)
+        parts, options = _byte_level(vocabulary, family)
+    parts["post_processor"] = _post_processor(fields, roles, family)
+    added = [token for _, token in sorted(vocabulary.added.items())]
     return Source(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": vocabulary.added_json(),
-            **parts,
-            "post_processor": _post_processor(fields, roles, family),
-        },
+        tokenizer_json(vocabulary.ids(), merges, added, parts, **options),
         {role: token.content for role, token in roles.items() if token},
         chat_template=fields.text(_TEMPLATE_KEY),
     )
@@ -520,30 +517,26 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     return merges
 
 
-def _model_json(
-    vocabulary: _Vocabulary, merges: Iterable[tuple[str, str]], **options: Any
-) -> dict[str, Any]:
-    tokens = {**vocabulary.normal, **vocabulary.byte_tokens}
-    tokens.update((id_, token.content) for id_, token in vocabulary.added.items())
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        **options,
-        "vocab": {text: id_ for id_, text in sorted(tokens.items())},
-        "merges": [list(merge) for merge in merges],
-    }
+def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
+    fields, key = vocabulary.fields, "tokenizer.ggml.scores"
+    scores = fields.numbers(key, vocabulary.size, _FLOAT32, _INT32)
+    if scores is None:
+        raise fields.error("is missing", key)
+    joined = {**vocabulary.normal, **vocabulary.unused}
+    if any(scores[id_] != scores[id_] for id_ in joined):
+        raise fields.error("holds what is no number", key)
+    added = vocabulary.added.values()
+    # Here a space in a user-defined token is written as such.
+    symbols = [token.content.replace(" ", "▁") for token in added if not token.special]
+    by_text = {text: scores[id_] for id_, text in joined.items()}
+    try:
+        return merges_by_score(by_text, symbols, set(vocabulary.normal.values()))
+    except ValueError as error:
+        raise fields.error(str(error), key) from None
 
 
-def _byte_level(
-    vocabulary: _Vocabulary, family: Family, merges: list[tuple[str, str]]
-) -> dict[str, Any]:
-    """Return the parts of tokenizer.json for byte-level BPE."""
+def _byte_level(vocabulary: _Vocabulary, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parts of tokenizer.json, and the model's options, for byte-level BPE."""
     form = vocabulary.fields.text(_NORMALIZER_KEY)
     if form is not None and form not in ("", *bpe_tokenizer._NORMALIZERS):
         known = ", ".join(bpe_tokenizer._NORMALIZERS)
@@ -551,21 +544,18 @@ def _byte_level(
             f"expected '' or one of {known}, got {_shorten(form)}", _NORMALIZER_KEY
         )
     form = family.normalizer if form is None else form
-    return {
+    parts = {
         "normalizer": {"type": form} if form else None,
         "pre_tokenizer": family.pre_tokenizer(),
         "decoder": BYTES,
-        "model": _model_json(vocabulary, merges, ignore_merges=family.ignore_merges),
     }
+    return parts, {"ignore_merges": family.ignore_merges}
 
 
 def _escaped(
-    vocabulary: _Vocabulary,
-    unknown: AddedToken | None,
-    merges: list[tuple[str, str]],
-    sentencepiece: bool,
-) -> dict[str, Any]:
-    """Return the parts of tokenizer.json for BPE over characters, "▁" for a space."""
+    vocabulary: _Vocabulary, unknown: AddedToken | None, sentencepiece: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parts of tokenizer.json, and the model's options, with "▁" for a space."""
     fields = vocabulary.fields
     prefix = sentencepiece and fields.flag("tokenizer.ggml.add_space_prefix", True)
     steps: list[dict[str, Any]] = []
@@ -594,18 +584,13 @@ def _escaped(
             "there are neither tokens for bytes nor one for what is unknown",
             "tokenizer.ggml.tokens",
         )
-    return {
+    parts = {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": _model_json(
-            vocabulary,
-            merges,
-            unk_token=unknown.content if unknown else None,
-            fuse_unk=True,
-            byte_fallback=fallback,
-        ),
     }
+    unk_token = unknown.content if unknown else None
+    return parts, {"unk_token": unk_token, "fuse_unk": True, "byte_fallback": fallback}
 
 
 def _post_processor(
@@ -619,115 +604,7 @@ def _post_processor(
         if wanted and token is None and not default:
             raise fields.error(f"is true, and there is no {name} token", key)
         sides.append([token] if wanted and token else [])
-    if not any(sides):
-        return None
-    before, after = ([token.content for token in side] for side in sides)
-
-    def sequence(name: str, type_id: int) -> list[dict[str, Any]]:
-        special = [{"SpecialToken": {"id": token, "type_id": type_id}} for token in before]
-        text = {"Sequence": {"id": name, "type_id": type_id}}
-        end = [{"SpecialToken": {"id": token, "type_id": type_id}} for token in after]
-        return [*special, text, *end]
-
-    return {
-        "type": "TemplateProcessing",
-        "single": sequence("A", 0),
-        "pair": sequence("A", 0) + sequence("B", 1),
-        "special_tokens": {
-            token.content: {"id": token.content, "ids": [token.id], "tokens": [token.content]}
-            for side in sides
-            for token in side
-        },
-    }
-
-
-# -- SentencePiece's merges ---------------------------------------------------
-# Scores may be equal: in Llama 2 all runs of two to sixteen "▁" share one.  Then
-# the leftmost pair is joined, so that a run of spaces is joined from its left end,
-# one by one, up to the longest token.  Ranks by falling length say the same: what
-# is being joined already goes before what could be begun.  Other tokens of equal
-# scores may take any order if none of them can ever compete for a character.
-
-
-_MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself stops at 512 bytes
-
-
-def _recovered_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
-    """Find merges that do what the scores of a SentencePiece model do."""
-    fields, key = vocabulary.fields, "tokenizer.ggml.scores"
-    scores = fields.numbers(key, vocabulary.size, _FLOAT32, _INT32)
-    if scores is None:
-        raise fields.error("is missing", key)
-    pieces = {text: scores[id_] for id_, text in vocabulary.normal.items()}
-    if any(score != score for score in pieces.values()):
-        raise fields.error("holds what is no number", key)
-    longest = max(map(len, pieces), default=0)
-    if longest > _MAX_PIECE_LENGTH:
-        limit = f"at most {_MAX_PIECE_LENGTH:,} are read"
-        raise fields.error(f"a token of {longest:,} characters; {limit}", "tokenizer.ggml.tokens")
-    splits = {text: list(_splits_of(text, pieces)) for text in pieces if len(text) > 1}
-    _check_made_of_tokens(vocabulary, pieces, splits)
-    _check_ties(fields, pieces, splits)
-    order = sorted(pieces, key=lambda text: (-pieces[text], -len(text)))
-    try:
-        return recover_merges({text: rank for rank, text in enumerate(order)})
-    except ValueError as error:
-        raise fields.error(str(error), "tokenizer.ggml.tokens") from None
-
-
-def _splits_of(text: str, pieces: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield all pairs of pieces, or single characters, that join to a text."""
-    for i in range(1, len(text)):
-        left, right = text[:i], text[i:]
-        if (i == 1 or left in pieces) and (i == len(text) - 1 or right in pieces):
-            yield left, right
-
-
-def _check_made_of_tokens(
-    vocabulary: _Vocabulary,
-    pieces: Mapping[str, float],
-    splits: Mapping[str, list[tuple[str, str]]],
-) -> None:
-    """Refuse tokens that SentencePiece makes of what is no token itself."""
-    error, key = vocabulary.fields.error, "tokenizer.ggml.tokens"
-    for id_, text in vocabulary.unused.items():
-        if len(text) > 1 and any(_splits_of(text, pieces)):
-            raise error(
-                f"{_shorten(text)} is unused, but SentencePiece makes longer tokens of such; that "
-                "is not supported",
-                f"{key}[{id_}]",
-            )
-    characters = {text for text in pieces if len(text) == 1}
-    for text, pairs in splits.items():
-        if pairs and not characters.issuperset(text):
-            missing = min(set(text) - characters)
-            raise error(f"{_shorten(text)} is made of {missing!r}, which is no token", key)
-
-
-def _check_ties(
-    fields: _Fields, pieces: Mapping[str, float], splits: Mapping[str, list[tuple[str, str]]]
-) -> None:
-    """Refuse tokens of equal scores if it matters which is made first."""
-    made = [text for text, pairs in splits.items() if pairs]
-    tied = {score for score, count in Counter(map(pieces.get, made)).items() if count > 1}
-    ends: dict[tuple[float | None, str], set[str]] = {}  # (score, last part) -> tokens
-    for text in made:
-        if pieces[text] in tied:
-            for _, right in splits[text]:
-                ends.setdefault((pieces[text], right), set()).add(text)
-    for text in made:
-        score = pieces[text]
-        for left, right in splits[text]:
-            rivals = ends.get((score, left), set()) - {text}
-            rivals = {rival for rival in rivals if len(set(rival + text)) > 1}  # no runs
-            worse = {part for part in (left, right) if pieces.get(part, score) in tied}
-            worse = {part for part in worse if len(part) > 1 and pieces[part] < score}
-            for other in sorted(rivals or worse):
-                raise fields.error(
-                    f"{_shorten(text)} and {_shorten(other)}: it depends on the text which of them "
-                    "SentencePiece makes first; that is not supported",
-                    "tokenizer.ggml.scores",
-                )
+    return surrounding(*sides)
 
 
 # -- Writing ------------------------------------------------------------------

@@ -37,7 +37,6 @@ _SIDE_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
-    "chat_template.json",
 )
 # Any of these is a whole vocabulary.  They are megabytes, and are left where they are if
 # there is a tokenizer.json, which says the same and more.

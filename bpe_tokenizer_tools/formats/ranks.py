@@ -26,13 +26,21 @@ with the same two parts.  It follows that
 
 Nowhere does this need the parts of a token to rank before it.  It also shows
 that further merges of the same tokens, as some files list, do nothing.
+
+`merges_by_score` does so for SentencePiece, whose ranks are scores: the higher is
+joined first, and scores may be equal.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Container, Mapping
 from typing import Any, TypeVar
+
+import regex
+
+from bpe_tokenizer import _shorten
 
 Token = TypeVar("Token", bytes, str)
 
@@ -97,3 +105,88 @@ def _last_merge(token: Token, ranks: Mapping[Token, int]) -> tuple[Token, Token]
         if i < len(found):
             found[i] = get(new + parts[i + 1], _NO_RANK)
     return parts[0], parts[1]
+
+
+# -- Scores -------------------------------------------------------------------
+
+
+def merges_by_score(
+    scores: Mapping[str, float], symbols: Collection[str], usable: Container[str]
+) -> list[tuple[str, str]]:
+    """Find the merges that join pieces as their scores do.
+
+    Args:
+        scores: piece -> score, of all that are made by joining, even if only to be
+            taken apart again.
+        symbols: what is found in text before anything is joined.
+        usable: what text may be made into.
+
+    Raises:
+        ValueError: no merges do so, because of equal scores, or because something is
+            made that is not usable; or the pieces are too long to tell.
+    """
+    holds_symbol = regex.compile(r"\L<symbols>", symbols=symbols).search if symbols else None
+    long = [text for text in scores if len(text) > 1 and not (holds_symbol and holds_symbol(text))]
+    # Of equal scores the leftmost is joined first, whichever it is.  The longest first
+    # does the same for runs of one character, all of which are equal: joining goes from
+    # the left, and only what was joined last can be part of more than two characters.
+    long.sort(key=lambda text: (-scores[text], -len(text)))
+    ranks = {text: rank for rank, text in enumerate(long)}
+    # SentencePiece joins characters that are no pieces, too; so all begin as symbols.
+    ranks.update({char: len(long) for text in long for char in text})
+    merges = recover_merges(ranks)
+    for left, right in merges:
+        for part in (left, right, left + right):
+            if part not in usable:
+                raise ValueError(
+                    f"{_shorten(left + right)} is joined from {_shorten(left)} and "
+                    f"{_shorten(right)}, but {_shorten(part)} is not used, or no token at all; "
+                    "this is not supported"
+                )
+    _check_ties(merges, scores)
+    return merges
+
+
+def _check_ties(merges: list[tuple[str, str]], scores: Mapping[str, float]) -> None:
+    """Refuse equal scores where it matters which of the pieces is joined first.
+
+    It does not matter for the runs of one character, see `merges_by_score`.  Nor if
+    what they join never overlaps, and is in no piece of at least that score: then
+    joining one neither takes a part from another nor leads on before they are done.
+    """
+    by_score: dict[float, list[tuple[str, str]]] = {}
+    for left, right in merges:
+        by_score.setdefault(scores[left + right], []).append((left, right))
+    n_runs = Counter(_run_of(left + right) for left, right in merges)
+    best_use: dict[str, str] = {}  # part -> the piece of the highest score made of it
+    for left, right in sorted(merges, key=lambda merge: scores[merge[0] + merge[1]]):
+        best_use[left] = best_use[right] = left + right
+    for score, tied in by_score.items():
+        char = _run_of("".join(left + right for left, right in tied))
+        if len(tied) == 1 or (char and n_runs[char] == len(tied)):
+            continue
+        made = {left + right for left, right in tied}
+        leads = ((part, best_use[part]) for part in made if part in best_use)
+        clash = next((pair for pair in leads if scores[pair[1]] >= score), _overlap(tied))
+        if clash:
+            first, second = map(_shorten, clash)
+            raise ValueError(
+                f"{len(tied)} joined pieces have the score {score:g}, and which of {first} and "
+                f"{second} is joined first changes the ids; give them different scores"
+            )
+
+
+def _overlap(tied: list[tuple[str, str]]) -> tuple[str, str] | None:
+    """Find two different pieces, the last part of one of which is the first of the other."""
+    by_left: dict[str, set[str]] = {}
+    for left, right in tied:
+        by_left.setdefault(left, set()).add(left + right)
+    for left, right in tied:
+        for other in by_left.get(right, set()) - {left + right}:
+            return left + right, other
+    return None
+
+
+def _run_of(text: str) -> str:
+    """Return the character that a text repeats, or ""."""
+    return text[0] if text.count(text[0]) == len(text) else ""

@@ -33,7 +33,6 @@ bpe_model.cc; darts-clone for the trie of the character map.
 from __future__ import annotations
 
 import base64
-import collections
 import functools
 import graphlib
 import itertools
@@ -44,13 +43,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
-from bpe_tokenizer import FileFormatError, _JsonReader, _read_chat_template, _shorten
-from bpe_tokenizer_tools.formats import Source, SpecialTokens
-from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer import AddedToken, FileFormatError, _JsonReader, _read_chat_template, _shorten
+from bpe_tokenizer_tools.formats import (
+    Source,
+    SpecialTokens,
+    read_bytes,
+    surrounding,
+    tokenizer_json,
+)
+from bpe_tokenizer_tools.formats.ranks import merges_by_score
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
-_FILE_NAMES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-_MAX_BYTES = 2**26  # the largest models in use have 5 MB
 _MAX_CHARSMAP_BYTES = 2**20  # that of nmt_nfkc_cf has 250,000
 _MAX_PIECES = 2**19  # the largest models in use have half of that
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
@@ -204,15 +207,13 @@ class _Model(NamedTuple):
 
 
 def _read_model(path: Path) -> _Model:
-    size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
+    data = read_bytes(path)
     specs = {name: dict(values) for name, values in _DEFAULTS.items()}
     pieces: list[_Piece] = []
     taken: set[str] = set()
     place = ""
     try:
-        for number, kind, value in _fields(path.read_bytes()):
+        for number, kind, value in _fields(data):
             if number not in (1, *_SPECS):
                 continue
             place, schema = _SPECS.get(number) or (f"pieces[{len(pieces)}]", _PIECE)
@@ -278,103 +279,16 @@ def _check_model(model: _Model, denormalizer: Mapping[str, Any]) -> None:
         raise error("pieces", f"expected {expected} of type BYTE by byte_fallback, got {n_bytes}")
 
 
-# -- Merges -------------------------------------------------------------------
-
-
 def _merges(model: _Model) -> list[tuple[str, str]]:
-    """Find the merges that join as the scores do.
-
-    Raises:
-        FileFormatError: none do, because of equal scores, because a character of a
-            merged piece is no piece, or because an unused piece would be made.
-    """
-    scores = _joined_scores(model)
-    # Of equal scores the leftmost is joined first, whichever it is.  The longest first
-    # does the same for runs of one character, all of which are equal: joining goes from
-    # the left, and only what was joined last can be part of more than two characters.
-    long = sorted(scores, key=lambda text: (-scores[text], -len(text)))
-    ranks = {text: rank for rank, text in enumerate(long)}
-    # SentencePiece joins characters that are no pieces, too; so all begin as symbols.
-    ranks.update({char: len(long) for text in long for char in text})
+    """Find the merges that join as the scores do."""
+    joined = (_NORMAL, _UNUSED)
+    scores = {piece.text: piece.score for piece in model.pieces if piece.type in joined}
+    # SentencePiece takes a piece that is not used apart again, unless it is one character.
+    usable = {p.text for p in model.pieces if p.type != _UNUSED or len(p.text) == 1}
     try:
-        merges = recover_merges(ranks)
+        return merges_by_score(scores, model.of_type(_USER_DEFINED), usable)
     except ValueError as error:
         raise FileFormatError(model.path, "pieces", str(error)) from None
-    types = {piece.text: piece.type for piece in model.pieces}
-    for left, right in merges:
-        missing = [part for part in (left, right) if part not in types]
-        if missing or types[left + right] == _UNUSED:
-            problem = f"{missing[0]!r} is no piece" if missing else "that is marked as not used"
-            raise FileFormatError(
-                model.path,
-                "pieces",
-                f"{_shorten(left + right)} is joined from {_shorten(left)} and {_shorten(right)}, "
-                f"but {problem}; this is not supported",
-            )
-    _check_ties(model.path, merges, scores)
-    return merges
-
-
-def _joined_scores(model: _Model) -> dict[str, float]:
-    """Return the pieces that may be made by joining, with their scores.
-
-    User-defined symbols are found in text before that, so what holds one is not made.
-    """
-    symbols = _Finder(_character_map(""), model.of_type(_USER_DEFINED))
-    return {
-        piece.text: piece.score
-        for piece in model.pieces
-        if piece.type in (_NORMAL, _UNUSED)
-        and len(piece.text) > 1
-        and not any(symbols.find(piece.text))
-    }
-
-
-def _check_ties(path: Path, merges: list[tuple[str, str]], scores: Mapping[str, float]) -> None:
-    """Refuse equal scores where it matters which of the pieces is joined first.
-
-    It does not matter for the runs of one character, see `_merges`.  Nor if what
-    they join never overlaps, and is in no piece of at least that score: then
-    joining one neither takes a part from another nor leads on before they are done.
-    """
-    by_score: dict[float, list[tuple[str, str]]] = {}
-    for left, right in merges:
-        by_score.setdefault(scores[left + right], []).append((left, right))
-    n_runs = collections.Counter(_run_of(left + right) for left, right in merges)
-    best_use: dict[str, str] = {}  # part -> the piece of the highest score made of it
-    for left, right in sorted(merges, key=lambda merge: scores[merge[0] + merge[1]]):
-        best_use[left] = best_use[right] = left + right
-    for score, tied in by_score.items():
-        char = _run_of("".join(left + right for left, right in tied))
-        if len(tied) == 1 or (char and n_runs[char] == len(tied)):
-            continue
-        made = {left + right for left, right in tied}
-        leads = ((part, best_use[part]) for part in made if part in best_use)
-        clash = next((pair for pair in leads if scores[pair[1]] >= score), _overlap(tied))
-        if clash:
-            first, second = map(_shorten, clash)
-            raise FileFormatError(
-                path,
-                "pieces",
-                f"{len(tied)} joined pieces have the score {score:g}, and which of {first} and "
-                f"{second} is joined first changes the ids; give them different scores",
-            )
-
-
-def _overlap(tied: list[tuple[str, str]]) -> tuple[str, str] | None:
-    """Find two different pieces, the last part of one of which is the first of the other."""
-    by_left: dict[str, set[str]] = {}
-    for left, right in tied:
-        by_left.setdefault(left, set()).add(left + right)
-    for left, right in tied:
-        for other in by_left.get(right, set()) - {left + right}:
-            return left + right, other
-    return None
-
-
-def _run_of(text: str) -> str:
-    """Return the character that a text repeats, or ""."""
-    return text[0] if text.count(text[0]) == len(text) else ""
 
 
 # -- Normalisation: the character map -----------------------------------------
@@ -671,43 +585,23 @@ class Normaliser:
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell a SentencePiece model, or a directory with one, by the first pieces."""
-    if path.is_dir():
-        found = _model_in(path)
-        if found is None:
-            return False
-        with open(found, "rb") as file:
-            head = file.read(4096)
-    return _count_pieces(head) > 0
-
-
-def _count_pieces(head: bytes) -> int:
-    """Count the whole pieces that some bytes begin with."""
-    at = n_pieces = 0
+    """Tell a SentencePiece model by the first piece, if that is whole."""
     try:
-        while head[at : at + 1] == b"\x0a":  # field 1, a message
-            size, at = _varint(head, at + 1, len(head))
-            at += size
-            if at > len(head) or not _message(head[at - size : at], _PIECE).get("piece"):
-                break
-            n_pieces += 1
+        size, at = _varint(head, 1, len(head))
+        first = head[at : at + size]
+        piece = _message(first, _PIECE).get("piece") if len(first) == size else None
+        return head[:1] == b"\x0a" and bool(piece)
     except _DamagedError:
-        pass
-    return n_pieces
-
-
-def _model_in(directory: Path) -> Path | None:
-    paths = (directory / name for name in _FILE_NAMES)
-    return next((path for path in paths if path.is_file()), None)
+        return False
 
 
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read a SentencePiece model, or a directory that holds one.
+    """Read a SentencePiece model.
 
     Args:
-        path: the file, or a directory with a tokenizer.model.
+        path: the file.
         split_pattern: there is none in such a model, so None.
         special_tokens: not needed: the model names its own.
 
@@ -718,33 +612,25 @@ def read(
     """
     if split_pattern is not None:
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
-    model = _read_model(_model_in(path) or path if path.is_dir() else path)
+    model = _read_model(path)
     roles = _roles(model)
     settings = model.path.with_name("tokenizer_config.json")
     config = _JsonReader.open(settings) if settings.is_file() else _JsonReader({}, settings)
-    vocab = {piece.text: id_ for id_, piece in enumerate(model.pieces)}
-    tokenizer = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _added_tokens(model),
-        "normalizer": _normalizer(model),
-        "pre_tokenizer": None,
-        "post_processor": _post_processor(config, roles, vocab),
-        "decoder": _decoder(model),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": model.of_type(_UNKNOWN)[0],
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": model.trainer["byte_fallback"],
-            "ignore_merges": False,
-            "vocab": vocab,
-            "merges": [list(merge) for merge in _merges(model)],
+    added = _added_tokens(model)
+    tokenizer = tokenizer_json(
+        {piece.text: id_ for id_, piece in enumerate(model.pieces)},
+        _merges(model),
+        added.values(),
+        {
+            "normalizer": _normalizer(model),
+            "pre_tokenizer": None,
+            "post_processor": _post_processor(config, roles, added),
+            "decoder": _decoder(model),
         },
-    }
+        unk_token=roles["unk_token"],
+        fuse_unk=True,
+        byte_fallback=model.trainer["byte_fallback"],
+    )
     return Source(tokenizer, roles, chat_template=_read_chat_template(config))
 
 
@@ -756,21 +642,14 @@ def _roles(model: _Model) -> dict[str, str]:
     return {**roles, "unk_token": model.of_type(_UNKNOWN)[0]}
 
 
-def _added_tokens(model: _Model) -> list[dict[str, Any]]:
-    """List control symbols, and user-defined ones: those are found in normalised text."""
-    return [
-        {
-            "id": id_,
-            "content": piece.text,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": piece.type == _USER_DEFINED,
-            "special": piece.type != _USER_DEFINED,
-        }
-        for id_, piece in enumerate(model.pieces)
-        if piece.type in (_UNKNOWN, _CONTROL, _USER_DEFINED)
-    ]
+def _added_tokens(model: _Model) -> dict[str, AddedToken]:
+    """Return control symbols, and user-defined ones: those are found in normalised text."""
+    found = {}
+    for id_, (text, _, kind) in enumerate(model.pieces):
+        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
+            defined = kind == _USER_DEFINED
+            found[text] = AddedToken(text, id_, normalized=defined, special=not defined)
+    return found
 
 
 def _normalizer(model: _Model) -> dict[str, Any] | None:
@@ -838,28 +717,12 @@ def _decoder(model: _Model) -> dict[str, Any]:
 
 
 def _post_processor(
-    config: _JsonReader, roles: Mapping[str, str], vocab: Mapping[str, int]
+    config: _JsonReader, roles: Mapping[str, str], added: Mapping[str, AddedToken]
 ) -> dict[str, Any] | None:
     """Put bos and eos around a text where the neighbouring configuration asks for it."""
-    around = {
-        name: [roles[f"{name}_token"]]
-        if config.get(f"add_{name}_token", bool, None, default=False) and f"{name}_token" in roles
-        else []
-        for name in ("bos", "eos")
-    }
-    used = [*around["bos"], *around["eos"]]
-    if not used:
-        return None
-
-    def single(text: str, type_id: int) -> list[dict[str, Any]]:
-        def tokens(name: str) -> list[dict[str, Any]]:
-            return [{"SpecialToken": {"id": t, "type_id": type_id}} for t in around[name]]
-
-        return [*tokens("bos"), {"Sequence": {"id": text, "type_id": type_id}}, *tokens("eos")]
-
-    return {
-        "type": "TemplateProcessing",
-        "single": single("A", 0),
-        "pair": single("A", 0) + single("B", 1),
-        "special_tokens": {t: {"id": t, "ids": [vocab[t]], "tokens": [t]} for t in used},
-    }
+    sides = []
+    for name in ("bos", "eos"):
+        wanted = config.get(f"add_{name}_token", bool, None, default=False)
+        token = added.get(roles.get(f"{name}_token", ""))
+        sides.append([token] if wanted and token else [])
+    return surrounding(*sides)

@@ -25,7 +25,7 @@ from pathlib import Path
 import bpe_tokenizer
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
-from bpe_tokenizer_tools.formats.tiktoken import byte_level, decode_base64, from_fancy_regex
+from bpe_tokenizer_tools.formats.tiktoken import byte_level, decode_base64, read_pattern
 
 _LEGACY_VERSIONS = ("v1", "v2", "v3", "v7")
 _LEGACY = (
@@ -39,9 +39,7 @@ _MAX_SPECIAL_TOKENS = 100_000  # 1,000 in all files there are
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by its name or its beginning whether this is tekken.json, or a directory with it."""
-    if path.is_dir():
-        return (path / "tekken.json").is_file()
+    """Tell by its name or its beginning whether this is tekken.json."""
     if path.suffix == ".json" and "tekken" in path.name:
         return True
     marks = (b'"default_num_special_tokens"', b'"num_vocab_tokens"', b'"token_bytes"')
@@ -54,7 +52,7 @@ def read(
     """Read tekken.json.
 
     Args:
-        path: the file, or the directory it is in.
+        path: the file.
         split_pattern: must be None: the file has its own.
         special_tokens: text -> id; come to those of the file.
 
@@ -62,8 +60,6 @@ def read(
         FileFormatError: the file is damaged.
         ValueError: a split pattern is given.
     """
-    if path.is_dir():
-        path = path / "tekken.json"
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     data = bpe_tokenizer._JsonReader.open(path)
@@ -76,7 +72,7 @@ def read(
             f"expected 0 to {_MAX_SPECIAL_TOKENS}, got {_shown(n_special)}",
             "default_num_special_tokens",
         )
-    pattern = from_fancy_regex(config.get("pattern", str))
+    pattern = read_pattern(config, "pattern")
     special = _read_special_tokens(data, config, n_special)
     ranks = _read_ranks(data, config, n_special)
     roles = {role: token for role, token in _ROLES.items() if token in special}

@@ -38,11 +38,10 @@ from typing import Any, NamedTuple, cast
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, read_bytes
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
-_MAX_BYTES = 2**26  # o200k_base, the largest in use, has 3.6 million
 _NORMALIZERS = bpe_tokenizer._NORMALIZERS
 _shorten = bpe_tokenizer._shorten
 
@@ -96,8 +95,22 @@ _SPELLINGS = {
 # -- Split patterns -----------------------------------------------------------
 
 
+def read_pattern(data: bpe_tokenizer._JsonReader, key: str) -> str:
+    """Read a pattern written for Rust's fancy-regex."""
+    pattern = data.get(key, str)
+    try:
+        return from_fancy_regex(pattern)
+    except ValueError as error:
+        raise data.error(str(error), key) from None
+
+
 def from_fancy_regex(pattern: str) -> str:
     r"""Spell a pattern written for Rust's fancy-regex for Python's `regex`.
+
+    What neither knows is left to whoever compiles it.
+
+    Raises:
+        ValueError: it has something that means another thing here.
 
     >>> from_fancy_regex(r"a$|b") == r"a\Z|b"
     True
@@ -106,6 +119,8 @@ def from_fancy_regex(pattern: str) -> str:
         return pattern
     if pattern in _SPELLINGS:
         return SPLIT_PATTERNS[_SPELLINGS[pattern]]
+    if re.search(r"(?<!\\)(?:\\\\)*\\[<>]", pattern):
+        raise ValueError("the borders of words, \\< and \\>, are not supported")
     if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
@@ -114,7 +129,7 @@ def from_fancy_regex(pattern: str) -> str:
             re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)
         ).parse()
     except (bpe_tokenizer._UnknownConstructError, RecursionError):
-        return pattern  # whoever compiles it says what is wrong
+        return pattern
     return bpe_tokenizer._spell(tree, lambda node: there.get(node.source, node.source))
 
 
@@ -165,8 +180,6 @@ def _set_operations(pattern: str) -> bool:
 
 def matches(path: Path, head: bytes) -> bool:
     """Tell whether a file holds ranks: by its name, or by its first three lines."""
-    if not path.is_file():
-        return False
     lines = [line.strip() for line in head.split(b"\n")]
     whole = [line for line in lines[:-1] or lines if line]
     return path.suffix == ".tiktoken" or (bool(whole) and all(map(_LINE.fullmatch, whole[:3])))
@@ -202,14 +215,6 @@ def read(
         )
     special = {**known.special_tokens, **(special_tokens or {})}
     return byte_level(path, ranks, known.pattern, special, known.normalizer, known.roles)
-
-
-def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
-    """Read a file, unless it is too large to be what it should be."""
-    size = path.stat().st_size
-    if size > limit:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {limit:,} are read")
-    return path.read_bytes()
 
 
 def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
@@ -257,7 +262,7 @@ def _read_sidecar(path: Path, ranks: Mapping[bytes, int]) -> _Encoding | None:
         return None
     pattern = data.get("split_pattern", str, default=None)
     if pattern is None:
-        pattern = from_fancy_regex(data.get("pat_str", str))
+        pattern = read_pattern(data, "pat_str")
     special: dict[str, int] = data.get("special_tokens", dict, default={})
     for content, id_ in special.items():
         if type(id_) is not int or not 0 <= id_ <= bpe_tokenizer._MAX_ID or not content:
@@ -316,7 +321,7 @@ def byte_level(
     """
     for byte in range(256):
         if bytes([byte]) not in ranks:
-            raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}")
+            raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}; is it whole?")
     if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH:
         limit = f"at most {bpe_tokenizer._MAX_PATTERN_LENGTH} are read"
         raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
@@ -431,7 +436,7 @@ def _ranks_and_special_tokens(
 ) -> tuple[dict[bytes, int], dict[str, int]]:
     """Return what tiktoken needs, or say what it could not do."""
     definition = tokenizer._definition
-    if getattr(definition, "components", None) is not None:
+    if definition.components is not None:
         raise ValueError(
             "tiktoken encodes bytes that one split pattern has cut; this tokenizer is not "
             "byte-level, or prepares text in more steps, which would be lost"

@@ -39,11 +39,10 @@ from bpe_tokenizer import (
     BPETokenizer,
     FileFormatError,
 )
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, read_bytes, tokenizer_json
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _MARKERS = ("</w>", "</eow>")
-_MAX_BYTES = 2**26  # GPT-2's vocab.json has a million
 _JsonReader = bpe_tokenizer._JsonReader
 _shorten = bpe_tokenizer._shorten
 
@@ -147,10 +146,8 @@ _MODEL_TYPES = {
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell whether this is a directory with the two files, or vocab.json itself."""
-    if path.is_dir():
-        return any((path / vocab).is_file() for vocab, _ in _NAMES)
-    return head.lstrip().startswith(b"{") and _merges_beside(path) is not None
+    """Tell vocab.json by its name."""
+    return _merges_beside(path) is not None
 
 
 def _merges_beside(path: Path) -> Path | None:
@@ -167,7 +164,7 @@ def read(
     """Read vocab.json, merges.txt and what else transformers put beside them.
 
     Args:
-        path: the directory, or vocab.json.
+        path: vocab.json.
         split_pattern: a regex, or a name of `SPLIT_PATTERNS`; makes a vocabulary
             byte-level whatever other files say.
         special_tokens: text -> id; come to those of the files, and win.
@@ -176,8 +173,6 @@ def read(
         FileFormatError: a file is damaged, or does not say enough; the message says
             what to pass.
     """
-    if path.is_dir():
-        path = next(path / vocab for vocab, _ in _NAMES if (path / vocab).is_file())
     merges_path = _merges_beside(path)
     if merges_path is None or not merges_path.is_file():
         raise FileFormatError(path, "", f"there is no {(merges_path or path).name} beside it")
@@ -191,37 +186,25 @@ def read(
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     tokens = beside.tokens(known, vocab, special_tokens or {})
-    data = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [dataclasses.asdict(token) for token in tokens.values()],
-        **_components(known, beside),
-        "post_processor": _post_processor(known, beside, tokens),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None if known.marker is None else beside.roles.get("unk_token"),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": known.marker,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            # NOTE: added tokens as well, so that each keeps its id (see `Source`).
-            "vocab": {**vocab, **{token.content: token.id for token in tokens.values()}},
-            "merges": [list(merge) for merge in merges],
+    data = tokenizer_json(
+        # NOTE: added tokens as well, so that each keeps its id (see `Source`).
+        {**vocab, **{token.content: token.id or 0 for token in tokens.values()}},
+        merges,
+        tokens.values(),
+        {
+            **_components(known, beside),
+            "post_processor": _post_processor(known, beside, tokens),
         },
-    }
+        unk_token=None if known.marker is None else beside.roles.get("unk_token"),
+        end_of_word_suffix=known.marker,
+    )
     roles = {role: beside.roles[role] for role in bpe_tokenizer._ROLE_NAMES if role in beside.roles}
     return Source(data, roles, beside.settings, beside.chat_template)
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
     try:
-        text = path.read_bytes().decode()
+        text = read_bytes(path).decode()
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "", f"not JSON: {error}") from None
@@ -246,11 +229,8 @@ def _read_vocab(path: Path) -> dict[str, int]:
 
 def _read_merges(path: Path, vocab: Mapping[str, int]) -> dict[tuple[str, str], None]:
     """Return the merges in rank order."""
-    size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
     try:
-        lines = path.read_bytes().decode().split("\n")  # other line ends may be in tokens
+        lines = read_bytes(path).decode().split("\n")  # other line ends may be in tokens
     except UnicodeDecodeError as error:
         raise FileFormatError(path, "", f"not UTF-8: {error}") from None
     merges: dict[tuple[str, str], None] = {}
@@ -560,7 +540,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
 def _check_is_gpt2(definition: bpe_tokenizer._Definition) -> None:
     lost = None
-    if getattr(definition, "components", None) is not None:
+    if definition.components is not None:
         lost = "that it is not byte-level, or prepares text in more steps than one split pattern"
     elif definition.split_pattern != GPT2_SPLIT_PATTERN:
         lost = f"its split pattern {_shorten(definition.split_pattern)}"
