@@ -68,7 +68,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Union, cast
+from typing import Any, NamedTuple, Optional, Union, cast
 
 import regex
 
@@ -183,6 +183,7 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
+_MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 500
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
@@ -922,8 +923,11 @@ def _skip_space(text: str, at: int) -> int:
 
 def _skip_space_back(text: str, start: int, end: int) -> int:
     """Return where the white space that ends at a place begins, not before `start`."""
-    found = _SPACE_BEFORE.match(text, start, end)
+    found = _SPACE_BEFORE.match(text, start, end) if start < end else None
     return found.start() if found else end
+
+
+_Match = tuple[int, int, Optional[AddedToken], int]
 
 
 class _TokenFinder:
@@ -945,24 +949,25 @@ class _TokenFinder:
         self,
         text: str,
         start: int = 0,
-        search_from: int = 0,
+        search_from: int | None = None,
         limit: int = sys.maxsize,
         stop: int = sys.maxsize,
-    ) -> Iterator[tuple[int, int, AddedToken | None]]:
-        """Yield (begin, end, token) for each match: leftmost first, then longest.
+    ) -> Iterator[_Match]:
+        """Yield (begin, end, token, next) for each match: leftmost first, then longest.
 
-        White space that a token takes in belongs to it.  A match that is refused
-        because it is part of a word comes with None: it stays ordinary text, and
-        no other token is looked for inside it.
+        White space that a token takes in belongs to it, but the next match may begin
+        in it: looking goes on at `next`.  A match that is refused because it is part
+        of a word comes with None: it stays ordinary text, and no other token is
+        looked for inside it.
 
         Args:
             text: where to look.
             start: what stands before it is context, taken by earlier matches.
-            search_from: where to begin looking, at or after `start`.
+            search_from: where to begin looking, by default at `start`.
             limit: matches that start here or later are left for another time.
             stop: where the text to search ends; what follows is context.
         """
-        at = max(start, search_from)
+        at = start if search_from is None else search_from
         while found := self._pattern.search(text, at, stop):
             begin, end = found.span()
             if begin >= limit:
@@ -970,15 +975,15 @@ class _TokenFinder:
             token = self.tokens[found[0]]
             around = text[max(0, begin - 1) : begin], text[end : end + 1]
             if token.single_word and any(map(_WORD.match, around)):
-                at = end
-                yield begin, end, None
+                yield begin, end, None, (at := end)
                 continue
+            at = end
             if token.lstrip:
-                begin = _skip_space_back(text, start, begin)
+                begin = max(start, _skip_space_back(text, start, begin))
             if token.rstrip:
                 end = _skip_space(text, end)
-            start = at = end
-            yield begin, end, token
+            start = end
+            yield begin, end, token, at
 
 
 # -- Text in pieces -----------------------------------------------------------
@@ -1013,6 +1018,7 @@ class _TokenStream:
     def __init__(self, finder: _TokenFinder) -> None:
         self._finder, self._context, self._held = finder, "", ""
         self._refused = 0  # characters of `held` in which no token may begin
+        self._eaten = 0  # characters of `held` that the last token has taken in
         self._eating_space = False  # the last token takes in the white space after it
 
     def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
@@ -1021,27 +1027,27 @@ class _TokenStream:
             if chunk:
                 yield chunk
             return
-        text, done = self._context + self._held + chunk, len(self._context)
+        text, held = self._context + self._held + chunk, len(self._context)
+        done, searched = held + self._eaten, held + self._refused
         if self._eating_space:
             done = _skip_space(text, done)
             self._eating_space = done == len(text)
-        searched = len(self._context) + self._refused
-        certain = len(text) if final else max(done, len(text) - self._finder.reach)
-        for begin, end, token in self._finder.find(text, done, searched, certain):
-            searched = end
+        certain = len(text) if final else max(searched, len(text) - self._finder.reach)
+        for begin, end, token, at in self._finder.find(text, done, searched, certain):
+            searched = at
             if token:
                 if begin > done:
                     yield text[done:begin]
                 yield token
                 done = end
                 self._eating_space = token.rstrip and end == len(text)
-        certain = max(done, certain)
+        certain = max(searched, certain)
         if self._finder.lstrip and not final:
             certain = _skip_space_back(text, done, certain)
         if certain > done:
             yield text[done:certain]
         self._context, self._held = text[max(0, certain - 1) : certain], text[certain:]
-        self._refused = max(0, searched - certain)
+        self._refused, self._eaten = max(0, searched - certain), max(0, done - certain)
 
 
 class _NormaliserStream:
@@ -1138,7 +1144,7 @@ class _Pipeline:
     def parts(
         self,
         text: str,
-        matches: Iterable[tuple[int, int, AddedToken | None]] | None = None,
+        matches: Iterable[_Match] | None = None,
         align: bool = False,
         first: bool = True,
     ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
@@ -1157,7 +1163,7 @@ class _Pipeline:
         done = 0
         if matches is None:
             matches = self.raw.find(text) if self.raw.tokens else ()
-        for begin, end, token in matches:
+        for begin, end, token, _ in matches:
             if token:
                 yield from self._ordinary(text, done, begin, align, first)
                 yield token, [(begin, end)]
@@ -1174,7 +1180,8 @@ class _Pipeline:
         if align:
             spans = [(start + a, start + b) for a, b in self.align(text[start:end])]
         done = 0
-        for begin, stop, token in self.normalised.find(whole) if self.normalised.tokens else ():
+        tokens = self.normalised.find(whole) if self.normalised.tokens else ()
+        for begin, stop, token, _ in tokens:
             if token:
                 if begin > done:
                     yield self._prefixed(whole, spans, done, begin, first and start == done == 0)
@@ -2040,9 +2047,8 @@ class _Encoder:
         self._whole = vocab if definition.ignore_merges else {}
         self._split = _splitter(definition.split_pattern).split
         self.tokens = token
-        self.tokens.update(
-            {cast("int", token.id): token.content.encode() for token in definition.added}
-        )
+        for added in definition.added:  # one that ordinary text gives, too, is read as that
+            self.tokens.setdefault(cast("int", added.id), added.content.encode())
         self.cache = _PretokenCache(self._encode_pretoken)
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> _Pipeline:
@@ -2898,116 +2904,11 @@ def _to_tensor(rows: list[list[int]], kind: str | None) -> Any:
 # =============================================================================
 # 9. Chat templates
 # =============================================================================
-# A conversation is rendered to segments, each either the template's own text or
-# what somebody wrote.  Special tokens are looked for in the template's own text
-# only: a user who types "<|eot_id|>" gets the characters, not the control token.
+# bpe_tokenizer_tools renders a conversation to segments, each either the template's
+# own text or what somebody wrote.  Special tokens are looked for in the template's own
+# text only: a user who types "<|eot_id|>" gets the characters, not the control token.
 
-
-class _Segment(NamedTuple):
-    text: str
-    trusted: bool
-
-
-def _check_messages(messages: Any, system_prompt: str | None) -> list[tuple[str, str]]:
-    """Return a conversation as (role, content) pairs, the system prompt first."""
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise TypeError(
-            "messages must be a list of {'role': ..., 'content': ...}, "
-            f"got {type(messages).__name__}"
-        )
-    pairs: list[tuple[str, str]] = []
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
-        for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                raise ValueError(
-                    f"messages[{i}][{key!r}] must be a string, got {_shorten(message.get(key))}"
-                )
-        if not message["role"]:
-            raise ValueError(f"messages[{i}]['role'] is empty")
-        pairs.append((message["role"], message["content"]))
-    if system_prompt is not None:
-        if not isinstance(system_prompt, str):
-            raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
-        if pairs and pairs[0][0] == "system":
-            raise ValueError("system_prompt is given, but the first message is a system prompt too")
-        pairs.insert(0, ("system", system_prompt))
-    return pairs
-
-
-def _fill(form: str, *contents: str) -> Iterator[_Segment]:
-    """Put what people wrote into the gaps, written {}, of a template's own text."""
-    for own, content in itertools.zip_longest(form.split("{}"), contents, fillvalue=""):
-        yield _Segment(own, True)
-        yield _Segment(content, False)
-
-
-def _llama3_segments(
-    pairs: list[tuple[str, str]], add_generation_prompt: bool
-) -> Iterator[_Segment]:
-    """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
-    yield _Segment("<|begin_of_text|>", True)
-    for role, content in pairs:
-        form = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
-        yield from _fill(form, role, content.strip())
-    if add_generation_prompt:
-        yield _Segment("<|start_header_id|>assistant<|end_header_id|>\n\n", True)
-
-
-def _chatml_segments(
-    pairs: list[tuple[str, str]], add_generation_prompt: bool
-) -> Iterator[_Segment]:
-    """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
-    for role, content in pairs:
-        yield from _fill("<|im_start|>{}\n{}<|im_end|>\n", role, content)
-    if add_generation_prompt:
-        yield _Segment("<|im_start|>assistant\n", True)
-
-
-_ALPACA_SYSTEM_PROMPT = (
-    "Below is an instruction that describes a task. "
-    "Write a response that appropriately completes the request."
-)
-_ALPACA_HEADINGS = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
-
-
-def _alpaca_segments(
-    pairs: list[tuple[str, str]], add_generation_prompt: bool
-) -> Iterator[_Segment]:
-    """Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, by turns."""
-    if pairs and pairs[0][0] == "system":
-        yield _Segment(pairs[0][1], False)
-        pairs = pairs[1:]
-    else:
-        yield _Segment(_ALPACA_SYSTEM_PROMPT, True)
-    yield _Segment("\n\n", True)
-    for role, content in pairs:
-        if role not in _ALPACA_HEADINGS:
-            raise ValueError(
-                f"the alpaca template has no role {role!r} here: it knows one system message, "
-                "first, then user and assistant"
-            )
-        yield from _fill(_ALPACA_HEADINGS[role] + "{}\n\n", content)
-    if add_generation_prompt:
-        yield _Segment(_ALPACA_HEADINGS["assistant"], True)
-
-
-_TEMPLATES: dict[str, Callable[[list[tuple[str, str]], bool], Iterator[_Segment]]] = {
-    "llama3": _llama3_segments,
-    "chatml": _chatml_segments,
-    "alpaca": _alpaca_segments,
-}
-
-
-def _render(
-    name: str, messages: Any, add_generation_prompt: bool, system_prompt: str | None
-) -> tuple[str, list[_Segment]]:
-    """Return a conversation as text, and the segments it is made of."""
-    ChatTemplate.get_template(name)  # checks the name
-    pairs = _check_messages(messages, system_prompt)
-    segments = list(_TEMPLATES[name](pairs, add_generation_prompt))
-    return "".join(segment.text for segment in segments), segments
+_Segment = tuple[str, bool]  # text, and whether it is the template's own
 
 
 class ChatTemplate:
@@ -3031,7 +2932,7 @@ class ChatTemplate:
         system_prompt: str | None = None,
     ) -> str:
         """Render for Llama 3; contents are stripped of white space at their ends."""
-        return _render("llama3", messages, add_generation_prompt, system_prompt)[0]
+        return _render_built_in("llama3", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def chatml(
@@ -3040,7 +2941,7 @@ class ChatTemplate:
         system_prompt: str | None = None,
     ) -> str:
         """Render as ChatML, the format of Qwen and many others."""
-        return _render("chatml", messages, add_generation_prompt, system_prompt)[0]
+        return _render_built_in("chatml", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def alpaca(
@@ -3049,7 +2950,7 @@ class ChatTemplate:
         system_prompt: str | None = None,
     ) -> str:
         """Render in Stanford Alpaca's format, which has no special tokens."""
-        return _render("alpaca", messages, add_generation_prompt, system_prompt)[0]
+        return _render_built_in("alpaca", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def get_template(name: str) -> Callable[..., str]:
@@ -3058,14 +2959,18 @@ class ChatTemplate:
         Raises:
             ValueError: there is no template of that name.
         """
-        if name not in _TEMPLATES:
-            raise ValueError(f"unknown chat template {name!r}, expected {', '.join(_TEMPLATES)}")
+        if name not in ("llama3", "chatml", "alpaca"):
+            raise ValueError(f"unknown chat template {name!r}, expected llama3, chatml, alpaca")
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
+
+
+def _render_built_in(*options: Any) -> str:
+    return cast("str", _tools("chat_templates").render_built_in(*options))
 
 
 def _segment_matches(
     text: str, segments: Iterable[_Segment], trusted: _TokenFinder, plain: _TokenFinder
-) -> Iterator[tuple[int, int, AddedToken]]:
+) -> Iterator[_Match]:
     """Yield where added tokens stand in a rendered conversation.
 
     Args:
@@ -3074,22 +2979,19 @@ def _segment_matches(
         trusted: finds the tokens that count within one trusted segment.
         plain: finds those that count everywhere: tokens that are not special.
     """
-    found: list[tuple[int, int, AddedToken]] = []
+    found: list[_Match] = []
     at = done = 0
-    for segment in segments:
-        stop = at + len(segment.text)
-        for begin, end, token in trusted.find(text, done, at, stop=stop) if segment.trusted else ():
-            if token:
-                found.append((begin, end, token))
-                done = end
+    for part, own in segments:
+        stop = at + len(part)
+        for match in trusted.find(text, done, at, stop=stop) if own else ():
+            if match[2]:
+                found.append(match)
+                done = match[1]
         at = stop
     done = 0
-    for match in (*found, (len(text), len(text), None)):
-        for begin, end, token in plain.find(text, done, stop=match[0]):
-            if token:
-                yield begin, end, token
-        if match[2]:
-            yield cast("tuple[int, int, AddedToken]", match)
+    for match in (*found, (len(text), len(text), None, 0)):
+        yield from (one for one in plain.find(text, done, stop=match[0]) if one[2])
+        yield match
         done = match[1]
 
 
@@ -3165,7 +3067,7 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
         ValueError: an id or a string is taken.  Nothing is ever overwritten.
     """
     taken = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
-    end = max(taken) + 1
+    end = max(taken, default=-1) + 1
     ordinary = {token: id_ for id_, token in taken.items()}
     added = {token.content: token for token in definition.added}
     taken.update({cast("int", token.id): token.content for token in definition.added})
@@ -3322,6 +3224,8 @@ class BPETokenizer:
 
     def _install(self, definition: _Definition) -> None:
         """Take on a definition, and derive what methods look things up in."""
+        if sum(len(token.content) for token in definition.added) > _MAX_ADDED_LENGTH:
+            raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
         of_tools = definition.components is not None
         make = _tools("formats.components").ComponentEncoder if of_tools else _Encoder
         self._encoder: _Encoder = make(definition)
@@ -3677,22 +3581,31 @@ class BPETokenizer:
         [(0, 1), (0, 1), (1, 2)]
         """
         _check_text(text)
+        parts = self._pipeline(self._allowed(allowed_special)).parts(text, align=True)
+        ids, offsets = self._encode_aligned(parts)
+        if self._definition.trim_offsets:
+            added = {token.id for token in self._definition.added}
+            written = [  # what each stands for, white space taken in included
+                text[slice(*place)] if id_ in added else token
+                for id_, place, token in zip(ids, offsets, self._printable(ids))
+            ]
+            offsets = _trim_offsets(written, offsets, self._definition.keep_prefix_space)
+        return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
+
+    def _encode_aligned(
+        self, parts: Iterable[tuple[str | AddedToken, list[tuple[int, int]]]]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
-        written: list[str] = []  # what each token stands for, white space taken in included
-        for part, spans in self._pipeline(self._allowed(allowed_special)).parts(text, align=True):
+        for part, spans in parts:
             if isinstance(part, AddedToken):
                 ids.append(cast("int", part.id))
                 offsets += spans
-                written.append(text[slice(*spans[0])])
             else:
                 new, places = self._encoder.encode_aligned(part, spans)
                 ids += new
                 offsets += places
-                written += self._printable(new)
-        if self._definition.trim_offsets:
-            offsets = _trim_offsets(written, offsets, self._definition.keep_prefix_space)
-        return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
+        return ids, offsets
 
     def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
         """Put special tokens around, if asked to; derive the mask and the tokens."""
@@ -4074,7 +3987,11 @@ class BPETokenizer:
         """
         path = Path(path)
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file or directory; expected a tokenizer.json")
+            raise FileNotFoundError(
+                f"{path}: no such file or directory; expected tokenizer.json or the like"
+            )
+        if not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{path}: expected a file or a directory")
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
         data = _open_tokenizer_json(path)
@@ -4206,45 +4123,73 @@ class BPETokenizer:
 
     def apply_chat_template(
         self,
-        messages: Iterable[Mapping[str, str]],
-        template: str | None = None,
+        messages: Iterable[Mapping[str, Any]],
+        template: str | Callable[..., Any] | None = None,
         add_generation_prompt: bool = True,
         system_prompt: str | None = None,
         tokenize: bool = True,
         allowed_special: _AllowedSpecial = "all",
+        **options: Any,
     ) -> Any:
-        """Render a conversation, and encode it.
+        r"""Render a conversation, and encode it.
 
         What people wrote, roles included, is never searched for special tokens,
-        whatever `allowed_special` says about the template's own.
+        whatever `allowed_special` says about the template's own.  Added tokens that
+        are not special, such as ``<think>``, are found in it.
 
         Args:
-            messages: a list of {"role": ..., "content": ...}.
-            template: "llama3", "chatml" or "alpaca"; None means the tokenizer's
-                own, else llama3.
+            messages: a list of {"role": ..., "content": ...}, with what else the
+                template knows, such as "tool_calls".
+            template: "llama3", "chatml", "alpaca", Jinja source, or a function from
+                messages to text or to (text, trusted) pairs; None means the
+                tokenizer's own, else llama3.
             add_generation_prompt: whether to end where the assistant begins.
             system_prompt: put before the messages as a system message.
             tokenize: False returns the text, in which control tokens and what
                 people wrote look the same.
             allowed_special: which special tokens of the template become ids.
+            **options: ``tools``, a list of JSON schemas or documented functions;
+                ``documents``, a list of {"title": ..., "text": ...};
+                ``continue_final_message``: end within the last message, for the
+                model to go on, or within the field of it that is named;
+                ``truncation`` with ``max_length``: leave out the oldest turns, with
+                a warning, so that it fits; ``return_dict``: return "input_ids" and
+                "attention_mask" and, asked by ``return_assistant_tokens_mask`` and
+                ``return_offsets_mapping``, "assistant_masks", 1 for what a model
+                generates, and "offset_mapping" in the text; all others are the
+                template's variables, such as ``enable_thinking``.
 
         Returns:
-            A list of ids, or a str.
+            A list of ids, a str, or a dict.
+
+        Raises:
+            ValueError: the template is damaged, or refuses this conversation.
+            ImportError: a Jinja template needs the package jinja2.
+
+        >>> user = {"role": "user", "content": "Hi"}
+        >>> BPETokenizer().apply_chat_template([user], "chatml", tokenize=False)
+        '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
         """
-        if template is None:
-            if self.chat_template is not None:
-                raise ValueError(
-                    "this tokenizer has a Jinja chat template of its own, which this version does "
-                    f"not render; pass template= one of {', '.join(_TEMPLATES)}"
-                )
-            template = "llama3"
-        text, segments = _render(template, messages, add_generation_prompt, system_prompt)
-        if not tokenize:
-            return text
+        return _tools("chat_templates").apply(
+            self,
+            messages,
+            template,
+            add_generation_prompt,
+            system_prompt,
+            allowed_special,
+            tokenize=tokenize,
+            **options,
+        )
+
+    def _encode_segments(
+        self, segments: list[_Segment], allowed_special: _AllowedSpecial, align: bool
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Encode the joined segments; return ids and, if asked to, their offsets."""
+        text = "".join(part for part, _ in segments)
         trusted = _TokenFinder(self._recognised(self._allowed(allowed_special)))
         plain = self._pipeline(frozenset())
-        matches = list(_segment_matches(text, segments, trusted, plain.raw))
-        return self._encode_parts(plain.parts(text, matches))
+        parts = plain.parts(text, list(_segment_matches(text, segments, trusted, plain.raw)), align)
+        return self._encode_aligned(parts) if align else (self._encode_parts(parts), [])
 
     # -- Cache ---
 

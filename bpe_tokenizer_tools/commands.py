@@ -39,6 +39,8 @@ def _loading_options(add: Callable[..., Any]) -> None:
 
 
 def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
+    if not path:
+        raise core._UsageError("expected the path of a tokenizer, got ''")
     tokens = [core._parse_special_token(text) for text in options.special_tokens]
     return BPETokenizer.from_file(path, options.split_pattern, tokens or None)
 
@@ -64,8 +66,10 @@ def _convert_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_convert(options: argparse.Namespace) -> None:
+    if not options.target:
+        raise core._UsageError("expected the path to write to, got ''")
     target = Path(options.target)
-    format_ = options.format or _BY_SUFFIX.get(target.suffix)
+    format_ = options.format or _BY_SUFFIX.get(target.suffix.lower())
     if format_ is None:
         endings = ", ".join(_BY_SUFFIX)
         raise core._UsageError(
@@ -73,6 +77,11 @@ def _cmd_convert(options: argparse.Namespace) -> None:
             f"{', '.join(_FORMATS)}"
         )
     tokenizer = _load(options.source, options)
+    if format_ == "tiktoken" and _is_same_file(target.with_suffix(".json"), options.source):
+        raise ValueError(
+            f"{options.source} would be replaced by what belongs to {target.name} besides the "
+            "ranks; give OUT another name"
+        )
     written, lost = convert(tokenizer, target, format_)
     if options.json:
         facts = {"format": format_, "files": list(map(str, written)), "left_out": lost}
@@ -108,10 +117,18 @@ def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Pa
     core._check_writable(target if is_folder else target.parent)
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         draft = Path(scratch) / (target.absolute().resolve().name or "tokenizer")
-        _write(tokenizer, draft, format)
-        lost = _check_same(tokenizer, draft, format)
+        try:
+            _write(tokenizer, draft, format)
+            lost = _check_same(tokenizer, draft, format)
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(draft), str(target))) from None
         names = sorted(file.name for file in (draft if is_folder else Path(scratch)).iterdir())
-    _write(tokenizer, target, format)
+    try:
+        _write(tokenizer, target, format)
+    except OSError as error:
+        if not error.errno:
+            raise
+        raise OSError(error.errno, error.strerror, str(target)) from None  # not a temporary name
     return [(target if is_folder else target.parent) / name for name in names], lost
 
 
@@ -151,7 +168,7 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
 def _chat_options(add: Callable[..., Any]) -> None:
     add("--tokenizer", required=True, metavar="PATH", help="a directory or file with a tokenizer")
     add("--model", required=True, metavar="PATH", help="the model")
-    add("--template", choices=tuple(core._TEMPLATES), help="chat template")
+    add("--template", help="chat template")
     add("--system", metavar="TEXT", help="system prompt")
     add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
     add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")

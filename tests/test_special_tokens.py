@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def test_the_error_names_the_token_and_the_remedies(twins: Any) -> None:
 
 # -- As HuggingFace: flags ----------------------------------------------------
 
-CONTENTS = ["<|a|>", "<|a|>b", "ab", "zé", "ze\u0301b", " z", "z ", "z\n", "_z", "zz"]
+CONTENTS = ["<|a|>", "<|a|>b", "ab", "zé", "ze\u0301b", " z", "z ", "z\n", "_z", "zz", "\n", "  "]
 FLAG_TEXT = st.lists(
     st.sampled_from(
         [
@@ -230,6 +231,7 @@ def assert_as_huggingface(
         result = tokenizer.encode_with_offsets(text, allowed_special="all")
         assert result.input_ids == expected.ids, (text, tokens)
         assert result.offsets == expected.offsets, (text, tokens)
+        assert list(itertools.chain(*tokenizer.encode_streaming(list(text), "all"))) == expected.ids
     # Where special tokens are text, the others are still found in it: here also inside what looks
     # like a special token, which HuggingFace passes over as a whole.
     special = [token.content for token in tokens if token.special]
@@ -280,6 +282,44 @@ def test_each_combination_of_flags(tmp_path: Path, form: str | None) -> None:
         pair = [AddedToken("zz", None, *flags), AddedToken("<|a|>", lstrip=True, rstrip=True)]
         mixed = [text.replace(" ", " <|a|> ", 1) for text in texts]
         assert_as_huggingface(tmp_path, pair, mixed, form)
+
+
+def test_a_token_may_begin_in_the_space_that_the_last_one_takes_in(tmp_path: Path) -> None:
+    texts = ["<x>  a", "<x>\n\n\nb", "<x> a a  a\n a", "<x>\n", "a <x> \n a"]
+    for tokens in ([" a"], ["\n"], [" ", "\n"], ["  a", "\n\n"]):
+        for rstrip in (False, True):  # with lstrip, too, HuggingFace's library panics
+            greedy = [AddedToken("<x>", rstrip=True)]
+            greedy += [AddedToken(token, rstrip=rstrip) for token in tokens]
+            assert_as_huggingface(tmp_path, greedy, texts, None)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_tokens_that_ordinary_text_gives_too_are_decoded_as_that(
+    tmp_path: Path, special: bool
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    trained = BPETokenizer(normalizer=None).train("in the other " * 9, 280, verbose=False)
+    file = json.loads(trained.to_hf().to_str())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    for content in ("Ġ", "Ċ", "Ġthe"):
+        token = {"id": file["model"]["vocab"][content], "content": content, "special": special}
+        file["added_tokens"].append({**token, **flags})
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(file), encoding="utf-8")
+    oracle = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer = BPETokenizer.from_file(path)
+    for text in ("in the  other\n", "Ġ the Ċ"):
+        ids = oracle.encode(text).ids
+        assert tokenizer.encode(text, allowed_special="all") == ids
+        assert tokenizer.decode(ids) == oracle.decode(ids, skip_special_tokens=False)
+        assert tokenizer.encode_with_offsets("in the").offsets == oracle.encode("in the").offsets
+
+
+def test_tokens_of_a_megabyte_are_refused() -> None:
+    tokenizer = BPETokenizer()
+    with pytest.raises(ValueError, match="1,048,576"):
+        tokenizer.add_special_tokens(["x" * 2**20 + "y"])
+    assert tokenizer.vocab_size == 256
 
 
 def test_tokens_that_are_not_special_are_always_found() -> None:

@@ -1,0 +1,573 @@
+"""Chat templates: from a conversation to text that knows who wrote it.
+
+A template is one of the built-in ones, Jinja, or a function of the caller's.  Each is
+given the conversation as `Marked` text and gives `Marked` text back.  In the template's
+own text control tokens count; in what people wrote they are characters like any other.
+So a user who types "<|im_end|>" ends nothing.
+
+For clean contents, text and ids are those of HuggingFace's ``apply_chat_template``
+(huggingface.co/docs/transformers/chat_templating).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
+
+if TYPE_CHECKING:
+    from bpe_tokenizer import BPETokenizer
+
+Message = Mapping[str, Any]
+Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)
+Span = tuple[int, int]
+
+# The roles that chat templates know.  One of these words is as good as the template's own
+# text: some templates make control tokens of it, such as "<|" + role + "|>".
+ROLES = frozenset(
+    ("system", "developer", "user", "assistant", "model")
+    + ("tool", "function", "ipython", "observation", "tool_response")
+)
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing
+
+
+# -- Conversations -------------------------------------------------------------
+
+
+def check_messages(messages: Any, system_prompt: str | None = None) -> list[dict[str, Any]]:
+    """Return a conversation as a list of plain dictionaries, the system prompt first.
+
+    Raises:
+        TypeError, ValueError: `messages` is not a list of {"role": ..., "content": ...}.
+    """
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise TypeError(
+            "messages must be a list of {'role': ..., 'content': ...}, "
+            f"got {type(messages).__name__}"
+        )
+    checked: list[dict[str, Any]] = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
+        known = {key: value for key, value in message.items() if value is not None}
+        role = known.get("role")
+        if not isinstance(role, str) or not role:
+            raise ValueError(f"messages[{i}]['role'] must be a word, got {core._shorten(role)}")
+        if not isinstance(known.get("content", ""), (str, list, tuple)):
+            got = core._shorten(known["content"])
+            raise ValueError(f"messages[{i}]['content'] must be a string or a list, got {got}")
+        checked.append(known)
+    if system_prompt is not None:
+        if not isinstance(system_prompt, str):
+            raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
+        if checked and checked[0]["role"] == "system":
+            raise ValueError("system_prompt is given, but the first message is a system prompt too")
+        checked.insert(0, {"role": "system", "content": system_prompt})
+    return checked
+
+
+def _as_given(value: Any, origin: Origin) -> Any:
+    """Copy plain data, with every string marked; what is no plain data becomes its type's name."""
+    if isinstance(value, str):
+        return Marked(str.__str__(value) if type(value) is not str else value, origin)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {_as_given(key, origin): _as_given(item, origin) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_given(item, origin) for item in value]
+    return Marked(f"<{type(value).__name__}>", origin)
+
+
+def _as_given_message(i: int, message: Message) -> dict[str, Any]:
+    given = {key: _as_given(value, Origin(i, key)) for key, value in message.items()}
+    if message["role"] in ROLES:
+        given["role"] = Marked(message["role"], TEMPLATE)
+    reasoning = next((given[name] for name in _REASONING if name in given), None)
+    if reasoning is not None:  # as HuggingFace does: templates read it by one name or the other
+        given = {"thinking": reasoning, **given, "reasoning_content": reasoning}
+    return given
+
+
+# -- Built-in templates --------------------------------------------------------
+
+
+def _fill(form: str, *contents: Marked) -> Marked:
+    """Put what people wrote into the gaps, written {}, of a template's own text."""
+    parts: list[str] = []
+    for own, content in zip(form.split("{}"), (*contents, "")):
+        parts += [Marked(own, TEMPLATE), content]
+    return concat(parts)
+
+
+def _llama3(messages: list[dict[str, Any]], add_generation_prompt: bool) -> Iterator[Marked]:
+    """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
+    yield _fill("<|begin_of_text|>")
+    for message in messages:
+        form = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
+        yield _fill(form, message["role"], message["content"].strip())
+    if add_generation_prompt:
+        yield _fill("<|start_header_id|>assistant<|end_header_id|>\n\n")
+
+
+def _chatml(messages: list[dict[str, Any]], add_generation_prompt: bool) -> Iterator[Marked]:
+    """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
+    for message in messages:
+        yield _fill("<|im_start|>{}\n{}<|im_end|>\n", message["role"], message["content"])
+    if add_generation_prompt:
+        yield _fill("<|im_start|>assistant\n")
+
+
+_ALPACA_SYSTEM_PROMPT = (
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request."
+)
+_ALPACA_HEADINGS = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
+
+
+def _alpaca(messages: list[dict[str, Any]], add_generation_prompt: bool) -> Iterator[Marked]:
+    """Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, by turns."""
+    if messages and messages[0]["role"] == "system":
+        yield _fill("{}\n\n", messages[0]["content"])
+        messages = messages[1:]
+    else:
+        yield _fill(_ALPACA_SYSTEM_PROMPT + "\n\n")
+    for message in messages:
+        if message["role"] not in _ALPACA_HEADINGS:
+            raise ValueError(
+                f"the alpaca template has no role {str(message['role'])!r} here: it knows one "
+                "system message, first, then user and assistant"
+            )
+        yield _fill(_ALPACA_HEADINGS[message["role"]] + "{}\n\n", message["content"])
+    if add_generation_prompt:
+        yield _fill(_ALPACA_HEADINGS["assistant"])
+
+
+BUILT_IN: dict[str, Callable[[list[dict[str, Any]], bool], Iterator[Marked]]] = {
+    "llama3": _llama3,
+    "chatml": _chatml,
+    "alpaca": _alpaca,
+}
+
+
+def _built_in(
+    name: str, messages: list[dict[str, Any]], add_generation_prompt: bool, **variables: Any
+) -> Marked:
+    for i, message in enumerate(messages):
+        if not isinstance(message.get("content"), str):
+            got = core._shorten(message.get("content"))
+            raise ValueError(
+                f"messages[{i}]['content'] must be a string for the template {name!r}, got {got}"
+            )
+    unused = [key for key in ("tools", "documents") if variables.get(key) is not None]
+    if unused:
+        raise ValueError(
+            f"the template {name!r} has no place for {unused[0]}; use the model's own template"
+        )
+    return concat(BUILT_IN[name](messages, add_generation_prompt))
+
+
+def render_built_in(
+    name: str, messages: Any, add_generation_prompt: bool, system_prompt: str | None
+) -> str:
+    """Render a conversation to plain text; see `bpe_tokenizer.ChatTemplate`."""
+    given = list(map(_as_given_message, range(2**31), check_messages(messages, system_prompt)))
+    return "".join(_built_in(name, given, add_generation_prompt))
+
+
+# -- Functions of the caller's -------------------------------------------------
+
+
+def _from_function(
+    function: Callable[..., Any], messages: list[dict[str, Any]], **variables: Any
+) -> Marked:
+    """Render with a function that gives text, or (text, trusted) pairs.
+
+    Of plain text, nobody can say who wrote which part.  So the function is called with
+    unmistakable words in the place of what people wrote, too; where these turn up, that
+    text stood.
+    """
+    own = (*core._ROLES, *(name for name, value in variables.items() if value is None))
+    given = {name: _plain(value) for name, value in variables.items() if name not in own}
+    made = function([_plain(message) for message in messages], **given)
+    if not isinstance(made, str):
+        pairs = list(made)
+        if not all(isinstance(pair, tuple) and len(pair) >= 2 for pair in pairs):
+            raise TypeError("a template function gives a str, or (text, trusted) pairs")
+        return concat(Marked(pair[0], TEMPLATE if pair[1] else UNKNOWN) for pair in pairs)
+    for change in (str, str.strip):
+        words: dict[str, Marked] = {}
+        asked = [_in_words(message, words, change) for message in messages]
+        form = function(asked, **given)
+        parts = re.split("(\ue000[0-9]+\ue001)", form) if isinstance(form, str) else []
+        found = concat(words.get(part) or Marked(part, TEMPLATE) for part in parts)
+        if str.__eq__(found, made):
+            return found
+    raise ValueError(
+        "the template function changes what people wrote, so that control tokens in it cannot be "
+        "told from the template's own; let it give (text, trusted) pairs"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return data with its strings unmarked."""
+    if isinstance(value, Marked):
+        return "".join(value)
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _in_words(value: Any, words: dict[str, Marked], change: Callable[[Any], Any]) -> Any:
+    """Return data with each string that people wrote replaced by a word of its own."""
+    if isinstance(value, Marked):
+        if all(origin.trusted for _, origin in value.runs()):
+            return "".join(value)
+        word = f"\ue000{len(words)}\ue001"
+        words[word] = value.strip() if change is str.strip else value
+        return word
+    if isinstance(value, dict):
+        return {_plain(key): _in_words(item, words, change) for key, item in value.items()}
+    return [_in_words(item, words, change) for item in value] if isinstance(value, list) else value
+
+
+# -- Rendering -----------------------------------------------------------------
+
+
+def _resolve(template: Any, tokenizer: BPETokenizer, tools: Any) -> Template:
+    """Return what renders: by the name of a built-in template, Jinja source or a function."""
+    if template is None:
+        template = tokenizer.chat_template or "llama3"
+    for name in BUILT_IN:
+        if template in (name, getattr(core.ChatTemplate, name)):
+            return functools.partial(_built_in, name)
+    if callable(template):
+        return functools.partial(_from_function, template)
+    if not isinstance(template, str):
+        raise TypeError(f"template must be a str or a function, got {type(template).__name__}")
+    if "{" not in template:
+        raise ValueError(
+            f"unknown chat template {template!r}, expected one of {', '.join(BUILT_IN)}, "
+            "or Jinja source"
+        )
+    core._import_optional("jinja2", "a Jinja chat template", "jinja2")
+    from bpe_tokenizer_tools import jinja
+
+    return functools.partial(jinja.render, template)
+
+
+class Renderer:
+    """A template with all that it is given but for the messages.
+
+    Args:
+        template: as for `BPETokenizer.apply_chat_template`.
+        tokenizer: whose template and control tokens these are.
+        variables: tools, documents, and others that the template knows.
+    """
+
+    def __init__(
+        self, template: Any, tokenizer: BPETokenizer, variables: Mapping[str, Any]
+    ) -> None:
+        from bpe_tokenizer_tools.tool_schemas import schemas
+
+        given = dict(variables)
+        tools = given.get("tools")
+        given["tools"] = None if tools is None else schemas(tools)
+        documents = given.get("documents")
+        if documents is not None and not all(isinstance(item, Mapping) for item in documents):
+            raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
+        given["documents"] = None if documents is None else list(documents)
+        roles = {role: getattr(tokenizer, role) for role in core._ROLES}
+        self._variables = {
+            **{name: Marked(token, TEMPLATE) for name, token in roles.items() if token},
+            **{name: _as_given(value, Origin(None, name)) for name, value in given.items()},
+        }
+        self._template = _resolve(template, tokenizer, tools)
+
+    def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
+        """Render messages as `check_messages` gives them."""
+        return self._template(
+            messages=[_as_given_message(i, message) for i, message in enumerate(messages)],
+            add_generation_prompt=add_generation_prompt,
+            **self._variables,
+        )
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[str, str] | None:
+        """Render what the assistant is asked to go on from; also give its end that asks.
+
+        None if the template refuses such a conversation.
+        """
+        try:
+            whole, without = "".join(self(messages, True)), "".join(self(messages))
+        except ValueError:
+            return None
+        return whole, whole[len(without) :] if whole.startswith(without) else ""
+
+
+def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
+    """Return the control token that a template puts behind what the assistant says."""
+    question = {"role": "user", "content": "question"}
+    try:
+        text = "".join(render([question, {"role": "assistant", "content": "answer"}]))
+    except ValueError:
+        return None
+    found = _find_control(text[text.rfind("answer") :], control)
+    return found and found[0]
+
+
+def _find_control(text: str, control: Iterable[str]) -> re.Match[str] | None:
+    longest_first = sorted(control, key=len, reverse=True)
+    return re.search("|".join(map(re.escape, longest_first)), text) if longest_first else None
+
+
+# -- What the assistant wrote --------------------------------------------------
+
+
+def assistant_spans(
+    render: Renderer, messages: Sequence[Message], text: Marked, tokenizer: BPETokenizer
+) -> list[Span]:
+    """Find what a model generated, or is to learn to generate, in a rendered conversation.
+
+    That is, for each message of the assistant, all between the end of the prompt for it and
+    the end of its turn, this included: its content and tool calls as the template wrote them.
+    A template that marks this itself, by {% generation %}, is believed.
+
+    Returns:
+        (start, end) characters of `text`.
+    """
+    generated = _spans_of(text, lambda origin: origin.generated)
+    if generated:
+        return generated
+    control = set(tokenizer.special_tokens)
+    ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
+    written, plain = _written_by(text), "".join(text)
+    spans: list[Span] = []
+    for i, (first, last) in sorted(written.items()):
+        if messages[i]["role"] not in ("assistant", "model"):
+            continue
+        before = max((stop for _, stop in written.values() if stop <= first), default=0)
+        after = min((start for start, _ in written.values() if start >= last), default=len(text))
+        start = _find_start(render.prompt(messages[:i]), plain, before, first, control)
+        end = _find_control(plain[last:after], ends) or _find_control(plain[last:after], control)
+        inside = (start, last + (end.end() if end else 0))
+        spans += _spans_of(text, lambda origin: origin.message in (None, i), inside)  # noqa: B023
+    return spans
+
+
+def _spans_of(
+    text: Marked, wanted: Callable[[Origin], bool], inside: Span | None = None
+) -> list[Span]:
+    start, stop = inside or (0, len(text))
+    spans: list[Span] = []
+    at = 0
+    for part, origin in text.runs():
+        begin, end = max(at, start), min(at + len(part), stop)
+        at += len(part)
+        if begin < end and wanted(origin):
+            if spans and spans[-1][1] == begin:
+                begin = spans.pop()[0]
+            spans.append((begin, end))
+    return spans
+
+
+def _written_by(text: Marked) -> dict[int, Span]:
+    """Return for each message from where to where its fields stand."""
+    found: dict[int, Span] = {}
+    at = 0
+    for part, origin in text.runs():
+        if origin.message is not None and origin.field not in ("role", "name"):
+            first, last = found.get(origin.message, (at, at))
+            found[origin.message] = (min(first, at), max(last, at + len(part)))
+        at += len(part)
+    return found
+
+
+def _find_start(
+    prompt: tuple[str, str] | None, text: str, before: int, first: int, control: Iterable[str]
+) -> int:
+    """Return where an answer begins, whose own words begin at `first`.
+
+    Args:
+        prompt: what the conversation up to here is rendered to, and the end of it.
+        text: the whole conversation.
+        before: where what was written before ends.
+        first: see above.
+        control: control tokens.
+    """
+    if prompt is None:
+        return first
+    whole, header = prompt
+    start, agreed = before, _agree(whole, text) - before
+    if agreed < 0:  # the template writes the past in another way
+        places = range(before, first + 1)
+        start = max(places, key=lambda at: (_agree(header, text[at:first]), at))
+        agreed = _agree(header, text[start:first])
+        complete = agreed == len(header)
+    else:
+        complete = agreed + before == len(whole)
+    found = min(start + agreed, first)
+    if complete or found == first:
+        return found
+    # It begins in another way than here, with an empty thought perhaps: back to the last border.
+    borders = re.finditer("|".join(["\n+", *map(re.escape, control)]), text[start:found])
+    return max((start + border.end() for border in borders), default=first)
+
+
+def _agree(a: str, b: str) -> int:
+    """Return how long two strings are the same."""
+    differing = (i for i, (one, other) in enumerate(zip(a, b)) if one != other)
+    return next(differing, min(len(a), len(b)))
+
+
+# -- For BPETokenizer ----------------------------------------------------------
+
+
+def segments(text: Marked) -> list[tuple[str, bool]]:
+    """Return text in pieces, each either the template's own (True) or not."""
+    found: list[tuple[str, bool]] = []
+    for part, origin in text.runs():
+        if found and found[-1][1] == origin.trusted:
+            part = found.pop()[0] + part
+        found.append((part, origin.trusted))
+    return found
+
+
+def _continue(text: Marked, messages: Sequence[Message], field: bool | str) -> Marked:
+    """Cut a conversation behind what the last message says."""
+    name = field if isinstance(field, str) else "content"
+    if not messages or name not in messages[-1]:
+        raise ValueError(f"continue_final_message: the last message has no {name!r} to continue")
+    names = _REASONING if name in _REASONING else (name,)
+    end = at = 0
+    for part, origin in text.runs():
+        at += len(part)
+        if origin.message == len(messages) - 1 and origin.field in names:
+            end = at
+    if not end:
+        raise ValueError(
+            f"continue_final_message: the template does not render {name!r} of the last message"
+        )
+    return text[:end]
+
+
+def _turns(messages: Sequence[Message]) -> tuple[list[Any], list[list[Any]]]:
+    """Return the messages before the first turn, and the turns; each begins with a user."""
+    heads = itertools.takewhile(lambda m: m["role"] in ("system", "developer"), messages)
+    start = len(list(heads))
+    turns: list[list[Any]] = []
+    for message in messages[start:]:
+        if message["role"] == "user" or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return list(messages[:start]), turns
+
+
+def apply(
+    tokenizer: BPETokenizer,
+    messages: Any,
+    template: Any,
+    add_generation_prompt: bool,
+    system_prompt: str | None,
+    allowed_special: Any,
+    *,
+    tokenize: bool = True,
+    continue_final_message: bool | str = False,
+    return_dict: bool = False,
+    return_assistant_tokens_mask: bool = False,
+    return_offsets_mapping: bool = False,
+    truncation: bool = False,
+    max_length: int | None = None,
+    **variables: Any,
+) -> Any:
+    """Render a conversation and encode it; see `BPETokenizer.apply_chat_template`."""
+    for name in _NOT_HERE:
+        if name in variables:
+            raise TypeError(f"apply_chat_template takes no {name}=; {_NOT_HERE[name]}")
+    if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
+        raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
+    checked = check_messages(messages, system_prompt)
+    render = Renderer(template, tokenizer, variables)
+
+    def make(some: Sequence[Message]) -> Marked:
+        if continue_final_message:
+            return _continue(render(some), some, continue_final_message)
+        return render(some, add_generation_prompt)
+
+    def encode(some: Sequence[Message]) -> tuple[list[int], list[Span]]:
+        return tokenizer._encode_segments(segments(make(some)), allowed_special, return_dict)
+
+    if not tokenize:
+        return "".join(make(checked))
+    kept = checked
+    if truncation:
+        kept = _newest(checked, _limit(tokenizer, max_length), lambda some: len(encode(some)[0]))
+    ids, offsets = encode(kept)
+    if not return_dict:
+        return ids
+    result: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+    if return_assistant_tokens_mask:
+        spans = assistant_spans(render, kept, make(kept), tokenizer)
+        result["assistant_masks"] = _mask(offsets, spans)
+    if return_offsets_mapping:
+        result["offset_mapping"] = offsets
+    if truncation:
+        result["dropped_messages"] = len(checked) - len(kept)
+    return result
+
+
+_NOT_HERE = {
+    "chat_template": "it is called template= here",
+    "conversation": "it is called messages= here",
+    "padding": "pad the results, with attention masks, yourself",
+    "return_tensors": "make tensors of the lists it gives",
+    "tokenizer_kwargs": "they are keywords here",
+    "sanitize_control_tokens": "what people wrote never gives control tokens here",
+}
+
+
+def _limit(tokenizer: BPETokenizer, max_length: int | None) -> int:
+    limit = tokenizer._settings.get("model_max_length") if max_length is None else max_length
+    if type(limit) is not int or limit < 1:
+        got = core._shorten(max_length)
+        raise ValueError(f"truncation needs max_length, a number of tokens above 0; got {got}")
+    return limit
+
+
+def _newest(
+    messages: Sequence[Message], limit: int, count: Callable[[Sequence[Message]], int]
+) -> list[Any]:
+    """Leave out the oldest turns until the conversation fits; say so."""
+    head, turns = _turns(messages)
+    kept = list(messages)
+    while count(kept) > limit:
+        if len(turns) < 2:
+            raise ValueError(
+                f"the last turn alone takes {count(kept):,} tokens, more than max_length={limit:,}"
+            )
+        turns.pop(0)
+        kept = [*head, *itertools.chain.from_iterable(turns)]
+    if len(kept) < len(messages):
+        warnings.warn(
+            f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
+            f"fits into {limit:,} tokens",
+            stacklevel=4,
+        )
+    return kept
+
+
+def _mask(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
+    """Return 1 for each token that has characters in a span, else 0."""
+    mask = [0] * len(offsets)
+    rest = iter(spans)
+    begin, end = next(rest, (0, 0))
+    for i, (start, stop) in enumerate(offsets):
+        while end <= start and end:
+            begin, end = next(rest, (0, 0))
+        mask[i] = int(start < end and stop > begin)
+    return mask

@@ -1,0 +1,241 @@
+"""Text that knows, for each of its characters, who wrote it.
+
+A chat template mixes its own text, in which control tokens count, with what people
+wrote, in which they must not.  `Marked` is a string that carries this along: joined,
+cut, stripped, split and replaced, each character keeps its origin.  What a string
+method does that is not followed here gives a plain string, whose origin is unknown
+and which is therefore treated as something people wrote: the safe mistake.
+
+>>> text = Marked("<|user|>", TEMPLATE) + Marked(" Hi! ", Origin(0, "content")).strip()
+>>> [(part, origin.trusted) for part, origin in text.runs()]
+[('<|user|>', True), ('Hi!', False)]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Optional, SupportsIndex
+
+
+class Origin(NamedTuple):
+    """Where characters come from.
+
+    Attributes:
+        message: the index of a message, or None.
+        field: its field, such as "content"; None is the template itself.
+        generated: whether the template says that the assistant writes this.
+    """
+
+    message: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9
+    field: Optional[str] = None  # noqa: UP045
+    generated: bool = False
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the template itself wrote this."""
+        return self.field is None
+
+
+TEMPLATE = Origin()
+UNKNOWN = Origin(None, "unknown")
+_MAX_LENGTH = 2**26  # characters; templates come from strangers, too
+_Run = tuple[int, Origin]  # so many characters come from there; none, for an empty string
+
+
+class Marked(str):
+    """A string whose characters have origins; see the module."""
+
+    _runs: tuple[_Run, ...]
+
+    def __new__(cls, text: str, origin: Origin = UNKNOWN) -> Marked:
+        """Mark a whole string; one that is marked already stays as it is."""
+        if isinstance(text, Marked):
+            return text
+        return cls._make(text, ((len(text), origin),))
+
+    @classmethod
+    def _make(cls, text: str, runs: tuple[_Run, ...]) -> Marked:
+        made = super().__new__(cls, text)
+        made._runs = runs
+        return made
+
+    def runs(self) -> Iterator[tuple[str, Origin]]:
+        """Yield the text by origin.  Empty strings that were part of it are, too."""
+        start = 0
+        for length, origin in self._runs:
+            yield str.__getitem__(self, slice(start, start + length)), origin
+            start += length
+
+    def _cut(self, start: int, stop: int) -> Marked:
+        at, runs = 0, []
+        for length, origin in self._runs:
+            kept = min(at + length, stop) - max(at, start)
+            if kept > 0:
+                runs.append((kept, origin))
+            at += length
+        if not runs:  # an empty string comes from where it was cut
+            runs = [(0, next((origin for _, origin in self._runs), UNKNOWN))]
+        return self._make(str.__getitem__(self, slice(start, stop)), tuple(runs))
+
+    def _map(self, changed: str, change: Any) -> Marked:
+        """Return what a method made of the string, if it went character by character."""
+        if len(changed) == len(self):
+            return self._make(changed, self._runs)
+        parts = [Marked(change(str(char)), char._runs[0][1]) for char in self]
+        made = concat(parts)
+        return made if str.__eq__(made, changed) else Marked(changed)
+
+    def escaped(self) -> Marked:
+        """Return the string with HTML's characters replaced, as Jinja's ``escape`` does."""
+        marks = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
+        return concat(Marked(marks.get(char, char), char._runs[0][1]) for char in self)
+
+    # -- What str does, followed ---
+
+    def __str__(self) -> str:
+        return self
+
+    def __iter__(self) -> Iterator[Marked]:
+        return (self._cut(i, i + 1) for i in range(len(self)))
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Marked:
+        if not isinstance(key, slice):
+            at = range(len(self))[key]
+            return self._cut(at, at + 1)
+        start, stop, step = key.indices(len(self))
+        if step == 1:
+            return self._cut(start, max(start, stop))
+        return concat(self._cut(i, i + 1) for i in range(start, stop, step))
+
+    def __add__(self, other: str) -> Marked:
+        return concat((self, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> Marked:
+        return concat((other, self)) if isinstance(other, str) else NotImplemented
+
+    def __mul__(self, times: SupportsIndex) -> Marked:
+        times = max(0, times.__index__())
+        if times * len(self) > _MAX_LENGTH:
+            raise ValueError(f"a text of {times * len(self):,} characters is too long")
+        return concat([self] * times) if times else self._cut(0, 0)
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> str:
+        pieces = re.split(r"%(s|%)", str.__str__(self))
+        if "%" in "".join(pieces[::2]) or isinstance(values, dict):
+            return Marked(str.__mod__(self, values))  # more than %s
+        Marked(str.__mod__(self, values))  # raises what str raises
+        given = iter(values if isinstance(values, tuple) else (values,))
+        made, at = [], 0
+        for i, piece in enumerate(pieces):
+            if i % 2:
+                made.append(Marked("%", TEMPLATE) if piece == "%" else mark(str(next(given))))
+                at += 2
+            else:
+                made.append(self._cut(at, at + len(piece)))
+                at += len(piece)
+        return concat(made)
+
+    def strip(self, chars: str | None = None, /) -> Marked:
+        return self.lstrip(chars).rstrip(chars)
+
+    def lstrip(self, chars: str | None = None, /) -> Marked:
+        return self._cut(len(self) - len(super().lstrip(chars)), len(self))
+
+    def rstrip(self, chars: str | None = None, /) -> Marked:
+        return self._cut(0, len(super().rstrip(chars)))
+
+    def removeprefix(self, prefix: str, /) -> Marked:
+        return self._cut(len(prefix) if self.startswith(prefix) else 0, len(self))
+
+    def removesuffix(self, suffix: str, /) -> Marked:
+        return self._cut(0, len(self) - (len(suffix) if self.endswith(suffix) else 0))
+
+    def split(  # type: ignore[override]
+        self, sep: str | None = None, maxsplit: SupportsIndex = -1
+    ) -> list[Marked]:
+        return self._located(super().split(sep, maxsplit), len(sep or ""))
+
+    def rsplit(  # type: ignore[override]
+        self, sep: str | None = None, maxsplit: SupportsIndex = -1
+    ) -> list[Marked]:
+        return self._located(super().rsplit(sep, maxsplit), len(sep or ""))
+
+    def _located(self, parts: list[str], gap: int) -> list[Marked]:
+        """Find the parts that were split off; `gap` characters, or white space, between."""
+        found, at = [], 0
+        for part in parts:
+            start = at if gap else self.index(part, at)
+            found.append(self._cut(start, start + len(part)))
+            at = start + len(part) + gap
+        return found
+
+    def splitlines(self, keepends: bool = False) -> list[Marked]:  # type: ignore[override]
+        lines, at = [], 0
+        for whole, line in zip(super().splitlines(True), super().splitlines(keepends)):
+            lines.append(self._cut(at, at + len(line)))
+            at += len(whole)
+        return lines
+
+    def partition(self, sep: str, /) -> tuple[Marked, Marked, Marked]:
+        at = self.find(sep)
+        start, stop = (at, at + len(sep)) if at >= 0 and sep else (len(self), len(self))
+        super().partition(sep)  # raises what str raises
+        return self._cut(0, start), self._cut(start, stop), self._cut(stop, len(self))
+
+    def rpartition(self, sep: str, /) -> tuple[Marked, Marked, Marked]:
+        at = self.rfind(sep)
+        start, stop = (at, at + len(sep)) if at >= 0 and sep else (0, 0)
+        super().rpartition(sep)
+        return self._cut(0, start), self._cut(start, stop), self._cut(stop, len(self))
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> Marked:
+        if not old:
+            return Marked(super().replace(old, new, count))
+        return mark(new).join(self.split(old, count))
+
+    def join(self, parts: Iterable[str], /) -> Marked:
+        made: list[str] = []
+        for part in parts:
+            made += [self, part] if made else [part]
+        return concat(made)
+
+    def lower(self) -> Marked:
+        return self._map(super().lower(), str.lower)
+
+    def upper(self) -> Marked:
+        return self._map(super().upper(), str.upper)
+
+    def casefold(self) -> Marked:
+        return self._map(super().casefold(), str.casefold)
+
+    def swapcase(self) -> Marked:
+        return self._map(super().swapcase(), str.swapcase)
+
+    def title(self) -> Marked:
+        return self._map(super().title(), str.title)
+
+    def capitalize(self) -> Marked:
+        return self._map(super().capitalize(), str.lower)
+
+
+def mark(text: str) -> Marked:
+    """Return a string as it is if its origins are known, else marked as unknown."""
+    return Marked(text)
+
+
+def concat(parts: Iterable[str]) -> Marked:
+    """Join strings; each keeps its origins."""
+    marked = [Marked(part) for part in parts]
+    if sum(map(len, marked)) > _MAX_LENGTH:
+        raise ValueError(f"a text of more than {_MAX_LENGTH:,} characters is too long")
+    runs: list[_Run] = []
+    for part in marked:
+        for length, origin in part._runs:
+            if runs and runs[-1][1] == origin:
+                runs[-1] = (runs[-1][0] + length, origin)
+            elif length or origin != UNKNOWN:
+                runs.append((length, origin))
+    return Marked._make("".join(marked), tuple(runs))
