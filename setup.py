@@ -46,9 +46,10 @@ def long_description() -> str:
 
 
 EXTRAS = {
+    "chat": ["jinja2>=3.1.6"],  # chat templates that come with a model
     "hub": ["huggingface_hub"],
     "numpy": ["numpy"],
-    "transformers": ["transformers", "torch", "jinja2"],
+    "transformers": ["transformers", "torch", "jinja2>=3.1.6"],
     "openvino": ["optimum-intel[openvino]"],
     "apple": ["mlx-lm; sys_platform == 'darwin' and platform_machine == 'arm64'"],
     "llama": ["llama-cpp-python"],

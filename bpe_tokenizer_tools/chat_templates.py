@@ -30,10 +30,8 @@ Span = tuple[int, int]
 
 # The roles that chat templates know.  One of these words is as good as the template's own
 # text: some templates make control tokens of it, such as "<|" + role + "|>".
-ROLES = frozenset(
-    ("system", "developer", "user", "assistant", "model")
-    + ("tool", "function", "ipython", "observation", "tool_response")
-)
+ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function", "ipython"}
+ROLES |= {"observation", "tool_response"}
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing
 
 
@@ -313,17 +311,22 @@ class Renderer:
 def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
     """Return the control token that a template puts behind what the assistant says."""
     question = {"role": "user", "content": "question"}
+    turn = [question, {"role": "assistant", "content": "answer"}]
     try:
-        text = "".join(render([question, {"role": "assistant", "content": "answer"}]))
+        at_end, between = "".join(render(turn)), "".join(render([*turn, question]))
     except ValueError:
         return None
-    found = _find_control(text[text.rfind("answer") :], control)
-    return found and found[0]
+    at_end = at_end[at_end.rfind("answer") :]
+    between = between[between.rfind("answer") : between.rfind("question")]
+    both = at_end[: _agree(at_end, between)]  # some add more at the end of a conversation
+    found = _find_control(both, control) or _find_control(at_end, control)
+    found = found[-1:] or _find_control(between, control)[:1]
+    return found[0][0] if found else None
 
 
-def _find_control(text: str, control: Iterable[str]) -> re.Match[str] | None:
+def _find_control(text: str, control: Iterable[str]) -> list[re.Match[str]]:
     longest_first = sorted(control, key=len, reverse=True)
-    return re.search("|".join(map(re.escape, longest_first)), text) if longest_first else None
+    return list(re.finditer("|".join(map(re.escape, longest_first)) or "(?!)", text))
 
 
 # -- What the assistant wrote --------------------------------------------------
@@ -346,16 +349,25 @@ def assistant_spans(
         return generated
     control = set(tokenizer.special_tokens)
     ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
-    written, plain = _written_by(text), "".join(text)
+    plain, written = "".join(text), _written_by(text)
     spans: list[Span] = []
-    for i, (first, last) in sorted(written.items()):
+    for i, pieces in sorted(written.items()):
         if messages[i]["role"] not in ("assistant", "model"):
             continue
-        before = max((stop for _, stop in written.values() if stop <= first), default=0)
-        after = min((start for start, _ in written.values() if start >= last), default=len(text))
+        # Some templates repeat the name of a called function where they show its result.
+        alone = "".join(render(messages[: i + 1]))
+        agreed = _agree(alone, plain)
+        pieces = [piece for piece in pieces if piece[1] <= agreed] or pieces
+        first, last = pieces[0][0], pieces[-1][1]
+        others = [piece for j, found in written.items() if j != i for piece in found]
+        before = max((stop for _, stop in others if stop <= first), default=0)
+        after = min((start for start, _ in others if start >= last), default=len(text))
         start = _find_start(render.prompt(messages[:i]), plain, before, first, control)
-        end = _find_control(plain[last:after], ends) or _find_control(plain[last:after], control)
-        inside = (start, last + (end.end() if end else 0))
+        found = _find_control(plain[last:after], ends)[:1]
+        if not found and agreed == len(alone):
+            found = _find_control(plain[last:agreed], control)[-1:]
+        found = found or _find_control(plain[last:after], control)[:1]
+        inside = (start, last + (found[0].end() if found else 0))
         spans += _spans_of(text, lambda origin: origin.message in (None, i), inside)  # noqa: B023
     return spans
 
@@ -376,16 +388,15 @@ def _spans_of(
     return spans
 
 
-def _written_by(text: Marked) -> dict[int, Span]:
-    """Return for each message from where to where its fields stand."""
-    found: dict[int, Span] = {}
+def _written_by(text: Marked) -> dict[int, list[Span]]:
+    """Return for each message where its fields stand; one that is empty stands somewhere, too."""
+    found: dict[int, list[Span]] = {}
     at = 0
     for part, origin in text.runs():
         if origin.message is not None and origin.field not in ("role", "name"):
-            first, last = found.get(origin.message, (at, at))
-            found[origin.message] = (min(first, at), max(last, at + len(part)))
+            found.setdefault(origin.message, []).append((at, at + len(part)))
         at += len(part)
-    return found
+    return {i: [(a, b) for a, b in pieces if a < b] or pieces for i, pieces in found.items()}
 
 
 def _find_start(
@@ -403,20 +414,20 @@ def _find_start(
     if prompt is None:
         return first
     whole, header = prompt
-    start, agreed = before, _agree(whole, text) - before
-    if agreed < 0:  # the template writes the past in another way
-        places = range(before, first + 1)
-        start = max(places, key=lambda at: (_agree(header, text[at:first]), at))
-        agreed = _agree(header, text[start:first])
-        complete = agreed == len(header)
-    else:
-        complete = agreed + before == len(whole)
-    found = min(start + agreed, first)
-    if complete or found == first:
-        return found
+    agreed = _agree(whole, text)
+    if agreed == len(whole):
+        return min(agreed, first)
+    if header and header in text[before:first]:
+        return text.rindex(header, before, first) + len(header)
+    if agreed < before:  # the template writes the past in another way
+        starts = range(before, first + 1)
+        start = max(starts, key=lambda at: (_agree(header, text[at:first]), at))
+        before, agreed = start, start + _agree(header, text[start:first])
     # It begins in another way than here, with an empty thought perhaps: back to the last border.
-    borders = re.finditer("|".join(["\n+", *map(re.escape, control)]), text[start:found])
-    return max((start + border.end() for border in borders), default=first)
+    if agreed >= first:
+        return first
+    borders = re.finditer("|".join(["\n+", *map(re.escape, control)]), text[before:agreed])
+    return max((before + border.end() for border in borders), default=first)
 
 
 def _agree(a: str, b: str) -> int:
@@ -441,9 +452,9 @@ def segments(text: Marked) -> list[tuple[str, bool]]:
 def _continue(text: Marked, messages: Sequence[Message], field: bool | str) -> Marked:
     """Cut a conversation behind what the last message says."""
     name = field if isinstance(field, str) else "content"
-    if not messages or name not in messages[-1]:
-        raise ValueError(f"continue_final_message: the last message has no {name!r} to continue")
     names = _REASONING if name in _REASONING else (name,)
+    if not messages or not any(name in messages[-1] for name in names):
+        raise ValueError(f"continue_final_message: the last message has no {name!r} to continue")
     end = at = 0
     for part, origin in text.runs():
         at += len(part)
@@ -486,9 +497,9 @@ def apply(
     **variables: Any,
 ) -> Any:
     """Render a conversation and encode it; see `BPETokenizer.apply_chat_template`."""
-    for name in _NOT_HERE:
-        if name in variables:
-            raise TypeError(f"apply_chat_template takes no {name}=; {_NOT_HERE[name]}")
+    unknown = next((name for name in variables if name in _NOT_HERE), None)
+    if unknown:
+        raise TypeError(f"apply_chat_template takes no {unknown}=; {_NOT_HERE[unknown]}")
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
     checked = check_messages(messages, system_prompt)
@@ -499,20 +510,22 @@ def apply(
             return _continue(render(some), some, continue_final_message)
         return render(some, add_generation_prompt)
 
-    def encode(some: Sequence[Message]) -> tuple[list[int], list[Span]]:
-        return tokenizer._encode_segments(segments(make(some)), allowed_special, return_dict)
+    def encode(text: Marked) -> tuple[list[int], list[Span]]:
+        return tokenizer._encode_segments(segments(text), allowed_special, return_dict)
 
     if not tokenize:
         return "".join(make(checked))
     kept = checked
     if truncation:
-        kept = _newest(checked, _limit(tokenizer, max_length), lambda some: len(encode(some)[0]))
-    ids, offsets = encode(kept)
+        limit = _limit(tokenizer, max_length)
+        kept = _newest(checked, limit, lambda some: len(encode(make(some))[0]))
+    text = make(kept)
+    ids, offsets = encode(text)
     if not return_dict:
         return ids
     result: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
     if return_assistant_tokens_mask:
-        spans = assistant_spans(render, kept, make(kept), tokenizer)
+        spans = assistant_spans(render, kept, text, tokenizer)
         result["assistant_masks"] = _mask(offsets, spans)
     if return_offsets_mapping:
         result["offset_mapping"] = offsets

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import operator as operator_
 from collections.abc import Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any
@@ -23,7 +24,15 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
-from bpe_tokenizer_tools.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat, mark
+from bpe_tokenizer_tools.marked_text import (
+    MAX_LENGTH,
+    TEMPLATE,
+    UNKNOWN,
+    Marked,
+    Origin,
+    concat,
+    mark,
+)
 
 if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
     raise ImportError(
@@ -127,6 +136,11 @@ class MarkingGenerator(CodeGenerator):
     def _output_const_repr(self, group: Iterable[Any]) -> str:
         return f"environment.own({''.join(map(str, group))!r})"
 
+    def _output_child_to_const(self, node: Any, frame: Any, finalize: Any) -> str:
+        if not isinstance(node, (nodes.TemplateData, nodes.Const)):
+            raise nodes.Impossible  # nothing is computed before it is needed
+        return super()._output_child_to_const(node, frame, finalize)
+
     def visit_Const(self, node: Any, frame: Any) -> None:
         value = node.as_const(frame.eval_ctx)
         if isinstance(value, (str, list, tuple, dict)):
@@ -146,9 +160,19 @@ class MarkingGenerator(CodeGenerator):
 
 
 class Environment(ImmutableSandboxedEnvironment):
+    """Joins text so that marks are kept."""
+
     code_generator_class = MarkingGenerator
+    intercepted_binops = frozenset(["*", "**"])
     concat = staticmethod(concat)
     own = staticmethod(_own)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        sizes = [abs(len(each) if hasattr(each, "__len__") else each) for each in (left, right)]
+        limits = (2**64, 64) if operator == "**" else (MAX_LENGTH // max(1, sizes[1]), 2**64)
+        if any(map(operator_.gt, sizes, limits)):
+            raise ValueError(f"a chat template computes something too large, with {operator}")
+        return super().call_binop(context, operator, left, right)
 
     def wrap_str_format(self, value: Any) -> Any:
         text = getattr(value, "__self__", None)
@@ -202,7 +226,7 @@ def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Ma
 
 
 _ENVIRONMENT: Any = Environment(
-    trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[Generation, loopcontrols]
 )
 _ENVIRONMENT.filters.update(
     tojson=_tojson,

@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 
 TEMPLATE = Origin()
 UNKNOWN = Origin(None, "unknown")
-_MAX_LENGTH = 2**26  # characters; templates come from strangers, too
+MAX_LENGTH = 2**26  # characters; templates come from strangers, too
 _Run = tuple[int, Origin]  # so many characters come from there; none, for an empty string
 
 
@@ -116,8 +116,8 @@ class Marked(str):
 
     def __mul__(self, times: SupportsIndex) -> Marked:
         times = max(0, times.__index__())
-        if times * len(self) > _MAX_LENGTH:
-            raise ValueError(f"a text of {times * len(self):,} characters is too long")
+        if times * len(self) > MAX_LENGTH:
+            raise ValueError(f"a text of {times * len(self):,} characters is too large")
         return concat([self] * times) if times else self._cut(0, 0)
 
     __rmul__ = __mul__
@@ -229,8 +229,8 @@ def mark(text: str) -> Marked:
 def concat(parts: Iterable[str]) -> Marked:
     """Join strings; each keeps its origins."""
     marked = [Marked(part) for part in parts]
-    if sum(map(len, marked)) > _MAX_LENGTH:
-        raise ValueError(f"a text of more than {_MAX_LENGTH:,} characters is too long")
+    if sum(map(len, marked)) > MAX_LENGTH:
+        raise ValueError(f"a text of more than {MAX_LENGTH:,} characters is too long")
     runs: list[_Run] = []
     for part in marked:
         for length, origin in part._runs:

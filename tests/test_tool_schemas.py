@@ -488,6 +488,7 @@ ARGS = ["Do.", "", "Args:", "  x: one", "  y: two"]
     st.sampled_from([str, Literal["a", 2]]),
 )
 @example(["  x:", "  y: swallowed", "  y: two"], [], str)
+@example(["  x: one (choices:\u00a0[1])"], [], str)
 @example(["  x: one", "    y: deeper", "  y: two"], [], str)
 @example(
     ["Args: in the middle", *ARGS, "Returns:", "  it", "", "    all", "Raises:", "  it"], [], str
