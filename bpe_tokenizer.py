@@ -4182,13 +4182,18 @@ class BPETokenizer:
         )
 
     def _encode_segments(
-        self, segments: list[_Segment], allowed_special: _AllowedSpecial, align: bool
+        self,
+        segments: list[_Segment],
+        allowed_special: _AllowedSpecial,
+        align: bool,
+        first: bool = True,
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Encode the joined segments; return ids and, if asked to, their offsets."""
         text = "".join(part for part, _ in segments)
         trusted = _TokenFinder(self._recognised(self._allowed(allowed_special)))
         plain = self._pipeline(frozenset())
-        parts = plain.parts(text, list(_segment_matches(text, segments, trusted, plain.raw)), align)
+        matches = list(_segment_matches(text, segments, trusted, plain.raw))
+        parts = plain.parts(text, matches, align, first)
         return self._encode_aligned(parts) if align else (self._encode_parts(parts), [])
 
     # -- Cache ---

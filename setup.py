@@ -49,10 +49,11 @@ EXTRAS = {
     "chat": ["jinja2>=3.1.6"],  # chat templates that come with a model
     "hub": ["huggingface_hub"],
     "numpy": ["numpy"],
-    "transformers": ["transformers", "torch", "jinja2>=3.1.6"],
-    "openvino": ["optimum-intel[openvino]"],
-    "apple": ["mlx-lm; sys_platform == 'darwin' and platform_machine == 'arm64'"],
-    "llama": ["llama-cpp-python"],
+    # One for each way of running a model; all of them draw ids with numpy.
+    "llama": ["llama-cpp-python", "numpy"],
+    "apple": ["mlx-lm", "mlx[cpu]; sys_platform == 'linux'", "numpy"],
+    "openvino": ["openvino", "numpy"],
+    "transformers": ["transformers", "torch", "numpy", "jinja2>=3.1.6"],
     # Everything a corpus or a model may need here, but for the two that must be compiled or that
     # bring a runtime of their own (llama, openvino, apple).
     "full": [
@@ -107,7 +108,11 @@ setup(
     install_requires=["regex"],
     extras_require=EXTRAS,
     py_modules=["bpe_tokenizer"],
-    packages=["bpe_tokenizer_tools", "bpe_tokenizer_tools.formats"],
+    packages=[
+        "bpe_tokenizer_tools",
+        "bpe_tokenizer_tools.backends",
+        "bpe_tokenizer_tools.formats",
+    ],
     package_data={"bpe_tokenizer_tools": ["py.typed"]},
     entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
     cmdclass={"build_py": BuildWithHints},

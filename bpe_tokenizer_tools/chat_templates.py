@@ -399,6 +399,13 @@ def _written_by(text: Marked) -> dict[int, list[Span]]:
     return {i: [(a, b) for a, b in pieces if a < b] or pieces for i, pieces in found.items()}
 
 
+def message_ends(text: Marked, n: int) -> list[int]:
+    """Return for each of n messages where the last of its words stand; they never go back."""
+    written = _written_by(text)
+    ends = [written[i][-1][1] if i in written else 0 for i in range(n)]
+    return list(itertools.accumulate(ends, max))
+
+
 def _find_start(
     prompt: tuple[str, str] | None, text: str, before: int, first: int, control: Iterable[str]
 ) -> int:

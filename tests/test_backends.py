@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bpe_tokenizer import InferenceBackend, detect_best_backend
-from bpe_tokenizer_tools import backends
+from bpe_tokenizer_tools.backends import machine as backends
 
 
 @pytest.fixture
@@ -36,8 +36,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"an NVIDIA GPU"}, {"llama_cpp:cuda", "llama_cpp"}, InferenceBackend.NVIDIA_CUDA),
         ({"an NVIDIA GPU"}, {"llama_cpp"}, InferenceBackend.CPU_LLAMA_CPP),
         ({"an AMD GPU"}, {"llama_cpp:hip"}, InferenceBackend.AMD_ROCM),
-        ({"an Intel processor"}, {"openvino_genai"}, InferenceBackend.INTEL_OPENVINO),
-        (set(), {"mlx_lm", "transformers"}, InferenceBackend.HUGGINGFACE_TRANSFORMERS),
+        (
+            {"an NVIDIA GPU"},
+            {"llama_cpp", "transformers", "torch", "torch:cuda"},
+            InferenceBackend.NVIDIA_CUDA,
+        ),
+        ({"an Intel processor"}, {"openvino"}, InferenceBackend.INTEL_OPENVINO),
+        (set(), {"mlx_lm", "transformers", "torch"}, InferenceBackend.HUGGINGFACE_TRANSFORMERS),
+        (set(), {"transformers"}, InferenceBackend.CPU_LLAMA_CPP),  # nothing is whole
     ],
 )
 def test_the_first_with_hardware_and_package_is_chosen(
@@ -58,7 +64,7 @@ def test_without_packages_the_hardware_decides_and_the_remedy_is_named(
 
 
 def test_quiet_is_silent(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    machine(set(), {"transformers"})
+    machine(set(), {"transformers", "torch"})
     detect_best_backend(verbose=False)
     assert capsys.readouterr() == ("", "")
 
@@ -88,7 +94,10 @@ def test_without_a_driver_there_is_no_nvidia_gpu(
     assert not backends.has_nvidia_gpu()
 
 
-@pytest.mark.parametrize(("built", "expected"), [("libggml-cuda.so", True), ("libggml.so", False)])
+@pytest.mark.parametrize(
+    ("built", "expected"),
+    [("libggml-cuda.so", True), ("libtorch_cuda.so", True), ("libggml.so", False)],
+)
 def test_a_package_is_asked_which_gpu_it_was_built_for(
     built: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

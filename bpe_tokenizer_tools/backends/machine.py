@@ -26,7 +26,8 @@ def is_installed(package: str) -> bool:
         return False
     if spec is None or not gpu:
         return spec is not None
-    return any(Path(spec.origin or "").parent.glob(f"lib/*ggml-{gpu}*"))
+    folder = Path(spec.origin or "").parent
+    return any(list(folder.glob(f"lib/*{name}{gpu}*")) for name in ("ggml-", "torch_"))
 
 
 def is_apple() -> bool:
@@ -64,23 +65,35 @@ def has_intel_processor() -> bool:
     return "Intel" in platform.processor()
 
 
-# Each backend with what it runs on, how to see that it is here, the packages of
-# which one is needed, and the extra that installs it.
-BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], tuple[str, ...], str]] = {
-    InferenceBackend.APPLE_MLX: ("Apple Silicon", is_apple, ("mlx_lm",), "apple"),
-    InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", has_nvidia_gpu, ("llama_cpp:cuda",), "llama"),
-    InferenceBackend.AMD_ROCM: ("an AMD GPU", has_amd_gpu, ("llama_cpp:hip",), "llama"),
+_Packages = tuple[tuple[str, ...], ...]
+
+# Each backend with what it runs on, how to see that it is here, the packages it needs (one
+# set or another), and the extra that installs the first.
+BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], _Packages, str]] = {
+    InferenceBackend.APPLE_MLX: ("Apple Silicon", is_apple, (("mlx_lm",),), "apple"),
+    InferenceBackend.NVIDIA_CUDA: (
+        "an NVIDIA GPU",
+        has_nvidia_gpu,
+        (("llama_cpp:cuda",), ("transformers", "torch:cuda")),
+        "llama",
+    ),
+    InferenceBackend.AMD_ROCM: (
+        "an AMD GPU",
+        has_amd_gpu,
+        (("llama_cpp:hip",), ("transformers", "torch:hip")),
+        "llama",
+    ),
     InferenceBackend.INTEL_OPENVINO: (
         "an Intel processor",
         has_intel_processor,
-        ("optimum.intel", "openvino_genai"),
+        (("openvino",),),  # optimum-intel and openvino-genai both bring it
         "openvino",
     ),
-    InferenceBackend.CPU_LLAMA_CPP: ("any processor", lambda: True, ("llama_cpp",), "llama"),
+    InferenceBackend.CPU_LLAMA_CPP: ("any processor", lambda: True, (("llama_cpp",),), "llama"),
     InferenceBackend.HUGGINGFACE_TRANSFORMERS: (
         "any processor",
         lambda: True,
-        ("transformers",),
+        (("transformers", "torch"),),
         "transformers",
     ),
 }
@@ -94,14 +107,19 @@ def detect(verbose: bool) -> InferenceBackend:
             print(text, file=sys.stderr)
 
     fitting: list[InferenceBackend] = []
-    for backend, (hardware, is_present, packages, extra) in BACKENDS.items():
+    for backend, (hardware, is_present, alternatives, extra) in BACKENDS.items():
         if not is_present():
             continue
-        if any(map(is_installed, packages)):
-            explain(f"{backend.value}: chosen; it runs on {hardware}, and its package is installed")
-            return backend
+        for packages in alternatives:
+            if all(map(is_installed, packages)):
+                explain(
+                    f"{backend.value}: chosen; it runs on {hardware}, and "
+                    f"{' and '.join(packages)} is installed"
+                )
+                return backend
+        needed = " or ".join(" with ".join(packages) for packages in alternatives)
         explain(
-            f"{backend.value}: would run on {hardware}, but {' or '.join(packages)} is not "
+            f"{backend.value}: would run on {hardware}, but {needed} is not "
             f"installed; pip install 'bpe-tokenizer[{extra}]'"
         )
         fitting.append(backend)

@@ -1,0 +1,461 @@
+"""What the files of a model say, before any of its weights are loaded.
+
+Read are headers only, in a fraction of a second: how many ids the model has, how many
+tokens fit its context, with which ids it begins and ends, and whether it brings a
+tokenizer.  Nothing in the files is believed: what would make a library read beyond their
+end, or compute nonsense, is refused here.
+
+Four kinds are known:
+
+- "gguf": a file of llama.cpp, or the first of several (``x-00001-of-00003.gguf``);
+- "safetensors": a directory of HuggingFace's, config.json with model.safetensors, or with
+  model.safetensors.index.json and the files it names;
+- "mlx": the same as mlx-lm writes it;
+- "openvino": a directory with openvino_model.xml and openvino_model.bin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools.formats import gguf
+
+_shorten = bpe_tokenizer._shorten
+_JsonReader = bpe_tokenizer._JsonReader
+
+_MAX_JSON_BYTES = 100_000_000  # of a safetensors header, as the format says
+_MAX_XML_BYTES = 2**28
+_MAX_ROWS = 2**31 - 1  # ids are 32 bits wide in every library
+_TOKENIZERS = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
+_IR = "openvino_model.xml"
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What the files of a model say.
+
+    Attributes:
+        path: the model: a .gguf file, or a directory.
+        kind: one of those above.
+        rows: of the table of embeddings: ids are 0 to rows - 1.
+        dtype: of that table: "float32", "float16", "bfloat16", or else "quantised".
+        context: how many tokens the model was made for, if they say so.
+        bos_id: the id a text begins with, if they say so.
+        eos_ids: the ids a text, or a turn of a chat, ends with.
+        pad_id: the id for padding, if they say so.
+        tokenizer: what `BPETokenizer.from_file` reads the model's own from, if it is there.
+        files: all that belong to it.
+        config: config.json.
+    """
+
+    path: Path
+    kind: str
+    rows: int
+    dtype: str
+    context: int | None = None
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    pad_id: int | None = None
+    tokenizer: Path | None = None
+    files: tuple[Path, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The ids with which the model says that it has finished."""
+        return self.eos_ids
+
+    def stamp(self) -> tuple[tuple[str, int, int], ...]:
+        """Return what changes when a file does."""
+        stats = [(str(file), os.stat(file)) for file in self.files]
+        return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:
+    """Read what a model's files say; a directory may hold it in more than one kind.
+
+    Raises:
+        FileNotFoundError: there is no such model, or a part of it is missing.
+        FileFormatError: it is no model, or damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: no such file or directory; expected a .gguf file, or a directory with "
+            "config.json and safetensors, or one with openvino_model.xml (a model on a Hub has "
+            "to be downloaded first)"
+        )
+    path = path.resolve()
+    if path.is_file() and (path.name == _IR or path.suffix == ".safetensors"):
+        path = path.parent
+    if path.is_file():
+        return [_read_gguf(path)]
+    found = []
+    if (path / _IR).exists():
+        found.append(_read_ir(path))
+    weights = _safetensors(path)
+    if weights:
+        found.append(_read_safetensors(path, weights))
+    if not found:
+        found.append(_read_gguf(_gguf_within(path)))
+    return found
+
+
+# -- GGUF ---------------------------------------------------------------------
+# The header's keys are followed by the name, the number of dimensions, the dimensions,
+# the type and the offset of each tensor.  The first dimension counts the columns.
+
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+_GGUF_DTYPES = {0: "float32", 1: "float16", 30: "bfloat16"}
+_MAX_DIMENSIONS = 4
+_MAX_TENSORS = 2**20
+
+
+def _gguf_within(folder: Path) -> Path:
+    """Return the one model of a directory, of several files the first."""
+    files = sorted(folder.glob("*.gguf"))
+    # Those that turn pictures into embeddings stand beside the model they belong to.
+    files = [file for file in files if not file.name.startswith("mmproj")]
+    shards = [(file, _SHARD.fullmatch(file.name)) for file in files]
+    firsts = [file for file, shard in shards if shard is None or int(shard[2]) == 1]
+    if len(firsts) == 1:
+        return firsts[0]
+    if firsts:
+        names = ", ".join(file.name for file in firsts[:3])
+        raise FileFormatError(folder, "", f"holds several models; name one of: {names}")
+    for name, problem in (
+        ("adapter_config.json", "holds an adapter, not a whole model; merge it into its model"),
+        ("pytorch_model.bin", "its weights are pickled, which can run code; convert it"),
+    ):
+        if (folder / name).exists():
+            raise FileFormatError(folder, name, f"{problem}, and save that as safetensors")
+    raise FileNotFoundError(
+        f"{folder}: holds no model; expected model.safetensors with config.json, {_IR}, or a "
+        ".gguf file"
+    )
+
+
+def _gguf_files(path: Path) -> list[Path]:
+    """Return all files of a model, of which one is named."""
+    shard = _SHARD.fullmatch(path.name)
+    if shard is None:
+        return [path]
+    count = int(shard[3])
+    names = [f"{shard[1]}-{i + 1:05}-of-{shard[3]}.gguf" for i in range(count)]
+    files = [path.with_name(name) for name in names]
+    missing = [file.name for file in files if not file.exists()]
+    if missing or not files:
+        raise FileNotFoundError(
+            f"{path}: {len(missing)} of {count} parts are missing: {missing[:3]}"
+        )
+    return files
+
+
+def _read_gguf(path: Path) -> ModelFiles:
+    files = _gguf_files(path)
+    keys, tensors = _gguf_header(files[0])
+    for file in files[1:]:
+        tensors.update(_gguf_header(file)[1])
+    path, table = files[0], tensors.get("token_embd.weight")
+    if table is None:
+        problem = "is missing; the file holds a tokenizer, or something else than a language model"
+        raise FileFormatError(path, "token_embd.weight", problem)
+    shape, kind = table
+    rows = _checked_rows(path, "token_embd.weight", shape[-1] if len(shape) == 2 else 0)
+
+    def ids(*names: str) -> tuple[int, ...]:
+        values = [keys.get(f"tokenizer.ggml.{name}_token_id") for name in names]
+        return _valid(values, rows)
+
+    context = keys.get(f"{keys.get('general.architecture')}.context_length")
+    return ModelFiles(
+        path,
+        "gguf",
+        rows,
+        _GGUF_DTYPES.get(kind, "quantised"),
+        context if isinstance(context, int) and context > 0 else None,
+        next(iter(ids("bos")), None),
+        ids("eos", "eot", "eom"),
+        next(iter(ids("padding")), None),
+        path if "tokenizer.ggml.model" in keys else None,
+        tuple(files),
+    )
+
+
+def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int], int]]]:
+    """Return the keys that are needed, and the shape and type of each tensor."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        if file.read(4) != b"GGUF":
+            raise FileFormatError(
+                path, "", "not recognised as a model; a file must be GGUF, others are directories"
+            )
+        file.seek(0)
+        reader = gguf._HeaderReader(file, path, size)
+        keys, count = _gguf_keys(reader)
+        if count > _MAX_TENSORS:
+            raise reader.error(f"{count:,} tensors, at most {_MAX_TENSORS:,} are read")
+        tensors = {}
+        furthest = 0
+        for i in range(count):
+            reader.field = f"tensor {i}"
+            name = reader.string(gguf._MAX_KEY_BYTES, "the name of a tensor")
+            dimensions = reader.unsigned(gguf._U32, "the number of dimensions")
+            if dimensions > _MAX_DIMENSIONS:
+                raise reader.error(f"{dimensions} dimensions, at most {_MAX_DIMENSIONS} are read")
+            shape = [reader.unsigned(gguf._U64, "a dimension") for _ in range(dimensions)]
+            kind = reader.unsigned(gguf._U32, "the type of a tensor")
+            furthest = max(furthest, reader.unsigned(gguf._U64, "the offset of a tensor"))
+            tensors[name] = shape, kind
+        if count:
+            reader.field = "tensors"
+            reader.check(furthest + 1, "their data")
+    return keys, tensors
+
+
+def _gguf_keys(reader: gguf._HeaderReader) -> tuple[dict[str, Any], int]:
+    """Return the keys that are needed, and how many tensors follow."""
+    reader.take(4, "the header")
+    version = reader.unsigned(gguf._U32, "the version")
+    if version not in (2, 3):
+        raise reader.error(f"version {version} is not supported, only 2 and 3, little-endian")
+    tensors = reader.unsigned(gguf._U64, "the number of tensors")
+    count = reader.unsigned(gguf._U64, "the number of keys")
+    if count > gguf._MAX_KEYS:
+        raise reader.error(f"{count:,} keys, at most {gguf._MAX_KEYS:,} are read")
+    keys = {}
+    for i in range(count):
+        reader.field = f"key {i}"
+        key = reader.string(gguf._MAX_KEY_BYTES, "the name of a key")
+        kind = reader.unsigned(gguf._U32, "the type of a value")
+        if _is_wanted(key):
+            reader.field = key
+            keys[key] = reader.value(kind).data
+        else:
+            reader.pass_over(kind)
+    return keys, tensors
+
+
+def _is_wanted(key: str) -> bool:
+    one_of = r"general\.architecture|[^.]+\.context_length|tokenizer\.ggml\.(\w+_token_id|model)"
+    return re.fullmatch(one_of, key) is not None
+
+
+# -- Directories --------------------------------------------------------------
+
+
+class _Config:
+    """config.json and generation_config.json, whose values may be of any type."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "config.json"
+        self.data: dict[str, Any] = _JsonReader.open(self.path).data
+        self.files = [self.path]
+        text = self.data.get("text_config")  # a model that also takes pictures
+        self._texts = [text if isinstance(text, dict) else {}, self.data]
+        generation = folder / "generation_config.json"
+        self._generation: dict[str, Any] = {}
+        if generation.exists():
+            self.files.append(generation)
+            self._generation = _JsonReader.open(generation).data
+
+    def number(self, *names: str) -> int | None:
+        """Return the first of some fields that is there."""
+        for name in names:
+            for data in self._texts:
+                value = data.get(name)
+                if value is None:
+                    continue
+                if type(value) is not int or value < 1:
+                    problem = f"expected a number of 1 or more, got {_shorten(value)}"
+                    raise FileFormatError(self.path, name, problem)
+                return value
+        return None
+
+    def ids(self, name: str, rows: int) -> tuple[int, ...]:
+        """Return the id, or the ids, of a role."""
+        found: list[Any] = []
+        for data in (self._generation, *self._texts):
+            value = data.get(name)
+            found += value if isinstance(value, list) else [value]
+        return _valid(found, rows)
+
+    def model(self, kind: str, rows: int, dtype: str, files: Iterable[Path]) -> ModelFiles:
+        """Put together what is known."""
+        folder = self.path.parent
+        return ModelFiles(
+            folder,
+            kind,
+            rows,
+            dtype,
+            self.number("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx"),
+            next(iter(self.ids("bos_token_id", rows)), None),
+            self.ids("eos_token_id", rows),
+            next(iter(self.ids("pad_token_id", rows)), None),
+            folder if any((folder / name).exists() for name in _TOKENIZERS) else None,
+            (*self.files, *files),
+            self.data,
+        )
+
+
+def _valid(ids: Iterable[Any], rows: int) -> tuple[int, ...]:
+    """Return those that are ids; converters write -1 and the like where there is none."""
+    return tuple(dict.fromkeys(id_ for id_ in ids if type(id_) is int and 0 <= id_ < rows))
+
+
+def _checked_rows(path: Path, place: str, rows: Any) -> int:
+    if type(rows) is not int or not 1 <= rows <= _MAX_ROWS:
+        raise FileFormatError(path, place, f"expected a table of embeddings, got {rows} rows")
+    return rows
+
+
+# -- Safetensors --------------------------------------------------------------
+# A file begins with the length of a JSON object and the object: {name: {"dtype", "shape",
+# "data_offsets"}}, and strings in "__metadata__".  The data follow.
+
+_TABLES = (
+    r"(.*\.)?(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embeddings)\.weight",
+    r"(lm_head|embed_out|output)\.weight",
+)
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def _safetensors(folder: Path) -> list[Path]:
+    """Return the files that hold the weights."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        names = set(_JsonReader.open(index).get("weight_map", dict).values())
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name:
+                raise FileFormatError(index, "weight_map", f"{_shorten(name)} is no file's name")
+        files = [folder / name for name in sorted(names)]
+        missing = [file.name for file in files if not file.exists()]
+        if missing:
+            raise FileNotFoundError(f"{index}: {len(missing)} parts are missing: {missing[:3]}")
+        return files
+    whole = folder / "model.safetensors"
+    return [whole] if whole.exists() else sorted(folder.glob("model*.safetensors"))
+
+
+def _read_safetensors(folder: Path, weights: list[Path]) -> ModelFiles:
+    config = _Config(folder)
+    tensors: dict[str, Any] = {}
+    by_mlx = False
+    for file in weights:
+        header = _safetensors_header(file)
+        metadata = header.pop("__metadata__", None)
+        by_mlx |= isinstance(metadata, dict) and metadata.get("format") == "mlx"
+        tensors.update(header)
+    by_mlx |= isinstance(config.data.get("quantization"), dict)
+    found = (name for table in _TABLES for name in tensors if re.fullmatch(table, name))
+    name = next(found, None)
+    said = config.number("vocab_size")
+    if name is None:
+        rows, dtype = _checked_rows(config.path, "vocab_size", said), "quantised"
+    else:
+        rows = _checked_rows(weights[0], name, (tensors[name]["shape"] or [0])[0])
+        dtype = _DTYPES.get(tensors[name]["dtype"], "quantised")
+    if said is not None and said != rows:
+        problem = f"is {said:,}, but {name} has {rows:,} rows; one of the files is of another model"
+        raise FileFormatError(config.path, "vocab_size", problem)
+    return config.model("mlx" if by_mlx else "safetensors", rows, dtype, weights)
+
+
+def _safetensors_header(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
+        if length > min(size - 8, _MAX_JSON_BYTES):
+            raise FileFormatError(path, "", "not a safetensors file, or cut short in its header")
+        text = file.read(length)
+    try:
+        header = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, "header", f"not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise FileFormatError(path, "header", f"expected a JSON object, got {_shorten(header)}")
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            _check_tensor(path, name, tensor, size - 8 - length)
+    return header
+
+
+def _check_tensor(path: Path, name: str, tensor: Any, size: int) -> None:
+    fields = tensor if isinstance(tensor, dict) else {}
+    shape: Any = fields.get("shape")
+    offsets: Any = fields.get("data_offsets")
+    for values in (shape, offsets):
+        fits = isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
+        if not fits or not isinstance(fields.get("dtype"), str):
+            raise FileFormatError(path, _shorten(name)[1:-1], "expected dtype, shape, data_offsets")
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= size:
+        problem = f"its data end at {offsets[-1:]} of {size:,} bytes; the file is cut short"
+        raise FileFormatError(path, _shorten(name)[1:-1], problem)
+
+
+# -- OpenVINO -----------------------------------------------------------------
+# openvino_model.xml has layers; the weights are layers of the type "Const" that say where in
+# openvino_model.bin they are.
+
+_IR_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
+
+def _read_ir(folder: Path) -> ModelFiles:
+    config = _Config(folder)
+    path, data = folder / _IR, folder / "openvino_model.bin"
+    if not data.exists():
+        raise FileNotFoundError(f"{data}: no such file; the weights of {_IR} are in it")
+    size = data.stat().st_size
+    root = _parsed(path)
+    largest, dtype = 0, "quantised"
+    for constant in root.iterfind("./layers/layer[@type='Const']/data"):
+        numbers = [constant.get("offset", ""), constant.get("size", "")]
+        if not all(re.fullmatch(r"\d{1,18}", number) for number in numbers):
+            raise FileFormatError(path, "Const", f"expected offset and size, got {numbers}")
+        offset, length = map(int, numbers)
+        if offset + length > size:
+            problem = f"has {size:,} bytes, and {offset + length:,} are needed; it is cut short"
+            raise FileFormatError(data, "", problem)
+        if length > largest:
+            largest = length
+            dtype = _IR_DTYPES.get(constant.get("element_type", ""), "quantised")
+    rows = _ir_rows(root) or config.number("vocab_size")
+    rows = _checked_rows(path, "logits", rows)
+    return config.model("openvino", rows, dtype, (path, data))
+
+
+def _ir_rows(root: ElementTree.Element) -> int | None:
+    """Return how many logits there are, if that is fixed."""
+    for port in root.iterfind("./layers/layer/output/port"):
+        if "logits" in port.get("names", "").split(","):
+            dimensions = [dim.text or "" for dim in port.iterfind("dim")]
+            if dimensions and re.fullmatch(r"\d{1,9}", dimensions[-1]):
+                return int(dimensions[-1])
+    return None
+
+
+def _parsed(path: Path) -> ElementTree.Element:
+    size = path.stat().st_size
+    if size > _MAX_XML_BYTES:
+        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_XML_BYTES:,} are read")
+    text = path.read_bytes()
+    if b"<!DOCTYPE" in text:  # whose entities could fill the memory
+        raise FileFormatError(path, "", "has a DOCTYPE, which OpenVINO does not write")
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise FileFormatError(path, "", f"not XML: {error}") from None
+    if root.tag != "net":
+        raise FileFormatError(path, "", f"expected a <net>, got <{_shorten(root.tag)[1:-1]}>")
+    return root

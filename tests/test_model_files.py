@@ -1,0 +1,373 @@
+"""What a model's files say before it is loaded, and whether a tokenizer fits it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+from oracles import need
+from tiny_models import BOS, CONTEXT, EOS, PAD, ROWS
+
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import backends
+from bpe_tokenizer_tools.backends import fit
+from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
+
+TIED = True
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Give a function from a kind of model to one of that kind, not to be changed."""
+    folder = tmp_path_factory.mktemp("kinds")
+
+    def make(kind: str) -> Path:
+        need("numpy")
+        path, model = folder / kind, tiny_models.model(TIED)
+        if kind == "gguf":
+            need("gguf")
+            path = path / "model.gguf"
+            if not path.exists():
+                path.parent.mkdir()
+                tiny_models.write_gguf(path, model)
+        elif kind == "openvino":
+            need("openvino")
+            if not path.exists():
+                tiny_models.write_openvino(path, model)
+        elif not path.exists():
+            write = tiny_models.write_mlx if kind == "mlx" else tiny_models.write_safetensors
+            write(path, model)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def copied(made: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Give a function from a kind of model to a copy of one."""
+
+    def copy(kind: str) -> Path:
+        source = made(kind)
+        if source.is_file():
+            return Path(shutil.copy(source, tmp_path))
+        return Path(shutil.copytree(source, tmp_path / kind))
+
+    return copy
+
+
+KINDS = pytest.mark.parametrize("kind", ["gguf", "safetensors", "mlx", "openvino"])
+
+
+@KINDS
+def test_the_files_say_what_the_model_is(kind: str, made: Callable[[str], Path]) -> None:
+    path = made(kind)
+    (files,) = describe(path)
+    assert (files.path, files.kind, files.rows, files.dtype) == (path, kind, ROWS, "float32")
+    assert (files.bos_id, files.eos_ids, files.pad_id) == (BOS, (EOS,), PAD)
+    assert files.context == CONTEXT and files.stop_ids == (EOS,)
+    assert fit.load_own(files).get_vocab() == tiny_models.tokenizer().get_vocab()
+
+
+def test_a_part_of_a_model_stands_for_it(made: Callable[[str], Path]) -> None:
+    assert describe(made("openvino") / "openvino_model.xml") == describe(made("openvino"))
+    assert describe(made("safetensors") / "model.safetensors") == describe(made("safetensors"))
+    assert describe(made("gguf").parent) == describe(made("gguf"))
+
+
+def edit(folder: Path, name: str = "config.json", **fields: Any) -> Path:
+    data = json.loads((folder / name).read_bytes())
+    data.update(fields)
+    (folder / name).write_text(json.dumps({k: v for k, v in data.items() if v is not ...}))
+    return folder
+
+
+def test_several_ids_may_end_a_text(copied: Callable[[str], Path]) -> None:
+    folder = edit(copied("safetensors"), eos_token_id=[EOS, 5], pad_token_id=-1)
+    edit(folder, "generation_config.json", eos_token_id=[7, EOS, 512])
+    (files,) = describe(folder)
+    assert files.eos_ids == (7, EOS, 5) and files.pad_id is None
+
+
+def test_a_model_that_also_sees_is_described_by_its_text_part(
+    copied: Callable[[str], Path],
+) -> None:
+    text = {"vocab_size": ROWS, "max_position_embeddings": 99, "eos_token_id": 3}
+    folder = edit(copied("safetensors"), text_config=text, vocab_size=7)
+    (files,) = describe(folder)
+    assert files.rows == ROWS and files.context == 99 and files.eos_ids == (EOS, 3)
+
+
+def test_a_model_in_parts_is_found(copied: Callable[[str], Path]) -> None:
+    folder = copied("safetensors")
+    whole = describe(folder)[0]
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    index = {"weight_map": {"x": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert describe(folder)[0].rows == whole.rows
+    index["weight_map"]["y"] = "model-00002-of-00002.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(FileNotFoundError, match="1 parts are missing"):
+        describe(folder)
+    index["weight_map"]["y"] = "../model.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(FileFormatError, match="no file's name"):
+        describe(folder)
+
+
+def test_a_gguf_model_in_parts_is_found(made: Callable[[str], Path], tmp_path: Path) -> None:
+    gguf = need("gguf")
+    np = need("numpy")
+    first = shutil.copy(made("gguf"), tmp_path / "m-00001-of-00002.gguf")
+    with pytest.raises(FileNotFoundError, match="1 of 2 parts are missing"):
+        describe(first)
+    writer = gguf.GGUFWriter(tmp_path / "m-00002-of-00002.gguf", "llama")
+    writer.add_tensor("more", np.zeros(8, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (files,) = describe(tmp_path / "m-00002-of-00002.gguf")
+    assert files.path == first and len(files.files) == 2 and files.rows == ROWS
+    assert describe(tmp_path)[0] == files
+
+
+def test_a_directory_may_hold_a_model_in_several_kinds(
+    copied: Callable[[str], Path], made: Callable[[str], Path]
+) -> None:
+    folder = copied("safetensors")
+    for file in made("openvino").glob("openvino_model.*"):
+        shutil.copy(file, folder)
+    assert {files.kind for files in describe(folder)} == {"openvino", "safetensors"}
+    assert backends.find(folder, "openvino").kind == "openvino"
+    assert backends.find(folder, "transformers").kind == "safetensors"
+
+
+def test_the_files_are_read_again_only_when_they_change(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("transformers")
+    folder, calls = copied("safetensors"), []
+    monkeypatch.setattr(backends, "describe", lambda path: (calls.append(path), describe(path))[1])
+    first = backends.find(folder)
+    assert backends.find(folder) is first and len(calls) == 1
+    edit(folder, max_position_embeddings=77)
+    assert backends.find(folder).context == 77
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError):
+        backends.find(folder)
+
+
+# -- What is no model ---------------------------------------------------------
+
+
+def test_what_is_not_there_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
+    for name in (tmp_path / "no.gguf", "meta-llama/Llama-3.1-8B", ""):
+        if str(name):
+            with pytest.raises(FileNotFoundError, match="no such file.*downloaded first"):
+                backends.open_model(name)
+    with pytest.raises(FileNotFoundError, match="holds no model; expected model.safetensors"):
+        backends.open_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.gguf", b"", "not recognised"),
+        ("model.gguf", b"GGU", "not recognised"),
+        ("model.gguf", b"This is a letter", "not recognised"),
+        ("model.gguf", b"GGUF" + struct.pack("<I", 3), "only 0 are left"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "token_embd.weight: is missing"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), "tensors, at most"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "keys, at most"),
+        ("notes.txt", b"hello", "not recognised"),
+        ("model.safetensors", b"", "config.json"),
+    ],
+)
+def test_a_file_that_is_no_model(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((FileFormatError, FileNotFoundError), match=message):
+        describe(tmp_path / name)
+
+
+def header(**tensors: Any) -> bytes:
+    packed = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(packed)) + packed
+
+
+TENSOR = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cut short"),
+        (b"\xff" * 8, "cut short"),
+        (struct.pack("<Q", 100) + b"{}", "cut short"),
+        (struct.pack("<Q", 2) + b"xx", "not JSON"),
+        (struct.pack("<Q", 2) + b"[]", "expected a JSON object"),
+        (struct.pack("<Q", 50_000) + b"[" * 50_000, "not JSON"),
+        (header(a=5), "a: expected dtype"),
+        (header(a={**TENSOR, "shape": [-1]}) + bytes(16), "a: expected dtype"),
+        (header(a={**TENSOR, "shape": "x"}) + bytes(16), "a: expected dtype"),
+        (header(a={**TENSOR, "dtype": 5}) + bytes(16), "a: expected dtype"),
+        (header(a={**TENSOR, "data_offsets": [0]}) + bytes(16), "a: .*cut short"),
+        (header(a={**TENSOR, "data_offsets": [9, 8]}) + bytes(16), "a: .*cut short"),
+        (header(a=TENSOR) + bytes(15), "16] of 15 bytes; the file is cut short"),
+        (header(**{"model.embed_tokens.weight": {**TENSOR, "shape": []}}) + bytes(16), "0 rows"),
+    ],
+)
+def test_damaged_safetensors(content: bytes, message: str, copied: Callable[[str], Path]) -> None:
+    folder = copied("safetensors")
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(FileFormatError, match=message):
+        describe(folder)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "mlx", "openvino"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "expected a JSON object"),
+        (b"\xff", "not JSON"),
+        (b'{"max_position_embeddings": "many"}', "max_position_embeddings: expected a number"),
+        (b'{"max_position_embeddings": -5}', "max_position_embeddings"),
+    ],
+)
+def test_a_bad_config(
+    kind: str, content: bytes, message: str, copied: Callable[[str], Path]
+) -> None:
+    folder = copied(kind)
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(FileFormatError, match=message):
+        backends.open_model(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        backends.open_model(folder)
+
+
+def test_a_config_of_another_model_is_noticed(copied: Callable[[str], Path]) -> None:
+    folder = edit(copied("safetensors"), vocab_size=600)
+    with pytest.raises(FileFormatError, match=r"vocab_size: is 600, but .* has 512 rows"):
+        describe(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not XML"),
+        (b"This is a letter", "not XML"),
+        (b"<net><layers>", "not XML"),
+        (b"<other/>", "expected a <net>"),
+        (b'<!DOCTYPE net [<!ENTITY a "aaaa">]><net>&a;</net>', "DOCTYPE"),
+        (
+            b'<net><layers><layer type="Const"><data offset="-1" size="4"/></layer></layers></net>',
+            "expected offset and size",
+        ),
+        (
+            b'<net><layers><layer type="Const"><data offset="0" size="99999999"/></layer>'
+            b"</layers></net>",
+            "cut short",
+        ),
+    ],
+)
+def test_damaged_openvino(content: bytes, message: str, copied: Callable[[str], Path]) -> None:
+    folder = copied("openvino")
+    (folder / "openvino_model.xml").write_bytes(content)
+    with pytest.raises(FileFormatError, match=message):
+        describe(folder)
+    (folder / "openvino_model.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"openvino_model\.bin"):
+        describe(folder)
+
+
+def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(FileFormatError, match="pickled"):
+        describe(tmp_path)
+    (tmp_path / "adapter_config.json").touch()
+    with pytest.raises(FileFormatError, match="adapter"):
+        describe(tmp_path)
+    for name in ("a.gguf", "b.gguf", "mmproj-c.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(FileFormatError, match=r"several models; name one of: a\.gguf, b\.gguf$"):
+        describe(tmp_path)
+
+
+# -- Whether a tokenizer fits -------------------------------------------------
+
+
+def bare(files: ModelFiles, **values: Any) -> ModelFiles:
+    """Return the same without its own tokenizer."""
+    return dataclasses.replace(files, tokenizer=None, **values)
+
+
+@KINDS
+def test_the_models_own_tokenizer_fits(kind: str, made: Callable[[str], Path]) -> None:
+    (files,) = describe(made(kind))
+    fit.check(tiny_models.tokenizer(), files)
+    fit.check(tiny_models.tokenizer(), bare(files))
+    fit.check(fit.load_own(files), files)
+
+
+@KINDS
+def test_another_tokenizer_of_the_same_size_is_refused(
+    kind: str, made: Callable[[str], Path]
+) -> None:
+    (files,) = describe(made(kind))
+    other = BPETokenizer().train(["quite another text, and other words " * 9], 300, verbose=False)
+    with pytest.raises(ValueError) as caught:
+        fit.check(other, files)
+    message = str(caught.value)
+    count = sum(
+        tiny_models.tokenizer().get_vocab().get(token) != id_
+        for token, id_ in other.get_vocab().items()
+    )
+    assert f"{count} of {len(other)} tokens differ (id 256 is " in message
+    assert f"load the model's own: BPETokenizer.from_file({str(files.tokenizer)!r})" in message
+
+
+def test_a_tokenizer_with_more_ids_than_rows_is_refused(made: Callable[[str], Path]) -> None:
+    (files,) = describe(made("safetensors"))
+    tokenizer = BPETokenizer.from_file(made("safetensors"))
+    tokenizer.add_special_tokens({"<last>": ROWS - 1})
+    fit.check(tokenizer, bare(files))
+    tokenizer.add_special_tokens({"<more>": ROWS})
+    with pytest.raises(ValueError, match="ids up to 512, the model only 512.*it was trained with"):
+        fit.check(tokenizer, bare(files))
+    with pytest.raises(ValueError, match="2 of 482 tokens differ .*'<last>', the model's has none"):
+        fit.check(tokenizer, files)
+
+
+def test_other_special_ids_are_refused(made: Callable[[str], Path]) -> None:
+    (files,) = describe(made("gguf"))
+    with pytest.raises(ValueError, match=f"its eos token has the id {EOS}, the model's 3 or 7"):
+        fit.check(tiny_models.tokenizer(), bare(files, eos_ids=(3, 7)))
+    with pytest.raises(ValueError, match=f"its bos token has the id {BOS}, the model's 3"):
+        fit.check(tiny_models.tokenizer(), bare(files, bos_id=3))
+    fit.check(tiny_models.tokenizer(), bare(files, bos_id=None, eos_ids=()))
+
+
+def test_a_tokenizer_with_fewer_tokens_fits(made: Callable[[str], Path]) -> None:
+    (files,) = describe(made("mlx"))
+    smaller = BPETokenizer().train([tiny_models.text()], 300, verbose=False)
+    fit.check(smaller, files)
+
+
+def test_a_models_tokenizer_that_cannot_be_read_is_not_compared(
+    copied: Callable[[str], Path],
+) -> None:
+    folder = copied("safetensors")
+    (folder / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
+    (files,) = describe(folder)
+    fit.check(tiny_models.tokenizer(), files)
+    with pytest.raises(FileFormatError, match="Unigram"):
+        fit.load_own(files)

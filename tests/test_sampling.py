@@ -1,0 +1,93 @@
+"""How the next token is drawn, compared with a plain way to say the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import need
+
+from bpe_tokenizer_tools.backends import sampling
+
+
+def distribution(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
+    """Return how likely each id is to be drawn."""
+    highest = max(logits)
+    weights = [math.exp((logit - highest) / temperature) for logit in logits]
+    order = sorted(range(len(logits)), key=lambda id_: (-weights[id_], id_))
+    order = order[: top_k or None]
+    whole = sum(weights[id_] for id_ in order)
+    kept: list[int] = []
+    for id_ in order:
+        if top_p < 1 and kept and sum(weights[i] for i in kept) >= top_p * whole:
+            break
+        kept.append(id_)
+    whole = sum(weights[id_] for id_ in kept)
+    return [weights[id_] / whole if id_ in kept else 0.0 for id_ in range(len(logits))]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1, 0, 1), (0.5, 0, 1), (2, 3, 1), (1, 0, 0.7), (1, 4, 0.6), (3, 1, 1), (1, 99, 0.9)],
+)
+def test_ids_are_drawn_as_often_as_they_are_likely(
+    temperature: float, top_k: int, top_p: float
+) -> None:
+    np = need("numpy")
+    logits = [1.0, 3.0, 2.5, -1.0, 2.5, 0.0, -math.inf]
+    settings, random = sampling.checked(temperature, top_k, top_p), sampling.generator(1)
+    drawn = [sampling.draw(np.array(logits, np.float32), settings, random) for _ in range(20_000)]
+    for id_, share in enumerate(distribution(logits, temperature, top_k, top_p)):
+        assert drawn.count(id_) / len(drawn) == pytest.approx(share, abs=0.015)
+        assert share or id_ not in drawn
+
+
+@given(
+    logits=st.lists(st.integers(-12, 12), min_size=1, max_size=40),
+    temperature=st.sampled_from([0.1, 1.0, 7.0]),
+    top_k=st.integers(0, 50),
+    top_p=st.sampled_from([0.01, 0.3, 0.55, 0.83, 0.999, 1.0]),
+    seed=st.integers(0, 2**64),
+)
+def test_only_what_is_left_is_drawn(
+    logits: list[int], temperature: float, top_k: int, top_p: float, seed: int
+) -> None:
+    np = need("numpy")
+    settings = sampling.checked(temperature, top_k, top_p)
+    array = np.array(logits, np.float32)
+    id_ = sampling.draw(array, settings, sampling.generator(seed))
+    assert distribution(list(map(float, logits)), temperature, top_k, top_p)[id_] > 0
+    assert id_ == sampling.draw(array, settings, sampling.generator(seed))
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.9, 0.999999])
+def test_a_flat_distribution_is_not_cut_short(top_p: float) -> None:
+    """Then more ids are left than are looked at first."""
+    np = need("numpy")
+    logits = np.linspace(0, 0.1, 5000).astype(np.float32)
+    weights = np.exp(logits.astype(np.float64) - logits.max())
+    left = sampling._left(weights, sampling.checked(1.0, 0, top_p))
+    assert sorted(left, reverse=True) == list(left)
+    share = weights[left].sum() / weights.sum()
+    assert share >= top_p > (weights[left[:-1]].sum() / weights.sum())
+
+
+def test_zero_is_the_most_likely_and_of_equals_the_lowest() -> None:
+    np = need("numpy")
+    random: Any = None  # is not asked
+    for logits, expected in (([1, 3, 3], 1), ([0, 0, 0], 0), ([-math.inf, -5], 1)):
+        array = np.array(logits, np.float32)
+        assert sampling.draw(array, sampling.checked(0, 0, 1), random) == expected
+    tiny = sampling.checked(1e-300, 0, 0.9)
+    assert sampling.draw(np.array([1, 3, 2.99]), tiny, sampling.generator(0)) == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_is_said(value: float) -> None:
+    np = need("numpy")
+    for logits in ([value, 1.0], [1.0, value], [-math.inf, -math.inf]):
+        with pytest.raises(RuntimeError, match="the model computed"):
+            sampling.draw(np.array(logits), sampling.checked(1, 0, 1), sampling.generator(0))
