@@ -4196,6 +4196,54 @@ class BPETokenizer:
         parts = plain.parts(text, matches, align, first)
         return self._encode_aligned(parts) if align else (self._encode_parts(parts), [])
 
+    def chat(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        model_path: str | os.PathLike[str],
+        template: str | Callable[..., Any] | None = None,
+        system_prompt: str | None = None,
+        max_new_tokens: int = 512,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        backend: InferenceBackend | str | None = None,
+        n_gpu_layers: int = -1,
+        n_ctx: int = 8192,
+        verbose: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Let a model answer a conversation.
+
+        This tokenizer makes the ids that go in, and the text of those that come out; it
+        is refused if it is not the model's.  The model stays loaded for the next call,
+        until ``bpe_tokenizer_tools.backends.unload()``.
+
+        Args:
+            messages: as for `apply_chat_template`, like the next two.
+            model_path: a .gguf file, or a directory with safetensors (HuggingFace's or
+                MLX's) or an OpenVINO model.
+            template: see there.
+            system_prompt: see there.
+            max_new_tokens: the length of the answer, at most.
+            temperature: 0 always takes the likeliest token.
+            top_p: sample from the likeliest tokens that have this share together.
+            backend: how to run the model; None takes the best one installed.
+            n_gpu_layers: how many layers go to a GPU; -1 for all.
+            n_ctx: how many tokens fit, prompt and answer together; 0 for as many as
+                the model was made for.
+            verbose: tell on stderr what ran, and how fast.
+            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer);
+                ``stream=True`` returns an iterator of pieces of text; all others are the
+                template's variables.
+
+        Returns:
+            The answer.
+        """
+        sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+        setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
+        talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
+        options = {**options, **sampling, **setup, **talk}
+        return _tools("chat").chat(self, messages, model_path, **options)
+
     # -- Cache ---
 
     def get_cache_stats(self) -> dict[str, float]:

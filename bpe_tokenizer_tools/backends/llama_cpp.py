@@ -71,7 +71,8 @@ class LlamaCpp(Backend):
                     **settings,
                 }
             )
-        self.context = self._model.n_ctx()
+        made: int = self._model.n_ctx()  # rounded up to what suits llama.cpp
+        self.context = min(made, self.context or made)
         if self._model.n_vocab() != files.rows:
             raise ValueError(
                 f"llama.cpp finds {self._model.n_vocab():,} tokens for {files.rows:,} rows"

@@ -1,0 +1,340 @@
+"""Conversations: token in, token out; and answers of real models in them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from oracles import need
+
+from bpe_tokenizer import BPETokenizer, InferenceBackend
+from bpe_tokenizer_tools import backends
+from bpe_tokenizer_tools.chat import Session
+from bpe_tokenizer_tools.conversation import Conversation, Turn
+
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|begin_of_text|>"]
+SPECIAL += ["<|start_header_id|>", "<|end_header_id|>", "<s>"]
+
+
+def tokenizer() -> BPETokenizer:
+    made = BPETokenizer("llama3").train("the answer to the question " * 20, 300, verbose=False)
+    made.add_special_tokens(SPECIAL)
+    return made
+
+
+TOKENIZER = tokenizer()
+END = TOKENIZER.special_tokens["<|im_end|>"]
+DROPS_THOUGHTS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% set said = m.content %}"
+    "{% if m.role == 'assistant' and not loop.last %}{% set said = said.split('</think>')[-1] %}"
+    "{% endif %}{{ said }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def odd_ids(text: str) -> list[int]:
+    """Encode as a model may generate: not as the tokenizer would."""
+    return [id_ for char in text for id_ in TOKENIZER.encode(char)]
+
+
+# -- Token in, token out -------------------------------------------------------
+
+ANSWERS = st.text(st.sampled_from("the anser\n é世<|>"), max_size=12)
+STOPS = st.sampled_from(["<|im_end|>", "<|eot_id|>", "<|endoftext|>", ""])
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(ANSWERS, ANSWERS, STOPS), min_size=1, max_size=4),
+    st.sampled_from(["llama3", "chatml", "alpaca"]),
+)
+@example([("q", " the ", "<|im_end|>"), ("q", "\n", "")], "llama3")
+@example([("q", "", ""), ("q", "", "<|eot_id|>")], "chatml")
+def test_old_ids_are_the_beginning_of_new_ones(
+    turns: list[tuple[str, str, str]], template: str
+) -> None:
+    talk = Conversation(TOKENIZER, template, "Be brief.")
+    for question, answer, stop in turns:
+        talk.add("user", question)
+        prompt = talk.prompt()
+        assert talk.ids == prompt and sum(turn.tokens for turn in talk.turns) == len(prompt)
+        new = odd_ids(answer) + TOKENIZER.encode(stop, allowed_special="all")
+        assert talk.answer(new) == answer
+        assert talk.ids == prompt + new
+        assert sum(turn.tokens for turn in talk.turns) == len(talk.ids)
+        seen = talk.ids
+        talk.add("user", "then?")
+        following = talk.prompt()
+        kept = len(seen) - bool(stop)  # a stop token that is not the template's is not kept
+        assert following[:kept] == seen[:kept]
+        assert not talk.rewrites
+        text = talk._render(talk.messages, True)
+        assert TOKENIZER.decode(following).replace(stop or "\0", "") or text
+        talk.undo()
+
+
+def test_the_ids_decode_to_what_the_template_renders() -> None:
+    talk = Conversation(TOKENIZER, "chatml", "Be brief.")
+    for i in range(3):
+        talk.add("user", f"question {i}")
+        talk.prompt()
+        talk.answer([*odd_ids(f"answer {i}"), END])
+    talk.add("user", "the end <|im_end|>")
+    ids = talk.prompt()
+    expected = TOKENIZER.apply_chat_template(talk.messages, "chatml", tokenize=False)
+    assert TOKENIZER.decode(ids) == expected
+    assert ids != TOKENIZER.apply_chat_template(talk.messages, "chatml")  # but as generated
+    assert [turn.role for turn in talk.turns] == ["system"] + ["user", "assistant"] * 4
+    control = [id_ for id_ in ids if id_ in TOKENIZER.special_tokens.values()]
+    clean = TOKENIZER.apply_chat_template([{"role": "user", "content": "x"}] * 8, "chatml")
+    assert len(control) == len([i for i in clean if i in TOKENIZER.special_tokens.values()])
+
+
+def test_turns_count_what_was_added_for_them() -> None:
+    talk = Conversation(TOKENIZER, "chatml")
+    talk.extend([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
+    talk.prompt()
+
+    def count(text: str) -> int:
+        return len(TOKENIZER.encode(text, allowed_special="all"))
+
+    whole = ["<|im_start|>system\na", "<|im_end|>\n<|im_start|>user\nb"]
+    whole += ["<|im_end|>\n<|im_start|>assistant\n"]
+    roles = ["system", "user", "assistant"]
+    assert talk.turns == list(map(Turn, roles, map(count, whole)))
+    talk.answer([*TOKENIZER.encode("yes"), END])
+    assert talk.turns[2].tokens == count(whole[2] + "yes<|im_end|>")
+
+
+def test_a_template_that_rewrites_the_past_is_told() -> None:
+    need("jinja2")
+    talk = Conversation(TOKENIZER, DROPS_THOUGHTS)
+    talk.add("user", "question")
+    prompt = talk.prompt()
+    talk.answer([*odd_ids("<think>hm</think>yes"), END])
+    talk.add("user", "and?")
+    following = talk.prompt()
+    assert following == TOKENIZER.apply_chat_template(talk.messages, DROPS_THOUGHTS)
+    (rewrite,) = talk.rewrites
+    assert rewrite.kept == len(prompt)
+    assert rewrite.before.startswith("<think>hm") and rewrite.after.startswith("yes<|im_end|>")
+    assert sum(turn.tokens for turn in talk.turns) == len(following)
+    talk.answer([*odd_ids("no"), END])
+    talk.add("user", "?")
+    assert talk.prompt()[: len(following)] == following
+    assert len(talk.rewrites) == 1
+
+
+def test_tool_results_follow_what_was_generated() -> None:
+    need("jinja2")
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}</call>{% endfor %}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    talk = Conversation(TOKENIZER, template)
+    talk.add("user", "weather?")
+    prompt = talk.prompt()
+    generated = [*odd_ids('<call>{"name": "get", "arguments": {}}</call>'), END]
+    calls = [{"function": {"name": "get", "arguments": {}}}]
+    talk.answer(generated, content="", tool_calls=calls)
+    talk.add("tool", "sunny")
+    assert talk.prompt()[: len(prompt) + len(generated)] == prompt + generated
+    assert not talk.rewrites
+
+
+def test_undo_and_reset() -> None:
+    talk = Conversation(TOKENIZER, "chatml", "Be brief.")
+    talk.add("user", "one")
+    first = talk.prompt()
+    talk.answer([*TOKENIZER.encode("1"), END])
+    talk.add("user", "two")
+    talk.prompt()
+    assert [message["content"] for message in talk.undo()] == ["two"]
+    assert [message["content"] for message in talk.undo()] == ["one", "1"]
+    assert talk.undo() == []
+    talk.add("user", "one")
+    assert talk.prompt() == first
+    talk.reset()
+    assert [message["role"] for message in talk.messages] == ["system"] and talk.ids == []
+
+
+def test_answers_without_a_question_are_refused() -> None:
+    talk = Conversation(TOKENIZER, "chatml")
+    with pytest.raises(RuntimeError, match="prompt"):
+        talk.answer([1])
+    talk.add("user", "x")
+    talk.prompt()
+    talk.answer([1])
+    with pytest.raises(RuntimeError, match="prompt"):
+        talk.answer([1])
+    with pytest.raises(ValueError, match="role"):
+        talk.add("")
+
+
+def test_other_tokenizers_keep_their_ids_too(sentencepiece_tokenizer: BPETokenizer) -> None:
+    made = sentencepiece_tokenizer
+    talk = Conversation(made, "chatml")
+    for answer in ("the answer", " no "):
+        talk.add("user", "question")
+        prompt = talk.prompt()
+        new = made.encode(answer)
+        talk.answer(new)
+        talk.add("user", "and")
+        assert talk.prompt()[: len(prompt) + len(new)] == prompt + new
+        talk.undo()
+
+
+@pytest.fixture
+def sentencepiece_tokenizer(tmp_path: Path) -> BPETokenizer:
+    library = need("sentencepiece")
+    text = tmp_path / "text.txt"
+    text.write_text("the answer to the question and no\n" * 50, encoding="utf-8")
+    library.SentencePieceTrainer.train(
+        input=str(text),
+        model_prefix=str(tmp_path / "m"),
+        vocab_size=310,
+        model_type="bpe",
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return BPETokenizer.from_file(tmp_path / "m.model")
+
+
+# -- With a model --------------------------------------------------------------
+
+NAMES = ["llama.cpp", "transformers"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    need("llama_cpp")
+    need("transformers")
+    need("jinja2")
+    folder = tmp_path_factory.mktemp("chat")
+    made = tiny_models.model(False)
+    yield {
+        "llama.cpp": tiny_models.write_gguf(folder / "model.gguf", made),
+        "transformers": tiny_models.write_safetensors(folder / "safetensors", made),
+    }
+    backends.unload()
+
+
+def answer(session: Session, text: str, **options: Any) -> str:
+    return "".join(session.reply(text, temperature=0, **options))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_model_says_is_its_ids_decoded(models: dict[str, Path], name: str) -> None:
+    session = Session(models[name], template="chatml")
+    assert session.tokenizer.get_vocab() == tiny_models.tokenizer().get_vocab()
+    said = answer(session, "the question", max_new_tokens=20)
+    prompt = session.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "the question"}], "chatml"
+    )
+    ids, _ = tiny_models.model(False).greedy(prompt, 20)
+    ids = ids[: ids.index(tiny_models.EOS) + 1] if tiny_models.EOS in ids else ids
+    assert session.conversation.ids == prompt + ids
+    assert said == session.tokenizer.decode(ids, skip_special_tokens=True)
+    last = session.last
+    assert (last.prompt_tokens, last.new_tokens, last.text) == (len(prompt), len(ids), said)
+    assert last.finish == ("stop" if ids[-1] == tiny_models.EOS else "length")
+    again = answer(session, "and then", max_new_tokens=5)
+    assert session.conversation.ids[: len(prompt) + len(ids) - 1] == (prompt + ids)[:-1]
+    assert session.conversation.messages[-1] == {"role": "assistant", "content": again}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_method_of_the_tokenizer_does_the_same(models: dict[str, Path], name: str) -> None:
+    messages = [{"role": "user", "content": "the question"}]
+    options: dict[str, Any] = {"template": "chatml", "temperature": 0, "max_new_tokens": 20}
+    whole = tiny_models.tokenizer().chat(messages, models[name], **options)
+    assert whole == answer(
+        Session(models[name], template="chatml"), "the question", max_new_tokens=20
+    )
+    pieces = tiny_models.tokenizer().chat(messages, models[name], stream=True, **options)
+    pieces = list(pieces)
+    assert len(pieces) > 3 and "".join(pieces) == whole
+    seeded = {**options, "temperature": 1.5, "seed": 7, "top_k": 40, "top_p": 0.95}
+    first, second = (tiny_models.tokenizer().chat(messages, models[name], **seeded) for _ in "ab")
+    other = tiny_models.tokenizer().chat(messages, models[name], **{**seeded, "seed": 8})
+    assert first == second != other
+
+
+def test_a_chosen_backend_that_cannot_read_the_model_is_refused(models: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="llama.cpp can"):
+        tiny_models.tokenizer().chat(
+            [], models["llama.cpp"], backend=InferenceBackend.HUGGINGFACE_TRANSFORMERS
+        )
+
+
+def test_a_tokenizer_that_does_not_fit_is_refused_before_loading(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "open_model", None)
+    for path in models.values():
+        with pytest.raises(
+            ValueError, match="does not fit the model.*differ.*load the model's own"
+        ):
+            TOKENIZER.chat([{"role": "user", "content": "x"}], path)
+
+
+def test_a_stopped_answer_is_kept_and_the_next_one_right(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    reply = session.reply("the question", max_new_tokens=100, temperature=0)
+    begun = "".join(itertools.islice(reply, 3))
+    reply.close()  # type: ignore[attr-defined]
+    assert session.last.finish == "cancelled" and session.last.text == begun
+    assert session.conversation.messages[-1] == {"role": "assistant", "content": begun}
+    session.conversation.undo()
+    whole = answer(session, "the question", max_new_tokens=30)
+    fresh = Session(models["llama.cpp"], template="chatml")
+    assert whole == answer(fresh, "the question", max_new_tokens=30)
+
+
+def test_strings_stop_an_answer(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    whole = answer(session, "the question", max_new_tokens=40)
+    for stop in (whole[5:8], whole[10:11], whole[3:9]):
+        session.conversation.reset()
+        said = answer(session, "the question", max_new_tokens=40, stop=["\0never", stop])
+        assert said == whole[: whole.index(stop)] == session.last.text
+        assert session.last.finish == "stop"
+        assert session.conversation.messages[-1]["content"] == said
+
+
+def test_a_full_context_says_so_and_takes_the_question_back(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml", n_ctx=64)
+    with pytest.raises(ValueError, match="leaves no room"):
+        session.reply("the question " * 40)
+    assert session.conversation.messages == []
+    assert session.last.new_tokens == 0
+    answer(session, "the", max_new_tokens=1000)
+    assert len(session.conversation.ids) <= 64
+
+
+@pytest.mark.parametrize("stop", ["", [""], [5]])
+def test_wrong_stops_are_refused(models: dict[str, Path], stop: Any) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    with pytest.raises(ValueError, match="stop must be"):
+        session.reply("x", stop=stop)
+    assert session.conversation.messages == []
+
+
+def test_a_model_without_a_tokenizer_needs_one(tmp_path: Path) -> None:
+    need("transformers")
+    need("numpy")
+    made = tiny_models.model(False)
+    folder = tiny_models.write_safetensors(tmp_path / "m", made, with_tokenizer=False)
+    with pytest.raises(ValueError, match="brings no tokenizer"):
+        Session(folder)
+    session = Session(folder, tiny_models.tokenizer(), template="chatml")
+    assert answer(session, "x", max_new_tokens=3) == session.last.text
+    backends.unload()
