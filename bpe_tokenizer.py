@@ -100,7 +100,7 @@ __all__ = [
     "main",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # =============================================================================
 # 1. Constants
@@ -1277,6 +1277,8 @@ def _write_files(contents: Mapping[Path, str | bytes]) -> None:
     written: list[tuple[Path, Path]] = []
     try:
         for path, content in contents.items():
+            if path.is_dir():
+                raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
             temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
             with open(temporary, "wb") as file:
                 written.append((temporary, path))

@@ -53,6 +53,7 @@ EXTRAS = {
     "llama": ["llama-cpp-python", "numpy"],
     "apple": ["mlx-lm", "mlx[cpu]; sys_platform == 'linux'", "numpy"],
     "openvino": ["openvino", "numpy"],
+    "openvino-export": ["optimum-intel[openvino]"],
     "transformers": ["transformers", "torch", "numpy", "jinja2>=3.1.6"],
     # Everything a corpus or a model may need here, but for the two that must be compiled or that
     # bring a runtime of their own (llama, openvino, apple).

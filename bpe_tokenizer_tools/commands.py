@@ -77,19 +77,46 @@ def _cmd_convert(options: argparse.Namespace) -> None:
             f"{', '.join(_FORMATS)}"
         )
     tokenizer = _load(options.source, options)
-    if format_ == "tiktoken" and _is_same_file(target.with_suffix(".json"), options.source):
-        raise ValueError(
-            f"{options.source} would be replaced by what belongs to {target.name} besides the "
-            "ranks; give OUT another name"
-        )
+    _check_target(target, format_, Path(options.source))
     written, lost = convert(tokenizer, target, format_)
+    notes = _notes(tokenizer, format_)
     if options.json:
-        facts = {"format": format_, "files": list(map(str, written)), "left_out": lost}
+        files = list(map(str, written))
+        facts = {"format": format_, "files": files, "left_out": lost, "notes": notes}
         print(json.dumps({**facts, "vocab_size": tokenizer.vocab_size}))
     elif not options.quiet:
         print(f"Wrote {tokenizer.vocab_size:,} tokens to {', '.join(map(str, written))}")
         if lost:
             print(f"{format_} has no place for: {', '.join(lost)}", file=sys.stderr)
+        for note in notes:
+            print(note, file=sys.stderr)
+
+
+def _check_target(target: Path, format: str, source: Path) -> None:
+    """Refuse to write over one of two files that only together are a tokenizer, or over IN."""
+    from bpe_tokenizer_tools.formats.tiktoken import is_sidecar
+
+    sidecar = target.parent / f"{target.stem}.json"
+    if format == "tiktoken" and sidecar.exists() and sidecar.samefile(source):
+        raise ValueError(
+            f"{source} would be replaced by what belongs to {target.name} besides the ranks; give "
+            "OUT another name"
+        )
+    ranks = target.parent / f"{target.stem}.tiktoken"
+    if format == "tokenizer.json" and ranks.is_file() and is_sidecar(target):
+        raise ValueError(
+            f"{target} belongs to {ranks.name}, which could not be read without it; give OUT "
+            "another name"
+        )
+
+
+def _notes(tokenizer: BPETokenizer, format: str) -> list[str]:
+    """Say what the library that a format is for does otherwise, whatever the file holds."""
+    if format != "gguf":
+        return []
+    from bpe_tokenizer_tools.formats.gguf import done_otherwise
+
+    return [f"llama.cpp {what}" for what in done_otherwise(tokenizer)]
 
 
 def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Path], list[str]]:

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, Optional, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import formats
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, conformance_texts
 from bpe_tokenizer_tools.lint import Finding, field_of, lint
 
@@ -148,6 +149,10 @@ class _NotReadError(Exception):
     """A library does not read a format, and cannot be given another."""
 
 
+class _FailsError(Exception):
+    """A library has loaded a tokenizer, and cannot encode or decode a text."""
+
+
 class _Peer(NamedTuple):
     """A tokenizer as another library has loaded it.
 
@@ -230,17 +235,13 @@ def _files(path: Path) -> dict[str, Path]:
 
 
 def _kind(file: Path) -> str | None:
-    """Tell what a file is by its first bytes, or its name."""
+    """Tell what a file is, as `from_file` does."""
     if not file.is_file():
         return None
-    with open(file, "rb") as opened:
-        head = opened.read(4096)
-    if head.startswith(b"GGUF"):
-        return "gguf"
-    if file.suffix == ".tiktoken":
-        return "tiktoken"
-    if file.suffix == ".model" and head.startswith(b"\n"):
-        return "sentencepiece"
+    kind = formats.format_of(file)
+    if kind in ("gguf", "tiktoken", "sentencepiece"):
+        return kind
+    head = formats.read_head(file)
     is_json = file.suffix == ".json" and b'"version"' in head and b'"added_tokens"' in head
     return "tokenizer.json" if is_json or file.name == "tokenizer.json" else None
 
@@ -587,7 +588,7 @@ def _check(
     case: _Case, module: str, package: str, load: Callable[[_Case], _Peer], texts: Sequence[str]
 ) -> tuple[Row, Sequence[Finding]]:
     """Load with one library and compare; whatever it raises becomes a row."""
-    version = peer = None
+    version = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -596,13 +597,15 @@ def _check(
             difference = _first_difference(case.tokenizer, peer, texts)
     except _NotReadError as reason:
         return Row(package, version, NOT_APPLICABLE, _one_line(reason)), ()
+    except _FailsError as reason:
+        return Row(package, version, FAILS, str(reason)), ()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust is no Exception
         missing = isinstance(error, ImportError) and version is None
         if missing and error.name == module:  # type: ignore[attr-defined]
             return Row(package, None, NOT_INSTALLED), ()
-        return Row(package, version, FAILS if peer else CANNOT_LOAD, _one_line(error)), ()
+        return Row(package, version, CANNOT_LOAD, _one_line(error)), ()
     status = EQUAL if difference is None else DIFFERS
     return Row(package, version, status, peer.detail, difference), peer.findings
 
@@ -619,7 +622,12 @@ def _first_difference(
     """Compare the ids of all texts, and only then what they decode to."""
     for compare in (_compare_ids, _compare_text):
         for text in texts:
-            found = next(compare(tokenizer, peer, text), None)
+            try:
+                found = next(compare(tokenizer, peer, text), None)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                raise _FailsError(f"text {core._shorten(text, 48)}: {_one_line(error)}") from None
             if found is not None:
                 return found
     return None

@@ -382,6 +382,14 @@ CHAINS: dict[str, tuple[Any, Any]] = {
         for invert in (False, True)
         for kind, pattern in (("Regex", r"\s+|\d"), ("String", " "))
     },
+    **{
+        f"Split where nothing may match {behavior} {invert}": (
+            split("a*|b", behavior, invert),
+            None,
+        )
+        for behavior in BEHAVIORS
+        for invert in (False, True)
+    },
     **{f"Punctuation {behavior}": (punctuation(behavior), None) for behavior in BEHAVIORS},
     **{
         f"Metaspace {scheme} {cuts}": (metaspace(scheme, cuts), None)
@@ -407,6 +415,7 @@ CHAINS: dict[str, tuple[Any, Any]] = {
     "Replace with more": (None, files.replace("a", "xyz")),
     "Replace with less": (None, files.replace(r"\s+", "", "Regex")),
     "Replace with nothing at the start": (None, files.replace("^a", "", "Regex")),
+    "Replace nothing by nothing": (None, files.replace("a*", "", "Regex")),
     "Replace several": (None, files.replace(r"[a-z]{2,3}", "é", "Regex")),
     "Replace a String that looks like a regex": (None, files.replace(".", "·")),
     "all normalizers": (
@@ -609,6 +618,27 @@ def test_other_components_are_refused_by_name(
     within = {"pre_tokenizer": "pretokenizers"}.get(field, field + "s")
     file[field] = {"type": "Sequence", within: [component]} if nested else component
     refuse(tmp_path, file, field, component["type"])
+
+
+INSERTING = ["a*", "^", "(?=b)", "$", r"\b", "b?|c"]
+
+
+@pytest.mark.parametrize("pattern", INSERTING)
+def test_what_is_put_where_nothing_was(tmp_path: Path, pattern: str) -> None:
+    step = files.replace(pattern, "x", "Regex")
+    file = files.probe(None, step)
+    refuse(tmp_path, file, "normalizer", "may match nothing")
+    file["pre_tokenizer"] = None
+    pair = Pair(tmp_path / "tokenizer.json", json.dumps(file))
+    for text in ("", "a", "b", "ab", "ba", "cab", "aabbaa", "!a?", "½", "aéa"):
+        expected = pair.theirs.encode(text, add_special_tokens=False).ids
+        assert pair.ours.encode(text) == expected
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    file["normalizer"] = files.normalizers(strip, step)
+    pair = Pair(tmp_path / "tokenizer.json", json.dumps(file))
+    assert pair.ours.encode("  ") == pair.theirs.encode("  ", add_special_tokens=False).ids == []
+    file["normalizer"] = files.normalizers(step, strip)
+    refuse(tmp_path, file, "normalizers[0].pattern", "may match nothing")
 
 
 @pytest.mark.parametrize("kind", ["WordPiece", "Unigram", "WordLevel", "bpe"])

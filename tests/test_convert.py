@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,85 @@ def test_files_where_directories_should_be(
     assert "expected a file" in capsys.readouterr().err
     assert convert(tmp_path / "none", tmp_path / "t.json") == 1
     assert "no such file" in capsys.readouterr().err
+
+
+def test_a_file_that_belongs_to_another_is_not_replaced(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, ranks = tmp_path / "mine.json", tmp_path / "mine.tiktoken"
+    assert convert(source, mine, "--quiet") == 0
+    before = mine.read_bytes()
+    (tmp_path / "link.json").symlink_to(mine)
+    for name in ("mine.json", "link.json"):  # IN, and what is beside OUT
+        assert convert(tmp_path / name, ranks) == 1
+        error = capsys.readouterr().err
+        assert f"{name} would be replaced" in error and "another name" in error
+    assert convert(source, ranks) == 1
+    assert "mine.json would be replaced" in capsys.readouterr().err
+    # Not even where it could be taken for a description of ranks.
+    mine.write_text(json.dumps({**json.loads(before), "pat_str": "x"}))
+    assert convert(mine, ranks) == 1
+    assert not ranks.exists()
+    # Nor the description itself.
+    assert convert(source, tmp_path / "b.tiktoken", "--quiet") == 0
+    described = (tmp_path / "b.json").read_bytes()
+    assert convert(tmp_path / "b.tiktoken", tmp_path / "b.json") == 1
+    assert "b.json belongs to b.tiktoken" in capsys.readouterr().err
+    assert (tmp_path / "b.json").read_bytes() == described
+    assert convert(tmp_path / "b.tiktoken", tmp_path / "b.tiktoken", "--quiet") == 0
+
+
+def test_names_in_capitals(tokenizer: BPETokenizer, source: Path, tmp_path: Path) -> None:
+    for name in ("UP.GGUF", "UP.TIKTOKEN", "OTHER.JSON"):
+        assert convert(source, tmp_path / name, "--quiet") == 0
+        assert_same(tokenizer, BPETokenizer.from_file(tmp_path / name))
+
+
+def test_errors_name_what_was_asked_for(
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert convert(source, tmp_path / "noext", "--format", "tiktoken") == 1
+    error = capsys.readouterr().err
+    assert f"error: {tmp_path / 'noext'}: expected a name that ends in .tiktoken" in error
+    for arguments in (("", tmp_path / "t.gguf"), (source, "")):
+        with pytest.raises(SystemExit) as stopped:
+            convert(*arguments)
+        assert stopped.value.code == 2
+        assert "got ''" in capsys.readouterr().err
+    write = bpe_tokenizer._write_files
+
+    def full(contents: Any) -> None:
+        if any(tmp_path in path.parents and "bpe-tokenizer-" not in str(path) for path in contents):
+            name = next(iter(contents)).with_name(".t.gguf.0123.tmp")
+            raise OSError(errno.ENOSPC, "No space left on device", str(name))
+        write(contents)
+
+    monkeypatch.setattr(bpe_tokenizer, "_write_files", full)
+    assert convert(source, tmp_path / "t.gguf") == 1
+    assert capsys.readouterr().err == (
+        f"bpe-tokenizer: error: {tmp_path / 't.gguf'}: No space left on device\n"
+    )
+
+
+def test_what_llama_cpp_does_otherwise_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [("llama3", None, []), ("o200k", None, ["'gpt-4o'"]), ("qwen2", "NFC", ["NFC already"])]
+    for pattern, form, words in cases:
+        made = BPETokenizer(pattern, normalizer=form).train(TEXT, vocab_size=300, verbose=False)
+        made.save(tmp_path / pattern, verbose=False)
+        assert convert(tmp_path / pattern, tmp_path / "t.gguf", "--json") == 0
+        out, error = capsys.readouterr()
+        notes = json.loads(out)["notes"]
+        assert error == "" and len(notes) == len(words)
+        assert all(word in note for word, note in zip(words, notes))
+        assert convert(tmp_path / pattern, tmp_path / "t.gguf") == 0
+        assert capsys.readouterr().err == "".join(f"{note}\n" for note in notes)
+        assert convert(tmp_path / pattern, tmp_path / "t.json", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
 def test_the_commands_are_short() -> None:

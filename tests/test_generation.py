@@ -590,3 +590,24 @@ def test_a_damaged_model_ends_in_an_error_of_ours(
         if case.startswith(("cut", "text")):
             assert outcome.startswith(("FileFormatError: ", "RuntimeError: ")), (case, outcome)
     assert len(outcomes) == 15
+
+
+# -- What optimum-intel exports ------------------------------------------------
+
+
+def test_what_optimum_exports_is_run(tmp_path: Path) -> None:
+    need("optimum.intel")
+    need("openvino")
+    folder = tiny_models.write_safetensors(tmp_path / "safetensors", tiny_models.model(False))
+    program = """
+import sys
+from optimum.intel import OVModelForCausalLM
+model = OVModelForCausalLM.from_pretrained(sys.argv[1], export=True, load_in_8bit=False)
+model.save_pretrained(sys.argv[2])
+"""
+    command = [sys.executable, "-c", program, str(folder), str(tmp_path / "exported")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    model = backends.open_model(tmp_path / "exported", "openvino")
+    assert greedy(model) == expected()
+    backends.unload()

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from oracles import need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS
 from bpe_tokenizer_tools.formats import gguf
 from bpe_tokenizer_tools.formats.families import FAMILIES
 
@@ -310,6 +311,18 @@ def test_what_gguf_cannot_hold_is_refused(write: Callable[..., Path], tmp_path: 
     refused(tokenizer, "taken for padding")
 
 
+def test_a_model_with_weights_is_not_written_over(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = write(pack(small(), tensors=1) + bytes(1000))
+    before = path.read_bytes()
+    tokenizer = load(path)
+    with pytest.raises(ValueError, match=r"model\.gguf holds the weights of a model"):
+        tokenizer.export(path, "gguf")
+    assert path.read_bytes() == before
+    tokenizer.export(write(small()), "gguf")  # without, it may be
+
+
 def test_gaps_between_ids_are_padded(tmp_path: Path) -> None:
     tokenizer = train("gpt2", special_tokens={"<s>": 1000, "</s>": 950})
     path = tmp_path / "model.gguf"
@@ -489,6 +502,45 @@ def test_families_cut_as_huggingface_does(name: str, write: Callable[..., Path])
     check()
     numbers = " 1 22 333 4444 55555 1234567 hello33world333 3.14 he'll \n\n x  33\n"
     assert tokenizer.encode(numbers) == peer.encode(numbers, add_special_tokens=False).ids
+
+
+# U+017F is left out: llama.cpp never takes it for the "s" that it is to (?i:s).
+CUT_TEXTS = [
+    *(text.replace("\u017f", "s") for text in CONFORMANCE_TEXTS),
+    "(\t\t91Ж\tЖ<\u0301한cS",
+]
+
+
+@functools.cache
+def joining_all() -> dict[str, tuple[int, Any]]:
+    """The keys of a vocabulary in which most pairs of neighbours in the texts are joined."""
+    made = BPETokenizer(r"[\s\S]{1,2}", normalizer=None)
+    text = "\n".join(CUT_TEXTS)
+    made.train([text, text[1:]], vocab_size=20_000, min_frequency=1, verbose=False)
+    write = gguf.bpe_tokenizer._to_printable
+    vocab = sorted(made._definition.vocab.items(), key=lambda item: item[1])
+    tokens = [write(token) for token, _ in vocab]
+    merges = [f"{tokens[left]} {tokens[right]}" for left, right in made._definition.merges]
+    return small(
+        ggml__tokens=(ARR, (STR, tokens)),
+        ggml__token_type=None,
+        ggml__merges=(ARR, (STR, merges)),
+        ggml__bos_token_id=None,
+        ggml__eos_token_id=None,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(BY_STEPS.values()))
+def test_which_families_llama_cpp_approximates(name: str, write: Callable[..., Path]) -> None:
+    family = FAMILIES[name]
+    if family.escapes_spaces:
+        pytest.skip("cuts nothing")
+    path = write({**joining_all(), "tokenizer.ggml.pre": (STR, name)})
+    tokenizer, peer = load(path), llama(path)
+    form: Any = family.normalizer
+    texts = [text for text in CUT_TEXTS if not form or unicodedata.is_normalized(form, text)]
+    differ = [text for text in texts if tokenizer.encode(text) != peer(text)]
+    assert bool(differ) == family.approximated, differ[:3]
 
 
 @pytest.fixture
@@ -893,6 +945,14 @@ def test_other_versions_are_refused(write: Callable[..., Path]) -> None:
     refused(write(small(), version=4), "4 is not supported, only 2 and 3")
     refused(write(b"GGUF" + struct.pack(">IQQ", 3, 0, 0)), "big-endian")
     refused(write(b"GGUX" + bytes(20)), "does not begin with b'GGUF'")
+
+
+def test_more_merges_than_ways_to_make_the_tokens(write: Callable[..., Path]) -> None:
+    ways = sum(len(token) - 1 for token in small()["tokenizer.ggml.tokens"][1][1])
+    several = (ARR, (STR, [MERGES[i % len(MERGES)] for i in range(ways)]))
+    assert len(load(write(small(ggml__merges=several))).merges) == len(MERGES)
+    several[1][1].append(MERGES[0])
+    refused(write(small(ggml__merges=several)), f"merges: {ways + 1} merges, .* only {ways} to")
 
 
 def test_long_tokens_do_not_hang(write: Callable[..., Path]) -> None:

@@ -660,6 +660,26 @@ def test_damaged_within_bounds(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.model"
+    path.write_bytes(make(LETTERS))
+    with open(path, "r+b") as file:
+        file.truncate(2**24 + 1)
+    with pytest.raises(FileFormatError, match="16,777,217 bytes, at most"):
+        BPETokenizer.from_file(path)
+
+
+def test_more_fields_than_any_model_has(
+    write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_MAX_FIELDS", 1000)
+    skipped = (varint(UNKNOWN_FIELD) + b"\0") * 900
+    BPETokenizer.from_file(write(with_more(skipped)))
+    for more, place in ((skipped * 2, ""), (field(2, skipped * 2), "trainer_spec: ")):
+        with pytest.raises(FileFormatError, match=f"{place}there are more than 1,000 fields"):
+            BPETokenizer.from_file(write(with_more(more)))
+
+
 @settings(max_examples=300)
 @given(data=st.data())
 def test_changed_bytes(write_once: Callable[[bytes], Path], data: st.DataObject) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -651,3 +652,50 @@ def test_a_token_that_begins_another_is_refused():
 def test_the_name_must_lead_back(tmp_path):
     with pytest.raises(ValueError, match=r"ends in \.tiktoken"):
         BPETokenizer(normalizer=None).export(tmp_path / "x.bpe", "tiktoken")
+
+
+def assert_same(back, ours):
+    assert back.get_vocab() == ours.get_vocab()
+    assert back.special_tokens == ours.special_tokens
+    assert back.split_pattern == ours.split_pattern
+
+
+@pytest.mark.parametrize("there", ['{"model": {"type": "BPE"}}', "[]", "no JSON", ""])
+def test_another_file_is_not_replaced(there, trained, tmp_path):
+    (tmp_path / "x.json").write_text(there)
+    with pytest.raises(ValueError, match=r"x\.json would be replaced .* give x\.tiktoken another"):
+        trained.export(tmp_path / "x.tiktoken", "tiktoken")
+    assert (tmp_path / "x.json").read_text() == there
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_its_own_description_is_replaced(trained, tmp_path):
+    BPETokenizer(normalizer=None).export(tmp_path / "x.tiktoken", "tiktoken")
+    trained.export(tmp_path / "x.tiktoken", "tiktoken")
+    assert_same(BPETokenizer.from_file(tmp_path / "x.tiktoken"), trained)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.tiktoken"])
+def test_a_directory_in_the_way(name, trained, tmp_path):
+    (tmp_path / name).mkdir()
+    with pytest.raises((ValueError, IsADirectoryError), match=re.escape(name)):
+        trained.export(tmp_path / "x.tiktoken", "tiktoken")
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_names_in_capitals(trained, tmp_path):
+    trained.export(tmp_path / "X.TIKTOKEN", "tiktoken")
+    assert_same(BPETokenizer.from_file(tmp_path / "X.TIKTOKEN"), trained)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names elsewhere are UTF-8")
+def test_a_name_that_is_no_utf8(trained, tmp_path):
+    path = tmp_path / os.fsdecode(b"a\xff.tiktoken")
+    trained.export(path, "tiktoken")
+    assert_same(BPETokenizer.from_file(path), trained)
+
+
+def test_the_description_alone_is_no_tokenizer(trained, tmp_path):
+    trained.export(tmp_path / "x.tiktoken", "tiktoken")
+    with pytest.raises(FileFormatError, match=r"beside it; load .*x\.tiktoken instead"):
+        BPETokenizer.from_file(tmp_path / "x.json")

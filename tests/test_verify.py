@@ -183,6 +183,16 @@ def test_sentencepiece_models(sentencepiece_model: Path) -> None:
     assert not other.ok
 
 
+@pytest.mark.parametrize("name", ["tokenizer.model.v1", "renamed.bin"])
+def test_a_sentencepiece_model_of_another_name(
+    sentencepiece_model: Path, name: str, tmp_path: Path
+) -> None:
+    shutil.copy(sentencepiece_model / "one.model", tmp_path / name)
+    tokenizer = BPETokenizer.from_file(tmp_path / name)
+    found = row(verify(tokenizer, tmp_path / name), "sentencepiece")
+    assert (found.status, found.detail) == ("equal", name)
+
+
 def test_a_directory_of_gpt2(gpt2: BPETokenizer, tmp_path: Path) -> None:
     gpt2.export(tmp_path, "gpt2")
     tokenizer = BPETokenizer.from_file(tmp_path)
@@ -340,7 +350,8 @@ def test_a_library_that_fails_later(gpt2: BPETokenizer, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "tiktoken", fake)
     report = gpt2.verify()
     found = row(report, "tiktoken")
-    assert (found.status, found.detail) == ("fails", "OverflowError: text too long")
+    text = bpe_tokenizer._shorten(CONFORMANCE_TEXTS[0], 48)
+    assert (found.status, found.detail) == ("fails", f"text {text}: OverflowError: text too long")
     assert not report.ok
 
 

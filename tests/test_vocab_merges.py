@@ -476,6 +476,7 @@ CONFIGS = [
     ({"added_tokens_decoder": {"9" * 10: {"content": "<a>"}}}, "9999999999"),
     ({"add_prefix_space": "yes"}, "add_prefix_space: expected bool"),
     ({"chat_template": 5}, "chat_template: expected str"),
+    ({"padding_side": 5}, "padding_side: expected 'left' or 'right', got 5"),
 ]
 
 

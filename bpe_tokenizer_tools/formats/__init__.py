@@ -41,14 +41,14 @@ class Source:
 
 # -- What readers share -------------------------------------------------------
 
-_MAX_BYTES = 2**26  # o200k_base has 3.6 million, the largest SentencePiece models 5
+_MAX_BYTES = 2**26  # o200k_base has 3.6 million
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
     """Read a file, unless it is too large to be what it should be."""
     size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_BYTES:,} are read")
+    if size > limit:
+        raise FileFormatError(path, "", f"{size:,} bytes, at most {limit:,} are read")
     return path.read_bytes()
 
 
@@ -120,6 +120,18 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}")
 
 
+def read_head(path: Path) -> bytes:
+    """Return what a file's format is told by, besides its name."""
+    with open(path, "rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def format_of(path: Path) -> str | None:
+    """Name the foreign format that a file is in, or None."""
+    head = read_head(path)
+    return next((name for name in _READERS if _module(name).matches(path, head)), None)
+
+
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
@@ -130,13 +142,13 @@ def read(
     """
     if path.is_dir():
         path = _file_within(path)
-    with open(path, "rb") as file:
-        head = file.read(_HEAD_BYTES)
-    for name in _READERS:
-        module = _module(name)
-        if module.matches(path, head):
-            source: Source = module.read(path, split_pattern, special_tokens)
-            return source
+    name = format_of(path)
+    if name is not None:
+        source: Source = _module(name).read(path, split_pattern, special_tokens)
+        return source
+    if b'"pat_str"' in read_head(path):
+        problem = "says only how text is cut for the ranks beside it; load"
+        raise FileFormatError(path, "", f"{problem} {path.with_suffix('.tiktoken')} instead")
     raise FileFormatError(
         path,
         "",
@@ -161,9 +173,17 @@ def _file_within(folder: Path) -> Path:
 
 
 def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
-    """Write a tokenizer in a foreign format: return what goes into which file."""
+    """Write a tokenizer in a foreign format: return what goes into which file.
+
+    Raises:
+        ValueError: the format cannot hold the tokenizer, or is not known.
+        IsADirectoryError: one of the files to write is a directory.
+    """
     if format not in _WRITERS:
         known = ", ".join(sorted(["tokenizer.json", *_WRITERS]))
         raise ValueError(f"format must be one of {known}, got {format!r}")
     found: Contents = _module(_WRITERS[format]).contents(tokenizer, path)
+    for file in found:
+        if file.is_dir():  # before any is written
+            raise IsADirectoryError(f"{file}: is a directory; expected a file to write to")
     return found

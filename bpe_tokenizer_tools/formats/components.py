@@ -30,6 +30,7 @@ import regex
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools.formats.old_unicode import MARK, PUNCTUATION
+from bpe_tokenizer_tools.formats.oniguruma import Parser
 
 __all__ = ["ComponentEncoder", "read_components", "writable"]
 
@@ -59,12 +60,19 @@ def _finder(pattern: str) -> Find:
     compiled = regex.compile(pattern)
 
     def find(text: str) -> Iterator[Span]:
-        done = -1
-        for found in compiled.finditer(text):
+        # As Oniguruma's callers do, and unlike `finditer`: what is found behind an empty
+        # match is none there again, nor anything else that begins there.
+        at, done = 0, -1
+        while at <= len(text):
+            found = compiled.search(text, at)
+            if found is None:
+                return
             start, end = found.span()
-            if start != end or start != done:  # Oniguruma finds none empty behind another
+            if start == end == done:
+                at += 1
+            else:
+                at = done = end
                 yield start, end
-            done = end
 
     return find
 
@@ -150,6 +158,8 @@ def _replace(step: core._JsonReader) -> Normalizer:
     content = step.get("content", str)
 
     def run(text: Text) -> Text:
+        if not text.chars:  # nothing matches there, not even a pattern of nothing
+            return text
         parts: list[str] = []
         spans: list[Span] = []
         done = 0
@@ -165,6 +175,16 @@ def _replace(step: core._JsonReader) -> Normalizer:
         return Text("".join(parts), spans + text.spans[done:])
 
     return run
+
+
+def _may_insert(step: core._JsonReader) -> bool:
+    """Tell whether a Replace may put something where nothing was."""
+    if step.data["type"] != "Replace" or not step.data["content"]:
+        return False
+    pattern = step.data["pattern"]
+    if "String" in pattern:
+        return not pattern["String"]
+    return core._may_be_empty(Parser(pattern["Regex"], oniguruma=True).parse())
 
 
 def _prepended(text: Text, prefix: str) -> Text:
@@ -641,6 +661,14 @@ class _Chain:
         self._pre_tokenizers = [_component(step, _PRE_TOKENIZERS)(step) for step in pre_tokenizers]
         self.decoder = Decoder(data)
         kinds = {step.data["type"] for step in normalizers}
+        for i, step in enumerate(normalizers):
+            stripped = any(after.data["type"] == "Strip" for after in normalizers[i:])
+            if (pre_tokenizers or stripped) and _may_insert(step):
+                raise step.error(
+                    "may match nothing, and puts something there; this is not supported before "
+                    "Strip and pre-tokenizers, where tokenizers itself fails on some text",
+                    "pattern",
+                )
         self._finds_as_written = "SentencePiece" in kinds
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):

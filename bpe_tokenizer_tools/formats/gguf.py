@@ -503,8 +503,13 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     lines = fields.strings(key)
     if lines is None:
         raise fields.error("is missing", key)
-    known = {*vocabulary.normal.values(), *vocabulary.byte_tokens.values()}
-    known.update(token.content for token in vocabulary.added.values())
+    known = vocabulary.ids().keys()
+    # HuggingFace lists each way to make a token of two; nobody lists one more than once.
+    ways = sum(len(token) - 1 for token in known)
+    if len(lines) > ways:
+        raise fields.error(
+            f"{len(lines):,} merges, but tokens have only {ways:,} to make them", key
+        )
     merges = []
     for i, line in enumerate(lines):
         left, _, right = line.partition(" ")
@@ -621,8 +626,9 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
     Raises:
         ValueError: llama.cpp could not do what this tokenizer does; the message names
-            what would be lost.
+            what would be lost.  Or there is a model with weights at the path.
     """
+    _check_no_weights(path)
     definition = tokenizer._definition
     name, family = _family_name(definition)
     texts, kinds = _token_lists(definition)
@@ -659,6 +665,33 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     keys = (_pack_string(key) + _pack(value) for key, value in values.items())
     packed = header + b"".join(keys)
     return {path: packed + bytes(-len(packed) % 32)}
+
+
+def _check_no_weights(path: Path) -> None:
+    """Refuse to write over a model: all of it but the vocabulary would be lost."""
+    if not path.is_file():
+        return
+    with open(path, "rb") as file:
+        head = file.read(16)
+    if head[:4] == _MAGIC and any(head[8:]):
+        raise ValueError(
+            f"{path} holds the weights of a model, which would be lost; give another name"
+        )
+
+
+def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
+    """Say what llama.cpp does otherwise with what `contents` writes."""
+    name, family = _family_name(tokenizer._definition)
+    form = _normalizer(tokenizer._definition)
+    said = []
+    if family.approximated:
+        said.append(
+            f"only approximates how text is cut in the family {name!r}, and may give other ids for "
+            "some of it; bpe-tokenizer check compares them"
+        )
+    if form is not None:
+        said.append(f"does not normalise: give it text that is {form} already")
+    return said
 
 
 def _lost(what: str) -> ValueError:

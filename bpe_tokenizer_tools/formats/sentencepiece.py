@@ -55,6 +55,8 @@ from bpe_tokenizer_tools.formats.ranks import merges_by_score
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _MAX_CHARSMAP_BYTES = 2**20  # that of nmt_nfkc_cf has 250,000
+_MAX_BYTES = 2**24  # the largest models in use have 5 million
+_MAX_FIELDS = 2**20  # of one message
 _MAX_PIECES = 2**19  # the largest models in use have half of that
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
 _MAX_STRIPPED = 1000  # leading spaces taken away in decoding
@@ -86,8 +88,11 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     """Yield the (number, kind, value) of each field of a message; bytes if no varint."""
-    at, end = 0, len(data)
+    at, end, n_fields = 0, len(data), 0
     while at < end:
+        n_fields += 1
+        if n_fields > _MAX_FIELDS:
+            raise _DamagedError(f"there are more than {_MAX_FIELDS:,} fields")
         tag, at = _varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if number == 0 or kind not in (_VARINT, _BYTES, *_SIZES):
@@ -207,7 +212,7 @@ class _Model(NamedTuple):
 
 
 def _read_model(path: Path) -> _Model:
-    data = read_bytes(path)
+    data = read_bytes(path, _MAX_BYTES)
     specs = {name: dict(values) for name, values in _DEFAULTS.items()}
     pieces: list[_Piece] = []
     taken: set[str] = set()

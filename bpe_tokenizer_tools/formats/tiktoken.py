@@ -182,7 +182,9 @@ def matches(path: Path, head: bytes) -> bool:
     """Tell whether a file holds ranks: by its name, or by its first three lines."""
     lines = [line.strip() for line in head.split(b"\n")]
     whole = [line for line in lines[:-1] or lines if line]
-    return path.suffix == ".tiktoken" or (bool(whole) and all(map(_LINE.fullmatch, whole[:3])))
+    return path.suffix.lower() == ".tiktoken" or (
+        bool(whole) and all(map(_LINE.fullmatch, whole[:3]))
+    )
 
 
 def read(
@@ -252,10 +254,18 @@ def decode_base64(path: Path, place: str, text: bytes) -> bytes:
         raise FileFormatError(path, place, f"{_shorten(text)} is not base64: {error}") from None
 
 
+def is_sidecar(path: Path) -> bool:
+    """Tell whether a file is such a JSON file, rather than another tokenizer's."""
+    try:
+        return "pat_str" in bpe_tokenizer._JsonReader.open(path).data
+    except (FileFormatError, FileNotFoundError):  # no JSON; or no file at all
+        return False
+
+
 def _read_sidecar(path: Path, ranks: Mapping[bytes, int]) -> _Encoding | None:
     """Read the JSON file of the same name, if there is one and it describes the ranks."""
     sidecar = path.with_suffix(".json")
-    if path.suffix != ".tiktoken" or not sidecar.is_file():
+    if path.suffix.lower() != ".tiktoken" or not sidecar.is_file():
         return None
     data = bpe_tokenizer._JsonReader.open(sidecar)
     if "pat_str" not in data.data:  # another tokenizer's file
@@ -375,15 +385,18 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     that to its callers; read again, it is the bos token, if there is one.
 
     Raises:
-        ValueError: the tokenizer does something that tiktoken cannot.
+        ValueError: the tokenizer does something that tiktoken cannot, or NAME.json is
+            there and is something else.
     """
-    if path.suffix != ".tiktoken":
+    if path.suffix.lower() != ".tiktoken":
         raise ValueError(f"{path}: expected a name that ends in .tiktoken")
+    _check_replaceable(path, path.with_suffix(".json"))
     ranks, special = _ranks_and_special_tokens(tokenizer)
     definition = tokenizer._definition
     pattern = to_fancy_regex(definition.split_pattern)
     ids = {*ranks.values(), *special.values()}
-    sidecar: dict[str, Any] = {"name": path.stem, "pat_str": pattern, "special_tokens": special}
+    name = path.stem.encode("utf-8", "replace").decode()  # of a file, it may be in any encoding
+    sidecar: dict[str, Any] = {"name": name, "pat_str": pattern, "special_tokens": special}
     if pattern != definition.split_pattern:
         sidecar["split_pattern"] = definition.split_pattern
     if definition.normalizer is not None:
@@ -400,6 +413,15 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         path: b"".join(lines),
         path.with_suffix(".json"): json.dumps(sidecar, ensure_ascii=False, indent=1) + "\n",
     }
+
+
+def _check_replaceable(path: Path, sidecar: Path) -> None:
+    """Refuse to write over a file that only happens to have the name of the second one."""
+    if sidecar.exists() and not is_sidecar(sidecar):
+        raise ValueError(
+            f"{sidecar} would be replaced by the split pattern and the special tokens that belong "
+            f"to {path.name}, but it is something else; give {path.name} another name"
+        )
 
 
 def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) -> Any:

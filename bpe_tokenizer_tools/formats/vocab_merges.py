@@ -410,6 +410,9 @@ class _Beside:
         limit = self.settings.get("model_max_length")
         if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
             self.settings.pop("model_max_length", None)  # transformers' way to say: no limit
+        if self.settings.get("padding_side", "right") not in ("left", "right"):
+            shown = _shorten(self.settings["padding_side"])
+            raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
         self.chat_template = bpe_tokenizer._read_chat_template(config) or self.chat_template
 
     @staticmethod
