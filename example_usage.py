@@ -26,6 +26,7 @@ from bpe_tokenizer import (
     detect_best_backend,
     main,
 )
+from bpe_tokenizer_tools.conversation import Conversation
 
 SAMPLE = 'def greet(name):\n    return f"Grüße, {name}! 世界 🙂"\n'
 CORPUS_BYTES = 3_000_000
@@ -122,6 +123,30 @@ def chat_templates(tokenizer: BPETokenizer) -> None:
     end = tokenizer.special_tokens["<|eot_id|>"]
     show("as ids (llama3)", f"{len(ids)} ids, of them {ids.count(end)} <|eot_id|>")
     show("", "one ends each message; what the user typed stays text")
+    messages.append({"role": "assistant", "content": "I will not."})
+    batch = tokenizer.apply_chat_template(
+        messages,
+        add_generation_prompt=False,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+    )
+    pairs = zip(batch["input_ids"], batch["assistant_masks"])
+    own = [id_ for id_, mine in pairs if mine]
+    show("what a model learns", repr(tokenizer.decode(own)))
+
+
+def conversations(tokenizer: BPETokenizer) -> None:
+    """Keep ids as they were sent and generated."""
+    heading("Conversations: token in, token out")
+    talk = Conversation(tokenizer, "llama3", system_prompt="Be brief.")
+    for question, answer in (("Is it fast?", "Yes."), ("Is it exact?", "Yes.")):
+        talk.add("user", question)
+        prompt = talk.prompt()  # what a model would be given; here its answer is made up
+        talk.answer([*tokenizer.encode(answer), tokenizer.special_tokens["<|eot_id|>"]])
+        show(question, f"{len(prompt)} ids in, {len(talk.ids) - len(prompt)} out")
+    show("tokens of each turn", [f"{turn.role} {turn.tokens}" for turn in talk.turns])
+    talk.add("user", "Sure?")
+    show("old ids are kept", talk.prompt()[: len(prompt)] == prompt)
 
 
 def batches(tokenizer: BPETokenizer) -> None:
@@ -297,6 +322,7 @@ def tour() -> None:
         encode_and_decode,
         special_tokens,
         chat_templates,
+        conversations,
         batches,
         offsets,
         streaming,

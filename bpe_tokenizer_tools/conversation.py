@@ -10,7 +10,7 @@ instance.  Then the old ids are no beginning of the new ones any more.  This is 
 
 >>> from bpe_tokenizer import BPETokenizer
 >>> tokenizer = BPETokenizer()
->>> tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+>>> added = tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
 >>> talk = Conversation(tokenizer, "chatml")
 >>> talk.add("user", "Hi")
 >>> prompt = talk.prompt()

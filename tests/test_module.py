@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import doctest
+import importlib
 import io
 import os
 import re
@@ -143,6 +144,29 @@ def test_examples_in_docstrings_are_true() -> None:
     failed, attempted = doctest.testmod(bpe_tokenizer)
     assert failed == 0
     assert attempted > 20
+
+
+TOOLS = sorted((SOURCE.parent / "bpe_tokenizer_tools").rglob("*.py"))
+
+
+def test_functions_of_the_tools_fit_a_screen() -> None:
+    assert len(TOOLS) > 25
+    for path in TOOLS:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        long = {f.name: body_lines(f) for f in found if body_lines(f) > LONGEST_FUNCTION}
+        assert not long, (path, long)
+
+
+def test_examples_in_docstrings_of_the_tools_are_true() -> None:
+    attempted = 0
+    for path in TOOLS:
+        if ">>> " in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+            failed, tried = doctest.testmod(importlib.import_module(name))
+            assert failed == 0, name
+            attempted += tried
+    assert attempted >= 9
 
 
 # -- What importing it costs, and needs ---------------------------------------
