@@ -437,8 +437,8 @@ def _find_start(
     return max((before + border.end() for border in borders), default=first)
 
 
-def _agree(a: str, b: str) -> int:
-    """Return how long two strings are the same."""
+def _agree(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Return how long two strings, or lists, are the same."""
     differing = (i for i, (one, other) in enumerate(zip(a, b)) if one != other)
     return next(differing, min(len(a), len(b)))
 

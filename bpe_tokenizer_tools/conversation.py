@@ -24,7 +24,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import chat_templates
@@ -52,6 +52,35 @@ class Rewrite(NamedTuple):
     kept: int
 
 
+class _State(NamedTuple):
+    """What a model has seen.
+
+    Attributes:
+        ids: all ids, the last answer's included.
+        turns: see `Conversation`.
+        text: what the ids stand for, but for those of the last answer.
+        answer: the ids that were generated behind that; None if there are none yet.
+        counted: how many messages are in `text`.
+    """
+
+    ids: tuple[int, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    text: str = ""
+    answer: Optional[tuple[int, ...]] = None  # noqa: UP045 - evaluated by Python 3.9
+    counted: int = 0
+
+    @property
+    def n_messages(self) -> int:
+        """How many messages the ids stand for."""
+        return self.counted + (self.answer is not None)
+
+    def shortened(self) -> _State:
+        """Return what is left without the last id."""
+        last = self.turns[-1]
+        turns = (*self.turns[:-1], last._replace(tokens=last.tokens - 1))
+        return self._replace(ids=self.ids[:-1], turns=turns)
+
+
 class Conversation:
     """Messages, and the ids of them as they were sent and generated.
 
@@ -63,8 +92,6 @@ class Conversation:
 
     Attributes:
         messages: the conversation so far.
-        ids: the ids of it that a model has seen or generated.
-        turns: for each message in `ids`, its tokens; what is generated for now last.
         rewrites: each time that the template wrote the past in another way.
     """
 
@@ -79,14 +106,18 @@ class Conversation:
         self.messages: list[dict[str, Any]] = chat_templates.check_messages([], system_prompt)
         self.rewrites: list[Rewrite] = []
         self._render = chat_templates.Renderer(template, tokenizer, variables)
-        self._forget()
+        self._state = _State()
+        self._past: list[_State] = []  # before each prompt
 
-    def _forget(self) -> None:
-        self.ids: list[int] = []
-        self.turns: list[Turn] = []
-        self._text = ""  # what `ids` stand for, but for the answer
-        self._answer: list[int] | None = None  # what was generated behind that
-        self._counted = 0  # messages that are in `turns`
+    @property
+    def ids(self) -> list[int]:
+        """The ids that a model has seen or generated, as they were."""
+        return list(self._state.ids)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The tokens of each message in `ids`; last, those of the answer to come, or that came."""
+        return list(self._state.turns)
 
     @property
     def end_of_turn(self) -> str | None:
@@ -101,8 +132,7 @@ class Conversation:
         Raises:
             ValueError, TypeError: it is no message.
         """
-        message = {"role": role, "content": content, **fields}
-        self.extend([message])
+        self.extend([{"role": role, "content": content, **fields}])
 
     def extend(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Append messages, each {"role": ..., "content": ...}."""
@@ -114,13 +144,14 @@ class Conversation:
         start = users[-1] if users else len(self.messages)
         taken = self.messages[start:]
         del self.messages[start:]
-        self._forget()
+        while self._state.n_messages > start and self._past:
+            self._state = self._past.pop()
         return taken
 
     def reset(self) -> None:
         """Take back all but the system prompt."""
         self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
-        self._forget()
+        self._state, self._past = _State(), []
 
     # -- Ids ---
 
@@ -128,70 +159,71 @@ class Conversation:
         """Return the ids that a model goes on from, to answer.
 
         They begin with `ids` as they were, unless the template writes the past in
-        another way; then `rewrites` grows.
+        another way; then `rewrites` grows.  A prompt that was not answered is forgotten.
 
         Raises:
             ValueError: the template refuses this conversation.
         """
         text = self._render(self.messages, True)
-        plain = "".join(text)
-        found = self._find_end(plain)
-        if found is None:
-            old = self.ids
-            before = self._text + self.tokenizer.decode(self._answer or [])
-            self._forget()
-            self._append(text, 0)
-            same = (i for i, (a, b) in enumerate(zip(old, self.ids)) if a != b)
-            kept = next(same, min(len(old), len(self.ids)))
-            at = chat_templates._agree(before, plain)
-            self.rewrites.append(Rewrite(before[at:], plain[at:], kept))
+        state = self._state
+        if self._past and state.answer is None:
+            state = self._past.pop()
+        self._past.append(state)
+        known = self._find_end(state, "".join(text))
+        if known is None:
+            self._state = self._extended(_State(), text, 0)
+            self._tell_rewrite(state, "".join(text))
         else:
-            end, n_ids = found
-            del self.ids[n_ids:]
-            self._append(text, end)
-        return list(self.ids)
+            end, is_kept = known
+            self._state = self._extended(state if is_kept else state.shortened(), text, end)
+        return self.ids
 
-    def _find_end(self, text: str) -> tuple[int, int] | None:
-        """Return how much of a text `ids` stand for, and how many of them; None if it differs.
+    def _find_end(self, state: _State, text: str) -> tuple[int, bool] | None:
+        """Return how much of a text the ids stand for, the last one included or not.
 
-        White space around an answer may be missing: templates strip what they are given.
+        None if the text differs.  White space around an answer may be missing: templates
+        strip what they are given.  The last id may be a stop token that is not theirs.
         """
-        if self._answer is None:
-            return (len(self._text), len(self.ids)) if text.startswith(self._text) else None
-        said, stop = self._said(self._answer)
+        said, stop = self._said(state.answer or ())
         for known in dict.fromkeys((said, said.rstrip(), said.lstrip(), said.strip())):
-            if text.startswith(self._text + known):
-                end = len(self._text + known)
+            end = len(state.text) + len(known)
+            if text.startswith(state.text + known):
                 if stop and text.startswith(stop, end):
-                    return end + len(stop), len(self.ids)
-                return end, len(self.ids) - bool(stop)
+                    return end + len(stop), True
+                return end, not stop
         return None
 
     def _said(self, ids: Sequence[int]) -> tuple[str, str]:
         """Return the text of generated ids, and the control token at their end."""
         control = set(self.tokenizer.special_tokens.values())
-        if ids and ids[-1] in control:
-            return self.tokenizer.decode(ids[:-1]), self.tokenizer.decode(ids[-1:])
-        return self.tokenizer.decode(ids), ""
+        n = len(ids) - (ids[-1] in control if ids else 0)
+        return self.tokenizer.decode(ids[:n]), self.tokenizer.decode(ids[n:])
 
-    def _append(self, text: Marked, start: int) -> None:
-        """Encode a text from a place on, put the ids behind the others, and count them."""
+    def _extended(self, state: _State, text: Marked, start: int) -> _State:
+        """Put the ids of a text from a place on behind those of a state, and count them."""
         segments = chat_templates.segments(text[start:])
         ids, offsets = self.tokenizer._encode_segments(segments, "all", True, first=not start)
         ends = chat_templates.message_ends(text, len(self.messages))
-        if self._answer is not None:
-            self._counted += 1
-        counts = [0] * (len(self.messages) - self._counted + 1)
-        at = self._counted
+        new = self.messages[state.n_messages :]
+        counts = [0] * (len(new) + 1)
+        at = 0
         for place, _ in offsets:
-            while at < len(self.messages) and ends[at] <= start + place:
+            while at < len(new) and ends[state.n_messages + at] <= start + place:
                 at += 1
-            counts[at - self._counted] += 1
-        roles = [str(message["role"]) for message in self.messages[self._counted :]]
-        self.turns += map(Turn, [*roles, "assistant"], counts)
-        self._counted = len(self.messages)
-        self.ids += ids
-        self._text, self._answer = "".join(text), None
+            counts[at] += 1
+        roles = [*(str(message["role"]) for message in new), "assistant"]
+        return _State(
+            ids=state.ids + tuple(ids),
+            turns=state.turns + tuple(map(Turn, roles, counts)),
+            text="".join(text),
+            counted=len(self.messages),
+        )
+
+    def _tell_rewrite(self, old: _State, text: str) -> None:
+        before = old.text + self.tokenizer.decode(old.answer or ())
+        at = chat_templates._agree(before, text)
+        kept = chat_templates._agree(old.ids, self._state.ids)
+        self.rewrites.append(Rewrite(before[at:], text[at:], kept))
 
     def answer(self, ids: Iterable[int], content: str | None = None, **fields: Any) -> str:
         """Take what a model generated behind `prompt`, its stop token included.
@@ -199,7 +231,7 @@ class Conversation:
         Args:
             ids: as generated.
             content: what the message says; by default the text of the ids, without
-                control tokens at its end.
+                the control token at their end.
             fields: more of the message, such as ``tool_calls``.
 
         Returns:
@@ -208,14 +240,15 @@ class Conversation:
         Raises:
             RuntimeError: nothing was asked, or it is answered already.
         """
-        if not self.turns or self._answer is not None:
+        state = self._state
+        if not self._past or state.answer is not None:
             raise RuntimeError("an answer goes behind a prompt: call prompt() first")
-        self._answer = list(ids)
-        said = self._said(self._answer)[0]
+        new = tuple(ids)
+        said = self._said(new)[0] if content is None else content
         self.messages.append({"role": "assistant", "content": said, **fields})
-        if content is not None:
-            self.messages[-1]["content"] = content
-        role, header = self.turns.pop()
-        self.turns.append(Turn(role, header + len(self._answer)))
-        self.ids += self._answer
-        return str(self.messages[-1]["content"])
+        last = state.turns[-1]
+        turn = last._replace(tokens=last.tokens + len(new))
+        self._state = state._replace(
+            ids=state.ids + new, turns=(*state.turns[:-1], turn), answer=new
+        )
+        return said

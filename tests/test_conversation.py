@@ -165,6 +165,35 @@ def test_undo_and_reset() -> None:
     assert [message["role"] for message in talk.messages] == ["system"] and talk.ids == []
 
 
+def test_a_prompt_that_was_not_answered_is_forgotten() -> None:
+    talk = Conversation(TOKENIZER, "chatml")
+    talk.add("user", "one")
+    first = talk.prompt()
+    assert talk.prompt() == first and len(talk.turns) == 2
+    talk.add("user", "two")
+    assert talk.prompt() == TOKENIZER.apply_chat_template(talk.messages, "chatml")
+    assert [turn.role for turn in talk.turns] == ["user", "user", "assistant"]
+    assert not talk.rewrites
+
+
+def test_undo_keeps_older_ids_as_they_were_generated() -> None:
+    talk = Conversation(TOKENIZER, "chatml")
+    talk.add("user", "one")
+    first = [*talk.prompt(), *odd_ids("the answer"), END]
+    talk.answer([*odd_ids("the answer"), END])
+    talk.add("user", "two")
+    talk.prompt()
+    talk.answer([*odd_ids("no"), END])
+    talk.undo()
+    assert talk.ids == first
+    talk.add("user", "three")
+    talk.prompt()
+    talk.undo()
+    assert talk.ids == first and len(talk.turns) == 2
+    talk.add("user", "four")
+    assert talk.prompt()[: len(first)] == first
+
+
 def test_answers_without_a_question_are_refused() -> None:
     talk = Conversation(TOKENIZER, "chatml")
     with pytest.raises(RuntimeError, match="prompt"):
