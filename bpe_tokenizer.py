@@ -4351,8 +4351,7 @@ def _build_parser() -> argparse.ArgumentParser:
             where = "a directory or file with a tokenizer, in any format"
             command.add_argument("--tokenizer", required=True, metavar="PATH", help=where)
         add_options(command.add_argument)
-        if name != "chat":
-            command.add_argument("--json", action="store_true", help="print a JSON object")
+        command.add_argument("--json", action="store_true", help="print a JSON object")
         command.add_argument("--quiet", action="store_true", help="print results and errors only")
     return parser
 
@@ -4551,7 +4550,8 @@ def _one_line(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(text.split()) or type(error).__name__
+    line = " ".join(text.split()) or type(error).__name__
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -71,7 +71,7 @@ class Session:
         last: the `Reply` that the last call of `reply` is, or was, about.
 
     Raises:
-        ValueError: the tokenizer does not fit the model, or none is there.
+        ValueError: the tokenizer does not fit the model, or none is there; or no template.
         FileNotFoundError, FileFormatError, ImportError, RuntimeError: as `open_model`.
     """
 
@@ -93,6 +93,11 @@ class Session:
                 raise ValueError(f"{model}: brings no tokenizer; pass the one it was trained with")
         else:
             fit.check(tokenizer, files)
+        if not (template or tokenizer.chat_template or "<|eot_id|>" in tokenizer.special_tokens):
+            raise ValueError(
+                f"{model}: brings no chat template, and none is given; name the one it was trained "
+                "with: llama3, chatml, alpaca, or its Jinja source"
+            )
         self.tokenizer = tokenizer
         self.conversation = Conversation(tokenizer, template, system_prompt, **variables)
         self.model = backends.open_model(model, backend, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
@@ -137,11 +142,12 @@ class Session:
         stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(each, str) and each for each in stops):
             raise ValueError(f"stop must be strings that are not empty, got {stops!r:.60}")
-        talk = self.conversation
+        talk, self.last = self.conversation, Reply()
         if content is not None:
             talk.add("user", content)
         try:
             prompt = talk.prompt()
+            self.last = Reply(prompt_tokens=len(prompt))
             highest = max(self.tokenizer.get_vocab().values(), default=0)
             ids = self.model.generate(
                 prompt,
@@ -157,7 +163,6 @@ class Session:
             if content is not None:
                 talk.undo()
             raise
-        self.last = Reply(prompt_tokens=len(prompt))
         return self._stream(ids, stop_ids, stops, max_new_tokens)
 
     def _stream(

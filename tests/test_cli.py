@@ -332,11 +332,17 @@ def test_info_for_people(tok: Path) -> None:
     assert "sample" not in run("info", "--tokenizer", tok).out.decode()
 
 
-def test_chat_without_a_backend_says_so(tok: Path) -> None:
+def test_chat_without_a_model_says_so(tok: Path) -> None:
     done = run("chat", "--tokenizer", tok, "--model", "model.gguf")
     assert (done.status, done.out) == (1, b"")
     assert_one_line(done.err)
-    assert "backend" in done.err
+    assert "model.gguf" in done.err
+
+
+def test_an_error_does_not_carry_control_characters() -> None:
+    done = run("info", "--tokenizer", "\x1b[31mred\x07")
+    assert done.status == 1
+    assert "\\x1b[31mred\\x07" in done.err and "\x1b" not in done.err
 
 
 # -- help, version, quiet -----------------------------------------------------
@@ -346,7 +352,7 @@ OPTIONS = {
     "encode": "--tokenizer --text --file --show-tokens --allowed-special",
     "decode": "--tokenizer --ids --skip-special-tokens",
     "chat": "--tokenizer --model --template --system --max-tokens --temperature --top-p"
-    " --n-gpu-layers --n-ctx",
+    " --n-gpu-layers --n-ctx --message --top-k --seed --stop --backend",
     "info": "--tokenizer --sample-text",
 }
 
@@ -358,7 +364,7 @@ def test_help_names_every_option(command: str) -> None:
     assert (done.status, done.err) == (0, "")
     for option in [*OPTIONS[command].split(), "--quiet", "--help"]:
         assert option in shown
-    assert ("--json" in shown) == (command != "chat")
+    assert "--json" in shown
 
 
 def test_help_of_all_names_every_command_and_pattern() -> None:

@@ -367,3 +367,8 @@ def test_a_model_without_a_tokenizer_needs_one(tmp_path: Path) -> None:
     session = Session(folder, tiny_models.tokenizer(), template="chatml")
     assert answer(session, "x", max_new_tokens=3) == session.last.text
     backends.unload()
+
+
+def test_a_model_without_a_template_needs_one(models: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="brings no chat template"):
+        Session(models["llama.cpp"])
