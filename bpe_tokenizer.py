@@ -2434,8 +2434,8 @@ def _read_definition(data: _JsonReader) -> _Definition:
     if model.data.get("dropout"):
         raise model.error("is not supported: ids would be random; set it to null", "dropout")
     ids = _read_vocab(model)
-    merges, used = _read_merges(model, ids)
     added = _read_added_tokens(data, ids)
+    merges, used = _read_merges(model, ids, {token.content for token in added if token.special})
     contents = {token.content for token in added}
     ordinary = {
         token: id_
@@ -2516,9 +2516,13 @@ def _read_vocab(model: _JsonReader) -> dict[str, int]:
 
 
 def _read_merges(
-    model: _JsonReader, ids: Mapping[str, int]
+    model: _JsonReader, ids: Mapping[str, int], special: set[str]
 ) -> tuple[list[tuple[int, int]], set[str]]:
-    """Read the merges, written as pairs or as strings; also return all tokens in them."""
+    """Read the merges, written as pairs or as strings; also return all tokens in them.
+
+    Left out are those by which its own text would give a special token.
+    """
+    control = {t for t in special if len(t) > 1 and _from_printable(t) in (None, t.encode())}
     merges: dict[tuple[int, int], None] = {}
     used: set[str] = set()
     unwritten = len(model.get("continuing_subword_prefix", str, None, default=None) or "")
@@ -2531,10 +2535,13 @@ def _read_merges(
         ):
             raise model.error(f"expected a pair of tokens, got {_shorten(merge)}", f"merges[{i}]")
         left, right = parts
-        for token in (left, right, left + right[unwritten:]):
+        found = (left, right, left + right[unwritten:])
+        for token in found:
             if token not in ids:
                 raise model.error(f"token {_shorten(token)} is not in model.vocab", f"merges[{i}]")
-            used.add(token)
+        if not control.isdisjoint(found):
+            continue
+        used.update(found)
         pair = ids[left], ids[right]
         merges.pop(pair, None)  # given twice, the later rank counts, as in HuggingFace
         merges[pair] = None
@@ -4172,16 +4179,8 @@ class BPETokenizer:
         >>> BPETokenizer().apply_chat_template([user], "chatml", tokenize=False)
         '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
         """
-        return _tools("chat_templates").apply(
-            self,
-            messages,
-            template,
-            add_generation_prompt,
-            system_prompt,
-            allowed_special,
-            tokenize=tokenize,
-            **options,
-        )
+        given = (messages, template, add_generation_prompt, system_prompt, allowed_special)
+        return _tools("chat_templates").apply(self, *given, tokenize=tokenize, **options)
 
     def _encode_segments(
         self,
@@ -4192,7 +4191,8 @@ class BPETokenizer:
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Encode the joined segments; return ids and, if asked to, their offsets."""
         text = "".join(part for part, _ in segments)
-        trusted = _TokenFinder(self._recognised(self._allowed(allowed_special)))
+        tokens = self._recognised(self._allowed(allowed_special))
+        trusted = _TokenFinder(each for each in tokens if each.special or not each.normalized)
         plain = self._pipeline(frozenset())
         matches = list(_segment_matches(text, segments, trusted, plain.raw))
         parts = plain.parts(text, matches, align, first)

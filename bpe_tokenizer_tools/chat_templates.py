@@ -154,21 +154,26 @@ BUILT_IN: dict[str, Callable[[list[dict[str, Any]], bool], Iterator[Marked]]] = 
 }
 
 
-def _built_in(
-    name: str, messages: list[dict[str, Any]], add_generation_prompt: bool, **variables: Any
-) -> Marked:
+def _with_text(name: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages, if all contents are plain text: built-in templates know no other."""
     for i, message in enumerate(messages):
         if not isinstance(message.get("content"), str):
             got = core._shorten(message.get("content"))
             raise ValueError(
                 f"messages[{i}]['content'] must be a string for the template {name!r}, got {got}"
             )
+    return messages
+
+
+def _built_in(
+    name: str, messages: list[dict[str, Any]], add_generation_prompt: bool, /, **variables: Any
+) -> Marked:
     unused = [key for key in ("tools", "documents") if variables.get(key) is not None]
     if unused:
         raise ValueError(
             f"the template {name!r} has no place for {unused[0]}; use the model's own template"
         )
-    return concat(BUILT_IN[name](messages, add_generation_prompt))
+    return concat(BUILT_IN[name](_with_text(name, messages), add_generation_prompt))
 
 
 def render_built_in(
@@ -176,14 +181,19 @@ def render_built_in(
 ) -> str:
     """Render a conversation to plain text; see `bpe_tokenizer.ChatTemplate`."""
     given = list(map(_as_given_message, range(2**31), check_messages(messages, system_prompt)))
-    return "".join(_built_in(name, given, add_generation_prompt))
+    return concat(BUILT_IN[name](_with_text(name, given), add_generation_prompt)).plain
 
 
 # -- Functions of the caller's -------------------------------------------------
 
 
 def _from_function(
-    function: Callable[..., Any], messages: list[dict[str, Any]], **variables: Any
+    function: Callable[..., Any],
+    control: tuple[str, ...],
+    messages: list[dict[str, Any]],
+    add_generation_prompt: bool,
+    /,
+    **variables: Any,
 ) -> Marked:
     """Render with a function that gives text, or (text, trusted) pairs.
 
@@ -191,21 +201,23 @@ def _from_function(
     unmistakable words in the place of what people wrote, too; where these turn up, that
     text stood.
     """
-    own = (*core._ROLES, *(name for name, value in variables.items() if value is None))
-    given = {name: _plain(value) for name, value in variables.items() if name not in own}
-    made = function([_plain(message) for message in messages], **given)
+    given = {
+        name: value
+        for name, value in variables.items()
+        if value is not None and name not in core._ROLES
+    }
+    given["add_generation_prompt"] = add_generation_prompt
+    made = function(_plain(messages), **_plain(given))
     if not isinstance(made, str):
         pairs = list(made)
         if not all(isinstance(pair, tuple) and len(pair) >= 2 for pair in pairs):
             raise TypeError("a template function gives a str, or (text, trusted) pairs")
         return concat(Marked(pair[0], TEMPLATE if pair[1] else UNKNOWN) for pair in pairs)
     for change in (str, str.strip):
-        words: dict[str, Marked] = {}
-        asked = [_in_words(message, words, change) for message in messages]
-        form = function(asked, **given)
-        parts = re.split("(\ue000[0-9]+\ue001)", form) if isinstance(form, str) else []
-        found = concat(words.get(part) or Marked(part, TEMPLATE) for part in parts)
-        if str.__eq__(found, made):
+        words = _Words(control, change)
+        form = function(words.replaced(messages), **words.replaced(given))
+        found = words.filled(form) if isinstance(form, str) else concat([])
+        if found.plain == made:
             return found
     raise ValueError(
         "the template function changes what people wrote, so that control tokens in it cannot be "
@@ -216,29 +228,53 @@ def _from_function(
 def _plain(value: Any) -> Any:
     """Return data with its strings unmarked."""
     if isinstance(value, Marked):
-        return "".join(value)
+        return value.plain
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def _in_words(value: Any, words: dict[str, Marked], change: Callable[[Any], Any]) -> Any:
-    """Return data with each string that people wrote replaced by a word of its own."""
-    if isinstance(value, Marked):
-        if all(origin.trusted for _, origin in value.runs()):
-            return "".join(value)
-        word = f"\ue000{len(words)}\ue001"
-        words[word] = value.strip() if change is str.strip else value
-        return word
-    if isinstance(value, dict):
-        return {_plain(key): _in_words(item, words, change) for key, item in value.items()}
-    return [_in_words(item, words, change) for item in value] if isinstance(value, list) else value
+class _Words:
+    """Words that stand for what people wrote.
+
+    Args:
+        control: control tokens.
+        change: what the template does to a content, perhaps: `str.strip`, or `str`.
+    """
+
+    def __init__(self, control: tuple[str, ...], change: Callable[[Any], Any]) -> None:
+        self._control, self._change = control, change
+        self._stand_for: dict[str, Marked] = {}
+
+    def replaced(self, value: Any) -> Any:
+        """Return data with each string that people wrote replaced by a word of its own."""
+        if isinstance(value, Marked):
+            if all(origin.trusted for _, origin in value.runs()):
+                return value.plain
+            word = f"\ue000{len(self._stand_for)}\ue001"
+            self._stand_for[word] = value.strip() if self._change is str.strip else value
+            return word
+        if isinstance(value, dict):
+            return {self._key(key): self.replaced(item) for key, item in value.items()}
+        return [self.replaced(item) for item in value] if isinstance(value, list) else value
+
+    def _key(self, key: Any) -> Any:
+        """Return a key as it is, for a function to find it, if it holds no control token."""
+        text = _plain(key)
+        if isinstance(text, str) and any(token in text for token in self._control):
+            return self.replaced(Marked(text))
+        return text
+
+    def filled(self, form: str) -> Marked:
+        """Return a text with the words replaced by what they stand for."""
+        parts = re.split("(\ue000[0-9]+\ue001)", form)
+        return concat(self._stand_for.get(part, Marked(part, TEMPLATE)) for part in parts)
 
 
 # -- Rendering -----------------------------------------------------------------
 
 
-def _resolve(template: Any, tokenizer: BPETokenizer, tools: Any) -> Template:
+def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
     """Return what renders: by the name of a built-in template, Jinja source or a function."""
     if template is None:
         template = tokenizer.chat_template or "llama3"
@@ -246,7 +282,7 @@ def _resolve(template: Any, tokenizer: BPETokenizer, tools: Any) -> Template:
         if template in (name, getattr(core.ChatTemplate, name)):
             return functools.partial(_built_in, name)
     if callable(template):
-        return functools.partial(_from_function, template)
+        return functools.partial(_from_function, template, tuple(tokenizer.special_tokens))
     if not isinstance(template, str):
         raise TypeError(f"template must be a str or a function, got {type(template).__name__}")
     if "{" not in template:
@@ -286,15 +322,12 @@ class Renderer:
             **{name: Marked(token, TEMPLATE) for name, token in roles.items() if token},
             **{name: _as_given(value, Origin(None, name)) for name, value in given.items()},
         }
-        self._template = _resolve(template, tokenizer, tools)
+        self._template = _resolve(template, tokenizer)
 
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
-        return self._template(
-            messages=[_as_given_message(i, message) for i, message in enumerate(messages)],
-            add_generation_prompt=add_generation_prompt,
-            **self._variables,
-        )
+        given = [_as_given_message(i, message) for i, message in enumerate(messages)]
+        return self._template(given, add_generation_prompt, **self._variables)
 
     def prompt(self, messages: Sequence[Message]) -> tuple[str, str] | None:
         """Render what the assistant is asked to go on from; also give its end that asks.
@@ -302,7 +335,7 @@ class Renderer:
         None if the template refuses such a conversation.
         """
         try:
-            whole, without = "".join(self(messages, True)), "".join(self(messages))
+            whole, without = self(messages, True).plain, self(messages).plain
         except ValueError:
             return None
         return whole, whole[len(without) :] if whole.startswith(without) else ""
@@ -493,6 +526,7 @@ def apply(
     add_generation_prompt: bool,
     system_prompt: str | None,
     allowed_special: Any,
+    /,
     *,
     tokenize: bool = True,
     continue_final_message: bool | str = False,
@@ -521,7 +555,7 @@ def apply(
         return tokenizer._encode_segments(segments(text), allowed_special, return_dict)
 
     if not tokenize:
-        return "".join(make(checked))
+        return make(checked).plain
     kept = checked
     if truncation:
         limit = _limit(tokenizer, max_length)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-import operator as operator_
 from collections.abc import Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any
@@ -59,7 +58,7 @@ def _escape(text: str) -> Marked:
 
 def _joined(*parts: str) -> tuple[str, Any]:
     made = concat(parts)
-    return "".join(made), made._runs
+    return made.plain, made._runs
 
 
 def _own(value: Any) -> Any:
@@ -84,7 +83,7 @@ def _tojson(
     text = json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-    origins = list(dict.fromkeys(_origins(value)))
+    origins = list(dict.fromkeys(_origins((value, indent, separators))))
     given = [origin for origin in origins if not origin.trusted] or origins or [UNKNOWN]
     return Marked(text, given[0])
 
@@ -168,11 +167,19 @@ class Environment(ImmutableSandboxedEnvironment):
     own = staticmethod(_own)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        sizes = [abs(len(each) if hasattr(each, "__len__") else each) for each in (left, right)]
-        limits = (2**64, 64) if operator == "**" else (MAX_LENGTH // max(1, sizes[1]), 2**64)
-        if any(map(operator_.gt, sizes, limits)):
+        sizes = [len(each) if hasattr(each, "__len__") else each for each in (left, right)]
+        if operator == "**":
+            is_large = isinstance(left, int) and left.bit_length() * abs(right) > 2**16
+        else:
+            is_large = sizes != [left, right] and sizes[0] * sizes[1] > MAX_LENGTH
+        if is_large:
             raise ValueError(f"a chat template computes something too large, with {operator}")
         return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Show what every string has, and no more."""
+        is_ours = isinstance(obj, Marked) and not hasattr(str, attr)
+        return not is_ours and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Any:
         text = getattr(value, "__self__", None)
@@ -208,10 +215,10 @@ class PlainNamespace(Namespace):
 
 def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Marked:
     """Do what ``str.format`` does, in the sandbox."""
-    expected = formatter.vformat("".join(form), args, kwargs)
+    expected = formatter.vformat(form.plain, args, kwargs)
     made: list[str] = []
     at = count = 0
-    for own, field, spec, conversion in formatter.parse("".join(form)):
+    for own, field, spec, conversion in formatter.parse(form.plain):
         start = form.find(own, at)
         made.append(form[start : start + len(own)])
         at = start + len(own)
@@ -222,7 +229,8 @@ def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Ma
                 how = (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
                 value = formatter.vformat(f"{{{name}{how}}}", args, kwargs)
             made.append(str(value))
-    return concat(made) if "".join(made) == expected else Marked(expected)
+    whole = concat(made)
+    return whole if whole.plain == expected else Marked(expected)
 
 
 _ENVIRONMENT: Any = Environment(
@@ -249,7 +257,7 @@ def _compile(source: str) -> Any:
         raise ValueError(f"the chat template is no valid Jinja{where}: {error}") from None
 
 
-def render(source: str, **variables: Any) -> Marked:
+def render(source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any) -> Marked:
     """Render a template.
 
     Raises:
@@ -257,7 +265,8 @@ def render(source: str, **variables: Any) -> Marked:
     """
     template = _compile(source)
     try:
-        return mark(template.render(**variables))
+        given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        return mark(template.render({**given, **variables}))
     except ValueError:
         raise
     except Exception as error:  # whatever the template does with this conversation

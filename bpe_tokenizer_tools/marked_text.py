@@ -52,19 +52,28 @@ class Marked(str):
         """Mark a whole string; one that is marked already stays as it is."""
         if isinstance(text, Marked):
             return text
+        if not isinstance(text, str):
+            raise TypeError(f"expected a string, got {type(text).__name__}")
         return cls._make(text, ((len(text), origin),))
 
     @classmethod
     def _make(cls, text: str, runs: tuple[_Run, ...]) -> Marked:
+        if sum(length for length, _ in runs) != len(text):
+            raise ValueError(f"it is not known who wrote which part of {text!r:.60}")
         made = super().__new__(cls, text)
         made._runs = runs
         return made
 
+    @property
+    def plain(self) -> str:
+        """The string alone."""
+        return str.__str__(self)
+
     def runs(self) -> Iterator[tuple[str, Origin]]:
         """Yield the text by origin.  Empty strings that were part of it are, too."""
-        start = 0
+        start, text = 0, self.plain
         for length, origin in self._runs:
-            yield str.__getitem__(self, slice(start, start + length)), origin
+            yield text[start : start + length], origin
             start += length
 
     def _cut(self, start: int, stop: int) -> Marked:
@@ -97,16 +106,14 @@ class Marked(str):
         return self
 
     def __iter__(self) -> Iterator[Marked]:
-        return (self._cut(i, i + 1) for i in range(len(self)))
+        return (Marked(char, origin) for part, origin in self.runs() for char in part)
 
     def __getitem__(self, key: SupportsIndex | slice) -> Marked:
         if not isinstance(key, slice):
             at = range(len(self))[key]
             return self._cut(at, at + 1)
         start, stop, step = key.indices(len(self))
-        if step == 1:
-            return self._cut(start, max(start, stop))
-        return concat(self._cut(i, i + 1) for i in range(start, stop, step))
+        return self._cut(start, max(start, stop)) if step == 1 else concat(list(self)[key])
 
     def __add__(self, other: str) -> Marked:
         return concat((self, other)) if isinstance(other, str) else NotImplemented
@@ -131,7 +138,7 @@ class Marked(str):
         made, at = [], 0
         for i, piece in enumerate(pieces):
             if i % 2:
-                made.append(Marked("%", TEMPLATE) if piece == "%" else mark(str(next(given))))
+                made.append(self._cut(at, at + 1) if piece == "%" else mark(str(next(given))))
                 at += 2
             else:
                 made.append(self._cut(at, at + len(piece)))
@@ -233,9 +240,10 @@ def concat(parts: Iterable[str]) -> Marked:
         raise ValueError(f"a text of more than {MAX_LENGTH:,} characters is too long")
     runs: list[_Run] = []
     for part in marked:
-        for length, origin in part._runs:
-            if runs and runs[-1][1] == origin:
-                runs[-1] = (runs[-1][0] + length, origin)
-            elif length or origin != UNKNOWN:
-                runs.append((length, origin))
-    return Marked._make("".join(marked), tuple(runs))
+        (length, origin), *rest = part._runs
+        if runs and runs[-1][1] == origin:
+            runs[-1] = (runs[-1][0] + length, origin)
+        elif length or origin != UNKNOWN:
+            runs.append((length, origin))
+        runs += rest
+    return Marked._make("".join([part.plain for part in marked]), tuple(runs) or ((0, UNKNOWN),))
