@@ -183,6 +183,7 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
+_NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 500
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
@@ -2913,11 +2914,8 @@ def _to_tensor(rows: list[list[int]], kind: str | None) -> Any:
 # =============================================================================
 # 9. Chat templates
 # =============================================================================
-# bpe_tokenizer_tools renders a conversation to segments, each either the template's
-# own text or what somebody wrote.  Special tokens are looked for in the template's own
-# text only: a user who types "<|eot_id|>" gets the characters, not the control token.
-
-_Segment = tuple[str, bool]  # text, and whether it is the template's own
+# A conversation is rendered to segments, the template's own or what people wrote, where
+# "<|eot_id|>" is characters and no control token: bpe_tokenizer_tools/chat_templates.py.
 
 
 class ChatTemplate:
@@ -2978,7 +2976,7 @@ def _render_built_in(*options: Any) -> str:
 
 
 def _segment_matches(
-    text: str, segments: Iterable[_Segment], trusted: _TokenFinder, plain: _TokenFinder
+    text: str, segments: Iterable[tuple[str, bool]], trusted: _TokenFinder, plain: _TokenFinder
 ) -> Iterator[_Match]:
     """Yield where added tokens stand in a rendered conversation.
 
@@ -3246,7 +3244,7 @@ class BPETokenizer:
         self._definition = definition
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
-        self._pipelines: dict[frozenset[str], _Pipeline] = {}
+        self._pipelines: dict[tuple[frozenset[str], frozenset[str]], _Pipeline] = {}
         self._roles = {role: token for role, token in self._roles.items() if token in self._added}
 
     def _assume_roles(self, tokens: Iterable[AddedToken]) -> None:
@@ -3487,15 +3485,16 @@ class BPETokenizer:
         added = self._definition.added
         return [token for token in added if not token.special or token.content in allowed]
 
-    def _pipeline(self, allowed: frozenset[str]) -> _Pipeline:
-        """Return how text is prepared when these special tokens are recognised."""
+    def _pipeline(self, allowed: frozenset[str], text: frozenset[str] = _NONE) -> _Pipeline:
+        """Return how text is prepared when these special tokens are recognised, others not."""
         pipelines = self._pipelines
-        pipeline = pipelines.get(allowed)
+        pipeline = pipelines.get((allowed, text))
         if pipeline is None:
-            pipeline = self._encoder.pipeline(self._recognised(allowed))
+            tokens = (each for each in self._recognised(allowed) if each.content not in text)
+            pipeline = self._encoder.pipeline(tokens)
             if len(pipelines) >= 64:
                 pipelines.clear()
-            pipelines[allowed] = pipeline
+            pipelines[allowed, text] = pipeline
         return pipeline
 
     def _check_disallowed(
@@ -4184,16 +4183,17 @@ class BPETokenizer:
 
     def _encode_segments(
         self,
-        segments: list[_Segment],
+        segments: list[tuple[str, bool]],
         allowed_special: _AllowedSpecial,
         align: bool,
-        first: bool = True,
+        first: bool,
+        turn_marks: frozenset[str],
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode the joined segments; return ids and, if asked to, their offsets."""
+        """Encode segments, (text, whether it is the template's); return ids and offsets."""
         text = "".join(part for part, _ in segments)
         tokens = self._recognised(self._allowed(allowed_special))
         trusted = _TokenFinder(each for each in tokens if each.special or not each.normalized)
-        plain = self._pipeline(frozenset())
+        plain = self._pipeline(_NONE, turn_marks)
         matches = list(_segment_matches(text, segments, trusted, plain.raw))
         parts = plain.parts(text, matches, align, first)
         return self._encode_aligned(parts) if align else (self._encode_parts(parts), [])

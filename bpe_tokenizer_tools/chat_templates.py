@@ -479,7 +479,31 @@ def _agree(a: Sequence[Any], b: Sequence[Any]) -> int:
 # -- For BPETokenizer ----------------------------------------------------------
 
 
-def segments(text: Marked) -> list[tuple[str, bool]]:
+_NAMES_A_ROLE = re.compile("user|human|assistant|model|bot|system|developer", re.IGNORECASE)
+
+
+def encode(
+    tokenizer: BPETokenizer,
+    text: Marked,
+    allowed_special: Any = "all",
+    start: int = 0,
+    align: bool = True,
+) -> tuple[list[int], list[Span]]:
+    """Encode a rendered conversation, from a place on; return ids and, aligned, their offsets.
+
+    Tokens that are not special are found in what people wrote, too, as HuggingFace does;
+    but not those with which the template itself says whose turn it is: some families
+    publish these as not special.
+    """
+    pieces = _segments(text)
+    own = "".join(part for part, is_own in pieces if is_own)
+    plain = (token.content for token in tokenizer.added_tokens if not token.special)
+    marks = frozenset(token for token in plain if _NAMES_A_ROLE.search(token) and token in own)
+    rest = _segments(text[start:])
+    return tokenizer._encode_segments(rest, allowed_special, align, not start, marks)
+
+
+def _segments(text: Marked) -> list[tuple[str, bool]]:
     """Return text in pieces, each either the template's own (True) or not."""
     found: list[tuple[str, bool]] = []
     for part, origin in text.runs():
@@ -551,17 +575,17 @@ def apply(
             return _continue(render(some), some, continue_final_message)
         return render(some, add_generation_prompt)
 
-    def encode(text: Marked) -> tuple[list[int], list[Span]]:
-        return tokenizer._encode_segments(segments(text), allowed_special, return_dict)
+    def count(some: Sequence[Message]) -> int:
+        return len(encode(tokenizer, make(some), allowed_special, align=False)[0])
 
     if not tokenize:
         return make(checked).plain
     kept = checked
     if truncation:
         limit = _limit(tokenizer, max_length)
-        kept = _newest(checked, limit, lambda some: len(encode(make(some))[0]))
+        kept = _newest(checked, limit, count)
     text = make(kept)
-    ids, offsets = encode(text)
+    ids, offsets = encode(tokenizer, text, allowed_special, align=return_dict)
     if not return_dict:
         return ids
     result: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}

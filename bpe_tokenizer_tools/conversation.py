@@ -8,6 +8,10 @@ Some templates write the past in another way once it is past: they drop old thou
 instance.  Then the old ids are no beginning of the new ones any more.  This is told, by
 `Conversation.rewrites`, and all is encoded anew.
 
+A model that thinks before it speaks generates both, with marks between them.  Where the
+template has a place for thoughts, an answer is read as the template would have written it:
+`_Thoughts`.
+
 >>> from bpe_tokenizer import BPETokenizer
 >>> tokenizer = BPETokenizer()
 >>> added = tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
@@ -23,6 +27,8 @@ True
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -79,6 +85,69 @@ class _State(NamedTuple):
         last = self.turns[-1]
         turns = (*self.turns[:-1], last._replace(tokens=last.tokens - 1))
         return self._replace(ids=self.ids[:-1], turns=turns)
+
+
+class _Thoughts(NamedTuple):
+    """How a template writes a thought, and what is said after it.
+
+    Attributes:
+        opening: stands before a thought; "" if the prompt for an answer ends with it.
+        closing: between the thought and what is said, from the one to the other.
+        control: finds control tokens.
+        is_open: whether each answer begins with a thought, because the prompt opens it.
+    """
+
+    opening: str
+    closing: str
+    control: re.Pattern[str]
+    is_open: bool
+
+    @classmethod
+    def of(cls, render: chat_templates.Renderer, control: Iterable[str]) -> _Thoughts | None:
+        """Read it off what a template makes of an example; None if that has no thoughts."""
+        asked = {"role": "user", "content": "question"}
+        answer = {"role": "assistant", "content": "answer", "reasoning_content": "thought"}
+        try:
+            prompt, text = "".join(render([asked], True)), render([asked, answer])
+        except ValueError:
+            return None
+        places: dict[str | None, tuple[int, int]] = {}
+        at = 0
+        for part, origin in text.runs():
+            if part and origin.message == 1:
+                places.setdefault(origin.field, (at, at + len(part)))
+            at += len(part)
+        thought, said = places.get("reasoning_content"), places.get("content")
+        if thought is None or said is None or not thought[1] < said[0]:
+            return None
+        whole = "".join(text)
+        start = min(chat_templates._agree(prompt, whole), thought[0])
+        return cls(
+            whole[start : thought[0]],
+            whole[thought[1] : said[0]],
+            re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)"),
+            start == len(prompt),
+        )
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Return what is said, and the thoughts before it."""
+        opening, closing = self.opening.strip(), self.closing.strip()
+        head, found, said = text.partition(closing)
+        end = self.control.match(closing)
+        if end and end[0] != closing:  # each part of an answer is a message with a header
+            before, *thoughts = head.split(opening) if opening else ["", head]
+            parts = [self.control.split(part) for part in (said, *thoughts)]
+            said = parts[0][0] if found else self.control.split(text)[-1]
+            if not found and thoughts and len(parts[-1]) == 1:
+                said = ""  # cut off while it was thinking
+            return said, "\n".join(part[0] for part in parts[1:])
+        is_thought = head.lstrip().startswith(opening) if opening else found or self.is_open
+        if not is_thought:
+            return text, ""
+        before, after = self.closing.split(closing)
+        thought = head.lstrip()[len(opening) :] if opening else head
+        thought = thought.removeprefix(self.opening.partition(opening or "\0")[2])
+        return said.removeprefix(after), thought.removesuffix(before)
 
 
 class Conversation:
@@ -201,8 +270,7 @@ class Conversation:
 
     def _extended(self, state: _State, text: Marked, start: int) -> _State:
         """Put the ids of a text from a place on behind those of a state, and count them."""
-        segments = chat_templates.segments(text[start:])
-        ids, offsets = self.tokenizer._encode_segments(segments, "all", True, first=not start)
+        ids, offsets = chat_templates.encode(self.tokenizer, text, start=start)
         ends = chat_templates.message_ends(text, len(self.messages))
         new = self.messages[state.n_messages :]
         counts = [0] * (len(new) + 1)
