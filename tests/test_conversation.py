@@ -268,7 +268,7 @@ def test_what_a_model_says_is_its_ids_decoded(models: dict[str, Path], name: str
     prompt = session.tokenizer.apply_chat_template(
         [{"role": "user", "content": "the question"}], "chatml"
     )
-    ids, _ = tiny_models.model(False).greedy(prompt, 20)
+    ids, _ = tiny_models.model(False).greedy(prompt, 20, tiny_models.TOKENS)
     ids = ids[: ids.index(tiny_models.EOS) + 1] if tiny_models.EOS in ids else ids
     assert session.conversation.ids == prompt + ids
     assert said == session.tokenizer.decode(ids, skip_special_tokens=True)
