@@ -313,10 +313,12 @@ class Renderer:
         given = dict(variables)
         tools = given.get("tools")
         given["tools"] = None if tools is None else schemas(tools)
-        documents = given.get("documents")
-        if documents is not None and not all(isinstance(item, Mapping) for item in documents):
+        documents = given.setdefault("documents")
+        if documents is not None and not (
+            isinstance(documents, (list, tuple))
+            and all(isinstance(item, Mapping) for item in documents)
+        ):
             raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
-        given["documents"] = None if documents is None else list(documents)
         roles = {role: getattr(tokenizer, role) for role in core._ROLES}
         self._variables = {
             **{name: Marked(token, TEMPLATE) for name, token in roles.items() if token},
@@ -562,9 +564,7 @@ def apply(
     **variables: Any,
 ) -> Any:
     """Render a conversation and encode it; see `BPETokenizer.apply_chat_template`."""
-    unknown = next((name for name in variables if name in _NOT_HERE), None)
-    if unknown:
-        raise TypeError(f"apply_chat_template takes no {unknown}=; {_NOT_HERE[unknown]}")
+    _check_options(continue_final_message, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
     checked = check_messages(messages, system_prompt)
@@ -597,6 +597,14 @@ def apply(
     if truncation:
         result["dropped_messages"] = len(checked) - len(kept)
     return result
+
+
+def _check_options(continue_final_message: Any, variables: Mapping[str, Any]) -> None:
+    unknown = next((name for name in variables if name in _NOT_HERE), None)
+    if unknown:
+        raise TypeError(f"apply_chat_template takes no {unknown}=; {_NOT_HERE[unknown]}")
+    if not isinstance(continue_final_message, (bool, str)):
+        raise TypeError("continue_final_message must be True, False or the name of a field")
 
 
 _NOT_HERE = {

@@ -761,6 +761,8 @@ def test_bad_templates_are_clear_errors(template: str, problem: str) -> None:
         ({"return_assistant_tokens_mask": True}, ValueError, "return_dict=True"),
         ({"tools": [5]}, TypeError, "tool"),
         ({"documents": ["text"]}, TypeError, "documents"),
+        ({"documents": 5}, TypeError, "documents"),
+        ({"continue_final_message": 5}, TypeError, "continue_final_message"),
         ({"template": 5}, TypeError, "template"),
         ({"template": "chatm1"}, ValueError, "unknown chat template"),
         ({"template": "chatml", "tools": TOOLS}, ValueError, "no place for tools"),
