@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from bpe_tokenizer import InferenceBackend
 from bpe_tokenizer_tools import backends
@@ -32,11 +33,12 @@ class Reply:
     """What an answer took.
 
     Attributes:
-        text: the answer.
+        text: the answer as it was yielded, thoughts and all.
         prompt_tokens: how many ids the model was given.
-        new_tokens: how many it generated, the stop token included.
+        new_tokens: how many it generated, those of a string that stopped it included.
         seconds: how long that took.
-        finish: "stop", it came to an end; "length", it was cut off; "cancelled".
+        finish: "stop", it came to an end; "length", it was cut off; "cancelled"; "error",
+            the model failed.
     """
 
     text: str = ""
@@ -102,6 +104,7 @@ class Session:
         self.conversation = Conversation(tokenizer, template, system_prompt, **variables)
         self.model = backends.open_model(model, backend, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
         self.last = Reply()
+        self._running: Callable[[], Generator[str, None, None] | None] = lambda: None
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -123,8 +126,11 @@ class Session:
     ) -> Iterator[str]:
         """Yield an answer, piece by piece, as the model generates it.
 
-        Closing the iterator, or Ctrl-C, ends the answer; what was generated so far is
-        kept as the answer, as it is when it is complete.
+        The question and the answer become part of the conversation: of the answer, all
+        that was yielded, and the ids that this takes.  Closing the iterator, Ctrl-C, or
+        another call of this, ends the answer; what was yielded so far is kept.  If that is
+        nothing, the question is taken back, as it is when the model fails, whatever was
+        yielded until then: the conversation is as it was before.
 
         Args:
             content: what the user says; None answers the conversation as it is.
@@ -133,15 +139,19 @@ class Session:
             top_p: see there.
             top_k: see there.
             seed: see there.
-            stop: end, too, before any of these strings would be given.
+            stop: end, too, before the first place where one of these strings begins.
 
         Raises:
             ValueError: the prompt leaves no room for an answer; an argument is wrong; the
                 template refuses the conversation.  Then `content` was not added.
+            RuntimeError: the model fails, or is busy with another session.
         """
         stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(each, str) and each for each in stops):
             raise ValueError(f"stop must be strings that are not empty, got {stops!r:.60}")
+        running = self._running()
+        if running:
+            running.close()
         talk, self.last = self.conversation, Reply()
         if content is not None:
             talk.add("user", content)
@@ -160,18 +170,26 @@ class Session:
                 n_tokens=highest + 1,
             )
         except BaseException:
-            if content is not None:
-                talk.undo()
+            self._take_back(content is not None)
             raise
-        return self._stream(ids, stop_ids, stops, max_new_tokens)
+        stream = self._stream(ids, stop_ids, stops, content is not None)
+        next(stream)  # what was not begun could not be closed
+        self._running = weakref.ref(stream)
+        return stream
+
+    def _take_back(self, with_question: bool) -> None:
+        self.conversation.forget_prompt()
+        if with_question:
+            self.conversation.undo()
 
     def _stream(
-        self, ids: Iterator[int], stop_ids: frozenset[int], stops: list[str], limit: int
-    ) -> Iterator[str]:
+        self, ids: Iterator[int], stop_ids: frozenset[int], stops: list[str], is_asked: bool
+    ) -> Generator[str, None, None]:
         reply, taken, given = self.last, list[int](), list[str]()
-        started = time.perf_counter()
+        messages = list(self.conversation.messages)
 
         def kept() -> Iterator[int]:
+            started = time.perf_counter()
             for id_ in ids:
                 taken.append(id_)
                 reply.new_tokens, reply.seconds = len(taken), time.perf_counter() - started
@@ -182,36 +200,61 @@ class Session:
             reply.finish = "length"
 
         try:
+            yield ""
             pieces = self.tokenizer.decode_streaming(kept(), skip_special_tokens=True)
             for piece in _until(pieces, stops, reply):
                 given.append(piece)
                 yield piece
+        except Exception:
+            reply.finish = "error"
+            raise
         finally:
             ids.close()  # type: ignore[attr-defined]
             reply.text = "".join(given)
-            cut = reply.text if stops and reply.finish == "stop" else None
-            self.conversation.answer(taken, cut)
+            is_lost = reply.finish == "error" or (reply.finish == "cancelled" and not given)
+            if self.conversation.messages == messages:  # else somebody has changed it meanwhile
+                self._take_back(is_asked) if is_lost else self._keep(taken, reply.text)
+
+    def _keep(self, ids: list[int], text: str) -> None:
+        """Keep an answer: its text, and those ids at the beginning that give no more than it."""
+        end = len(ids)
+        while not text.startswith(said := self.tokenizer.decode(ids[:end], True)):
+            end -= 1
+        self.conversation.answer(ids[:end], rest=text[len(said) :])
 
 
 def _until(pieces: Iterable[str], stops: list[str], reply: Reply) -> Iterator[str]:
-    """Yield text up to the first of some strings; what may be the beginning of one waits."""
+    """Yield text up to the first place where one of some strings begins.
+
+    What may be the beginning of one waits, also if another is complete behind it.
+    """
     held = ""
     for piece in pieces:
         held += piece
-        places = [held.find(stop) for stop in stops if stop in held]
-        if places:
-            reply.finish = "stop"
-            if min(places):
-                yield held[: min(places)]
-            return
-        waits = max(
-            (n for stop in stops for n in range(1, len(stop)) if held.endswith(stop[:n])), default=0
-        )
-        if len(held) > waits:
-            yield held[: len(held) - waits]
-            held = held[len(held) - waits :]
-    if held:
-        yield held
+        found, begun = _first(held, stops), _first_begun(held, stops)
+        if found < len(held) and found <= begun:
+            break
+        if min(found, begun):
+            yield held[: min(found, begun)]
+            held = held[min(found, begun) :]
+    found = _first(held, stops)
+    if found < len(held):
+        reply.finish = "stop"
+    if found:
+        yield held[:found]
+
+
+def _first(text: str, strings: list[str]) -> int:
+    """Return where the first of some strings begins; the end if none is there."""
+    return min((text.find(each) for each in strings if each in text), default=len(text))
+
+
+def _first_begun(text: str, strings: list[str]) -> int:
+    """Return where, at the end, one of some strings may have begun."""
+    longest = max(map(len, strings), default=0)
+    places = range(max(len(text) - longest + 1, 0), len(text))
+    begun = (i for i in places if any(each.startswith(text[i:]) for each in strings))
+    return next(begun, len(text))
 
 
 def chat(

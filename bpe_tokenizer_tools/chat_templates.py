@@ -16,7 +16,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
@@ -331,37 +331,30 @@ class Renderer:
         given = [_as_given_message(i, message) for i, message in enumerate(messages)]
         return self._template(given, add_generation_prompt, **self._variables)
 
-    def prompt(self, messages: Sequence[Message]) -> tuple[str, str] | None:
-        """Render what the assistant is asked to go on from; also give its end that asks.
-
-        None if the template refuses such a conversation.
-        """
-        try:
-            whole, without = self(messages, True).plain, self(messages).plain
-        except ValueError:
-            return None
-        return whole, whole[len(without) :] if whole.startswith(without) else ""
-
 
 def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
     """Return the control token that a template puts behind what the assistant says."""
     question = {"role": "user", "content": "question"}
     turn = [question, {"role": "assistant", "content": "answer"}]
     try:
-        at_end, between = "".join(render(turn)), "".join(render([*turn, question]))
+        whole, longer = render(turn).plain, render([*turn, question]).plain
     except ValueError:
         return None
-    at_end = at_end[at_end.rfind("answer") :]
-    between = between[between.rfind("answer") : between.rfind("question")]
-    both = at_end[: _agree(at_end, between)]  # some add more at the end of a conversation
-    found = _find_control(both, control) or _find_control(at_end, control)
-    found = found[-1:] or _find_control(between, control)[:1]
-    return found[0][0] if found else None
+    tokens = _one_of(control)
+    at_end = whole[whole.rfind("answer") :]
+    between = longer[longer.rfind("answer") : longer.rfind("question")]
+    # What both have; some templates add more at the end, and even the header of a next turn.
+    both = tokens.findall(at_end[: _agree(at_end, between)])
+    opening = re.match(rf"(?:\s|{tokens.pattern})*", whole)
+    headers = set(tokens.findall(opening[0] if opening else ""))
+    found = [token for token in both if token not in headers][-1:] or both[-1:]
+    found = found or tokens.findall(at_end)[-1:] or tokens.findall(between)[:1]
+    return found[0] if found else None
 
 
-def _find_control(text: str, control: Iterable[str]) -> list[re.Match[str]]:
-    longest_first = sorted(control, key=len, reverse=True)
-    return list(re.finditer("|".join(map(re.escape, longest_first)) or "(?!)", text))
+def _one_of(tokens: Iterable[str]) -> re.Pattern[str]:
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 # -- What the assistant wrote --------------------------------------------------
@@ -374,47 +367,37 @@ def assistant_spans(
 
     That is, for each message of the assistant, all between the end of the prompt for it and
     the end of its turn, this included: its content and tool calls as the template wrote them.
-    A template that marks this itself, by {% generation %}, is believed.
+    Where a template marks this itself, by {% generation %}, it is what both say.
 
     Returns:
         (start, end) characters of `text`.
     """
-    generated = _spans_of(text, lambda origin: origin.generated)
-    if generated:
-        return generated
     control = set(tokenizer.special_tokens)
     ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
-    plain, written = "".join(text), _written_by(text)
+    tokens = (_one_of(ends), _one_of(control))
+    marked = any(origin.generated for _, origin in text.runs())
+    pieces = _pieces(text)
     spans: list[Span] = []
-    for i, pieces in sorted(written.items()):
-        if messages[i]["role"] not in ("assistant", "model"):
+    for i, message in enumerate(messages):
+        if message["role"] not in ("assistant", "model"):
             continue
-        # Some templates repeat the name of a called function where they show its result.
-        alone = "".join(render(messages[: i + 1]))
-        agreed = _agree(alone, plain)
-        pieces = [piece for piece in pieces if piece[1] <= agreed] or pieces
-        first, last = pieces[0][0], pieces[-1][1]
-        others = [piece for j, found in written.items() if j != i for piece in found]
-        before = max((stop for _, stop in others if stop <= first), default=0)
-        after = min((start for start, _ in others if start >= last), default=len(text))
-        start = _find_start(render.prompt(messages[:i]), plain, before, first, control)
-        found = _find_control(plain[last:after], ends)[:1]
-        if not found and agreed == len(alone):
-            found = _find_control(plain[last:agreed], control)[-1:]
-        found = found or _find_control(plain[last:after], control)[:1]
-        inside = (start, last + (found[0].end() if found else 0))
-        spans += _spans_of(text, lambda origin: origin.message in (None, i), inside)  # noqa: B023
+        turn = _turn(render, messages, i, text.plain, pieces, tokens)
+        if marked and not turn:  # nobody knows better than the template
+            return _spans_of(text, lambda origin: origin.generated, (0, len(text)))
+        for inside in turn:
+            spans += _spans_of(
+                text,
+                lambda origin: origin.message in (None, i) and origin.generated >= marked,  # noqa: B023
+                inside,
+            )
     return spans
 
 
-def _spans_of(
-    text: Marked, wanted: Callable[[Origin], bool], inside: Span | None = None
-) -> list[Span]:
-    start, stop = inside or (0, len(text))
+def _spans_of(text: Marked, wanted: Callable[[Origin], bool], inside: Span) -> list[Span]:
     spans: list[Span] = []
     at = 0
     for part, origin in text.runs():
-        begin, end = max(at, start), min(at + len(part), stop)
+        begin, end = max(at, inside[0]), min(at + len(part), inside[1])
         at += len(part)
         if begin < end and wanted(origin):
             if spans and spans[-1][1] == begin:
@@ -423,59 +406,176 @@ def _spans_of(
     return spans
 
 
-def _written_by(text: Marked) -> dict[int, list[Span]]:
-    """Return for each message where its fields stand; one that is empty stands somewhere, too."""
-    found: dict[int, list[Span]] = {}
+class _Piece(NamedTuple):
+    """Where something that a message says stands in a text."""
+
+    start: int
+    stop: int
+    message: int
+    field: str
+
+
+def _pieces(text: Marked) -> list[_Piece]:
+    """Return where messages stand in a text; one that is empty stands somewhere, too."""
+    found: list[_Piece] = []
     at = 0
-    for part, origin in text.runs():
-        if origin.message is not None and origin.field not in ("role", "name"):
-            found.setdefault(origin.message, []).append((at, at + len(part)))
+    for part, (message, field, _) in text.runs():
+        if message is not None and field not in (None, "role", "name"):
+            found.append(_Piece(at, at + len(part), message, str(field)))
         at += len(part)
-    return {i: [(a, b) for a, b in pieces if a < b] or pieces for i, pieces in found.items()}
+    full = {piece.message for piece in found if piece.start < piece.stop}
+    return [piece for piece in found if piece.start < piece.stop or piece.message not in full]
 
 
 def message_ends(text: Marked, n: int) -> list[int]:
     """Return for each of n messages where the last of its words stand; they never go back."""
-    written = _written_by(text)
-    ends = [written[i][-1][1] if i in written else 0 for i in range(n)]
+    ends = [0] * n
+    for piece in _pieces(text):
+        ends[piece.message] = piece.stop
     return list(itertools.accumulate(ends, max))
 
 
-def _find_start(
-    prompt: tuple[str, str] | None, text: str, before: int, first: int, control: Iterable[str]
-) -> int:
-    """Return where an answer begins, whose own words begin at `first`.
+def _turn(
+    render: Renderer,
+    messages: Sequence[Message],
+    i: int,
+    text: str,
+    pieces: list[_Piece],
+    tokens: tuple[re.Pattern[str], re.Pattern[str]],
+) -> list[Span]:
+    """Return where a turn of the assistant stands, in several parts if others are between."""
+    prompt = _if_possible(render, messages[:i], True)
+    alone = _if_possible(render, messages[: i + 1], False)
+    said = _pieces(alone)
+    _, asked = _header(prompt, said)
+    said = [piece for piece in said if piece.message == i and piece.start >= asked]
+    header, before = _header(prompt, pieces)
+    pieces = [piece for piece in pieces if piece.start >= before]
+    # Some templates repeat the name of a called function where they show its result.
+    calls = [piece for piece in pieces if piece[2:] == (i, "tool_calls")]
+    repeated = calls[sum(piece.field == "tool_calls" for piece in said) :] if said else []
+    pieces = [piece for piece in pieces if piece not in repeated]
+    own = [piece for piece in pieces if piece.message == i]
+    if prompt and text.startswith(header, before):
+        start: int | None = before + len(header)
+    else:
+        first = own[0].start if own else None
+        limit = min((piece.start for piece in own or pieces), default=len(text))
+        start = _find_start(header, text[:limit], before, first, tokens[1])
+    if start is None:
+        return []
+    # Of the control tokens behind a last answer, one may be the header of another.
+    spare = len(text) if not own else int(i == len(messages) - 1)
+    if not own:  # nothing is said, at its place
+        own = [_Piece(start, start, i, "")]
+        pieces = own + [piece for piece in pieces if piece.start >= start]
+        said = [_Piece(len(prompt), len(prompt), i, "")] if alone.startswith(prompt.plain) else []
+    groups = [list(group) for _, group in itertools.groupby(pieces, lambda p: p.message == i)]
+    parts: list[Span] = []
+    for group, following in itertools.zip_longest(groups, groups[1:]):
+        last = group[-1]
+        if last.message != i:
+            continue
+        left = sum(piece.field == last.field for piece in own[own.index(last) :])
+        same = [piece for piece in said if piece.field == last.field][-left:][:1]
+        rest = alone.plain[same[0].stop :] if same else ""
+        until = text[: following[0].start if following else len(text)]
+        end = _find_end(until, last.stop, rest, tokens, spare)
+        parts.append((group[0].start if parts else start, end))
+    return parts
+
+
+def _if_possible(render: Renderer, messages: Sequence[Message], prompt: bool) -> Marked:
+    """Render messages; to nothing, if the template refuses them."""
+    try:
+        return render(messages, prompt)
+    except (ValueError, LookupError):
+        return Marked("", TEMPLATE)
+
+
+def _header(prompt: Marked, pieces: list[_Piece]) -> tuple[str, int]:
+    """Return how a prompt goes on behind what was said last, and where that ends in a text.
 
     Args:
-        prompt: what the conversation up to here is rendered to, and the end of it.
-        text: the whole conversation.
-        before: where what was written before ends.
-        first: see above.
+        prompt: see above.
+        pieces: those of the text.
+    """
+    asked = _pieces(prompt)
+    if not asked:
+        return prompt.plain, 0
+    last = asked[-1]
+    same = [piece.stop for piece in pieces if piece[2:] == last[2:]]
+    number = sum(piece[2:] == last[2:] for piece in asked)
+    return prompt.plain[last.stop :], same[:number][-1] if same else 0
+
+
+def _find_start(
+    header: str, text: str, before: int, first: int | None, control: re.Pattern[str]
+) -> int | None:
+    """Return where an answer begins that is not begun here as the prompt for it asks.
+
+    That is, for instance, without its thoughts or with an empty one: at the last place where
+    a word or mark ends, and up to which stands the header, or an end of the header.
+
+    Args:
+        header: the end of that prompt, behind what was said last.
+        text: the conversation up to the answer's own words, or else those of others.
+        before: where what was said last ends in it.
+        first: where the answer's own words begin, if there are any.
         control: control tokens.
     """
-    if prompt is None:
-        return first
-    whole, header = prompt
-    agreed = _agree(whole, text)
-    if agreed == len(whole):
-        return min(agreed, first)
-    if header and header in text[before:first]:
-        return text.rindex(header, before, first) + len(header)
-    if agreed < before:  # the template writes the past in another way
-        starts = range(before, first + 1)
-        start = max(starts, key=lambda at: (_agree(header, text[at:first]), at))
-        before, agreed = start, start + _agree(header, text[start:first])
-    # It begins in another way than here, with an empty thought perhaps: back to the last border.
-    if agreed >= first:
-        return first
-    borders = re.finditer("|".join(["\n+", *map(re.escape, control)]), text[before:agreed])
-    return max((before + border.end() for border in borders), default=first)
+    border = re.compile(rf"\n|</?\w+>|{control.pattern}")
+    begun = [0, *(mark.start() for mark in border.finditer(header))]
+    borders = list(border.finditer(text, before))
+    aligned = [(header, before)]
+    aligned += [(header[a:], mark.start()) for a in begun for mark in borders]
+    longest, at = max((_agree(end, text[place:]), place) for end, place in aligned)
+    places = [place for mark in borders for place in mark.span()]
+    places += [] if first is None else [first]
+    return max((place for place in places if at < place <= at + longest), default=first)
+
+
+def _find_end(
+    text: str,
+    last: int,
+    rest: str,
+    tokens: tuple[re.Pattern[str], re.Pattern[str]],
+    spare: int,
+) -> int:
+    """Return where a turn ends.
+
+    Args:
+        text: the conversation up to the words of others.
+        last: where the turn's own words end.
+        rest: what follows these where the conversation ends with the turn.
+        tokens: those that end a turn, and all control tokens.
+        spare: how many control tokens that follow, unlike those in `rest`, are no end.
+    """
+    ends, control = tokens
+    end = ends.search(text, last)
+    if end:
+        return end.end()
+    agreed = last + _agree(rest, text[last:])
+    found = [token.end() for token in control.finditer(text, last)]
+    within = [end for end in found if end <= agreed]
+    following = found[len(within) :][: 1 if len(found) - len(within) > spare else 0]
+    if agreed < last + len(rest):  # it ends in another way there
+        return [last, *following, *within][-1]
+    stop = last + len(rest.rstrip())
+    follows = control.match(text, stop + len(text[stop:]) - len(text[stop:].lstrip()))
+    return follows.end() if follows and following and not within else stop
 
 
 def _agree(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Return how long two strings, or lists, are the same."""
-    differing = (i for i, (one, other) in enumerate(zip(a, b)) if one != other)
-    return next(differing, min(len(a), len(b)))
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 # -- For BPETokenizer ----------------------------------------------------------

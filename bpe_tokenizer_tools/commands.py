@@ -262,14 +262,9 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         options.n_gpu_layers,
         options.n_ctx,
     )
-    sampled = {
-        "max_new_tokens": options.max_tokens,
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "top_k": options.top_k,
-        "seed": options.seed,
-        "stop": options.stop,
-    }
+    names = ("temperature", "top_p", "top_k", "seed", "stop")
+    sampled = {name: getattr(options, name) for name in names}
+    sampled["max_new_tokens"] = options.max_tokens
     try:
         terminal.run(session, sampled, message, options.json, options.quiet)
     finally:

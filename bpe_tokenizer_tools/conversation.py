@@ -91,10 +91,10 @@ class _Thoughts(NamedTuple):
     """How a template writes a thought, and what is said after it.
 
     Attributes:
-        opening: stands before a thought; "" if the prompt for an answer ends with it.
-        closing: between the thought and what is said, from the one to the other.
+        opening: what stands before a thought; "" where the prompt for an answer ends with it.
+        closing: what stands between a thought and what is said.
         control: finds control tokens.
-        is_open: whether each answer begins with a thought, because the prompt opens it.
+        is_open: whether an answer begins with a thought, because the prompt opens it.
     """
 
     opening: str
@@ -117,37 +117,47 @@ class _Thoughts(NamedTuple):
             if part and origin.message == 1:
                 places.setdefault(origin.field, (at, at + len(part)))
             at += len(part)
-        thought, said = places.get("reasoning_content"), places.get("content")
-        if thought is None or said is None or not thought[1] < said[0]:
-            return None
         whole = "".join(text)
-        start = min(chat_templates._agree(prompt, whole), thought[0])
-        return cls(
-            whole[start : thought[0]],
-            whole[thought[1] : said[0]],
-            re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)"),
-            start == len(prompt),
-        )
+        first, last = places.get("reasoning_content", (at, at))
+        closing = whole[last : places.get("content", (at, at))[0]]
+        if not closing.strip():
+            return None
+        start = min(chat_templates._agree(prompt, whole), first)
+        longest_first = sorted(control, key=len, reverse=True)
+        pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return what is said, and the thoughts before it."""
-        opening, closing = self.opening.strip(), self.closing.strip()
-        head, found, said = text.partition(closing)
-        end = self.control.match(closing)
-        if end and end[0] != closing:  # each part of an answer is a message with a header
-            before, *thoughts = head.split(opening) if opening else ["", head]
-            parts = [self.control.split(part) for part in (said, *thoughts)]
-            said = parts[0][0] if found else self.control.split(text)[-1]
-            if not found and thoughts and len(parts[-1]) == 1:
-                said = ""  # cut off while it was thinking
-            return said, "\n".join(part[0] for part in parts[1:])
-        is_thought = head.lstrip().startswith(opening) if opening else found or self.is_open
+        """Return what is said in an answer, and the thoughts before it."""
+        mark = self.closing.strip()
+        end = self.control.match(mark)
+        if end and end[0] != mark:
+            return self._split_messages(text, mark)
+        opening, (before, _, after) = self.opening.strip(), self.closing.partition(mark)
+        thought, found, said = text.partition(mark)
+        if opening:
+            is_thought = thought.lstrip().startswith(opening)
+            thought = thought.lstrip()[len(opening) :]
+        else:
+            is_thought = bool(found) or self.is_open
         if not is_thought:
             return text, ""
-        before, after = self.closing.split(closing)
-        thought = head.lstrip()[len(opening) :] if opening else head
-        thought = thought.removeprefix(self.opening.partition(opening or "\0")[2])
+        thought = thought.removeprefix(self.opening[len(self.opening.rstrip()) :])
         return said.removeprefix(after), thought.removesuffix(before)
+
+    def _split_messages(self, text: str, mark: str) -> tuple[str, str]:
+        """Split an answer of several messages, each with a header and an end of control tokens."""
+        opening = self.opening.strip()
+        head, found, said = text.partition(mark)
+        begun = head.split(opening)[1:] if opening else [head] * self.is_open
+        thoughts = [self.control.split(each) for each in begun]
+        if found:
+            said = self.control.split(said)[0]
+        elif thoughts and len(thoughts[-1]) == 1:  # the last thought did not end
+            said = ""
+        else:
+            said = self.control.split(text)[-1]
+        return said, "\n".join(each[0] for each in thoughts)
 
 
 class Conversation:
@@ -180,12 +190,19 @@ class Conversation:
 
     @property
     def ids(self) -> list[int]:
-        """The ids that a model has seen or generated, as they were."""
+        """The ids that a model has seen or generated, as they were.
+
+        They are those of the last `prompt`, and those of the `answer` to it, if there is
+        one, its stop token included whatever it is.
+        """
         return list(self._state.ids)
 
     @property
     def turns(self) -> list[Turn]:
-        """The tokens of each message in `ids`; last, those of the answer to come, or that came."""
+        """The tokens of each message; together they are as many as `ids`.
+
+        The last one's are those of the answer to come, or that came.
+        """
         return list(self._state.turns)
 
     @property
@@ -227,16 +244,17 @@ class Conversation:
     def prompt(self) -> list[int]:
         """Return the ids that a model goes on from, to answer.
 
-        They begin with `ids` as they were, unless the template writes the past in
-        another way; then `rewrites` grows.  A prompt that was not answered is forgotten.
+        They begin with `ids` as they were, but for one id: a stop token behind the last
+        answer that the template does not write there is left out, and what the template
+        writes there follows.  If the template writes the past in another way, all is
+        encoded anew, and `rewrites` grows.  A prompt that was not answered is forgotten.
 
         Raises:
             ValueError: the template refuses this conversation.
         """
         text = self._render(self.messages, True)
+        self.forget_prompt()
         state = self._state
-        if self._past and state.answer is None:
-            state = self._past.pop()
         self._past.append(state)
         known = self._find_end(state, "".join(text))
         if known is None:
@@ -246,6 +264,11 @@ class Conversation:
             end, is_kept = known
             self._state = self._extended(state if is_kept else state.shortened(), text, end)
         return self.ids
+
+    def forget_prompt(self) -> None:
+        """Take back a prompt that was not answered; its messages stay."""
+        if self._past and self._state.answer is None:
+            self._state = self._past.pop()
 
     def _find_end(self, state: _State, text: str) -> tuple[int, bool] | None:
         """Return how much of a text the ids stand for, the last one included or not.
@@ -293,13 +316,22 @@ class Conversation:
         kept = chat_templates._agree(old.ids, self._state.ids)
         self.rewrites.append(Rewrite(before[at:], text[at:], kept))
 
-    def answer(self, ids: Iterable[int], content: str | None = None, **fields: Any) -> str:
+    def answer(
+        self, ids: Iterable[int], content: str | None = None, rest: str = "", **fields: Any
+    ) -> str:
         """Take what a model generated behind `prompt`, its stop token included.
+
+        The message gets what was said as its content.  Thoughts before it become its
+        ``reasoning_content``, where the template has a place for them.  Where it writes an
+        answer as messages with headers of control tokens, that which is said after the
+        thoughts is taken, else what follows the last control token.  `ids` keep all.
 
         Args:
             ids: as generated.
-            content: what the message says; by default the text of the ids, without
+            content: what the message says; by default what the ids stand for, without
                 the control token at their end.
+            rest: what was said behind the ids: of an answer that is cut off within a token,
+                that token's beginning.
             fields: more of the message, such as ``tool_calls``.
 
         Returns:
@@ -312,11 +344,20 @@ class Conversation:
         if not self._past or state.answer is not None:
             raise RuntimeError("an answer goes behind a prompt: call prompt() first")
         new = tuple(ids)
-        said = self._said(new)[0] if content is None else content
-        self.messages.append({"role": "assistant", "content": said, **fields})
+        text = self.tokenizer.decode(new) + rest if rest else self._said(new)[0]
+        said, thoughts = self._thoughts.split(text) if self._thoughts else (text, "")
+        said = said if content is None else content
+        message = {"role": "assistant", "content": said, **fields}
+        if thoughts and not set(chat_templates._REASONING) & set(fields):
+            message["reasoning_content"] = thoughts
+        self.messages.append(message)
         last = state.turns[-1]
         turn = last._replace(tokens=last.tokens + len(new))
         self._state = state._replace(
             ids=state.ids + new, turns=(*state.turns[:-1], turn), answer=new
         )
         return said
+
+    @functools.cached_property
+    def _thoughts(self) -> _Thoughts | None:
+        return _Thoughts.of(self._render, self.tokenizer.special_tokens)

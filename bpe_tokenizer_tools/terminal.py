@@ -277,11 +277,7 @@ class Console:
     # -- Answers ---
 
     def answer(self, content: str) -> None:
-        """Show what the model answers.
-
-        Should it fail or be interrupted before it has said anything, the question is
-        taken back; else what it said stays.
-        """
+        """Show what the model answers; what of it stays, `Session.reply` says."""
         talk = self.session.conversation
         rewrites, pieces = len(talk.rewrites), None
         try:
@@ -299,9 +295,6 @@ class Console:
         except BaseException:
             if pieces is not None:
                 pieces.close()  # type: ignore[attr-defined]
-            last = talk.messages[-1:]
-            if pieces is not None and (last[0]["role"] == "user" or not last[0]["content"]):
-                talk.undo()
             raise
         finally:
             if pieces is not None:

@@ -25,7 +25,12 @@ from bpe_tokenizer import (
     BPETokenizer,
     ChatTemplate,
 )
-from bpe_tokenizer_tools.chat_templates import Renderer, check_messages, end_of_turn
+from bpe_tokenizer_tools.chat_templates import (
+    Renderer,
+    assistant_spans,
+    check_messages,
+    end_of_turn,
+)
 from bpe_tokenizer_tools.marked_text import Marked
 
 need("jinja2")
@@ -449,7 +454,35 @@ def masked(tokenizer: BPETokenizer, messages: Messages, template: Any, **options
 TWO = [USER, {**ANSWER, "content": "One."}, USER, {**ANSWER, "content": "Two."}]
 CALLED = [USER, call({"city": "Paris"}), RESULT, {**ANSWER, "content": "Fine."}]
 THOUGHTS = [USER, {**THOUGHT, "content": "One."}, USER, {**THOUGHT, "content": "Two."}]
+TAGGED = [USER, {**ANSWER, "content": "<think>\nhm\n</think>\n\nOne."}] * 2
+CALL = call({"city": "Paris"})
+BOTH = {**CALL, "tool_calls": CALL["tool_calls"] * 2}
+AGAIN = [SYSTEM, USER, BOTH, RESULT, RESULT, {**ANSWER, "content": "Fine."}, *CALLED]
+EMPTY = {**ANSWER, "content": ""}
+# What people say with models: messages, variables.
+SPOKEN: dict[str, tuple[Messages, dict[str, Any]]] = {
+    "two": (TWO, {}),
+    "system": ([SYSTEM, *TWO, USER], {}),
+    "called": (CALLED, {"tools": TOOLS}),
+    "called again": (AGAIN, {"tools": TOOLS}),
+    "called, saying": ([USER, {**CALL, "content": "I look."}, *CALLED[2:]], {"tools": TOOLS}),
+    "called, thinking": (
+        [USER, {**CALL, "reasoning_content": "Hm."}, *CALLED[2:]],
+        {"tools": TOOLS},
+    ),
+    "thoughts": (THOUGHTS, {}),
+    "tagged": (TAGGED, {}),
+    "not thinking": (TWO, {"enable_thinking": False}),
+    "empty": ([USER, EMPTY, USER, ANSWER], {}),
+    "same": ([USER, {**ANSWER, "content": "Hi there!"}] * 2, {}),
+    "odd": ([USER, {**ANSWER, "content": "\nassistant\n\nuser: Hi there!\n"}, *TWO], {}),
+}
 JSON_CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
+NEMO_CALL = JSON_CALL[:-1] + ', "id": "call12345"}'
+SOLAR_CALL = (
+    "<|tool_call:begin|>call12345<|tool_call:name|>weather"
+    '<|tool_call:args|>{"city": "Paris"}<|tool_call:end|>'
+)
 END = "<｜end▁of▁sentence｜>"
 # What a model of the family generates: template, conversation -> the stretches.
 GENERATED = {
@@ -501,6 +534,74 @@ GENERATED = {
         "<|close|>think<|sep|><|open|>response<|sep|>Two."
         "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>",
     ],
+    # A prompt follows always.
+    ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "two"): [
+        "<|START_RESPONSE|>One.<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
+        "<|START_RESPONSE|>Two.<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
+    ],
+    # The tools move on to the last question.
+    ("mistralai-Mistral-Nemo-Instruct-2407", "called again"): [
+        f"[TOOL_CALLS][{NEMO_CALL}, {NEMO_CALL}]</s>",
+        "Fine.</s>",
+        f"[TOOL_CALLS][{NEMO_CALL}]</s>",
+        "Fine.</s>",
+    ],
+    ("Mistral-Small-3.2-24B-Instruct-2506", "called again"): [
+        '[TOOL_CALLS]weather[CALL_ID]call12345[ARGS]{"city": "Paris"}' * 2 + "</s>",
+        "Fine.</s>",
+        '[TOOL_CALLS]weather[CALL_ID]call12345[ARGS]{"city": "Paris"}</s>',
+        "Fine.</s>",
+    ],
+    # The name of the function is repeated with its result.
+    ("openai-gpt-oss-120b", "called, thinking"): [
+        ' to=functions.weather<|channel|>commentary json<|message|>{"city": "Paris"}<|call|>',
+        "<|channel|>final<|message|>Fine.<|return|>",
+    ],
+    ("openai-gpt-oss-120b", "called, saying"): [
+        ' to=functions.weather<|channel|>commentary json<|message|>{"city": "Paris"}<|call|>',
+        "<|channel|>final<|message|>Fine.<|return|>",
+    ],
+    ("upstage-Solar-Open-100B", "called again"): [
+        f"<|tool_calls|>{SOLAR_CALL * 2}<|calls|>",
+        "<|content|>Fine.<|end|>",
+        f"<|tool_calls|>{SOLAR_CALL}<|calls|>",
+        "<|content|>Fine.<|end|>",
+    ],
+    # The prompt begins a thought.
+    ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "tagged"): [
+        "</think>\n\nOne.<|im_end|>",
+        "hm\n</think>\n\nOne.<|im_end|>",
+    ],
+    ("Qwen3.5-4B", "two"): ["One.<|im_end|>", "\n</think>\n\nTwo.<|im_end|>"],
+    ("GLM-4.7-Flash", "two"): ["</think>One.<|user|>", "</think>Two."],
+    # Marked by {% generation %}, header and all.
+    ("poolside-Laguna-S-2.1", "two"): ["</think>One.</assistant>", "</think>Two.</assistant>"],
+    ("poolside-Laguna-XS.2", "two"): ["\nOne.\n</assistant>", "\nTwo.\n</assistant>"],
+    ("LFM2.5-8B-A1B", "two"): ["One.<|im_end|>", "Two.<|im_end|>"],
+    # Nothing is said, and still the turn ends.
+    ("GLM-4.6", "empty"): ["\n<think></think><|user|>", "\n<think></think>\nHello."],
+    ("GigaChat3.1-10B-A1.8B", "empty"): ["<|message_sep|>", "Hello.<|message_sep|>"],
+    ("MiniMax-M3", "empty"): ["</mm:think>[e~[", "</mm:think>Hello.[e~["],
+    ("deepseek-ai-DeepSeek-V4", "empty"): [END, f"Hello.{END}"],
+    ("meetkai-functionary-medium-v3.1", "empty"): ["<|eot_id|>", "Hello.<|eot_id|>"],
+    ("meetkai-functionary-medium-v3.2", "empty"): ["<|eot_id|>", "all\nHello.<|eot_id|>"],
+    ("unsloth-Apriel-1.5", "empty"): ["\n<|end|>\n</s>", "Hello.\n<|end|>\n</s>"],
+    ("ByteDance-Seed-OSS", "empty"): ["Hello.<seed:eos>"],  # no end is written
+    # What follows the last of the words.
+    ("google-gemma-4-31B-it", "called, saying"): [
+        '<|tool_call>call:weather{city:<|"|>Paris<|"|>}<tool_call|>',
+        "I look.<turn|>",
+        "Fine.<turn|>",
+    ],
+    ("Reka-Edge", "called"): [
+        f" <tool_call>\n{JSON_CALL}\n</tool_call>\n\n<sep>",
+        " Fine.\n\n<sep>",
+    ],
+    ("GLM-4.6", "called"): [
+        "\n<think></think>\n<tool_call>weather\n<arg_key>city</arg_key>\n"
+        "<arg_value>Paris</arg_value>\n</tool_call><|observation|>",
+        "\n<think></think>\nFine.",
+    ],
 }
 
 
@@ -508,38 +609,59 @@ GENERATED = {
 def test_the_mask_covers_what_a_model_generates(
     templates: dict[str, str], name: str, kind: str
 ) -> None:
-    messages, options = {
-        "two": (TWO, {}),
-        "called": (CALLED, {"tools": TOOLS}),
-        "thoughts": (THOUGHTS, {}),
-    }[kind]
+    messages, options = SPOKEN[kind]
     template = templates.get(name, name)
     special = {"llama3": LLAMA3_SPECIAL_TOKENS, "chatml": CHATML_SPECIAL_TOKENS}.get(name, {})
     tokenizer = tokenizer_for(template, *special)
     assert masked(tokenizer, messages, template, **options) == GENERATED[name, kind]
 
 
-def test_the_mask_never_covers_what_others_wrote(templates: dict[str, str]) -> None:
-    checked = 0
+@pytest.mark.parametrize("kind", SPOKEN)
+def test_the_mask_begins_where_the_prompt_ends(templates: dict[str, str], kind: str) -> None:
+    conversation, options = SPOKEN[kind]
+    messages = check_messages(conversation)
+    begun = ended = 0
     for name, template in templates.items():
-        tokenizer = tokenizer_for(template)
-        for messages, options in ((TWO, {}), (CALLED, {"tools": TOOLS}), (THOUGHTS, {})):
+        render = Renderer(template, tokenizer_for(template), options)
+        try:
+            whole = render(messages)
+        except ValueError:
+            continue
+        tokenizer = tokenizer_for(template, *CONTROL.findall(whole.plain))
+        spans = assistant_spans(render, messages, whole, tokenizer)
+        for (_, stop), (start, _) in zip(spans, spans[1:]):
+            assert stop < start, name
+        covered = {at for span in spans for at in range(*span)}
+        others = [i for i, message in enumerate(messages) if message["role"] != "assistant"]
+        at = 0
+        for part, origin in whole.runs():
+            if origin.message in others:
+                assert covered.isdisjoint(range(at, at + len(part))), (name, part)
+            at += len(part)
+        for i in set(range(len(messages))).difference(others):
             try:
-                covered = "".join(masked(tokenizer, messages, template, **options))
+                prompt, alone = render(messages[:i], True).plain, render(messages[: i + 1]).plain
             except ValueError:
                 continue
-            checked += 1
-            assert "Hi there!" not in covered and '{"t": 20}' not in covered, (name, covered)
-            assert messages[-1]["content"] in covered, (name, covered)
-    assert checked > 180
+            if not whole.startswith(prompt) or len(prompt) == len(whole):
+                continue
+            found = dict(spans).get(len(prompt))
+            assert found, (name, i, spans, whole.plain)
+            begun += 1
+            if alone.startswith(prompt) and whole.startswith(alone):
+                left = alone[found:]  # what the template alone adds
+                assert re.fullmatch(r"(\s|<[^<>]*>)*", left), (name, i, left)
+                ended += 1
+    assert begun > 60 and ended > 40, (begun, ended)
 
 
 def test_a_template_that_marks_generation_is_believed() -> None:
     transformers = need("transformers")
     template = CHATML.replace(
-        "+ m.content +", "}}{% generation %}{{ m.content }}{% endgeneration %}{{"
+        "+ m.content +",
+        "}}{% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{",
     )
-    template = template.replace("'\n' }}{%", "'\n' }}{%", 1)
     tokenizer = tokenizer_for(CHATML)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.to_hf())
     options = {"return_dict": True, "return_assistant_tokens_mask": True}
@@ -557,6 +679,25 @@ def test_empty_answers_have_their_place() -> None:
     assert masked(tokenizer, [USER], CHATML) == []
 
 
+@pytest.mark.parametrize(
+    "name, last",
+    [
+        ("chatml", "Two.<|im_end|>"),
+        ("Qwen-Qwen3-0.6B", "<think>\n\n</think>\n\nTwo.<|im_end|>"),
+        ("openai-gpt-oss-120b", "<|channel|>final<|message|>Two.<|end|>"),
+        ("GLM-4.6", "\n<think></think>\nTwo."),
+        ("Apertus-8B-Instruct", "Two."),  # none is written
+    ],
+)
+def test_a_prompt_that_follows_is_not_masked(
+    templates: dict[str, str], name: str, last: str
+) -> None:
+    template = templates.get(name, name)
+    tokenizer = tokenizer_for(template, "<|im_start|>", "<|im_end|>")
+    found = masked(tokenizer, TWO, template, add_generation_prompt=True)
+    assert len(found) == 2 and found[1] == last
+
+
 def test_the_end_of_a_turn_is_found(templates: dict[str, str]) -> None:
     expected = {
         "Qwen-Qwen3-0.6B": "<|im_end|>",
@@ -567,6 +708,7 @@ def test_the_end_of_a_turn_is_found(templates: dict[str, str]) -> None:
         "Apertus-8B-Instruct": "<|assistant_end|>",
         "GLM-4.6": "<|user|>",
         "llama-cpp-rwkv-world": None,
+        "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "<|END_OF_TURN_TOKEN|>",
     }
     for name, token in expected.items():
         tokenizer = tokenizer_for(templates[name])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from oracles import need
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends
-from bpe_tokenizer_tools.chat import Session
+from bpe_tokenizer_tools.chat import Reply, Session, _until
 from bpe_tokenizer_tools.conversation import Conversation, Turn
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|begin_of_text|>"]
-SPECIAL += ["<|start_header_id|>", "<|end_header_id|>", "<s>"]
+SPECIAL += ["<|start_header_id|>", "<|end_header_id|>", "<s>", "</s>"]
+SPECIAL += ["<start_of_turn>", "<end_of_turn>"]
 
 
 def tokenizer() -> BPETokenizer:
@@ -46,18 +49,31 @@ def odd_ids(text: str) -> list[int]:
 # -- Token in, token out -------------------------------------------------------
 
 ANSWERS = st.text(st.sampled_from("the anser\n é世<|>"), max_size=12)
-STOPS = st.sampled_from(["<|im_end|>", "<|eot_id|>", "<|endoftext|>", ""])
+STOPS = st.sampled_from(["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "</s>", "<end_of_turn>", ""])
+
+
+def like_gemma(
+    messages: list[dict[str, Any]], add_generation_prompt: bool, **rest: Any
+) -> Iterator[tuple[str, bool]]:
+    yield "<s>", True
+    for message in messages:
+        role = "model" if message["role"] == "assistant" else message["role"]
+        yield f"<start_of_turn>{role}\n", True
+        yield message["content"].strip(), False
+        yield "<end_of_turn>\n", True
+    yield "<start_of_turn>model\n" * add_generation_prompt, True
 
 
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(ANSWERS, ANSWERS, STOPS), min_size=1, max_size=4),
-    st.sampled_from(["llama3", "chatml", "alpaca"]),
+    st.sampled_from(["llama3", "chatml", "alpaca", like_gemma]),
 )
 @example([("q", " the ", "<|im_end|>"), ("q", "\n", "")], "llama3")
 @example([("q", "", ""), ("q", "", "<|eot_id|>")], "chatml")
+@example([("q", "the\n", "</s>"), ("q", "the", "<end_of_turn>")], like_gemma)
 def test_old_ids_are_the_beginning_of_new_ones(
-    turns: list[tuple[str, str, str]], template: str
+    turns: list[tuple[str, str, str]], template: Any
 ) -> None:
     talk = Conversation(TOKENIZER, template, "Be brief.")
     for question, answer, stop in turns:
@@ -73,6 +89,7 @@ def test_old_ids_are_the_beginning_of_new_ones(
         following = talk.prompt()
         kept = len(seen) - bool(stop)  # a stop token that is not the template's is not kept
         assert following[:kept] == seen[:kept]
+        assert sum(turn.tokens for turn in talk.turns) == len(following)
         assert not talk.rewrites
         text = talk._render(talk.messages, True)
         assert TOKENIZER.decode(following).replace(stop or "\0", "") or text
@@ -237,6 +254,151 @@ def sentencepiece_tokenizer(tmp_path: Path) -> BPETokenizer:
     return BPETokenizer.from_file(tmp_path / "m.model")
 
 
+# -- Thoughts --------------------------------------------------------------------
+
+
+class Real:
+    """A conversation with the template of a real model, and its control tokens."""
+
+    def __init__(self, folder: Path, name: str, **variables: Any) -> None:
+        need("jinja2")
+        source = (folder / "models" / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+        marks = {*re.findall(r"<\|\w+\|>", source), "<|open|>", "<|close|>", "<|sep|>"}
+        self.tokenizer = BPETokenizer()
+        self.tokenizer.add_special_tokens(sorted(marks))
+        self.talk = Conversation(self.tokenizer, source, **variables)
+
+    def prompt(self, text: str, role: str = "user") -> list[int]:
+        self.talk.add(role, text)
+        return self.talk.prompt()
+
+    def answer(self, text: str, **fields: Any) -> dict[str, Any]:
+        said = self.talk.answer(self.tokenizer.encode(text, allowed_special="all"), **fields)
+        message = self.talk.messages[-1]
+        assert message["role"] == "assistant" and message["content"] == said
+        return {key: value for key, value in message.items() if key != "role"}
+
+
+GPT_OSS, QWEN3, KIMI = "openai-gpt-oss-120b", "Qwen-Qwen3-0.6B", "Kimi-K3"
+ANALYSIS, NEXT = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
+FINAL, COMMENTARY = "<|channel|>final<|message|>", "<|channel|>commentary"
+THOUGHTS = [
+    (GPT_OSS, f"{ANALYSIS}hm{NEXT}{FINAL}Hello.<|return|>", "Hello.", "hm"),
+    (GPT_OSS, f"{ANALYSIS}a{NEXT}{ANALYSIS}b{NEXT}{FINAL} Hello.\n", " Hello.\n", "a\nb"),
+    (GPT_OSS, f"{ANALYSIS}a{NEXT}{COMMENTARY}<|message|>I{NEXT}{FINAL}He", "He", "a"),
+    (GPT_OSS, f"{COMMENTARY}<|message|>I{NEXT}{FINAL}He<|return|>", "He", None),
+    (GPT_OSS, f"{FINAL} Hello.<|return|>", " Hello.", None),
+    (GPT_OSS, f"{ANALYSIS}hm, cut o", "", "hm, cut o"),
+    (GPT_OSS, f"{ANALYSIS}a{NEXT}{ANALYSIS}cut o", "", "a\ncut o"),
+    (GPT_OSS, f"{ANALYSIS}hm{NEXT}{COMMENTARY} to=functions.f<|message|>{{}}<|call|>", "{}", "hm"),
+    (GPT_OSS, "Hello.<|return|>", "Hello.", None),
+    (QWEN3, "<think>\nhm\n</think>\n\nHello.<|im_end|>", "Hello.", "hm"),
+    (QWEN3, "<think>hm</think>Hello.<|im_end|>", "Hello.", "hm"),
+    (QWEN3, "<think>\n\n</think>\n\nHello.<|im_end|>", "Hello.", None),
+    (QWEN3, "<think>\nhm, cut o", "", "hm, cut o"),
+    (QWEN3, "It is <think> and </think>.<|im_end|>", "It is <think> and </think>.", None),
+    (QWEN3, "<think>a</think>A </think> b", "A </think> b", "a"),
+    (QWEN3, "Hello.", "Hello.", None),
+    ("Qwen3.5-4B", "hm\n</think>\n\nHello.<|im_end|>", "Hello.", "hm"),
+    ("Qwen3.5-4B", "hm, cut o", "", "hm, cut o"),
+    ("GLM-4.6", "\n<think>hm</think>\nHello.<|user|>", "Hello.", "hm"),
+    (
+        KIMI,
+        "hm<|close|>think<|sep|><|open|>response<|sep|>Hello.<|close|>response<|sep|>"
+        "<|close|>message<|sep|><|end_of_msg|>",
+        "Hello.",
+        "hm",
+    ),
+    (KIMI, "hm, cut o", "", "hm, cut o"),
+    ("Qwen-Qwen2.5-7B-Instruct", "<think>hm</think>Hello.", "<think>hm</think>Hello.", None),
+]
+
+
+@pytest.mark.parametrize(("name", "generated", "content", "thoughts"), THOUGHTS)
+def test_thoughts_are_kept_apart_where_the_template_has_a_place_for_them(
+    name: str, generated: str, content: str, thoughts: str | None, llama_cpp_source: Path
+) -> None:
+    real = Real(llama_cpp_source, name)
+    prompt = real.prompt("Hi")
+    expected = {"content": content} | ({"reasoning_content": thoughts} if thoughts else {})
+    assert real.answer(generated) == expected
+    talk, seen = real.talk, real.talk.ids
+    assert seen == prompt + real.tokenizer.encode(generated, allowed_special="all")
+    following = real.prompt("Bye")  # which gpt-oss would refuse, if content held its headers
+    assert sum(turn.tokens for turn in talk.turns) == len(following)
+    text = real.tokenizer.decode(following)
+    assert text == "".join(talk._render(talk.messages, True))
+    stop = seen[-1] in real.tokenizer.special_tokens.values()
+    as_before = following[: len(seen) - stop] == seen[: len(seen) - stop]
+    assert as_before != bool(talk.rewrites)  # either one or the other
+
+
+def test_an_answer_without_thoughts_goes_on_as_generated(llama_cpp_source: Path) -> None:
+    for name, generated in ((GPT_OSS, f"{FINAL}Hello.<|return|>"), (QWEN3, "Hello.<|im_end|>")):
+        real = Real(llama_cpp_source, name)
+        for question in ("Hi", "Bye", "Again"):
+            seen = real.talk.ids
+            seen = seen[:-1] if name == GPT_OSS else seen  # <|return|> becomes <|end|>
+            assert real.prompt(question)[: len(seen)] == seen
+            assert real.answer(generated) == {"content": "Hello."}
+        assert not real.talk.rewrites and seen
+
+
+def test_thoughts_stay_until_a_tool_has_answered(llama_cpp_source: Path) -> None:
+    real = Real(llama_cpp_source, QWEN3)
+    real.prompt("weather?")
+    call = '<tool_call>\n{"name": "get", "arguments": {"in": "Rome"}}\n</tool_call>'
+    calls = [{"function": {"name": "get", "arguments": {"in": "Rome"}}}]
+    generated = f"<think>\nask\n</think>\n\n{call}<|im_end|>"
+    expected = {"content": "", "tool_calls": calls, "reasoning_content": "ask"}
+    assert real.answer(generated, content="", tool_calls=calls) == expected
+    seen = real.talk.ids
+    assert real.prompt("sunny", "tool")[: len(seen)] == seen and not real.talk.rewrites
+
+
+def test_given_thoughts_are_not_replaced(llama_cpp_source: Path) -> None:
+    real = Real(llama_cpp_source, GPT_OSS)
+    real.prompt("Hi")
+    message = real.answer(f"{ANALYSIS}hm{NEXT}{FINAL}Hello.", content="Ha.", thinking="mine")
+    assert message == {"content": "Ha.", "thinking": "mine"}
+
+
+def test_an_answer_cut_off_within_a_token_says_all_that_was_said() -> None:
+    talk = Conversation(TOKENIZER, "chatml")
+    talk.add("user", "question")
+    seen = [*talk.prompt(), *odd_ids("the")]
+    assert talk.answer(odd_ids("the"), rest=" ans") == "the ans"
+    talk.add("user", "and?")
+    following = talk.prompt()
+    assert following[: len(seen)] == seen and not talk.rewrites
+    assert TOKENIZER.decode(following[len(seen) :]).startswith(" ans<|im_end|>")
+
+
+# -- Where an answer stops ---------------------------------------------------------
+
+LETTERS = st.text("ab", min_size=1, max_size=4)
+
+
+@settings(max_examples=500)
+@given(st.lists(st.text("abc", max_size=3), max_size=8), st.lists(LETTERS, max_size=3))
+@example(["ba", "aba"], ["a", "baa"])
+@example(["a", "b", "c"], ["abcd", "b"])
+@example(["a", "b"], ["abcd", "b"])
+def test_an_answer_is_cut_where_the_first_stop_begins(pieces: list[str], stops: list[str]) -> None:
+    text, reply = "".join(pieces), Reply()
+    places = [text.find(stop) for stop in stops if stop in text]
+    given = list(_until(pieces, stops, reply))
+    assert "".join(given) == text[: min(places, default=len(text))] and "" not in given
+    assert (reply.finish == "stop") == bool(places)
+
+
+def test_only_what_may_be_the_beginning_of_a_stop_waits() -> None:
+    given: list[str] = []
+    for piece in _until(map(str, "xabyaabab"), ["abab"], Reply()):
+        given.append(piece)
+    assert given == ["x", "aby", "a"]
+
+
 # -- With a model --------------------------------------------------------------
 
 NAMES = ["llama.cpp", "transformers"]
@@ -321,6 +483,8 @@ def test_a_stopped_answer_is_kept_and_the_next_one_right(models: dict[str, Path]
     begun = "".join(itertools.islice(reply, 3))
     reply.close()  # type: ignore[attr-defined]
     assert session.last.finish == "cancelled" and session.last.text == begun
+    new = session.conversation.ids[session.last.prompt_tokens :]
+    assert session.tokenizer.decode(new, skip_special_tokens=True) == begun
     assert session.conversation.messages[-1] == {"role": "assistant", "content": begun}
     session.conversation.undo()
     whole = answer(session, "the question", max_new_tokens=30)
@@ -331,12 +495,109 @@ def test_a_stopped_answer_is_kept_and_the_next_one_right(models: dict[str, Path]
 def test_strings_stop_an_answer(models: dict[str, Path]) -> None:
     session = Session(models["llama.cpp"], template="chatml")
     whole = answer(session, "the question", max_new_tokens=40)
+    generated = session.conversation.ids
     for stop in (whole[5:8], whole[10:11], whole[3:9]):
         session.conversation.reset()
         said = answer(session, "the question", max_new_tokens=40, stop=["\0never", stop])
         assert said == whole[: whole.index(stop)] == session.last.text
         assert session.last.finish == "stop"
         assert session.conversation.messages[-1]["content"] == said
+        talk, seen = session.conversation, session.conversation.ids
+        assert sum(turn.tokens for turn in talk.turns) == len(seen)
+        assert len(seen) < session.last.prompt_tokens + session.last.new_tokens
+        kept = len(seen) - session.last.prompt_tokens
+        assert seen == generated[: len(seen)]
+        one_more = generated[session.last.prompt_tokens :][: kept + 1]
+        texts = [session.tokenizer.decode(ids, True) for ids in (one_more[:-1], one_more)]
+        assert [said.startswith(text) for text in texts] == [True, False]
+        answer(session, "and then", max_new_tokens=3)
+        assert talk.ids[: len(seen)] == seen and not talk.rewrites
+
+
+def test_an_answer_may_stop_before_it_has_begun(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    whole = answer(session, "the question", max_new_tokens=40)
+    session.conversation.reset()
+    assert answer(session, "the question", stop=whole[:7]) == ""
+    assert session.conversation.messages[1:] == [{"role": "assistant", "content": ""}]
+    assert len(session.conversation.ids) == session.last.prompt_tokens
+
+
+def roles(session: Session) -> list[str]:
+    return [message["role"] for message in session.conversation.messages]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_model_that_fails_leaves_the_conversation_as_it_was(
+    models: dict[str, Path], name: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(models[name], template="chatml")
+    answer(session, "the question", max_new_tokens=5)
+    talk = session.conversation
+    before = (list(talk.messages), talk.ids, talk.turns)
+    calls, feed = [], session.model._feed
+
+    def broken(ids: list[int]) -> Any:
+        calls.append(ids)
+        if len(calls) > after:
+            raise ValueError("out of memory")
+        return feed(ids)
+
+    monkeypatch.setattr(session.model, "_feed", broken)
+    given = []
+    with pytest.raises(RuntimeError, match="out of memory"):
+        for piece in session.reply("and then", temperature=0):
+            given.append(piece)
+    assert (talk.messages, talk.ids, talk.turns) == before
+    assert session.last.finish == "error" and session.last.text == "".join(given)
+    assert session.last.new_tokens == after
+    talk.add("user", "asked by hand")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(session.reply(temperature=0))
+    assert (talk.messages[:-1], talk.ids, talk.turns) == before  # only what it added is gone
+    assert talk.messages[-1]["content"] == "asked by hand"
+    monkeypatch.undo()
+    answer(session, "now", max_new_tokens=3)
+    assert roles(session) == ["user", "assistant", "user", "user", "assistant"]
+
+
+def test_an_answer_that_nobody_began_to_read_is_no_answer(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    first = session.reply("one")
+    assert roles(session) == ["user"]
+    first.close()  # type: ignore[attr-defined]
+    assert roles(session) == [] and session.conversation.ids == []
+    session.reply("two")
+    gc.collect()
+    assert roles(session) == []
+    waiting = session.reply("three")
+    answer(session, "four", max_new_tokens=3)
+    assert [m["content"] for m in session.conversation.messages][:-1] == ["four"]
+    assert list(waiting) == [] and roles(session) == ["user", "assistant"]
+
+
+def test_another_question_ends_an_answer(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    first = session.reply("one", temperature=0)
+    begun = next(first)
+    said = answer(session, "two", max_new_tokens=3)
+    contents = [message["content"] for message in session.conversation.messages]
+    assert contents == ["one", begun, "two", said]
+    assert list(first) == []
+    assert contents == [message["content"] for message in session.conversation.messages]
+
+
+def test_a_conversation_that_was_changed_meanwhile_is_left_alone(models: dict[str, Path]) -> None:
+    session = Session(models["llama.cpp"], template="chatml")
+    answer(session, "one", max_new_tokens=3)
+    for begin in (0, 1):
+        reply = session.reply("two", temperature=0)
+        for _ in range(begin):
+            next(reply)
+        session.conversation.undo()
+        reply.close()  # type: ignore[attr-defined]
+        assert roles(session) == ["user", "assistant"]
 
 
 def test_a_full_context_says_so_and_takes_the_question_back(models: dict[str, Path]) -> None:

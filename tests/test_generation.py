@@ -347,6 +347,7 @@ WRONG_CALLS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ([1], {"temperature": -1}, ValueError, "temperature"),
     ([1], {"temperature": float("nan")}, ValueError, "temperature"),
     ([1], {"temperature": float("inf")}, ValueError, "temperature"),
+    ([1], {"temperature": 10**400}, ValueError, "temperature"),
     ([1], {"temperature": "hot"}, TypeError, "temperature"),
     ([1], {"top_p": 0}, ValueError, "top_p"),
     ([1], {"top_p": 1.5}, ValueError, "top_p"),
@@ -386,6 +387,10 @@ def test_numbers_of_other_integer_types_are_ids(name: str, opened: Open) -> None
     assert all(type(id_) is int for id_ in greedy(model))
     assert greedy(model, iter(PROMPT), 4) == expected()[:4]
     assert list(model.generate(PROMPT, 4, top_k=ROWS + 5, top_p=1, seed=0))
+    plain = [8, 4.0, 0.5, 50, 3]  # max_new_tokens, temperature, top_p, top_k, seed
+    kinds = [np.int16, np.float32, np.float64, np.uint8, np.int64]
+    numbers = [kind(value) for kind, value in zip(kinds, plain)]
+    assert list(model.generate(PROMPT, *numbers)) == list(model.generate(PROMPT, *plain))
 
 
 @EACH
@@ -523,13 +528,49 @@ def test_settings_that_a_backend_does_not_know_are_refused(written: Callable[...
         ("mlx", {"device": "tpu"}, ValueError, "device 'tpu'"),
         ("openvino", {"device": "TPU"}, ValueError, "OpenVINO's here: .*CPU"),
         ("openvino", {"dtype": "int7"}, ValueError, "dtype"),
-        ("openvino", {"NO_SUCH_PROPERTY": 1}, RuntimeError, "OpenVINO could not load it"),
+        ("openvino", {"KV_CACHE_PRECISION": "x"}, RuntimeError, "OpenVINO could not load it"),
         ("transformers", {"device": "tpu9"}, ValueError, "device 'tpu9'"),
         ("transformers", {"dtype": "int7"}, ValueError, "dtype"),
     ]
     for name, settings, kind, message in cases:
         with pytest.raises(kind, match=message):
             backends.open_model(written(name), name, **settings)
+
+
+WRONG_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"n_gpu_layers": "all"}, TypeError, "n_gpu_layers must be an int, got str 'all'"),
+    ({"n_gpu_layers": None}, TypeError, "n_gpu_layers must be an int"),
+    ({"n_gpu_layers": 1.5}, TypeError, "n_gpu_layers must be an int"),
+    ({"n_gpu_layers": True}, TypeError, "n_gpu_layers must be an int"),
+    ({"n_gpu_layers": -2}, ValueError, "n_gpu_layers must be at least -1"),
+    ({"n_ctx": None}, TypeError, "n_ctx must be an int"),
+    ({"n_ctx": 99.0}, TypeError, "n_ctx must be an int"),
+    ({"device": 5}, TypeError, "device must be a str or None, got int 5"),
+    ({"device": ""}, ValueError, "device is empty"),
+    ({"dtype": 5}, TypeError, "dtype must be a str or None, got int 5"),
+    ({"bogus": 1}, TypeError, "has no setting 'bogus'"),
+    ({"BOGUS_HINT": "x"}, TypeError, "has no setting 'BOGUS_HINT'"),
+]
+
+
+@EACH
+def test_wrong_settings_are_refused_alike(name: str, written: Callable[..., Path]) -> None:
+    for settings, kind, message in WRONG_SETTINGS:
+        with pytest.raises(kind, match=message):
+            backends.open_model(written(name), name, **settings)
+
+
+@EACH
+def test_settings_of_the_library_are_passed_on(name: str, opened: Open) -> None:
+    known: dict[str, dict[str, Any]] = {
+        "llama.cpp": {"use_mmap": False},
+        "mlx": {"lazy": True},
+        "openvino": {"INFERENCE_NUM_THREADS": 1},
+        "transformers": {"attn_implementation": "eager"},
+    }
+    np = need("numpy")
+    model = opened(name, n_gpu_layers=np.int64(-1), n_ctx=np.int32(99), **known[name])
+    assert greedy(model) == expected() and model.context == 99
 
 
 # -- Damaged models -----------------------------------------------------------

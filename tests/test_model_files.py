@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tiny_models
 from oracles import need
-from tiny_models import BOS, CONTEXT, EOS, PAD, ROWS
+from tiny_models import BOS, CONTEXT, EOS, ROWS
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import backends
@@ -21,6 +21,7 @@ from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
 
 TIED = True
+TWICE = 2 * (struct.pack("<Q3sIB", 3, b"a.b", 0, 7))  # a key of GGUF, an uint8
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +71,7 @@ def test_the_files_say_what_the_model_is(kind: str, made: Callable[[str], Path])
     path = made(kind)
     (files,) = describe(path)
     assert (files.path, files.kind, files.rows, files.dtype) == (path, kind, ROWS, "float32")
-    assert (files.bos_id, files.eos_ids, files.pad_id) == (BOS, (EOS,), PAD)
-    assert files.context == CONTEXT and files.stop_ids == (EOS,)
+    assert (files.bos_id, files.eos_ids, files.context) == (BOS, (EOS,), CONTEXT)
     assert fit.load_own(files).get_vocab() == tiny_models.tokenizer().get_vocab()
 
 
@@ -89,10 +89,10 @@ def edit(folder: Path, name: str = "config.json", **fields: Any) -> Path:
 
 
 def test_several_ids_may_end_a_text(copied: Callable[[str], Path]) -> None:
-    folder = edit(copied("safetensors"), eos_token_id=[EOS, 5], pad_token_id=-1)
+    folder = edit(copied("safetensors"), eos_token_id=[EOS, 5, -1])
     edit(folder, "generation_config.json", eos_token_id=[7, EOS, 512])
     (files,) = describe(folder)
-    assert files.eos_ids == (7, EOS, 5) and files.pad_id is None
+    assert files.eos_ids == (7, EOS, 5)
 
 
 def test_a_model_that_also_sees_is_described_by_its_text_part(
@@ -183,10 +183,11 @@ def test_what_is_not_there_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
         ("model.gguf", b"GGU", "not recognised"),
         ("model.gguf", b"This is a letter", "not recognised"),
         ("model.gguf", b"GGUF" + struct.pack("<I", 3), "only 0 are left"),
-        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version: 9 is not supported"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + TWICE, "a.b: is given twice"),
         ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "token_embd.weight: is missing"),
-        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), "tensors, at most"),
-        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "keys, at most"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), "tensors.* are left"),
+        ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "keys.* are left"),
         ("notes.txt", b"hello", "not recognised"),
         ("model.safetensors", b"", "config.json"),
     ],

@@ -91,3 +91,33 @@ def test_what_is_no_number_is_said(value: float) -> None:
     for logits in ([value, 1.0], [1.0, value], [-math.inf, -math.inf]):
         with pytest.raises(RuntimeError, match="the model computed"):
             sampling.draw(np.array(logits), sampling.checked(1, 0, 1), sampling.generator(0))
+
+
+# -- What is asked for ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_numbers_of_other_types_are_numbers(kind: str) -> None:
+    np = need("numpy")
+    settings = sampling.checked(getattr(np, kind)(0.5), np.int64(5), getattr(np, kind)(0.25))
+    assert settings == (0.5, 5, 0.25)
+    assert [type(value) for value in settings] == [float, int, float]
+
+
+def test_numbers_too_large_for_a_float_are_refused() -> None:
+    for value in (10**400, -(10**400), 10**5000, math.nan):
+        with pytest.raises(ValueError, match="temperature must be 0 .* or more, got"):
+            sampling.checked(value, 0, 1)
+        with pytest.raises(ValueError, match="top_p must be above 0"):
+            sampling.checked(1, 0, value)
+
+
+def test_what_is_no_number_is_refused() -> None:
+    np = need("numpy")
+    for value in ("1", None, True, 1j, [1], np.bool_(True)):
+        for arguments, name in (((value, 0, 1), "temperature"), ((1, 0, value), "top_p")):
+            with pytest.raises(TypeError, match=f"{name} must be a number, got"):
+                sampling.checked(*arguments)
+    for value in ("1", None, True, 1.0, np.float32(1)):
+        with pytest.raises(TypeError, match="top_k must be an int, got"):
+            sampling.checked(1, value, 1)

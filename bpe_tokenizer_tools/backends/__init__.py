@@ -14,8 +14,8 @@ is taken:
     directory with openvino_model.xml    OpenVINO
 
 Modules: `model_files` reads what a model's files say, `fit` compares that with a tokenizer,
-`base` is what all backends share, `sampling` draws the next id, `machine` looks for hardware
-and packages; each library has a module of its own.
+`base` is what all backends share, `sampling` draws the next id, `checks` looks at what is
+passed, `machine` looks for hardware and packages; each library has a module of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from bpe_tokenizer import InferenceBackend
 from bpe_tokenizer_tools.backends import machine
 from bpe_tokenizer_tools.backends.base import Backend
+from bpe_tokenizer_tools.backends.checks import integer, word
 from bpe_tokenizer_tools.backends.machine import detect
 from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
 
@@ -188,13 +189,17 @@ def open_model(
 
     Raises:
         FileNotFoundError, FileFormatError: there is no model, or it is damaged.
-        ValueError, TypeError: a setting, or the backend cannot read the model.
+        ValueError, TypeError: a setting is wrong, or not known to the library; or the backend
+            cannot read the model.
         ImportError: the library is not installed; the message says how to.
         RuntimeError: the library fails to load the model.
     """
-    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 0:
-        raise ValueError(f"n_ctx must be 0 or more tokens, got {n_ctx!r:.50}")
-    common = {"n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx, "dtype": dtype, "device": device}
+    common = {
+        "n_gpu_layers": integer("n_gpu_layers", n_gpu_layers, -1),
+        "n_ctx": integer("n_ctx", n_ctx, 0),
+        "dtype": word("dtype", dtype),
+        "device": word("device", device),
+    }
     problems: list[str] = []
     with _lock:
         for choice in _choices(path, backend):

@@ -13,14 +13,15 @@ that it is the same whatever library computes:
 from __future__ import annotations
 
 import contextlib
-import operator
+import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bpe_tokenizer_tools.backends import sampling
+from bpe_tokenizer_tools.backends.checks import integer
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 
 Logits = Any  # a numpy array of float32, one for each id
@@ -42,7 +43,6 @@ class Backend(ABC):
 
     Attributes:
         name: of the backend: "llama.cpp", "MLX", "OpenVINO" or "Transformers".
-        extra: of this package, that installs it.
         path: the model.
         vocab_rows: how many ids the model has; every id must be below.
         context: how many tokens fit, prompt and answer together; None if not known.
@@ -52,7 +52,6 @@ class Backend(ABC):
     """
 
     name = ""
-    extra = ""
     block = 256  # ids fed at once; Ctrl-C takes effect between blocks
 
     def __init__(self, files: ModelFiles, n_ctx: int = 0) -> None:
@@ -60,7 +59,7 @@ class Backend(ABC):
         self.files = files
         limits = [limit for limit in (n_ctx, files.context) if limit]
         self.context: int | None = min(limits) if limits else None
-        self.stop_ids = frozenset(files.stop_ids)
+        self.stop_ids = frozenset(files.eos_ids)
         self.device = "CPU"
         self.vocab_rows = files.rows
         self._held: list[int] | None = []  # the ids the model has taken; None: it is unknown
@@ -124,7 +123,7 @@ class Backend(ABC):
         prompt = self._checked_ids("prompt_ids", prompt_ids)
         if not prompt:
             raise ValueError("prompt_ids is empty; a model needs at least one id to go on from")
-        limit = _integer("max_new_tokens", max_new_tokens, 1)
+        limit = integer("max_new_tokens", max_new_tokens, 1)
         if self.context is not None:
             room = self.context - len(prompt)
             if room < 1:
@@ -136,9 +135,9 @@ class Backend(ABC):
                 )
             limit = min(limit, room)
         rows = self.vocab_rows
-        drawn = rows if n_tokens is None else min(_integer("n_tokens", n_tokens, 1), rows)
+        drawn = rows if n_tokens is None else min(integer("n_tokens", n_tokens, 1), rows)
         settings = sampling.checked(temperature, top_k, top_p)
-        checked_seed = None if seed is None else _integer("seed", seed, 0)
+        checked_seed = None if seed is None else integer("seed", seed, 0)
         stops = frozenset(self._checked_ids("stop_ids", stop_ids))
         return self._generate(Request(prompt, limit, settings, checked_seed, stops, drawn))
 
@@ -146,7 +145,7 @@ class Backend(ABC):
         """Return ids as a list of int, all of them rows of the model."""
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"{name} must be token ids, got {type(ids).__name__}; encode it first")
-        checked = [_integer(f"{name}[{i}]", id_) for i, id_ in enumerate(ids)]
+        checked = [integer(f"{name}[{i}]", id_) for i, id_ in enumerate(ids)]
         for i, id_ in enumerate(checked):
             if not 0 <= id_ < self.vocab_rows:
                 raise ValueError(
@@ -209,6 +208,22 @@ class Backend(ABC):
             reason = str(error) or type(error).__name__
             raise RuntimeError(f"{self.path}: {self.name} {what}: {reason}") from error
 
+    @contextlib.contextmanager
+    def _loading(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """Explain why a model cannot be loaded, if it is that a setting is not known, too."""
+        try:
+            with self._explained("could not load it"):
+                yield
+        except RuntimeError as error:
+            said = r"(unexpected keyword argument|unsupported property).*\b"
+            for name in settings:
+                if re.search(rf"{said}{re.escape(name)}\b", str(error), re.I | re.S):
+                    self._refuse(name)
+            raise
+
+    def _refuse(self, setting: str) -> None:
+        raise TypeError(f"{self.name} has no setting {setting!r} for loading a model")
+
     # -- The end ------------------------------------------------------------------
 
     def _check_open(self) -> None:
@@ -237,16 +252,3 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<{self.name} on {self.device}: {self.path}>"
-
-
-def _integer(name: str, value: Any, least: int | None = None) -> int:
-    """Return a whole number of whatever integer type; truth values are none."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"{name} must be an int, got {type(value).__name__} {value!r:.50}")
-    if least is not None and number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
-    return number

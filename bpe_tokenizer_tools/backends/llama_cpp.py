@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,6 @@ class LlamaCpp(Backend):
     """
 
     name = "llama.cpp"
-    extra = "llama"
 
     def __init__(
         self,
@@ -56,6 +56,9 @@ class LlamaCpp(Backend):
         if files.dtype == "float32":
             exact = self._library.GGML_TYPE_F32
             settings = {"type_k": exact, "type_v": exact, **settings}
+        known = inspect.signature(self._library.Llama.__init__).parameters
+        for name in settings.keys() - known.keys():  # they would be ignored
+            self._refuse(name)
         threads = _threads()
         with self._explained("could not load it"), self._reasons():
             self._model = self._library.Llama(

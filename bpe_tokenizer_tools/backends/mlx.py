@@ -16,7 +16,6 @@ class Mlx(Backend):
     """
 
     name = "MLX"
-    extra = "apple"
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Mlx(Backend):
                 "mlx.core.set_default_device changes that"
             )
         given = settings.pop("model_config", {})
-        with self._explained("could not load it"):
+        with self._loading(settings):
             self._model, _ = utils.load_model(
                 files.path, model_config={**_rotation(files), **given}, **settings
             )

@@ -52,7 +52,6 @@ class ModelFiles:
         context: how many tokens the model was made for, if they say so.
         bos_id: the id a text begins with, if they say so.
         eos_ids: the ids a text, or a turn of a chat, ends with.
-        pad_id: the id for padding, if they say so.
         tokenizer: what `BPETokenizer.from_file` reads the model's own from, if it is there.
         files: all that belong to it.
         config: config.json.
@@ -65,15 +64,9 @@ class ModelFiles:
     context: int | None = None
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
-    pad_id: int | None = None
     tokenizer: Path | None = None
     files: tuple[Path, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        """The ids with which the model says that it has finished."""
-        return self.eos_ids
 
     def stamp(self) -> tuple[tuple[str, int, int], ...]:
         """Return what changes when a file does."""
@@ -186,7 +179,6 @@ def _read_gguf(path: Path) -> ModelFiles:
         context if isinstance(context, int) and context > 0 else None,
         next(iter(ids("bos")), None),
         ids("eos", "eot", "eom"),
-        next(iter(ids("padding")), None),
         path if "tokenizer.ggml.model" in keys else None,
         tuple(files),
     )
@@ -202,7 +194,7 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int],
             )
         file.seek(0)
         reader = gguf._HeaderReader(file, path, size)
-        keys, count = _gguf_keys(reader)
+        keys, count = gguf.read_keys(reader, _is_wanted)
         if count > _MAX_TENSORS:
             raise reader.error(f"{count:,} tensors, at most {_MAX_TENSORS:,} are read")
         tensors = {}
@@ -220,30 +212,7 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int],
         if count:
             reader.field = "tensors"
             reader.check(furthest + 1, "their data")
-    return keys, tensors
-
-
-def _gguf_keys(reader: gguf._HeaderReader) -> tuple[dict[str, Any], int]:
-    """Return the keys that are needed, and how many tensors follow."""
-    reader.take(4, "the header")
-    version = reader.unsigned(gguf._U32, "the version")
-    if version not in (2, 3):
-        raise reader.error(f"version {version} is not supported, only 2 and 3, little-endian")
-    tensors = reader.unsigned(gguf._U64, "the number of tensors")
-    count = reader.unsigned(gguf._U64, "the number of keys")
-    if count > gguf._MAX_KEYS:
-        raise reader.error(f"{count:,} keys, at most {gguf._MAX_KEYS:,} are read")
-    keys = {}
-    for i in range(count):
-        reader.field = f"key {i}"
-        key = reader.string(gguf._MAX_KEY_BYTES, "the name of a key")
-        kind = reader.unsigned(gguf._U32, "the type of a value")
-        if _is_wanted(key):
-            reader.field = key
-            keys[key] = reader.value(kind).data
-        else:
-            reader.pass_over(kind)
-    return keys, tensors
+    return {key: value.data for key, value in keys.items()}, tensors
 
 
 def _is_wanted(key: str) -> bool:
@@ -301,7 +270,6 @@ class _Config:
             self.number("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx"),
             next(iter(self.ids("bos_token_id", rows)), None),
             self.ids("eos_token_id", rows),
-            next(iter(self.ids("pad_token_id", rows)), None),
             folder if any((folder / name).exists() for name in _TOKENIZERS) else None,
             (*self.files, *files),
             self.data,

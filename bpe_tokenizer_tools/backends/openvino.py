@@ -25,7 +25,6 @@ class OpenVino(Backend):
     """
 
     name = "OpenVINO"
-    extra = "openvino"
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class OpenVino(Backend):
                 settings = {"KV_CACHE_PRECISION": "f32", **settings}
         # The logits of a whole block are computed, where only the last are needed.
         self.block = max(16, min(512, 2**24 // files.rows))
-        with self._explained("could not load it"):
+        with self._loading(settings):
             model = core.compile_model(files.path / "openvino_model.xml", self.device, settings)
         self._inputs = {name for port in model.inputs for name in port.names} & _INPUTS
         others = [port.any_name for port in model.inputs if not port.names & _INPUTS]

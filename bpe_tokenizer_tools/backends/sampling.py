@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bpe_tokenizer_tools.backends.checks import integer, real
+
 if TYPE_CHECKING:
     import numpy
 
@@ -35,18 +37,12 @@ def checked(temperature: float, top_k: int, top_p: float) -> Settings:
         top_k: 0 for all.
         top_p: above 0, up to 1.
     """
-    for name, value in (("temperature", temperature), ("top_p", top_p)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r:.50}")
-    if not 0 <= temperature < math.inf:  # NaN fails this too
-        raise ValueError(f"temperature must be 0 (most likely always) or more, got {temperature}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1 (off), got {top_p}")
-    if isinstance(top_k, bool) or not isinstance(top_k, int):
-        raise TypeError(f"top_k must be an int, got {type(top_k).__name__} {top_k!r:.50}")
-    if top_k < 0:
-        raise ValueError(f"top_k must be 0 (off) or more, got {top_k}")
-    return Settings(float(temperature), top_k, float(top_p))
+    heat, share = real("temperature", temperature), real("top_p", top_p)
+    if not 0 <= heat < math.inf:  # NaN fails this too
+        raise ValueError(f"temperature must be 0 (most likely always) or more, got {heat}")
+    if not 0 < share <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1 (off), got {share}")
+    return Settings(heat, integer("top_k", top_k, 0), share)
 
 
 def generator(seed: int | None) -> numpy.random.Generator:

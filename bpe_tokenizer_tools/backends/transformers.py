@@ -23,7 +23,6 @@ class Transformers(Backend):
     """
 
     name = "Transformers"
-    extra = "transformers"
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class Transformers(Backend):
         self._library = importlib.import_module("transformers")
         self.device = self._chosen_device("cpu" if n_gpu_layers == 0 else device)
         self._dtype = self._chosen_dtype(dtype)
-        with self._silence(), self._explained("could not load it"):
+        with self._silence(), self._loading(settings):
             self._model, found = self._library.AutoModelForCausalLM.from_pretrained(
                 str(files.path),
                 dtype=self._dtype,

@@ -42,7 +42,7 @@ import functools
 import struct
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -261,35 +261,42 @@ def _read_header(path: Path) -> dict[str, _Value]:
     """Return the keys that say something about the tokenizer."""
     with open(path, "rb") as file:
         reader = _HeaderReader(file, path, path.stat().st_size)
-        if reader.take(4, "the header") != _MAGIC:
-            raise reader.error(f"does not begin with {_MAGIC!r}, as GGUF files do")
-        version = reader.unsigned(_U32, "the version")
-        if version not in (2, 3):
-            reader.field = "version"
-            if version in (2 << 24, 3 << 24):
-                raise reader.error("big-endian; only little-endian files are read")
-            raise reader.error(f"{version} is not supported, only 2 and 3")
-        tensors = reader.unsigned(_U64, "the number of tensors")
-        reader.check(24 * tensors, f"a list of {tensors:,} tensors")
-        count = reader.unsigned(_U64, "the number of keys")
-        reader.check(13 * count, f"a list of {count:,} keys")
-        if count > _MAX_KEYS:
-            raise reader.error(f"{count:,} keys, at most {_MAX_KEYS:,} are read")
-        seen: set[str] = set()
-        values: dict[str, _Value] = {}
-        for i in range(count):
-            reader.field = f"key {i}"
-            key = reader.string(_MAX_KEY_BYTES, "the name of a key")
-            reader.field = _shorten(key)[1:-1]
-            if key in seen:
-                raise reader.error("is given twice")
-            seen.add(key)
-            kind = reader.unsigned(_U32, "the type of a value")
-            if key in _KEPT_KEYS:
-                values[key] = reader.value(kind)
-            else:
-                reader.pass_over(kind)
-    return values
+        return read_keys(reader, _KEPT_KEYS.__contains__)[0]
+
+
+def read_keys(
+    reader: _HeaderReader, is_wanted: Callable[[str], bool]
+) -> tuple[dict[str, _Value], int]:
+    """Return the keys that are wanted, and how many tensors follow."""
+    if reader.take(4, "the header") != _MAGIC:
+        raise reader.error(f"does not begin with {_MAGIC!r}, as GGUF files do")
+    version = reader.unsigned(_U32, "the version")
+    if version not in (2, 3):
+        reader.field = "version"
+        if version in (2 << 24, 3 << 24):
+            raise reader.error("big-endian; only little-endian files are read")
+        raise reader.error(f"{version} is not supported, only 2 and 3")
+    tensors = reader.unsigned(_U64, "the number of tensors")
+    reader.check(24 * tensors, f"a list of {tensors:,} tensors")
+    count = reader.unsigned(_U64, "the number of keys")
+    reader.check(13 * count, f"a list of {count:,} keys")
+    if count > _MAX_KEYS:
+        raise reader.error(f"{count:,} keys, at most {_MAX_KEYS:,} are read")
+    seen: set[str] = set()
+    values: dict[str, _Value] = {}
+    for i in range(count):
+        reader.field = f"key {i}"
+        key = reader.string(_MAX_KEY_BYTES, "the name of a key")
+        reader.field = _shorten(key)[1:-1]
+        if key in seen:
+            raise reader.error("is given twice")
+        seen.add(key)
+        kind = reader.unsigned(_U32, "the type of a value")
+        if is_wanted(key):
+            values[key] = reader.value(kind)
+        else:
+            reader.pass_over(kind)
+    return values, tensors
 
 
 # -- The tokenizer in it ------------------------------------------------------

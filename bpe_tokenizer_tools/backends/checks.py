@@ -1,0 +1,41 @@
+"""What callers pass, checked: numbers of any type that is one, numpy's among them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from typing import Any
+
+
+def integer(name: str, value: Any, least: int | None = None) -> int:
+    """Return a whole number of whatever integer type; truth values are none."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be an int, got {type(value).__name__} {value!r:.50}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """Return a number of whatever type; one that is too large for a float is infinite."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number:
+        raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r:.50}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def word(name: str, value: Any) -> str | None:
+    """Return a word, or None."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a str or None, got {type(value).__name__} {value!r:.50}")
+    if value == "":
+        raise ValueError(f"{name} is empty; leave it out, or name one")
+    return value
