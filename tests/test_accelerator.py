@@ -1,0 +1,458 @@
+"""The accelerator against the Python engine, which says what is right.
+
+The compiled module is looked for in the folder that BPE_TOKENIZER_ACCELERATOR_DIR names
+(accelerator/build.py fills it); without it these tests are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import os
+import random
+import subprocess
+import sys
+import threading
+import tracemalloc
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+import regex
+from conftest import ROOT, read_corpus
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
+
+FOLDER = os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR")
+if not FOLDER:
+    pytest.skip(
+        "the accelerator was not built: BPE_TOKENIZER_ACCELERATOR_DIR names no folder",
+        allow_module_level=True,
+    )
+sys.path.insert(0, FOLDER)
+native = importlib.import_module("_bpe_tokenizer")
+
+BOTH_WAYS = pytest.mark.parametrize("portable", [False, True], ids=["blocks", "characters"])
+EVERY_PATTERN = pytest.mark.parametrize("name", list(SPLIT_PATTERNS))
+
+# What the patterns treat specially, and what could be mistaken for it.
+ATOMS = [
+    *["'", "'s", "'S", "'ſ", "'ll", "'Re", "'VE", "'t", "'d", "'m", "x's", "don't", "’s"],
+    *["\r", "\n", "\r\n", " ", "  ", "\t", "\x0b", "\x85", "\u00a0", "\u2028", "\u3000", "\x1c"],
+    *["\u0301", "\u0903", "\u20dd", "ǅ", "ʰ", "ª", "a", "B", "ab", "Ab", "aB", "é", "É", "ß"],
+    *["中", "文", "한", "ก", "ﬁ", "𐐀", "𐐨", "\U00020000", "1", "12", "1234", "٣", "²", "Ⅷ", "𝟘"],
+    *["/", "//", "!", "?!", "_", "-", "€", "…", "😀", "\0", "l", "e", "v", "r", "s", "T"],
+]
+
+
+def split_by_regex(name: str, text: str) -> list[bytes]:
+    return [pretoken.encode() for pretoken in regex.findall(SPLIT_PATTERNS[name], text)]
+
+
+# -- Characters and pre-tokens -------------------------------------------------
+
+# Each `regex` knows the Unicode of its day; the tables are those of one.
+SAME_UNICODE = pytest.mark.skipif(
+    regex.__version__ not in native.UNICODE_TABLES_FROM,
+    reason=f"the tables come from {native.UNICODE_TABLES_FROM}, this is {regex.__version__}",
+)
+
+
+@SAME_UNICODE
+def test_tables_are_what_the_script_makes() -> None:
+    script = ROOT / "accelerator" / "make_tables.py"
+    run = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
+
+
+@SAME_UNICODE
+def test_classes_of_all_code_points() -> None:
+    given = native.character_classes()
+    classes = [r"\p{M}", r"\p{Ll}", r"[\p{Lu}\p{Lt}]", r"[\p{Lm}\p{Lo}]", r"\p{N}", r"[^\S\r\n]"]
+    every = "".join(map(chr, range(0x110000)))
+    for number, pattern in enumerate([*classes, r"[\r\n]"], 1):
+        expected = regex.sub(pattern, "\1", every)
+        wrong = [
+            hex(code)
+            for code in range(0x110000)
+            if (given[code] == number) != (expected[code] == "\1" and every[code] != "\1")
+        ]
+        assert wrong == []
+    assert max(given) == len(classes) + 1
+
+
+def test_patterns_are_those_of_the_module() -> None:
+    assert list(SPLIT_PATTERNS) == list(native.PATTERNS)
+
+
+# {} is each character in turn; the contexts decide what it may be part of.
+CONTEXTS = ["a{}B '{} {}9", "{}{}a!{}'s\n{}\t{}/", "'r{}A{}"]
+
+
+@SAME_UNICODE
+@EVERY_PATTERN
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_every_character(name: str, context: str) -> None:
+    scalar_values = [*range(0xD800), *range(0xE000, 0x110000)]
+    step = 0x8000
+    for first in range(0, len(scalar_values), step):
+        chars = map(chr, scalar_values[first : first + step])
+        text = "".join(context.replace("{}", char) for char in chars)
+        expected = split_by_regex(name, text)
+        assert native.split(name, text) == expected
+        assert native.split(name, text, portable=True) == expected
+
+
+@EVERY_PATTERN
+def test_hard_atoms(name: str) -> None:
+    chance = random.Random(name)
+    for _ in range(4_000):
+        some = chance.sample(ATOMS, chance.choice([3, 6, 12, len(ATOMS)]))
+        text = "".join(chance.choices(some, k=chance.randrange(1, chance.choice([4, 20, 200]))))
+        expected = split_by_regex(name, text)
+        assert native.split(name, text) == expected
+        assert native.split(name, text, portable=True) == expected
+
+
+@SAME_UNICODE
+@EVERY_PATTERN
+@given(text=st.text() | st.lists(st.sampled_from(ATOMS), max_size=100).map("".join))
+def test_any_text(name: str, text: str) -> None:
+    expected = split_by_regex(name, text)
+    assert native.split(name, text) == expected
+    assert native.split(name, text, portable=True) == expected
+
+
+@EVERY_PATTERN
+@pytest.mark.parametrize("corpus", ["english", "code", "multi"])
+def test_real_text(name: str, corpus: str, corpora_dir: Path) -> None:
+    text = read_corpus(corpus)[:300_000]
+    expected = split_by_regex(name, text)
+    assert native.split(name, text) == expected
+    assert native.split(name, text, portable=True) == expected
+
+
+@EVERY_PATTERN
+def test_every_length_around_a_block(name: str) -> None:
+    for filler in ("a", "é", "中", " ", "\n", "!", "1", "A", "😀"):
+        for length in [*range(1, 70), *range(120, 135)]:
+            for end in ("", "'s", "'", " x", "\n!", "中"):
+                text = filler * length + end
+                assert native.split(name, text) == split_by_regex(name, text)
+
+
+# -- Encoding --------------------------------------------------------------------
+
+
+def engines(definition: bpe_tokenizer._Definition, name: str, **options: Any) -> tuple[Any, Any]:
+    """Return the Python encoder of a definition, and the native one."""
+    added = {token.content.encode(): token.id for token in definition.added}
+    make = native.Encoder
+    return bpe_tokenizer._Encoder(definition), make(
+        definition.vocab, definition.merges, name, definition.ignore_merges, added, **options
+    )
+
+
+def definition_of(merges: list[tuple[bytes, bytes]], name: str = "gpt2", **more: Any) -> Any:
+    """Return a definition with these merges; new tokens are numbered in order."""
+    vocab = {bytes([byte]): byte for byte in range(256)}
+    pairs = []
+    for left, right in merges:
+        vocab.setdefault(left + right, len(vocab))
+        pairs.append((vocab[left], vocab[right]))
+    return bpe_tokenizer._Definition(vocab, pairs, SPLIT_PATTERNS[name], None, **more)
+
+
+def check_equal(python: Any, encoder: Any, text: str) -> None:
+    expected = python.encode(text)
+    assert encoder.encode(text) == expected
+    assert encoder.encode(text) == expected  # by the cache, now
+    assert encoder.count(text) == len(expected)
+    assert array("I", encoder.encode_bytes(text)).tolist() == expected
+    assert encoder.encode_pretokens(python._split(text)) == expected
+    assert encoder.decode(expected) == text.encode()
+
+
+@functools.cache
+def trained(name: str) -> bpe_tokenizer._Definition:
+    """Return what is learned from the module's own text, and all kinds of characters."""
+    text = (ROOT / "bpe_tokenizer.py").read_text(encoding="utf-8")
+    text += "".join(random.Random(1).choices(ATOMS, k=20_000))
+    tokenizer = bpe_tokenizer.BPETokenizer(SPLIT_PATTERNS[name], normalizer=None)
+    return tokenizer.train(text, 3_000, verbose=False, num_workers=1)._definition
+
+
+@EVERY_PATTERN
+@BOTH_WAYS
+def test_encodes_as_python_does(name: str, portable: bool) -> None:
+    python, encoder = engines(trained(name), name, portable=portable)
+    chance = random.Random(2)
+    check_equal(python, encoder, "")
+    for size in [*range(1, 90), 200, 1_000, 5_000]:
+        check_equal(python, encoder, "".join(chance.choices(ATOMS, k=size)))
+        check_equal(python, encoder, "".join(chance.choices("abehinorst", k=size)))
+        check_equal(python, encoder, "".join(chance.choices("ab\0", k=size)))
+
+
+@functools.cache
+def engines_of(name: str) -> tuple[Any, Any]:
+    return engines(trained(name), name)
+
+
+@SAME_UNICODE
+@EVERY_PATTERN
+@given(text=st.text())
+def test_encodes_any_text(name: str, text: str) -> None:
+    check_equal(*engines_of(name), text)
+
+
+@given(
+    merges=st.lists(
+        st.tuples(st.binary(min_size=1, max_size=4), st.binary(min_size=1, max_size=4)),
+        max_size=30,
+    ),
+    ids=st.randoms(use_true_random=False),
+    letters=st.lists(st.sampled_from([b"a", b"b", b"c", b"ab", b"aab", b"\0", b"\xc3\xa9"])),
+    ignore=st.booleans(),
+)
+def test_any_vocabulary(merges: Any, ids: random.Random, letters: Any, ignore: bool) -> None:
+    """Merges in any order, of any tokens, with ids in any order."""
+    small = [(bytes(97 + b % 3 for b in x), bytes(97 + b % 3 for b in y)) for x, y in merges]
+    parts = {part for pair in small for part in (*pair, pair[0] + pair[1])}
+    tokens = sorted({bytes([byte]) for byte in range(256)} | parts)
+    numbers = ids.sample(range(2 * len(tokens)), len(tokens))
+    vocab = dict(zip(tokens, numbers))
+    pairs = [(vocab[x], vocab[y]) for x, y in small]
+    definition = bpe_tokenizer._Definition(
+        vocab, pairs, SPLIT_PATTERNS["gpt2"], None, ignore_merges=ignore
+    )
+    python, encoder = engines(definition, "gpt2")
+    check_equal(python, encoder, b"".join(letters).decode())
+    for size in (7, 40, 300):
+        check_equal(python, encoder, "".join(ids.choices("abc", k=size)))
+        check_equal(python, encoder, "ab" * size + "a" * size)
+
+
+def test_vocabulary_in_which_order_matters() -> None:
+    # The last merge brings up one that should have come first.
+    tokens = [b"ab", b"aba", b"ba", b"aa", b"aaaa"]
+    vocab = {**definition_of([]).vocab, **{token: 300 - i for i, token in enumerate(tokens)}}
+    merges = [(b"ab", b"a"), (b"b", b"a"), (b"a", b"a"), (b"a", b"b"), (b"aa", b"aa")]
+    pairs = [(vocab[left], vocab[right]) for left, right in merges]
+    definition = bpe_tokenizer._Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None)
+    python, encoder = engines(definition, "gpt2")
+    for size in range(1, 200):
+        chance = random.Random(size)
+        check_equal(python, encoder, "".join(chance.choices("ab", weights=[3, 1], k=size)))
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("size", [15, 16, 17, 63, 64, 65, 66, 255, 256, 257, 1_000, 70_000])
+def test_long_pretokens(size: int, portable: bool) -> None:
+    definition = trained("cl100k")
+    python, encoder = engines(definition, "cl100k", portable=portable)
+    chance = random.Random(size)
+    texts = [char * size for char in "a \n中"]
+    texts.append("".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=size)))
+    texts.append("".join(chance.choices("aeiourstln", k=size)))
+    for text in texts:
+        check_equal(python, encoder, text)
+
+
+def test_whole_tokens_need_no_merges() -> None:
+    definition = definition_of([(b"a", b"b")], ignore_merges=True)
+    definition.vocab[b"abc"] = 999
+    definition.vocab[b"x" * 50] = 1_000
+    python, encoder = engines(definition, "gpt2")
+    for text in ("abc", "abcd", "ab", "x" * 50, "x" * 51, "abc abc"):
+        check_equal(python, encoder, text)
+    assert encoder.encode("abc") == [999]
+
+
+def test_more_pretokens_than_the_cache_holds() -> None:
+    python, encoder = engines(trained("gpt2"), "gpt2")
+    chance = random.Random(3)
+    words = [
+        "".join(chance.choices("abcdefghij0123", k=chance.randrange(1, 24))) for _ in range(400_000)
+    ]
+    text = " ".join(words)
+    ids = encoder.encode(text)
+    assert encoder.decode(ids) == text.encode()
+    assert encoder.encode(text) == ids
+    some = " ".join(words[:20_000])
+    assert encoder.encode(some) == python.encode(some)
+
+
+def test_published_vocabularies(vocab_dir: Path, corpora_dir: Path) -> None:
+    for vocab, name in [("cl100k_base", "cl100k"), ("o200k_base", "o200k")]:
+        tokenizer = bpe_tokenizer.BPETokenizer.from_file(vocab_dir / f"{vocab}.tiktoken")
+        python, encoder = engines(tokenizer._definition, name)
+        for corpus in ("english", "code", "multi"):
+            text = read_corpus(corpus)[1_000_000:1_200_000]
+            check_equal(python, encoder, text)
+
+
+# -- Errors and limits -----------------------------------------------------------
+
+
+def encoder_of(*merges: tuple[bytes, bytes], **options: Any) -> Any:
+    return engines(definition_of(list(merges)), "gpt2", **options)[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud800", "a\udfff", "é\ud800", "😀\udc00b", "x" * 100 + "\ud801"]
+)
+def test_surrogates_are_refused_as_python_refuses_them(text: str) -> None:
+    encoder = encoder_of()
+    with pytest.raises(UnicodeEncodeError) as expected:
+        text.encode()
+    for call in (encoder.encode, encoder.encode_bytes, encoder.count):
+        with pytest.raises(UnicodeEncodeError) as error:
+            call(text)
+        assert error.value.args == expected.value.args
+    with pytest.raises(UnicodeEncodeError):
+        encoder.encode_pretokens(["a", text])
+    assert encoder.encode("ok") == [111, 107]
+
+
+@pytest.mark.parametrize("wrong", [None, b"text", 5, ["text"]])
+def test_wrong_types(wrong: object) -> None:
+    encoder = encoder_of()
+    for call in (encoder.encode, encoder.encode_bytes, encoder.count):
+        with pytest.raises(TypeError, match="must be a str"):
+            call(wrong)
+    with pytest.raises(TypeError):
+        encoder.encode_pretokens([wrong])
+    with pytest.raises(TypeError):
+        encoder.decode(["a"])
+
+
+def test_strings_of_a_subclass() -> None:
+    class Text(str):
+        pass
+
+    assert encoder_of().encode(Text("é")) == [0xC3, 0xA9]
+
+
+def test_decoding_unknown_ids() -> None:
+    definition = definition_of([(b"a", b"b")], added=(AddedToken("<|end|>", 300),))
+    encoder = engines(definition, "gpt2")[1]
+    assert encoder.decode([256, 300, 97]) == b"ab<|end|>a"
+    assert encoder.decode((256,)) == b"ab"
+    assert encoder.decode([]) == b""
+    for unknown in (257, 299, 301, -1, 2**31, 2**70):
+        with pytest.raises(KeyError) as error:
+            encoder.decode([97, unknown])
+        assert error.value.args == (unknown,)
+
+
+def test_an_id_that_changes_the_list_it_is_in() -> None:
+    encoder = encoder_of()
+
+    class Id:
+        def __index__(self) -> int:
+            ids.clear()
+            return 97
+
+    ids: list[Any] = [97, Id(), 98, 99]
+    assert encoder.decode(ids) == b"aa"
+
+
+def test_what_does_not_fit() -> None:
+    vocab = {bytes([byte]): byte for byte in range(256)}
+    with pytest.raises(OverflowError):
+        native.Encoder({**vocab, b"ab": 2**20}, [], "gpt2")
+    with pytest.raises(OverflowError):
+        native.Encoder({**vocab, b"ab": 2**70}, [], "gpt2")
+    with pytest.raises(ValueError, match="negative"):
+        native.Encoder({**vocab, b"ab": -1}, [], "gpt2")
+    with pytest.raises(ValueError, match="no token for byte 65"):
+        native.Encoder({token: id_ for token, id_ in vocab.items() if id_ != 65}, [], "gpt2")
+    with pytest.raises(ValueError, match="makes no token"):
+        native.Encoder(vocab, [(97, 98)], "gpt2")
+    with pytest.raises(ValueError, match="makes no token"):
+        native.Encoder(vocab, [(97, 5_000)], "gpt2")
+    with pytest.raises(ValueError, match="no scanner"):
+        native.Encoder(vocab, [], "latin")
+    with pytest.raises(TypeError):
+        native.Encoder(vocab, [[97, 98]], "gpt2")
+    with pytest.raises(TypeError):
+        native.Encoder({**vocab, "ab": 256}, [], "gpt2")
+    with pytest.raises(TypeError, match="encode_pretokens"):
+        native.Encoder(vocab, [], None).encode("a")
+    highest = native.Encoder({**vocab, b"ab": 2**20 - 3}, [(97, 98)], "gpt2")
+    assert highest.encode("ab abab") == [2**20 - 3, 32, 2**20 - 3, 2**20 - 3]
+
+
+# -- Threads and memory ----------------------------------------------------------
+
+
+def test_threads_share_an_encoder() -> None:
+    python, encoder = engines(trained("cl100k"), "cl100k")
+    chance = random.Random(4)
+    texts = ["".join(chance.choices(ATOMS, k=300)) for _ in range(40)]
+    expected = [python.encode(text) for text in texts]
+    wrong = []
+
+    def work(first: int) -> None:
+        for i in range(first, first + 200):
+            if encoder.encode(texts[i % 40]) != expected[i % 40]:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_nothing_leaks() -> None:
+    encoder = encoder_of((b"a", b"b"), (b"ab", b"ab"))
+    text = "abab é中😀 " * 20
+
+    def everything() -> None:
+        encoder.decode(encoder.encode(text))
+        encoder.encode_bytes(text)
+        encoder.count(text)
+        encoder.encode_pretokens(["ab", "", "é"])
+        for wrong in ("\ud800", 5):
+            try:
+                encoder.encode(wrong)
+            except (TypeError, UnicodeEncodeError):
+                pass
+        native.split("gpt2", text)
+
+    def count_references() -> int:
+        return sys.getrefcount(encoder.encode("abab")[0])
+
+    everything()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        references = count_references()
+        for _ in range(2_000):
+            everything()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+        after = count_references()
+        assert after == references
+    finally:
+        tracemalloc.stop()
+
+
+def test_cache_is_counted_and_cleared() -> None:
+    encoder = encoder_of((b"a", b"b"))
+    encoder.encode("ab ab ab")
+    encoder.encode("ab")
+    lookups, misses, size = encoder.cache_info()
+    assert (lookups, misses, size) == (4, 2, 2)
+    encoder.clear_cache()
+    assert encoder.cache_info() == (0, 0, 0)
+    assert encoder.encode("ab") == [256]
