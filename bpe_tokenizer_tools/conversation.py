@@ -108,7 +108,7 @@ class _Thoughts(NamedTuple):
         asked = {"role": "user", "content": "question"}
         answer = {"role": "assistant", "content": "answer", "reasoning_content": "thought"}
         try:
-            prompt, text = "".join(render([asked], True)), render([asked, answer])
+            prompt, text = render([asked], True).plain, render([asked, answer])
         except ValueError:
             return None
         places: dict[str | None, tuple[int, int]] = {}
@@ -117,14 +117,13 @@ class _Thoughts(NamedTuple):
             if part and origin.message == 1:
                 places.setdefault(origin.field, (at, at + len(part)))
             at += len(part)
-        whole = "".join(text)
+        whole = text.plain
         first, last = places.get("reasoning_content", (at, at))
         closing = whole[last : places.get("content", (at, at))[0]]
         if not closing.strip():
             return None
         start = min(chat_templates._agree(prompt, whole), first)
-        longest_first = sorted(control, key=len, reverse=True)
-        pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        pattern = chat_templates._one_of(control)
         return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:
@@ -256,10 +255,10 @@ class Conversation:
         self.forget_prompt()
         state = self._state
         self._past.append(state)
-        known = self._find_end(state, "".join(text))
+        known = self._find_end(state, text.plain)
         if known is None:
             self._state = self._extended(_State(), text, 0)
-            self._tell_rewrite(state, "".join(text))
+            self._tell_rewrite(state, text.plain)
         else:
             end, is_kept = known
             self._state = self._extended(state if is_kept else state.shortened(), text, end)
@@ -306,7 +305,7 @@ class Conversation:
         return _State(
             ids=state.ids + tuple(ids),
             turns=state.turns + tuple(map(Turn, roles, counts)),
-            text="".join(text),
+            text=text.plain,
             counted=len(self.messages),
         )
 
