@@ -158,7 +158,6 @@ class Session:
         try:
             prompt = talk.prompt()
             self.last = Reply(prompt_tokens=len(prompt))
-            highest = max(self.tokenizer.get_vocab().values(), default=0)
             ids = self.model.generate(
                 prompt,
                 max_new_tokens,
@@ -167,7 +166,7 @@ class Session:
                 top_k,
                 seed,
                 stop_ids := self.stop_ids,
-                n_tokens=highest + 1,
+                n_tokens=self.tokenizer.max_id + 1,
             )
         except BaseException:
             self._take_back(content is not None)

@@ -154,26 +154,21 @@ BUILT_IN: dict[str, Callable[[list[dict[str, Any]], bool], Iterator[Marked]]] = 
 }
 
 
-def _with_text(name: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages, if all contents are plain text: built-in templates know no other."""
+def _built_in(
+    name: str, messages: list[dict[str, Any]], add_generation_prompt: bool, /, **variables: Any
+) -> Marked:
     for i, message in enumerate(messages):
         if not isinstance(message.get("content"), str):
             got = core._shorten(message.get("content"))
             raise ValueError(
                 f"messages[{i}]['content'] must be a string for the template {name!r}, got {got}"
             )
-    return messages
-
-
-def _built_in(
-    name: str, messages: list[dict[str, Any]], add_generation_prompt: bool, /, **variables: Any
-) -> Marked:
     unused = [key for key in ("tools", "documents") if variables.get(key) is not None]
     if unused:
         raise ValueError(
             f"the template {name!r} has no place for {unused[0]}; use the model's own template"
         )
-    return concat(BUILT_IN[name](_with_text(name, messages), add_generation_prompt))
+    return concat(BUILT_IN[name](messages, add_generation_prompt))
 
 
 def render_built_in(
@@ -181,7 +176,7 @@ def render_built_in(
 ) -> str:
     """Render a conversation to plain text; see `bpe_tokenizer.ChatTemplate`."""
     given = list(map(_as_given_message, range(2**31), check_messages(messages, system_prompt)))
-    return concat(BUILT_IN[name](_with_text(name, given), add_generation_prompt)).plain
+    return _built_in(name, given, add_generation_prompt).plain
 
 
 # -- Functions of the caller's -------------------------------------------------
