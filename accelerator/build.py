@@ -19,17 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = (
-    "cache.c",
-    "encode.c",
-    "merge.c",
-    "module.c",
-    "scan_avx2.c",
-    "scan_scalar.c",
-    "table.c",
-    "tokens.c",
-    "vocabulary.c",
-)
+SOURCES = sorted(path.name for path in HERE.glob("*.c"))
 FLAGS = ["-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
@@ -46,7 +36,7 @@ def build(folder: Path, sanitize: bool) -> Path:
 
     def compile_one(name: str) -> str:
         target = str(folder / f"{Path(name).stem}.o")
-        own = AVX2 if x86 and name == "scan_avx2.c" else []
+        own = AVX2 if x86 and name.endswith("_avx2.c") else []
         command = [*compiler, *FLAGS, *more, *own, *with_avx2, include, "-c", str(HERE / name)]
         subprocess.run([*command, "-o", target], check=True)
         return target

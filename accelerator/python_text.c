@@ -1,0 +1,124 @@
+/* Python's strings as UTF-8. */
+
+#include "python_text.h"
+
+/* PyUnicode_AsUTF8AndSize would keep its result in the string for as long as that lives. */
+
+/* Whether 8 characters of a width in bytes are ASCII.  Text of any language has runs of it. */
+enum { ASCII_RUN = 8 };
+
+static inline bool is_ascii_run(const void *text, size_t width)
+{
+    const uint64_t high_bits = width == 1   ? UINT64_C(0x8080808080808080)
+                               : width == 2 ? UINT64_C(0xFF80FF80FF80FF80)
+                                            : UINT64_C(0xFFFFFF80FFFFFF80);
+    uint64_t any = 0;
+    for (size_t i = 0; i < width; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)text + i * sizeof word, sizeof word);
+        any |= word;
+    }
+    return (any & high_bits) == 0;
+}
+
+#define WRITE_UTF8(NAME, UNIT, HIGHEST)                                                            \
+    static uint8_t *NAME(const UNIT *text, Py_ssize_t length, uint8_t *out)                        \
+    {                                                                                              \
+        for (const UNIT *end = text + length; text < end; text++) {                                \
+            while (end - text >= ASCII_RUN && text[0] < 0x80 && text[ASCII_RUN - 1] < 0x80 &&      \
+                   is_ascii_run(text, sizeof *text)) {                                             \
+                for (int i = 0; i < ASCII_RUN; i++)                                                \
+                    *out++ = (uint8_t)text[i];                                                     \
+                text += ASCII_RUN;                                                                 \
+            }                                                                                      \
+            if (text == end)                                                                       \
+                break;                                                                             \
+            uint32_t c = *text;                                                                    \
+            if (c < 0x80) {                                                                        \
+                *out++ = (uint8_t)c;                                                               \
+            } else if (HIGHEST < 0x800 || c < 0x800) {                                             \
+                *out++ = (uint8_t)(0xC0 | c >> 6);                                                 \
+                *out++ = (uint8_t)(0x80 | (c & 0x3F));                                             \
+            } else if (HIGHEST < 0x10000 || c < 0x10000) {                                         \
+                if (c >= 0xD800 && c < 0xE000)                                                     \
+                    return NULL;                                                                   \
+                *out++ = (uint8_t)(0xE0 | c >> 12);                                                \
+                *out++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));                                        \
+                *out++ = (uint8_t)(0x80 | (c & 0x3F));                                             \
+            } else {                                                                               \
+                *out++ = (uint8_t)(0xF0 | c >> 18);                                                \
+                *out++ = (uint8_t)(0x80 | (c >> 12 & 0x3F));                                       \
+                *out++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));                                        \
+                *out++ = (uint8_t)(0x80 | (c & 0x3F));                                             \
+            }                                                                                      \
+        }                                                                                          \
+        return out;                                                                                \
+    }
+WRITE_UTF8(write_latin1, Py_UCS1, 0xFF)
+WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF)
+WRITE_UTF8(write_ucs4, Py_UCS4, 0x10FFFF)
+
+/* Write a string at `out`, which has room for 4 bytes a character.  Returns the end; NULL, without
+ * an exception, if there is a surrogate. */
+uint8_t *write_utf8(PyObject *string, uint8_t *out)
+{
+    const void *data = PyUnicode_DATA(string);
+    Py_ssize_t length = PyUnicode_GET_LENGTH(string);
+    switch (PyUnicode_KIND(string)) {
+    case PyUnicode_1BYTE_KIND:
+        return write_latin1(data, length, out);
+    case PyUnicode_2BYTE_KIND:
+        return write_ucs2(data, length, out);
+    default:
+        return write_ucs4(data, length, out);
+    }
+}
+
+/* Check that an object is a string, ready to be read. */
+int check_string(PyObject *object)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "text must be a str, got %.100s", Py_TYPE(object)->tp_name);
+        return -1;
+    }
+#if PY_VERSION_HEX < 0x030C0000
+    return PyUnicode_READY(object);
+#else
+    return 0;
+#endif
+}
+
+/* Raise the UnicodeEncodeError that Python raises for a string with surrogates. */
+void raise_surrogate(PyObject *string)
+{
+    Py_XDECREF(PyUnicode_AsUTF8String(string));
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "a surrogate that Python encodes");
+}
+
+/* The UTF-8 of a string: its own bytes, or a copy in the worker. */
+const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size)
+{
+    if (check_string(string) < 0)
+        return NULL;
+    if (PyUnicode_IS_ASCII(string)) {
+        *size = (size_t)PyUnicode_GET_LENGTH(string);
+        return PyUnicode_DATA(string);
+    }
+    size_t length = (size_t)PyUnicode_GET_LENGTH(string);
+    /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4. */
+    size_t widest = PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND   ? 2
+                    : PyUnicode_KIND(string) == PyUnicode_2BYTE_KIND ? 3
+                                                                     : 4;
+    if (worker_reserve_text(worker, length * widest) < 0) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    uint8_t *end = write_utf8(string, worker->text);
+    if (!end) {
+        raise_surrogate(string);
+        return NULL;
+    }
+    *size = (size_t)(end - worker->text);
+    return worker->text;
+}
