@@ -20,7 +20,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCES = sorted(path.name for path in HERE.glob("*.c"))
-FLAGS = ["-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+THREADS = ["-pthread"]
+FLAGS = ["-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", *THREADS]
 AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
 
@@ -45,7 +46,8 @@ def build(folder: Path, sanitize: bool) -> Path:
         objects = list(pool.map(compile_one, SOURCES))
     module = folder / f"_bpe_tokenizer{sysconfig.get_config_var('EXT_SUFFIX')}"
     linked = folder / f"{module.name}.new"  # one that is in use must not be written over
-    subprocess.run([*compiler, "-shared", *more, *objects, "-o", str(linked)], check=True)
+    link = [*compiler, "-shared", *THREADS, *more, *objects, "-o", str(linked)]
+    subprocess.run(link, check=True)
     linked.replace(module)
     return module
 
