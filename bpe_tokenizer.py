@@ -32,7 +32,7 @@ Sections, each using only those above it:
     10  Inference backends
     11  BPETokenizer
     12  Command line
-    13  Entry point
+    13  Accelerator and entry point
 
 Names that are not in ``__all__`` are private and may change at any time.
 """
@@ -92,6 +92,8 @@ __all__ = [
     "PretokenCounts",
     "TrainingReport",
     "count_pretokens",
+    # the engine in use
+    "ACCELERATED",
     # chat
     "ChatTemplate",
     "InferenceBackend",
@@ -272,6 +274,7 @@ def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
 
 _BYTE_TO_CHAR = build_byte_to_char()
 _CHAR_TO_BYTE = build_char_to_byte(_BYTE_TO_CHAR)
+_ALPHABET = bytes(map(_CHAR_TO_BYTE.__getitem__, sorted(_CHAR_TO_BYTE)))
 # The same two maps for str.translate, which works on Latin-1 text here.
 _LATIN1_TO_PRINTABLE = dict(_BYTE_TO_CHAR)
 _PRINTABLE_TO_LATIN1 = {ord(char): byte for char, byte in _CHAR_TO_BYTE.items()}
@@ -528,42 +531,6 @@ def _spell(node: _Node, leaf: Callable[[_Chars | _Anchor], str]) -> str:
 
 _MAX_PAIRS = 10_000  # the patterns in use have about 100
 
-_BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
-
-
-@functools.lru_cache(maxsize=256)
-def _bmp_set(pattern: str) -> str:
-    r"""Expand a one-character pattern to a `re` set over the Basic Multilingual Plane.
-
-    >>> print(_bmp_set(r"(?i:s)"))
-    [\u0053\u0073\u017f]
-    """
-    points = (found.start() for found in regex.finditer(pattern, _BMP))
-    ranges = []
-    for _, run in itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0]):
-        members = [point for _, point in run]
-        first, last = members[0], members[-1]
-        ranges.append(f"\\u{first:04x}" + (f"-\\u{last:04x}" if last > first else ""))
-    return f"[{''.join(ranges)}]" if ranges else "(?!)"
-
-
-def _re_leaf(node: _Chars | _Anchor) -> str:
-    if isinstance(node, _Anchor):
-        if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
-            raise _UnknownConstructError(node.source)
-        return node.source
-    single = len(node.source) == 1 and not node.ignore_case and node.source != "."
-    return re.escape(node.source) if single else _bmp_set(node.pattern)
-
-
-def _fast_pattern(tree: _Node) -> re.Pattern[str] | None:
-    """Compile a pattern tree with `re`, for text without characters above U+FFFF."""
-    try:
-        return re.compile(_spell(tree, _re_leaf).replace("(?i:", "(?:"))
-    except (_UnknownConstructError, re.error):  # possessive and atomic need 3.11
-        return None
-
-
 # What `regex` means by \w.  Oniguruma's own differs: it takes in "²", for one.
 _WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 _ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
@@ -768,7 +735,8 @@ class _Splitter:
         if self._until_fast > 0:  # a race between threads costs nothing but time
             self._until_fast -= len(text)
             if self._until_fast <= 0 and self._never_empty and self._tree:
-                self._fast = _fast_pattern(self._tree)
+                with contextlib.suppress(ImportError):  # where this module is alone
+                    self._fast = _tools("fast_split").compile_pattern(self._tree)
         # A character above U+FFFF takes two UTF-16 code units, all others one.
         if self._fast and (
             text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
@@ -842,6 +810,9 @@ def _starts_cluster(char: str) -> bool:
     return not unicodedata.combining(first) and first not in _back_composing()
 
 
+_UNMOVED = [(i, i + 1) for i in range(2**13)]
+
+
 def _align(text: str, form: str | None) -> list[tuple[int, int]]:
     """Map each character of the normalised text to the (start, end) it came from.
 
@@ -849,7 +820,8 @@ def _align(text: str, form: str | None) -> list[tuple[int, int]]:
     that was added for its predecessor: that is what HuggingFace's offsets say.
     """
     if _normalise(text, form) == text:
-        return [(i, i + 1) for i in range(len(text))]
+        n = len(text)
+        return _UNMOVED[:n] if n <= len(_UNMOVED) else [(i, i + 1) for i in range(n)]
     spans: list[tuple[int, int]] = []
     starts = [i for i, char in enumerate(text) if i == 0 or _starts_cluster(char)]
     for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalised one by one
@@ -1179,7 +1151,8 @@ class _Pipeline:
         whole = self.normalise(text[start:end])
         spans: list[tuple[int, int]] = []
         if align:
-            spans = [(start + a, start + b) for a, b in self.align(text[start:end])]
+            spans = self.align(text[start:end])
+            spans = [(start + a, start + b) for a, b in spans] if start else spans
         done = 0
         tokens = self.normalised.find(whole) if self.normalised.tokens else ()
         for begin, stop, token, _ in tokens:
@@ -1583,7 +1556,7 @@ class _PretokenCounter:
     ) -> None:
         self._pipeline, self._workers, self._advance = pipeline, num_workers, advance
         self._pattern = pipeline.splitter.pattern
-        self.counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self.documents = self.bytes_read = 0
 
     def count(self, documents: Iterable[Iterable[str]]) -> None:
@@ -1593,9 +1566,13 @@ class _PretokenCounter:
         first = list(itertools.islice(batches, 2 if self._workers > 1 else None))
         if len(first) < 2 or self._workers == 1:
             for batch in itertools.chain(first, batches):
-                self.counts.update(_count_blocks(self._pattern, batch))
+                self._counts.update(_count_blocks(self._pattern, batch))
         else:
             self._count_in_processes(itertools.chain(first, batches))
+
+    def take(self) -> dict[bytes, int]:
+        """Return what was counted."""
+        return {pretoken.encode(): count for pretoken, count in self._counts.items()}
 
     def _batches(self, documents: Iterable[Iterable[str]]) -> Iterator[list[str]]:
         batch, size = [], 0
@@ -1631,9 +1608,9 @@ class _PretokenCounter:
                 if len(running) > 2 * self._workers:  # so that memory stays bounded
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
-                        self.counts.update(future.result())
+                        self._counts.update(future.result())
             for future in running:
-                self.counts.update(future.result())
+                self._counts.update(future.result())
         except BrokenProcessPool:
             raise RuntimeError(
                 "a process that counts pre-tokens ended: it was killed, or could not start because "
@@ -1650,6 +1627,12 @@ def _check_size(name: str, value: object, smallest: int) -> None:
         raise TypeError(f"{name} must be an int, got {_shorten(value)}")
     if value is not None and value < smallest:
         raise ValueError(f"{name} must be at least {smallest}, got {value}")
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def count_pretokens(
@@ -1695,14 +1678,10 @@ def count_pretokens(
     splitter = _splitter(_pattern_named(split_pattern))
     pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
     with _progress("counting", "B", None, verbose) as advance:
-        affinity = getattr(os, "sched_getaffinity", None)  # the cores this process may use
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-        counter = _PretokenCounter(pipeline, num_workers or cores, advance)
+        counter = _engine.counter(pipeline, num_workers or _cores(), advance)
         counter.count(_documents(corpus, text_field))
-    encoded = {pretoken.encode(): count for pretoken, count in counter.counts.items()}
-    return PretokenCounts(
-        encoded, splitter.pattern, normalizer, counter.documents, counter.bytes_read
-    )
+    made = counter.documents, counter.bytes_read
+    return PretokenCounts(counter.take(), splitter.pattern, normalizer, *made)
 
 
 def _pattern_named(pattern: str) -> str:
@@ -1802,11 +1781,10 @@ class _MergeLearner:
     _LIMIT = sys.maxunicode + 1  # numbers that `chr` takes
 
     def __init__(self, counts: Mapping[bytes, int], max_token_length: int | None) -> None:
-        alphabet = sorted(range(256), key=_BYTE_TO_CHAR.__getitem__)
-        self._token = [bytes([byte]) for byte in alphabet]  # number -> bytes
+        self._token = [bytes([byte]) for byte in _ALPHABET]  # number -> bytes
         self._number = {token: number for number, token in enumerate(self._token)}
         self._limit = max_token_length or sys.maxsize
-        ranks = bytes.maketrans(bytes(alphabet), bytes(range(256)))
+        ranks = bytes.maketrans(_ALPHABET, bytes(range(256)))
         self._words: list[str] = []
         self._freqs: list[int] = []
         for pretoken, count in counts.items():
@@ -1931,7 +1909,7 @@ def _learn_merges(
     """Learn from counts; `contents` are added tokens, which no merge may come to equal."""
     forbidden = frozenset(filter(None, map(_from_printable, contents)))
     with _progress("merging", "merge", n_tokens, verbose) as advance:
-        learner = _MergeLearner(counts, max_token_length)
+        learner = _engine.learner(counts, max_token_length)
         return learner.learn(n_tokens, min_frequency, forbidden, advance)
 
 
@@ -2037,22 +2015,24 @@ class _Encoder:
 
     Attributes:
         tokens: id -> the bytes it stands for, added tokens included.
-        cache: the pre-tokens seen, with their ids.
     """
 
     def __init__(self, definition: _Definition) -> None:
-        vocab = definition.vocab
-        token = {id_: token for token, id_ in vocab.items()}
         self._definition = definition
-        self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
-        self._ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
-        self._merged = [vocab[token[left] + token[right]] for left, right in definition.merges]
-        self._whole = vocab if definition.ignore_merges else {}
-        self._split = _splitter(definition.split_pattern).split
-        self.tokens = token
+        self.tokens = {id_: token for token, id_ in definition.vocab.items()}
         for added in definition.added:  # one that ordinary text gives, too, is read as that
             self.tokens.setdefault(cast("int", added.id), added.content.encode())
-        self.cache = _PretokenCache(self._encode_pretoken)
+        self._split = _splitter(definition.split_pattern).split
+        self._prepare(definition.vocab, definition.merges)
+
+    def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
+        """Derive what merging looks things up in."""
+        token = {id_: token for token, id_ in vocab.items()}
+        self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
+        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self._merged = [vocab[token[left] + token[right]] for left, right in merges]
+        self._whole = vocab if self._definition.ignore_merges else {}
+        self._cache = _PretokenCache(self._encode_pretoken)
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> _Pipeline:
         """Return how text is prepared when these added tokens are looked for."""
@@ -2063,7 +2043,7 @@ class _Encoder:
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
         try:
-            pieces = self.cache.look_up(self._split(text))
+            pieces = self._cache.look_up(self._split(text))
             return list(itertools.chain.from_iterable(pieces))
         except UnicodeEncodeError:
             at = next(i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff")
@@ -2072,7 +2052,7 @@ class _Encoder:
     def count(self, text: str) -> int:
         """Count the ids `encode` would give, without making the list."""
         try:
-            return sum(map(len, self.cache.look_up(self._split(text))))
+            return sum(map(len, self._cache.look_up(self._split(text))))
         except UnicodeEncodeError:
             return len(self.encode(text))  # raises with the place
 
@@ -2091,13 +2071,35 @@ class _Encoder:
         ids = self.encode(text)
         return ids, _token_offsets(text, spans, [self.tokens[id_] for id_ in ids])
 
-    def decode(self, ids: Iterable[int], errors: str) -> bytes:
+    def encode_plain(self, text: Any) -> list[int] | None:
+        """Encode what a user gave, if cutting and merging is all there is to do; else None."""
+        if isinstance(text, str) and (text.isascii() or self._definition.normalizer is None):
+            return self.encode(text)
+        return None
+
+    def encode_to_buffer(self, text: str) -> Any:
+        """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
+        return array.array("I", self.encode(text))
+
+    def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
+        """Encode several texts as `encode` does."""
+        return list(map(self.encode, texts))
+
+    def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
-        return _decode_ids(ids, self.tokens, errors)
+        return _decode_ids(_plain_ids(ids), self.tokens, errors)
 
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
         """Do what `decode` does piece by piece, as the ids come."""
         return (_decode_ids([id_], self.tokens, errors) for id_ in ids)
+
+    def cache_info(self) -> tuple[int, int, int]:
+        """Tell how often the cache was asked, how often in vain, and how much it holds."""
+        return self._cache.lookups, self._cache.misses, len(self._cache)
+
+    def clear_cache(self) -> None:
+        """Forget the pre-tokens seen, and how often the cache was asked."""
+        self._cache = _PretokenCache(self._encode_pretoken)
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
         whole = self._whole.get(pretoken)
@@ -2176,6 +2178,18 @@ def _merge_by_heap(
     return [id_ for id_ in ids if id_ >= 0]
 
 
+@dataclass(frozen=True)
+class _Engine:
+    """What does the work of sections 4 and 5: these classes, or others that do the same."""
+
+    encoder: Callable[[_Definition], _Encoder] = _Encoder
+    counter: Callable[[_Pipeline, int, Callable[[int], Any]], _PretokenCounter] = _PretokenCounter
+    learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
+
+
+_engine = _Engine()  # section 13 may put another here
+
+
 def _token_offsets(
     text: str, spans: Sequence[tuple[int, int]], tokens: Iterable[bytes]
 ) -> list[tuple[int, int]]:
@@ -2195,25 +2209,6 @@ def _token_offsets(
         (spans[char_of_byte[start]][0], spans[char_of_byte[end - 1]][1])
         for start, end in zip(ends, ends[1:])
     ]
-
-
-def _trim_offsets(
-    tokens: Sequence[str], offsets: Sequence[tuple[int, int]], keep_prefix_space: bool
-) -> list[tuple[int, int]]:
-    """Leave white space at a token's ends out of its offsets.
-
-    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
-    """
-    trimmed = []
-    for i, (token, (start, end)) in enumerate(zip(tokens, offsets)):
-        visible = token.replace("Ġ", " ")
-        leading = len(visible) - len(visible.lstrip())
-        trailing = len(visible) - len(visible.rstrip())
-        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
-            leading = 0  # the space that was put there has no place in the text
-        new_start = min(start + leading, end)
-        trimmed.append((new_start, max(end - trailing, new_start) if end >= trailing else end))
-    return trimmed
 
 
 def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
@@ -2975,33 +2970,6 @@ def _render_built_in(*options: Any) -> str:
     return cast("str", _tools("chat_templates").render_built_in(*options))
 
 
-def _segment_matches(
-    text: str, segments: Iterable[tuple[str, bool]], trusted: _TokenFinder, plain: _TokenFinder
-) -> Iterator[_Match]:
-    """Yield where added tokens stand in a rendered conversation.
-
-    Args:
-        text: the joined segments.
-        segments: what it was joined from.
-        trusted: finds the tokens that count within one trusted segment.
-        plain: finds those that count everywhere: tokens that are not special.
-    """
-    found: list[_Match] = []
-    at = done = 0
-    for part, own in segments:
-        stop = at + len(part)
-        for match in trusted.find(text, done, at, stop=stop) if own else ():
-            if match[2]:
-                found.append(match)
-                done = match[1]
-        at = stop
-    done = 0
-    for match in (*found, (len(text), len(text), None, 0)):
-        yield from (one for one in plain.find(text, done, stop=match[0]) if one[2])
-        yield match
-        done = match[1]
-
-
 # =============================================================================
 # 10. Inference backends
 # =============================================================================
@@ -3119,6 +3087,15 @@ def _check_text(text: object) -> None:
         )
 
 
+def _check_texts(texts: object) -> list[str]:
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
+    texts = list(texts)
+    for text in texts:
+        _check_text(text)
+    return texts
+
+
 def _check_batch_options(
     padding: bool | str,
     truncation: bool,
@@ -3234,7 +3211,7 @@ class BPETokenizer:
         if sum(len(token.content) for token in definition.added) > _MAX_ADDED_LENGTH:
             raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
         of_tools = definition.components is not None
-        make = _tools("formats.components").ComponentEncoder if of_tools else _Encoder
+        make = _tools("formats.components").ComponentEncoder if of_tools else _engine.encoder
         self._encoder: _Encoder = make(definition)
         self._added = {token.content: token for token in definition.added}
         self._special = {token.content for token in definition.added if token.special}
@@ -3242,6 +3219,9 @@ class BPETokenizer:
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = self._encoder.tokens
         self._definition = definition
+        # Text needs no preparing but normalisation where no added token is looked for.
+        plain = not (of_tools or definition.prefix_space or self._recognised(_NONE))
+        self._encode_plain = self._encoder.encode_plain if plain else None
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
         self._pipelines: dict[tuple[frozenset[str], frozenset[str]], _Pipeline] = {}
@@ -3541,6 +3521,10 @@ class BPETokenizer:
             TypeError: the text is no str.
             ValueError: a disallowed token occurs, or a lone surrogate.
         """
+        if allowed_special == "none" and not disallowed_special:
+            ids = self._encode_plain(text) if self._encode_plain else None
+            if ids is not None:
+                return self._surround(ids) if add_special_tokens else ids
         _check_text(text)
         allowed = self._allowed(allowed_special)
         if disallowed_special:
@@ -3570,7 +3554,30 @@ class BPETokenizer:
     def encode_to_numpy(self, text: str, **options: Any) -> Any:
         """Encode a text to a NumPy array of uint32; options as for `encode`."""
         numpy = _import_optional("numpy", "encode_to_numpy", "numpy")
-        return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
+        if options or self._encode_plain is None:
+            return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
+        _check_text(text)
+        prepared = _normalise(text, self._definition.normalizer)
+        return numpy.frombuffer(self._encoder.encode_to_buffer(prepared), numpy.uint32)
+
+    def encode_ordinary_batch(
+        self, texts: Iterable[str], num_threads: int | None = None
+    ) -> list[list[int]]:
+        """Encode several texts as `encode_ordinary` does, the accelerator on several threads.
+
+        Args:
+            texts: the texts.
+            num_threads: how many; None means one per core.
+
+        >>> BPETokenizer().encode_ordinary_batch(["ab", "c"])
+        [[97, 98], [99]]
+        """
+        texts = _check_texts(texts)
+        _check_size("num_threads", num_threads, 1)
+        if self._encode_plain is None:
+            return list(map(self.encode, texts))
+        prepared = [_normalise(text, self._definition.normalizer) for text in texts]
+        return self._encoder.encode_batch(prepared, num_threads or _cores())
 
     def encode_with_offsets(
         self,
@@ -3597,7 +3604,8 @@ class BPETokenizer:
                 text[slice(*place)] if id_ in added else token
                 for id_, place, token in zip(ids, offsets, self._printable(ids))
             ]
-            offsets = _trim_offsets(written, offsets, self._definition.keep_prefix_space)
+            keep = self._definition.keep_prefix_space
+            offsets = _tools("offsets").trim(written, offsets, keep)
         return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
 
     def _encode_aligned(
@@ -3663,8 +3671,7 @@ class BPETokenizer:
         Returns:
             A `BatchEncoding`.
         """
-        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-            raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
+        texts = _check_texts(texts)
         side = padding_side or self._settings.get("padding_side", "right")
         _check_batch_options(padding, truncation, max_length, return_tensors, side, truncation_side)
         _check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
@@ -3672,13 +3679,16 @@ class BPETokenizer:
         limit = cast("int", max_length) - n_added if truncation else None
         if limit is not None and limit < 0:
             raise ValueError(f"max_length={max_length} leaves no room for {n_added} special tokens")
+        rows: Iterable[list[int]] = itertools.repeat([])
+        if not return_offsets:
+            plain = allowed_special == "none"
+            encode = functools.partial(self.encode, allowed_special=allowed_special)
+            rows = self.encode_ordinary_batch(texts) if plain else map(encode, texts)
         results = []
-        for text in texts:
+        for text, ids in zip(texts, rows):
+            result = EncodingResult(ids, [], [])
             if return_offsets:
                 result = self.encode_with_offsets(text, allowed_special=allowed_special)
-            else:
-                ids = self.encode(text, allowed_special=allowed_special)
-                result = EncodingResult(ids, [], [])
             if limit is not None and len(result) > limit:
                 keep = (
                     slice(limit) if truncation_side == "right" else slice(len(result) - limit, None)
@@ -3812,10 +3822,9 @@ class BPETokenizer:
     ) -> bytes:
         """Decode ids to the bytes they stand for, whether or not they are UTF-8."""
         _check_errors(errors)
-        plain = _plain_ids(ids)
         if skip_special_tokens:
-            plain = [id_ for id_ in plain if id_ not in self._special_ids]
-        return self._encoder.decode(plain, errors)
+            ids = [id_ for id_ in _plain_ids(ids) if id_ not in self._special_ids]
+        return self._encoder.decode(ids, errors)
 
     def decode_batch(
         self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
@@ -4181,23 +4190,6 @@ class BPETokenizer:
         given = (messages, template, add_generation_prompt, system_prompt, allowed_special)
         return _tools("chat_templates").apply(self, *given, tokenize=tokenize, **options)
 
-    def _encode_segments(
-        self,
-        segments: list[tuple[str, bool]],
-        allowed_special: _AllowedSpecial,
-        align: bool,
-        first: bool,
-        turn_marks: frozenset[str],
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode segments, (text, whether it is the template's); return ids and offsets."""
-        text = "".join(part for part, _ in segments)
-        tokens = self._recognised(self._allowed(allowed_special))
-        trusted = _TokenFinder(each for each in tokens if each.special or not each.normalized)
-        plain = self._pipeline(_NONE, turn_marks)
-        matches = list(_segment_matches(text, segments, trusted, plain.raw))
-        parts = plain.parts(text, matches, align, first)
-        return self._encode_aligned(parts) if align else (self._encode_parts(parts), [])
-
     def chat(
         self,
         messages: Iterable[Mapping[str, Any]],
@@ -4250,16 +4242,14 @@ class BPETokenizer:
 
     def get_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
-        cache = self._encoder.cache
-        hits = max(0, cache.lookups - cache.misses)
-        rate = 100 * hits / cache.lookups if cache.lookups else 0.0
-        return {"hits": hits, "misses": cache.misses, "size": len(cache), "hit_rate_pct": rate}
+        lookups, misses, size = self._encoder.cache_info()
+        hits = max(0, lookups - misses)
+        rate = 100 * hits / lookups if lookups else 0.0
+        return {"hits": hits, "misses": misses, "size": size, "hit_rate_pct": rate}
 
     def clear_cache(self) -> None:
         """Empty the pre-token cache, and start its statistics anew."""
-        cache = self._encoder.cache
-        cache.clear()
-        cache.lookups = cache.misses = 0
+        self._encoder.clear_cache()
 
     # -- As an object ---
 
@@ -4591,9 +4581,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 # =============================================================================
-# 13. Entry point
+# 13. Accelerator and entry point
 # =============================================================================
+# The extension `_bpe_tokenizer` (accelerator/, in C) gives the same answers as the
+# Python above, far faster.  What it takes over is one object, the engine; where it
+# is not built, or BPE_TOKENIZER_PURE=1 is set, the one above stays.
+
+sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])  # for `python bpe_tokenizer.py`
+if os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
+    with contextlib.suppress(ImportError):  # this file stands alone: only speed is lost
+        _engine = _tools("accelerated").engine() or _engine
+ACCELERATED = _engine.encoder is not _Encoder
 
 if __name__ == "__main__":
-    sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
     sys.exit(main())

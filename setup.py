@@ -1,10 +1,13 @@
-"""Build and install bpe_tokenizer: one module, its command, and its type hints."""
+"""Build and install bpe_tokenizer: one module, its command, its type hints, the accelerator."""
 
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
@@ -29,6 +32,44 @@ class BuildWithHints(build_py):
 
     def get_outputs(self, include_bytecode: bool = True) -> list:
         return [*super().get_outputs(include_bytecode), self._stub()]
+
+
+class BuildIfPossible(build_ext):
+    """Compiles the accelerator; where that fails, all works without it, and one line says so.
+
+    With BPE_TOKENIZER_REQUIRE_ACCELERATOR=1 it must not fail.
+    """
+
+    def build_extension(self, extension: Extension) -> None:
+        try:
+            super().build_extension(extension)
+        except Exception as error:  # whatever a compiler, or the lack of one, leads to
+            if not extension.optional:
+                raise
+            reason = " ".join(str(error).split())
+            print(
+                f"bpe-tokenizer: the accelerator was not built ({reason}): the library is complete "
+                "without it, but slower; a C compiler and a new install bring it",
+                file=sys.stderr,
+            )
+
+
+def accelerator() -> list:
+    """Return the extension in C; none where the interpreter is not CPython."""
+    folder = HERE / "accelerator"
+    if sys.implementation.name != "cpython" or not folder.is_dir():
+        return []
+    unix = os.name == "posix"
+    return [
+        Extension(
+            "_bpe_tokenizer",
+            sorted(str(path.relative_to(HERE)) for path in folder.glob("*.c")),
+            depends=sorted(str(path.relative_to(HERE)) for path in folder.glob("*.h")),
+            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"] if unix else [],
+            extra_link_args=["-pthread"] if unix else [],
+            optional=os.environ.get("BPE_TOKENIZER_REQUIRE_ACCELERATOR") != "1",
+        )
+    ]
 
 
 def version() -> str:
@@ -78,6 +119,7 @@ EXTRAS = {
         "numpy",
         "pyarrow; python_version >= '3.10'",
         "pytest",
+        "pytest-xdist",
         "sentencepiece",
         "setuptools",
         "tiktoken",
@@ -116,5 +158,6 @@ setup(
     ],
     package_data={"bpe_tokenizer_tools": ["py.typed"]},
     entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
-    cmdclass={"build_py": BuildWithHints},
+    ext_modules=accelerator(),
+    cmdclass={"build_ext": BuildIfPossible, "build_py": BuildWithHints},
 )

@@ -597,7 +597,55 @@ def encode(
     plain = (token.content for token in tokenizer.added_tokens if not token.special)
     marks = frozenset(token for token in plain if _NAMES_A_ROLE.search(token) and token in own)
     rest = _segments(text[start:])
-    return tokenizer._encode_segments(rest, allowed_special, align, not start, marks)
+    return _encode_segments(tokenizer, rest, allowed_special, align, not start, marks)
+
+
+def _encode_segments(
+    tokenizer: BPETokenizer,
+    segments: list[tuple[str, bool]],
+    allowed_special: Any,
+    align: bool,
+    first: bool,
+    turn_marks: frozenset[str],
+) -> tuple[list[int], list[Span]]:
+    """Encode segments, (text, whether it is the template's); return ids and offsets."""
+    text = "".join(part for part, _ in segments)
+    tokens = tokenizer._recognised(tokenizer._allowed(allowed_special))
+    trusted = core._TokenFinder(each for each in tokens if each.special or not each.normalized)
+    plain = tokenizer._pipeline(frozenset(), turn_marks)
+    matches = list(_segment_matches(text, segments, trusted, plain.raw))
+    parts = plain.parts(text, matches, align, first)
+    return tokenizer._encode_aligned(parts) if align else (tokenizer._encode_parts(parts), [])
+
+
+def _segment_matches(
+    text: str,
+    segments: Iterable[tuple[str, bool]],
+    trusted: core._TokenFinder,
+    plain: core._TokenFinder,
+) -> Iterator[core._Match]:
+    """Yield where added tokens stand in a rendered conversation.
+
+    Args:
+        text: the joined segments.
+        segments: what it was joined from.
+        trusted: finds the tokens that count within one trusted segment.
+        plain: finds those that count everywhere: tokens that are not special.
+    """
+    found: list[core._Match] = []
+    at = done = 0
+    for part, own in segments:
+        stop = at + len(part)
+        for match in trusted.find(text, done, at, stop=stop) if own else ():
+            if match[2]:
+                found.append(match)
+                done = match[1]
+        at = stop
+    done = 0
+    for match in (*found, (len(text), len(text), None, 0)):
+        yield from (one for one in plain.find(text, done, stop=match[0]) if one[2])
+        yield match
+        done = match[1]
 
 
 def _segments(text: Marked) -> list[tuple[str, bool]]:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,15 @@ from oracles import REQUIRED
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
-# An installed package is tested as it is; a bare checkout is tested in place.
+# An installed package is tested as it is; a bare checkout is tested in place, with the extension
+# from the folder that accelerator/build.py was told.
+EXTENSION_DIR = os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR")
+if EXTENSION_DIR:
+    sys.path.insert(0, EXTENSION_DIR)
 if importlib.util.find_spec("bpe_tokenizer") is None:
     sys.path.insert(0, str(ROOT))
+
+import bpe_tokenizer  # noqa: E402 - only now can it be found
 
 settings.register_profile(
     "repeatable",
@@ -40,6 +46,40 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 Vocabulary = tuple[dict[bytes, int], dict[str, Any]]
+
+ENGINES = {"python": bpe_tokenizer._Engine(), "accelerated": bpe_tokenizer._engine}
+REQUIRE_ACCELERATOR = os.environ.get("BPE_TOKENIZER_REQUIRE_ACCELERATOR") == "1"
+
+
+@pytest.fixture(scope="session", autouse=True, params=list(ENGINES))
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run every test with each engine; the one in Python says what is right.
+
+    A fixture of a wider scope than one test that makes a tokenizer must ask for this one, so that
+    it makes another for the other engine.
+    """
+    name: str = request.param
+    if name == "accelerated" and not bpe_tokenizer.ACCELERATED:
+        reason = "the accelerator is not in use: it was not built, or BPE_TOKENIZER_PURE is set"
+        assert not REQUIRE_ACCELERATOR, reason
+        pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bpe_tokenizer, "_engine", ENGINES[name])
+        patch.setattr(bpe_tokenizer, "ACCELERATED", name == "accelerated")
+        if name == "python":  # in the processes that tests start, too
+            patch.setenv("BPE_TOKENIZER_PURE", "1")
+        elif EXTENSION_DIR:
+            patch.setenv("PYTHONPATH", EXTENSION_DIR, prepend=os.pathsep)
+        _forget_what_was_cached()
+        yield name
+
+
+def _forget_what_was_cached() -> None:
+    for module in list(sys.modules.values()):
+        if Path(getattr(module, "__file__", None) or "").parent == ROOT / "tests":
+            for value in vars(module).values():
+                if getattr(value, "__module__", None) == module.__name__ != __name__:
+                    getattr(value, "cache_clear", bool)()
 
 
 @functools.cache

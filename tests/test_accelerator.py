@@ -6,6 +6,7 @@ The compiled module is looked for in the folder that BPE_TOKENIZER_ACCELERATOR_D
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -16,6 +17,7 @@ import sys
 import threading
 import tracemalloc
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from hypothesis import strategies as st
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
+from bpe_tokenizer_tools.formats.ranks import recover_merges
 
 FOLDER = os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR")
 if not FOLDER:
@@ -48,6 +51,11 @@ ATOMS = [
     *["中", "文", "한", "ก", "ﬁ", "𐐀", "𐐨", "\U00020000", "1", "12", "1234", "٣", "²", "Ⅷ", "𝟘"],
     *["/", "//", "!", "?!", "_", "-", "€", "…", "😀", "\0", "l", "e", "v", "r", "s", "T"],
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    """Run these tests once: they compare both engines by themselves."""
 
 
 def split_by_regex(name: str, text: str) -> list[bytes]:
@@ -173,9 +181,13 @@ def check_equal(python: Any, encoder: Any, text: str) -> None:
     assert encoder.encode(text) == expected
     assert encoder.encode(text) == expected  # by the cache, now
     assert encoder.count(text) == len(expected)
-    assert array("I", encoder.encode_bytes(text)).tolist() == expected
+    assert array("I", encoder.encode_to_buffer(text)).tolist() == expected
     assert encoder.encode_pretokens(python._split(text)) == expected
+    assert encoder.count_pieces(python._split(text)) == len(expected)
     assert encoder.decode(expected) == text.encode()
+    spans = [(i, i + 1) for i in range(len(text))]
+    tokens = [python.tokens[id_] for id_ in expected]
+    assert encoder.offsets(text, expected) == bpe_tokenizer._token_offsets(text, spans, tokens)
 
 
 @functools.cache
@@ -297,11 +309,103 @@ def test_published_vocabularies(vocab_dir: Path, corpora_dir: Path) -> None:
             check_equal(python, encoder, text)
 
 
+def test_plain_text() -> None:
+    encoder, ascii_only = encoder_of(), encoder_of(ascii_only=True)
+    for either in (encoder, ascii_only):
+        assert either.encode_plain("ab") == [97, 98]
+        assert either.encode_plain("") == []
+        assert either.encode_plain("a\ud800") is None
+        assert either.encode_plain(b"ab") is None
+    assert encoder.encode_plain("é") == [0xC3, 0xA9]
+    assert ascii_only.encode_plain("é") is None
+    assert native.Encoder(definition_of([]).vocab, [], None).encode_plain("ab") is None
+
+
+# -- Batches ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 100])
+def test_batches(threads: int) -> None:
+    python, encoder = engines_of("o200k")
+    chance = random.Random(threads)
+    sizes = [0, 1, 0, 5_000, *(chance.randrange(60) for _ in range(400)), 3_000, 3_000, 70_000, 0]
+    texts = ["".join(chance.choices(ATOMS, k=size)) for size in sizes]
+    expected = [python.encode(text) for text in texts]
+    for n in (0, 1, 2, len(texts)):
+        given = list(texts[:n])
+        assert encoder.encode_batch(given, threads) == expected[:n]
+        buffers = encoder.encode_batch_to_buffers(given, threads)
+        assert [array("I", buffer).tolist() for buffer in buffers] == expected[:n]
+        assert given == texts[:n]
+
+
+def test_batches_of_equal_texts_are_different_lists() -> None:
+    first, second = encoder_of().encode_batch(["ab", "ab"], 2)
+    first.append(1)
+    assert second == [97, 98]
+
+
+# -- Merges from ranks -------------------------------------------------------------
+
+
+def merges_by_python(tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return recover_merges({token: rank for rank, token in enumerate(tokens)})
+
+
+def merges_found(tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
+    found = native.merges_from_ranks(tokens)
+    assert len(found) == len(tokens)
+    return [(tokens[pair[0]], tokens[pair[1]]) for pair in found if pair]
+
+
+@given(
+    tokens=st.lists(st.text("abc\0", min_size=1, max_size=9).map(str.encode), unique=True)
+    | st.lists(st.text("ab", min_size=1, max_size=30).map(str.encode), unique=True)
+    | st.lists(st.binary(max_size=5), unique=True),
+    all_symbols=st.booleans(),
+)
+def test_merges_of_any_ranks(tokens: list[bytes], all_symbols: bool) -> None:
+    if all_symbols:
+        tokens += [symbol for symbol in (b"a", b"b", b"c", b"\0") if symbol not in tokens]
+    assert merges_found(tokens) == merges_by_python(tokens)
+
+
+def test_merges_of_long_and_few_tokens() -> None:
+    letters = [b"a", b"b"]
+    runs = [b"a" * n for n in (2, 4, 8, 16, 15, 32, 31, 300)]
+    for tokens in ([], [b""], letters, [*letters, *runs], [*letters, *reversed(runs)]):
+        assert merges_found(tokens) == merges_by_python(tokens)
+    assert native.merges_from_ranks([b"b", b"ab", b"a"]) == [None, (2, 0), None]
+    with pytest.raises(OverflowError, match="too long"):
+        native.merges_from_ranks([b"a", b"a" * 40_000])
+
+
+def test_merges_of_published_ranks(load_vocab: Callable[[str], Any]) -> None:
+    ranks = load_vocab("cl100k_base")[0]
+    tokens = sorted(ranks, key=ranks.__getitem__)[:20_000]
+    assert merges_found(tokens) == merges_by_python(tokens)
+
+
 # -- Errors and limits -----------------------------------------------------------
 
 
 def encoder_of(*merges: tuple[bytes, bytes], **options: Any) -> Any:
     return engines(definition_of(list(merges)), "gpt2", **options)[1]
+
+
+def every_way(encoder: Any) -> list[Any]:
+    """Return the ways to encode a text."""
+    others = ["good", "é", "中" * 20_000] * 9
+    return [
+        encoder.encode,
+        encoder.encode_to_buffer,
+        encoder.count,
+        lambda text: encoder.encode_pretokens(["a", text]),
+        lambda text: encoder.count_pieces(["a", text]),
+        lambda text: encoder.encode_batch([text], 1),
+        lambda text: encoder.encode_batch([*others, text, *others, "\udfff"], 3),
+        lambda text: encoder.encode_batch_to_buffers([*others, text, *others, "\udfff"], 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -311,25 +415,34 @@ def test_surrogates_are_refused_as_python_refuses_them(text: str) -> None:
     encoder = encoder_of()
     with pytest.raises(UnicodeEncodeError) as expected:
         text.encode()
-    for call in (encoder.encode, encoder.encode_bytes, encoder.count):
+    for call in every_way(encoder):
         with pytest.raises(UnicodeEncodeError) as error:
             call(text)
         assert error.value.args == expected.value.args
-    with pytest.raises(UnicodeEncodeError):
-        encoder.encode_pretokens(["a", text])
     assert encoder.encode("ok") == [111, 107]
 
 
 @pytest.mark.parametrize("wrong", [None, b"text", 5, ["text"]])
 def test_wrong_types(wrong: object) -> None:
     encoder = encoder_of()
-    for call in (encoder.encode, encoder.encode_bytes, encoder.count):
-        with pytest.raises(TypeError, match="must be a str"):
+    for call in every_way(encoder):
+        with pytest.raises(TypeError, match=f"text must be a str, got {type(wrong).__name__}"):
             call(wrong)
-    with pytest.raises(TypeError):
-        encoder.encode_pretokens([wrong])
-    with pytest.raises(TypeError):
-        encoder.decode(["a"])
+    for ids in ([wrong], [97, wrong], wrong):
+        if ids not in ([5], [97, 5], b"text"):
+            with pytest.raises(TypeError):
+                encoder.decode(ids)
+            with pytest.raises(TypeError):
+                encoder.offsets("text", ids)
+    for call in (encoder.encode_pretokens, encoder.count_pieces, native.merges_from_ranks):
+        with pytest.raises(TypeError, match=f"must be a list, got {tuple.__name__}"):
+            call(("text",))
+    with pytest.raises(TypeError, match="texts must be a list, got str"):
+        encoder.encode_batch("text", 1)
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        encoder.encode_batch(["text"], 0)
+    with pytest.raises(TypeError, match="tokens must be bytes"):
+        native.merges_from_ranks(["a"])
 
 
 def test_strings_of_a_subclass() -> None:
@@ -351,6 +464,20 @@ def test_decoding_unknown_ids() -> None:
         assert error.value.args == (unknown,)
 
 
+def test_offsets_of_other_text() -> None:
+    encoder = encoder_of((b"a", b"b"))
+    assert encoder.offsets("é中ab", [0xC3, 0xA9, 0xE4, 0xB8, 0xAD, 256]) == [
+        *[(0, 1), (0, 1), (1, 2), (1, 2), (1, 2)],
+        (2, 4),
+    ]
+    assert encoder.offsets("ab", (256,)) == [(0, 2)]
+    for text, ids in [("ab", []), ("ab", [97]), ("", [97]), ("é", [97]), ("a", [256])]:
+        with pytest.raises(ValueError, match="not those of the text"):
+            encoder.offsets(text, ids)
+    with pytest.raises(KeyError, match="257"):
+        encoder.offsets("a", [257])
+
+
 def test_an_id_that_changes_the_list_it_is_in() -> None:
     encoder = encoder_of()
 
@@ -360,7 +487,8 @@ def test_an_id_that_changes_the_list_it_is_in() -> None:
             return 97
 
     ids: list[Any] = [97, Id(), 98, 99]
-    assert encoder.decode(ids) == b"aa"
+    assert encoder.decode(ids) == b"aabc"
+    assert ids == []
 
 
 def test_what_does_not_fit() -> None:
@@ -383,8 +511,14 @@ def test_what_does_not_fit() -> None:
         native.Encoder(vocab, [[97, 98]], "gpt2")
     with pytest.raises(TypeError):
         native.Encoder({**vocab, "ab": 256}, [], "gpt2")
-    with pytest.raises(TypeError, match="encode_pretokens"):
-        native.Encoder(vocab, [], None).encode("a")
+    with pytest.raises(TypeError, match="an id must be an int, got float"):
+        native.Encoder({**vocab, b"ab": 256.0}, [], "gpt2")
+    with pytest.raises(TypeError, match="merges must be a list, got dict"):
+        native.Encoder(vocab, {}, "gpt2")
+    without = native.Encoder(vocab, [], None)
+    for call in (without.encode, without.count, lambda text: without.encode_batch([text], 1)):
+        with pytest.raises(TypeError, match="encode_pretokens"):
+            call("a")
     highest = native.Encoder({**vocab, b"ab": 2**20 - 3}, [(97, 98)], "gpt2")
     assert highest.encode("ab abab") == [2**20 - 3, 32, 2**20 - 3, 2**20 - 3]
 
@@ -418,14 +552,23 @@ def test_nothing_leaks() -> None:
 
     def everything() -> None:
         encoder.decode(encoder.encode(text))
-        encoder.encode_bytes(text)
+        encoder.encode_to_buffer(text)
+        encoder.encode_plain(text)
+        encoder.encode_plain("\ud800")
         encoder.count(text)
         encoder.encode_pretokens(["ab", "", "é"])
+        encoder.count_pieces(["ab", "", "é"])
+        encoder.encode_batch([text, text], 1)
+        encoder.encode_batch_to_buffers([text, text], 1)
+        encoder.offsets(text, encoder.encode(text))
+        native.merges_from_ranks([b"a", b"b", b"ab"])
         for wrong in ("\ud800", 5):
-            try:
-                encoder.encode(wrong)
-            except (TypeError, UnicodeEncodeError):
-                pass
+            for call in (encoder.encode, lambda text: encoder.encode_batch(["a", text], 1)):
+                with contextlib.suppress(TypeError, UnicodeEncodeError):
+                    call(wrong)
+        for ids in ([5_000], [97, "a"], [97], 5):
+            with contextlib.suppress(TypeError, KeyError, ValueError):
+                encoder.offsets(text, ids)
         native.split("gpt2", text)
 
     def count_references() -> int:

@@ -71,7 +71,7 @@ def chat_tokenizer(**options: Any) -> BPETokenizer:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> BPETokenizer:
+def tokenizer(engine: str) -> BPETokenizer:
     return chat_tokenizer()
 
 
@@ -124,7 +124,7 @@ MESSAGES = st.lists(st.fixed_dictionaries({"role": ROLE, "content": CLEAN}), min
 
 
 @pytest.fixture(scope="module", params=["plain", "added"])
-def twins(request: Any, tmp_path_factory: Any) -> tuple[BPETokenizer, Any]:
+def twins(engine: str, request: Any, tmp_path_factory: Any) -> tuple[BPETokenizer, Any]:
     transformers = pytest.importorskip("transformers")
     tokenizer = chat_tokenizer()
     if request.param == "added":

@@ -94,7 +94,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tok(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tok(engine: str, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer directory made by the command itself; text comes back byte for byte."""
     directory = tmp_path_factory.mktemp("tok") / "tokenizer"
     done = run(
@@ -106,7 +106,7 @@ def tok(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tok: Path) -> BPETokenizer:
+def tokenizer(engine: str, tok: Path) -> BPETokenizer:
     return BPETokenizer.from_pretrained(tok, verbose=False)
 
 

@@ -207,7 +207,7 @@ class Pair:
 
 
 @pytest.fixture(scope="session")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+def load(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     """Give a function from a family's name to its file, loaded in both libraries."""
     folder = tmp_path_factory.mktemp("families")
 

@@ -19,7 +19,7 @@ SPECIAL = ["<s>", "</s>", "<pad>"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> BPETokenizer:
+def tokenizer(engine: str) -> BPETokenizer:
     made = BPETokenizer(normalizer=None)
     return made.train(TEXT, vocab_size=400, special_tokens=SPECIAL, verbose=False)
 

@@ -39,7 +39,7 @@ SAMPLE = (
 
 
 @pytest.fixture(scope="module")
-def trained() -> BPETokenizer:
+def trained(engine: str) -> BPETokenizer:
     """A small tokenizer of real text, with the usual special tokens."""
     tokenizer = BPETokenizer("llama3")
     tokens = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>"]
@@ -183,7 +183,9 @@ def merges_from_ranks(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.fixture(scope="module", params=["r50k_base", "cl100k_base", "o200k_base", "qwen3"])
-def published(request: Any, load_vocab: Any, tmp_path_factory: Any) -> tuple[BPETokenizer, Any]:
+def published(
+    engine: str, request: Any, load_vocab: Any, tmp_path_factory: Any
+) -> tuple[BPETokenizer, Any]:
     """A published vocabulary, in this library and in tiktoken."""
     tiktoken = pytest.importorskip("tiktoken")
     ranks, meta = load_vocab(request.param)
@@ -567,7 +569,7 @@ TEXTS = ["", "a", "isn't 12345 lazy", "世界 <|end_of_text|> e\u0301", SAMPLE[:
 
 
 @pytest.fixture(scope="module")
-def transformers_twin(trained: BPETokenizer, tmp_path_factory: Any) -> Any:
+def transformers_twin(engine: str, trained: BPETokenizer, tmp_path_factory: Any) -> Any:
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("twin")
     trained.save(folder, verbose=False)

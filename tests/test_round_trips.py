@@ -276,7 +276,9 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, BPETokenizer]]:
+def load(
+    engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Path, BPETokenizer]]:
     """Give a function from the name of a source to its file and the tokenizer."""
     made: dict[str, tuple[Path, BPETokenizer]] = {}
 

@@ -123,7 +123,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def pair(name: str, write: Callable[[bytes], Path]) -> tuple[BPETokenizer, Any]:
+def pair(engine: str, name: str, write: Callable[[bytes], Path]) -> tuple[BPETokenizer, Any]:
     """A model of the grid, loaded here and by its own library."""
     data = train(name)
     return BPETokenizer.from_file(write(data)), load_oracle(data)
@@ -176,7 +176,7 @@ def test_decode(pair: tuple[BPETokenizer, Any], name: str, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def normaliser(pair: tuple[BPETokenizer, Any]) -> reader.Normaliser | None:
+def normaliser(engine: str, pair: tuple[BPETokenizer, Any]) -> reader.Normaliser | None:
     """The normaliser of a model, if it is this library's own."""
     component = (pair[0].components or {})["normalizer"]
     return reader.Normaliser(component) if is_own(pair[0]) else None

@@ -29,7 +29,7 @@ def trained(**options: Any) -> BPETokenizer:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> BPETokenizer:
+def tokenizer(engine: str) -> BPETokenizer:
     return trained()
 
 
@@ -135,7 +135,7 @@ APART_TEXT = st.lists(st.sampled_from([*APART, "a", " ", "<|", "|>", "x", "[", "
 
 
 @pytest.fixture(scope="module")
-def twins() -> tuple[BPETokenizer, Any]:
+def twins(engine: str) -> tuple[BPETokenizer, Any]:
     tiktoken = pytest.importorskip("tiktoken")
     tokenizer = BPETokenizer(normalizer=None)
     tokenizer.add_special_tokens(APART)

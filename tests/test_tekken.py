@@ -21,7 +21,7 @@ FILES = ["tekken_240911.json", *(["tekken_240718.json"] if THOROUGH else [])]
 
 
 @pytest.fixture(scope="module", params=FILES)
-def pair(request):
+def pair(engine: str, request):
     """(our tokenizer, mistral-common's) of a published file."""
     mistral = pytest.importorskip("mistral_common.tokens.tokenizers.tekken", reason="the oracle")
     path = Path(mistral.__file__).parents[2] / "data" / request.param

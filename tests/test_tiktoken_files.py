@@ -29,7 +29,7 @@ EOT = "<|endoftext|>"
 
 
 @pytest.fixture(scope="module")
-def pair(vocab_dir, load_vocab):
+def pair(engine: str, vocab_dir, load_vocab):
     """Give a function from a vocabulary's name to (our tokenizer, tiktoken's encoding)."""
     made = {}
 
@@ -49,7 +49,7 @@ def pair(vocab_dir, load_vocab):
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained(engine: str):
     text = (ROOT / "README.md").read_text(encoding="utf-8") + "Grüße, 世界! 😀 's 123\n\n" * 30
     return BPETokenizer("cl100k", normalizer=None).train(
         [text], vocab_size=1200, special_tokens=[EOT, "<|im_end|>"], verbose=False
@@ -495,7 +495,7 @@ def test_a_trained_tokenizer_goes_there_and_back(trained, exported, text):
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
+def exported(engine: str, trained, tmp_path_factory):
     path = tmp_path_factory.mktemp("exported") / "mine.tiktoken"
     trained.export(path, "tiktoken")
     meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))

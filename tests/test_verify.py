@@ -34,12 +34,12 @@ def train(pattern: str = "gpt2", normalizer: str | None = None, **options: Any) 
 
 
 @pytest.fixture(scope="module")
-def gpt2() -> BPETokenizer:
+def gpt2(engine: str) -> BPETokenizer:
     return train()
 
 
 @pytest.fixture(scope="module")
-def cl100k() -> BPETokenizer:
+def cl100k(engine: str) -> BPETokenizer:
     return train("cl100k")
 
 
@@ -152,7 +152,7 @@ def test_what_a_library_cannot_hold_is_not_applicable(cl100k: BPETokenizer) -> N
 
 
 @pytest.fixture(scope="module")
-def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sentencepiece_model(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentencepiece = pytest.importorskip("sentencepiece")
     folder = tmp_path_factory.mktemp("sentencepiece")
     (folder / "text.txt").write_text(TEXT, encoding="utf-8")

@@ -34,7 +34,7 @@ SAMPLES = [
 
 
 @pytest.fixture(scope="module")
-def gpt2(tmp_path_factory):
+def gpt2(engine: str, tmp_path_factory):
     """A directory with a byte-level vocabulary as `tokenizers` saves one: just the two files."""
     folder = tmp_path_factory.mktemp("gpt2")
     made = tokenizers.ByteLevelBPETokenizer()
@@ -44,7 +44,7 @@ def gpt2(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def roberta(tmp_path_factory):
+def roberta(engine: str, tmp_path_factory):
     folder = tmp_path_factory.mktemp("roberta")
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     made = tokenizers.ByteLevelBPETokenizer()
@@ -202,7 +202,7 @@ def test_real_gpt2(vocab_dir, corpora, tmp_path):
 
 
 @pytest.fixture(scope="module", params=["</w>", "</eow>"])
-def words(request, tmp_path_factory):
+def words(engine: str, request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("words")
     made = tokenizers.CharBPETokenizer(
         suffix=request.param, bert_normalizer=False, split_on_whitespace_only=True
@@ -536,7 +536,7 @@ def test_damaged_bytes(gpt2, garbage, at, merges, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained(engine: str):
     ours = BPETokenizer("gpt2", normalizer=None).train(
         CORPUS, vocab_size=900, special_tokens=["<pad>", "<end>"], verbose=False
     )
@@ -548,7 +548,7 @@ def trained():
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
+def exported(engine: str, trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     trained.export(folder, "gpt2")
     return folder

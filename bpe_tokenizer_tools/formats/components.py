@@ -793,7 +793,7 @@ class ComponentEncoder(core._Encoder):
             self._unk_id = self._vocab.get(unknown, added.get(unknown))
         self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
         self._free_cut = self._find_free_cut()
-        self.cache = core._PretokenCache(self._encode_pretoken)
+        self._cache = core._PretokenCache(self._encode_pretoken)
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> core._Pipeline:
         """Return how text is prepared when these added tokens are looked for."""
@@ -861,7 +861,7 @@ class ComponentEncoder(core._Encoder):
         ids: list[int] = []
         offsets: list[Span] = []
         for piece in self._chain.pre_tokenise(given):
-            new = list(self.cache[piece.chars])
+            new = list(self._cache[piece.chars])
             ids += new
             offsets += self._places(piece, new)
         return ids, offsets
@@ -889,9 +889,9 @@ class ComponentEncoder(core._Encoder):
 
     # -- Decoding ---
 
-    def decode(self, ids: Iterable[int], errors: str) -> bytes:
+    def decode(self, ids: Any, errors: str) -> bytes:
         """Join what tokens stand for; `errors` says what becomes of unknown ids."""
-        return b"".join(self.decode_pieces(ids, errors))
+        return b"".join(self.decode_pieces(core._plain_ids(ids), errors))
 
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
         """Do what `decode` does piece by piece, as the ids come."""

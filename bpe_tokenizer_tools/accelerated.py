@@ -1,0 +1,228 @@
+"""The engine in C: the classes of bpe_tokenizer.py's sections 4 and 5, on top of `_bpe_tokenizer`.
+
+Each class here does what its Python base does, with the same answers, and leaves to it what the
+extension does not take: that is what an OverflowError of the extension says.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import regex
+
+import bpe_tokenizer as core
+
+if TYPE_CHECKING:
+    import _bpe_tokenizer
+
+API = 2  # what this file asks of the extension; both count up together
+
+# The classes that the extension's tables tell apart, in the order of their numbers.
+_CLASSES = (
+    r"\p{M}",
+    r"\p{Ll}",
+    r"[\p{Lu}\p{Lt}]",
+    r"[\p{Lm}\p{Lo}]",
+    r"\p{N}",
+    r"[^\S\r\n]",
+    r"[\r\n]",
+)
+
+
+@functools.lru_cache(maxsize=1)
+def _knows_the_same_unicode(native: Any) -> bool:
+    """Tell whether the extension's tables give each character the class that `regex` gives it."""
+    if f"regex {regex.__version__}" == native.UNICODE_TABLES_FROM:
+        return True
+    every = "".join(map(chr, range(0x110000)))
+    classes = bytearray(0x110000)
+    for number, pattern in enumerate(_CLASSES, 1):
+        for found in regex.finditer(f"{pattern}+", every):
+            start, end = found.span()
+            classes[start:end] = bytes([number]) * (end - start)
+    return bool(native.character_classes() == classes)
+
+
+def _scanner_for(native: Any, split_pattern: str) -> str | None:
+    """Return the name of the scanner that cuts as a pattern does, if there is one."""
+    names = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
+    name = names.get(split_pattern)
+    return name if name in native.PATTERNS and _knows_the_same_unicode(native) else None
+
+
+class NativeEncoder(core._Encoder):
+    """A definition, ready to run in C.
+
+    Where no scanner knows the split pattern, `regex` cuts, and the rest is done in C.
+    """
+
+    def __init__(self, native: Any, definition: core._Definition) -> None:
+        self._module = native
+        super().__init__(definition)
+
+    def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
+        scanner = _scanner_for(self._module, self._definition.split_pattern)
+        added = {token.content.encode(): token.id for token in self._definition.added}
+        self._native: _bpe_tokenizer.Encoder = self._module.Encoder(
+            vocab,
+            merges,
+            scanner,
+            ignore_merges=self._definition.ignore_merges,
+            added=added,
+            ascii_only=self._definition.normalizer is not None,
+        )
+        self._scans = scanner is not None
+        if self._scans:  # on short texts a call in Python takes as long as the work
+            vars(self)["encode_plain"] = self._native.encode_plain
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text that is prepared and holds no added tokens."""
+        ids = self._call(self._native.encode, self._native.encode_pretokens, text)
+        return cast("list[int]", ids)
+
+    def encode_to_buffer(self, text: str) -> Any:
+        """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
+        if not self._scans:
+            return super().encode_to_buffer(text)
+        return self._call(self._native.encode_to_buffer, None, text)
+
+    def count(self, text: str) -> int:
+        """Count the ids `encode` would give, without making the list."""
+        return cast("int", self._call(self._native.count, self._native.count_pieces, text))
+
+    def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
+        """Encode several texts as `encode` does, on several threads."""
+        if not self._scans:
+            return super().encode_batch(texts, num_threads)
+        try:
+            return self._native.encode_batch(texts, num_threads)
+        except UnicodeEncodeError as error:
+            raise core._surrogate_error(str(error.object), error.start) from None
+
+    def _call(self, whole: Any, cut: Any, text: str) -> Any:
+        """Call a method of the extension that takes text, or one for text that is cut."""
+        try:
+            return whole(text) if self._scans else cut(self._split(text))
+        except UnicodeEncodeError:
+            core._utf8_length(text)  # names the surrogate by its place
+            raise
+
+    def encode_aligned(
+        self, text: str, spans: Sequence[tuple[int, int]]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Encode as `encode` does, and tell where each token comes from."""
+        ids = self.encode(text)
+        places = self._native.offsets(text, ids)
+        return ids, [(spans[start][0], spans[end - 1][1]) for start, end in places]
+
+    def decode(self, ids: Any, errors: str) -> bytes:
+        """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
+        if type(ids) is list:
+            try:
+                return self._native.decode(ids)
+            except (KeyError, TypeError):  # an unknown id, or none
+                pass
+        return super().decode(ids, errors)
+
+    def cache_info(self) -> tuple[int, int, int]:
+        """Tell how often the cache was asked, how often in vain, and how much it holds."""
+        return self._native.cache_info()
+
+    def clear_cache(self) -> None:
+        """Forget the pre-tokens seen, and how often the cache was asked."""
+        self._native.clear_cache()
+
+
+class NativeCounter(core._PretokenCounter):
+    """Counts the pre-tokens of documents in C, on several threads."""
+
+    def __init__(
+        self,
+        native: Any,
+        scanner: str,
+        pipeline: core._Pipeline,
+        num_workers: int,
+        advance: Callable[[int], Any],
+    ) -> None:
+        super().__init__(pipeline, num_workers, advance)
+        self._native: _bpe_tokenizer.PretokenCounter = native.PretokenCounter(scanner)
+
+    def count(self, documents: Iterable[Iterable[str]]) -> None:
+        """Count all documents.  The sum does not depend on how they are batched."""
+        for batch in self._batches(documents):
+            self._native.count(batch, self._workers)
+
+    def take(self) -> dict[bytes, int]:
+        """Return what was counted."""
+        return self._native.take()
+
+
+class NativeLearner(core._MergeLearner):
+    """Learns merges from pre-token counts in C."""
+
+    def __init__(
+        self, native: Any, counts: Mapping[bytes, int], max_token_length: int | None
+    ) -> None:
+        self._native, self._counts, self._max_length = native, counts, max_token_length
+
+    def learn(
+        self,
+        n_tokens: int,
+        min_frequency: int,
+        forbidden: frozenset[bytes],
+        advance: Callable[[int], Any],
+    ) -> core._Learned:
+        """Learn merges until they have made `n_tokens` new tokens; see the base."""
+        options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, advance
+        try:
+            return core._Learned(*self._native.learn_merges(self._counts, *options))
+        except OverflowError:
+            super().__init__(self._counts, self._max_length)
+            return super().learn(n_tokens, min_frequency, forbidden, advance)
+
+
+def _import_native() -> Any:
+    """Return the extension, or None if it is not here or does not fit."""
+    try:
+        native = importlib.import_module("_bpe_tokenizer")
+        if native.API == API:
+            return native
+        problem = f"is of another version ({native.API}, expected {API})"
+    except ModuleNotFoundError:  # not built: only speed is lost
+        return None
+    except (ImportError, AttributeError) as error:
+        problem = f"cannot be loaded ({error})"
+    warnings.warn(
+        f"the accelerator _bpe_tokenizer {problem} and is not used; install bpe-tokenizer again, "
+        "or set BPE_TOKENIZER_PURE=1 to do without",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def engine() -> core._Engine | None:
+    """Return the engine that the extension is, or None if there is no extension."""
+    native = _import_native()
+    if native is None:
+        return None
+
+    def encoder(definition: core._Definition) -> core._Encoder:
+        try:
+            return NativeEncoder(native, definition)
+        except OverflowError:  # more ids or merges than it was built for
+            return core._Encoder(definition)
+
+    def counter(
+        pipeline: core._Pipeline, num_workers: int, advance: Callable[[int], Any]
+    ) -> core._PretokenCounter:
+        scanner = _scanner_for(native, pipeline.splitter.pattern)
+        if scanner is None:
+            return core._PretokenCounter(pipeline, num_workers, advance)
+        return NativeCounter(native, scanner, pipeline, num_workers, advance)
+
+    return core._Engine(encoder, counter, functools.partial(NativeLearner, native))

@@ -1,0 +1,50 @@
+r"""Split patterns for Python's own `re`, which is the faster engine.
+
+`re` knows no Unicode properties.  So each set of characters is spelled out, up to U+FFFF: a
+pattern made here is right for text without characters above that.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+
+import regex
+
+from bpe_tokenizer import _Anchor, _Chars, _Node, _spell, _UnknownConstructError
+
+_BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
+
+
+@functools.lru_cache(maxsize=256)
+def bmp_set(pattern: str) -> str:
+    r"""Expand a one-character pattern to a `re` set over the Basic Multilingual Plane.
+
+    >>> print(bmp_set(r"(?i:s)"))
+    [\u0053\u0073\u017f]
+    """
+    points = (found.start() for found in regex.finditer(pattern, _BMP))
+    ranges = []
+    for _, run in itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0]):
+        members = [point for _, point in run]
+        first, last = members[0], members[-1]
+        ranges.append(f"\\u{first:04x}" + (f"-\\u{last:04x}" if last > first else ""))
+    return f"[{''.join(ranges)}]" if ranges else "(?!)"
+
+
+def _leaf(node: _Chars | _Anchor) -> str:
+    if isinstance(node, _Anchor):
+        if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
+            raise _UnknownConstructError(node.source)
+        return node.source
+    single = len(node.source) == 1 and not node.ignore_case and node.source != "."
+    return re.escape(node.source) if single else bmp_set(node.pattern)
+
+
+def compile_pattern(tree: _Node) -> re.Pattern[str] | None:
+    """Compile a pattern tree with `re`; None if it cannot say the same."""
+    try:
+        return re.compile(_spell(tree, _leaf).replace("(?i:", "(?:"))
+    except (_UnknownConstructError, re.error):  # possessive and atomic need 3.11
+        return None
