@@ -4,11 +4,12 @@
 #include <Python.h>
 
 #include "python_encoder.h"
+#include "python_ranks.h"
 #include "python_scan.h"
 #include "unicode_tables.h"
 
 enum {
-    API = 1, /* what bpe_tokenizer.py expects; raised with every change it would notice */
+    API = 2, /* what bpe_tokenizer.py expects; raised with every change it would notice */
 };
 
 static int module_exec(PyObject *module)
@@ -20,7 +21,8 @@ static int module_exec(PyObject *module)
         Py_DECREF(type);
         return -1;
     }
-    if (PyModule_AddFunctions(module, scan_methods) < 0 || add_patterns(module) < 0)
+    if (PyModule_AddFunctions(module, scan_methods) < 0 ||
+        PyModule_AddFunctions(module, ranks_methods) < 0 || add_patterns(module) < 0)
         return -1;
     if (PyModule_AddIntMacro(module, API) < 0 ||
         PyModule_AddStringConstant(module, "UNICODE_TABLES_FROM", UNICODE_TABLES_FROM) < 0 ||

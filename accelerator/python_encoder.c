@@ -4,36 +4,18 @@
  * lead C astray.  An OverflowError says that something is too large for this engine, not that it
  * is wrong: the Python engine takes it. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdatomic.h>
-
-#include "encode.h"
 #include "python_encoder.h"
 #include "python_scan.h"
 #include "python_text.h"
-#include "tokens.h"
 
 enum {
-    SPARE_WORKERS = 8,
-    AHEAD = 16, /* int objects fetched ahead of their use */
+    AHEAD = 16,          /* int objects fetched ahead of their use */
+    LONG_TEXT = 1 << 16, /* bytes; while so many are encoded, other threads may run */
 };
 
-/* -- The encoder object ---------------------------------------------------------------------- */
+/* -- Workers --------------------------------------------------------------------------------- */
 
-typedef struct {
-    PyObject_HEAD
-    struct tokens tokens;
-    struct vocabulary vocabulary;
-    scanner *scan;   /* NULL: text comes cut into pre-tokens */
-    PyObject **ints; /* each id as an object, so that a list takes a reference for each */
-
-    /* Workers that nobody uses now.  Who encodes takes one out, or makes one, and puts it back:
-     * threads never share one, with or without the interpreter's lock. */
-    _Atomic(struct worker *) spare[SPARE_WORKERS];
-} Encoder;
-
-static struct worker *take_worker(Encoder *self)
+struct worker *take_worker(Encoder *self)
 {
     for (int i = 0; i < SPARE_WORKERS; i++) {
         struct worker *worker = atomic_exchange_explicit(&self->spare[i], NULL,
@@ -41,13 +23,10 @@ static struct worker *take_worker(Encoder *self)
         if (worker)
             return worker;
     }
-    struct worker *worker = worker_new();
-    if (!worker)
-        PyErr_NoMemory();
-    return worker;
+    return worker_new();
 }
 
-static void put_back(Encoder *self, struct worker *worker)
+void put_back(Encoder *self, struct worker *worker)
 {
     worker_trim(worker);
     for (int i = 0; i < SPARE_WORKERS; i++) {
@@ -58,6 +37,17 @@ static void put_back(Encoder *self, struct worker *worker)
     }
     worker_free(worker);
 }
+
+/* The same as take_worker, with a MemoryError. */
+static struct worker *need_worker(Encoder *self)
+{
+    struct worker *worker = take_worker(self);
+    if (!worker)
+        PyErr_NoMemory();
+    return worker;
+}
+
+/* -- The encoder object ---------------------------------------------------------------------- */
 
 static void encoder_dealloc(Encoder *self)
 {
@@ -75,9 +65,15 @@ static void encoder_dealloc(Encoder *self)
 
 /* -- Loading --------------------------------------------------------------------------------- */
 
-/* Read an id.  Returns NO_TOKEN and an exception if it is none that fits. */
+/* Read an id.  Returns NO_TOKEN and an exception if it is none that fits.  Runs no Python code, so
+ * that nobody changes what the id stands in. */
 static uint32_t read_id(PyObject *object)
 {
+    if (!PyLong_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "an id must be an int, got %.100s",
+                     Py_TYPE(object)->tp_name);
+        return NO_TOKEN;
+    }
     long value = PyLong_AsLong(object);
     if (value == -1 && PyErr_Occurred())
         return NO_TOKEN;
@@ -116,6 +112,10 @@ static int read_tokens(Encoder *self, PyObject *vocab)
         uint32_t id = read_id(value);
         if (id == NO_TOKEN)
             return -1;
+        if (id >= self->tokens.n_ids) {
+            PyErr_SetString(PyExc_RuntimeError, "the vocabulary was changed while it was read");
+            return -1;
+        }
         if (tokens_have(&self->tokens, id))
             continue;
         if (tokens_add(&self->tokens, id, (const uint8_t *)PyBytes_AS_STRING(key),
@@ -165,7 +165,7 @@ static int read_merge(Encoder *self, PyObject *item, struct merge *merge)
 static int read_merges(Encoder *self, PyObject *merges)
 {
     uint32_t byte_ids[256];
-    Py_ssize_t n = PyList_GET_SIZE(merges);
+    Py_ssize_t n = PyTuple_GET_SIZE(merges);
     if (n > MAX_MERGES) {
         PyErr_Format(PyExc_OverflowError, "more than %d merges", MAX_MERGES);
         return -1;
@@ -178,7 +178,7 @@ static int read_merges(Encoder *self, PyObject *merges)
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (read_merge(self, PyList_GET_ITEM(merges, i), &read[i]) < 0) {
+        if (read_merge(self, PyTuple_GET_ITEM(merges, i), &read[i]) < 0) {
             PyMem_Free(read);
             return -1;
         }
@@ -203,17 +203,34 @@ static int make_ints(Encoder *self)
     return 0;
 }
 
+/* Read what maps tokens to ids: the vocabulary, added tokens. */
+static int read_largest_of(PyObject *vocab, PyObject *added, uint32_t *n_ids)
+{
+    int status;
+    LOCKED(vocab, status = read_largest(vocab, n_ids));
+    if (status == 0 && added)
+        LOCKED(added, status = read_largest(added, n_ids));
+    return status;
+}
+
+static int read_tokens_of(Encoder *self, PyObject *vocab)
+{
+    int status;
+    LOCKED(vocab, status = read_tokens(self, vocab));
+    return status;
+}
+
 static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *added,
                 int ignore_merges)
 {
     uint32_t n_ids = 0;
-    if (read_largest(vocab, &n_ids) < 0 || (added && read_largest(added, &n_ids) < 0))
+    if (read_largest_of(vocab, added, &n_ids) < 0)
         return -1;
     if (tokens_open(&self->tokens, n_ids) < 0) {
         PyErr_NoMemory();
         return -1;
     }
-    if (read_tokens(self, vocab) < 0)
+    if (read_tokens_of(self, vocab) < 0)
         return -1;
     if (tokens_index(&self->tokens) < 0) {
         PyErr_NoMemory();
@@ -227,14 +244,14 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *adde
         PyErr_NoMemory();
         return -1;
     }
-    if (added && read_tokens(self, added) < 0)
+    if (added && read_tokens_of(self, added) < 0)
         return -1;
     return make_ints(self);
 }
 
 PyDoc_STRVAR(encoder_doc,
-             "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, portable=False)\n"
-             "--\n\n"
+             "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, ascii_only=False,\n"
+             "        portable=False)\n--\n\n"
              "Turns text into ids and ids into bytes.\n\n"
              "Args:\n"
              "    vocab: token -> id, dict of bytes; with all 256 bytes.\n"
@@ -243,6 +260,7 @@ PyDoc_STRVAR(encoder_doc,
              "        encode_pretokens only.\n"
              "    ignore_merges: a pre-token that is a token needs no merges.\n"
              "    added: content -> id of added tokens, dict of bytes; for decoding.\n"
+             "    ascii_only: encode_plain takes ASCII only.\n"
              "    portable: do without special instructions of this processor.\n\n"
              "Raises:\n"
              "    OverflowError: an id, or the number of merges, is too large for this engine.");
@@ -250,13 +268,13 @@ PyDoc_STRVAR(encoder_doc,
 static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"vocab",         "merges", "pattern",
-                            "ignore_merges", "added",  "portable", NULL};
+                            "ignore_merges", "added",  "ascii_only", "portable", NULL};
     PyObject *vocab, *merges, *added = NULL;
     const char *pattern;
-    int ignore_merges = 0, portable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!z|pO!p:Encoder", names, &PyDict_Type,
-                                     &vocab, &PyList_Type, &merges, &pattern, &ignore_merges,
-                                     &PyDict_Type, &added, &portable))
+    int ignore_merges = 0, ascii_only = 0, portable = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Oz|pO!pp:Encoder", names, &PyDict_Type,
+                                     &vocab, &merges, &pattern, &ignore_merges, &PyDict_Type,
+                                     &added, &ascii_only, &portable))
         return NULL;
     scanner *scan = NULL;
     if (pattern && !(scan = scanner_named(pattern, portable)))
@@ -265,38 +283,50 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (!self)
         return NULL;
     self->scan = scan;
+    self->ascii_only = ascii_only;
     for (int i = 0; i < SPARE_WORKERS; i++)
         atomic_init(&self->spare[i], NULL);
-    if (load(self, vocab, merges, added, ignore_merges) < 0) {
-        Py_DECREF(self);
-        return NULL;
-    }
+    PyObject *items = items_of_list(merges, "merges");
+    if (!items || load(self, vocab, items, added, ignore_merges) < 0)
+        Py_CLEAR(self);
+    Py_XDECREF(items);
     return (PyObject *)self;
 }
 
 /* -- Encoding -------------------------------------------------------------------------------- */
+
+int check_scanner(const Encoder *self)
+{
+    if (self->scan)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use encode_pretokens");
+    return -1;
+}
 
 /* Encode a string into worker->ids, or count its ids.  Returns 0, or -1 and an exception. */
 static int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep)
 {
     size_t size;
     const uint8_t *text = utf8_of(worker, string, &size);
-    if (!text)
+    if (!text || check_scanner(self) < 0)
         return -1;
-    if (!self->scan) {
-        PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use encode_pretokens");
-        return -1;
+    /* NOTE: the caller has a reference to the string, whoever else drops theirs. */
+    int status;
+    if (size < LONG_TEXT) {
+        status = encode_text(&self->vocabulary, worker, self->scan, text, size, keep);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        status = encode_text(&self->vocabulary, worker, self->scan, text, size, keep);
+        Py_END_ALLOW_THREADS
     }
-    if (encode_text(&self->vocabulary, worker, self->scan, text, size, keep) < 0) {
+    if (status < 0)
         PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
+    return status;
 }
 
 /* A list of ids.  Which ints it takes is at random, so they are fetched ahead of their use, and the
  * pointers to them ahead of that. */
-static PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
+PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
 {
     PyObject *list = PyList_New((Py_ssize_t)n);
     if (!list)
@@ -315,11 +345,16 @@ static PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
     return list;
 }
 
+PyObject *buffer_of(const Encoder *Py_UNUSED(self), const uint32_t *ids, size_t n)
+{
+    return PyByteArray_FromStringAndSize((const char *)ids, (Py_ssize_t)(n * sizeof *ids));
+}
+
 PyDoc_STRVAR(encode_doc, "encode(text, /)\n--\n\nReturn the ids of a text, a list.");
 
 static PyObject *encoder_encode(Encoder *self, PyObject *string)
 {
-    struct worker *worker = take_worker(self);
+    struct worker *worker = need_worker(self);
     if (!worker)
         return NULL;
     PyObject *list = NULL;
@@ -329,28 +364,49 @@ static PyObject *encoder_encode(Encoder *self, PyObject *string)
     return list;
 }
 
-PyDoc_STRVAR(encode_bytes_doc,
-             "encode_bytes(text, /)\n--\n\n"
-             "Return the ids of a text as bytes: four for each, in the machine's order.");
+PyDoc_STRVAR(encode_plain_doc,
+             "encode_plain(text, /)\n--\n\n"
+             "Do what encode does, if there is no more to do for this text.\n\n"
+             "Returns:\n"
+             "    The ids; None if it is no str, not ASCII where `ascii_only` asks for it, or\n"
+             "    cannot be encoded.");
 
-static PyObject *encoder_encode_bytes(Encoder *self, PyObject *string)
+static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
 {
-    struct worker *worker = take_worker(self);
+    if (!PyUnicode_Check(string) || !self->scan)
+        Py_RETURN_NONE;
+    if (self->ascii_only && (check_string(string) < 0 || !PyUnicode_IS_ASCII(string))) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    PyObject *list = encoder_encode(self, string);
+    if (list || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+        return list;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(encode_to_buffer_doc,
+             "encode_to_buffer(text, /)\n--\n\n"
+             "Return the ids of a text, 32-bit numbers in a bytearray.");
+
+static PyObject *encoder_encode_to_buffer(Encoder *self, PyObject *string)
+{
+    struct worker *worker = need_worker(self);
     if (!worker)
         return NULL;
-    PyObject *bytes = NULL;
+    PyObject *buffer = NULL;
     if (encode_into(self, worker, string, true) == 0)
-        bytes = PyBytes_FromStringAndSize((const char *)worker->ids,
-                                          (Py_ssize_t)(worker->n_ids * sizeof *worker->ids));
+        buffer = buffer_of(self, worker->ids, worker->n_ids);
     put_back(self, worker);
-    return bytes;
+    return buffer;
 }
 
 PyDoc_STRVAR(count_doc, "count(text, /)\n--\n\nCount the ids that encode would give.");
 
 static PyObject *encoder_count(Encoder *self, PyObject *string)
 {
-    struct worker *worker = take_worker(self);
+    struct worker *worker = need_worker(self);
     if (!worker)
         return NULL;
     PyObject *count = NULL;
@@ -360,14 +416,24 @@ static PyObject *encoder_count(Encoder *self, PyObject *string)
     return count;
 }
 
-/* Write up to CHUNK pre-tokens of a list, one behind the other, and where they end.  Returns how
- * many of the list are done with, or -1 and an exception; empty ones are left out. */
-static Py_ssize_t gather(struct worker *worker, PyObject *list, Py_ssize_t first, size_t *count)
+/* -- Pre-tokens ------------------------------------------------------------------------------ */
+
+PyObject *items_of_list(PyObject *object, const char *name)
+{
+    if (PyList_Check(object))
+        return PyList_AsTuple(object);
+    PyErr_Format(PyExc_TypeError, "%s must be a list, got %.100s", name, Py_TYPE(object)->tp_name);
+    return NULL;
+}
+
+/* Write up to CHUNK pre-tokens of a tuple, one behind the other, and where they end.  Returns how
+ * many of the tuple are done with, or -1 and an exception; empty ones are left out. */
+static Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size_t *count)
 {
     size_t room = 0;
     Py_ssize_t end = first;
-    for (; end < PyList_GET_SIZE(list) && end - first < CHUNK; end++) {
-        PyObject *string = PyList_GET_ITEM(list, end);
+    for (; end < PyTuple_GET_SIZE(items) && end - first < CHUNK; end++) {
+        PyObject *string = PyTuple_GET_ITEM(items, end);
         if (check_string(string) < 0)
             return -1;
         room += 4 * (size_t)PyUnicode_GET_LENGTH(string);
@@ -379,7 +445,7 @@ static Py_ssize_t gather(struct worker *worker, PyObject *list, Py_ssize_t first
     uint8_t *out = worker->text;
     *count = 0;
     for (Py_ssize_t i = first; i < end; i++) {
-        PyObject *string = PyList_GET_ITEM(list, i);
+        PyObject *string = PyTuple_GET_ITEM(items, i);
         out = write_utf8(string, out);
         if (!out) {
             raise_surrogate(string);
@@ -391,11 +457,13 @@ static Py_ssize_t gather(struct worker *worker, PyObject *list, Py_ssize_t first
     return end;
 }
 
-static int encode_list(Encoder *self, struct worker *worker, PyObject *list)
+/* Encode pre-tokens into worker->ids, or count their ids in worker->n_ids. */
+static int encode_items(Encoder *self, struct worker *worker, PyObject *items, bool keep)
 {
-    for (Py_ssize_t done = 0; done < PyList_GET_SIZE(list);) {
+    size_t total = 0;
+    for (Py_ssize_t done = 0; done < PyTuple_GET_SIZE(items);) {
         size_t count;
-        done = gather(worker, list, done, &count);
+        done = gather(worker, items, done, &count);
         if (done < 0)
             return -1;
         size_t size = count ? worker->ends[count - 1] : 0;
@@ -403,8 +471,29 @@ static int encode_list(Encoder *self, struct worker *worker, PyObject *list)
             PyErr_NoMemory();
             return -1;
         }
+        if (!keep) {
+            total += worker->n_ids;
+            worker->n_ids = 0;
+        }
     }
+    if (!keep)
+        worker->n_ids = total;
     return 0;
+}
+
+static PyObject *with_pretokens(Encoder *self, PyObject *pretokens, bool keep)
+{
+    PyObject *result = NULL, *items = items_of_list(pretokens, "pretokens");
+    if (!items)
+        return NULL;
+    struct worker *worker = need_worker(self);
+    if (worker && encode_items(self, worker, items, keep) == 0)
+        result = keep ? list_of(self, worker->ids, worker->n_ids)
+                      : PyLong_FromSize_t(worker->n_ids);
+    if (worker)
+        put_back(self, worker);
+    Py_DECREF(items);
+    return result;
 }
 
 PyDoc_STRVAR(encode_pretokens_doc,
@@ -413,99 +502,16 @@ PyDoc_STRVAR(encode_pretokens_doc,
 
 static PyObject *encoder_encode_pretokens(Encoder *self, PyObject *pretokens)
 {
-    if (!PyList_Check(pretokens)) {
-        PyErr_SetString(PyExc_TypeError, "pretokens must be a list");
-        return NULL;
-    }
-    struct worker *worker = take_worker(self);
-    if (!worker)
-        return NULL;
-    PyObject *list = NULL;
-    if (encode_list(self, worker, pretokens) == 0)
-        list = list_of(self, worker->ids, worker->n_ids);
-    put_back(self, worker);
-    return list;
+    return with_pretokens(self, pretokens, true);
 }
 
-/* -- Decoding -------------------------------------------------------------------------------- */
+PyDoc_STRVAR(count_pieces_doc,
+             "count_pieces(pretokens, /)\n--\n\n"
+             "Count the ids that encode_pretokens would give.");
 
-struct buffer {
-    char *bytes;
-    size_t used, room;
-};
-
-static int grow_buffer(struct buffer *buffer, size_t more)
+static PyObject *encoder_count_pieces(Encoder *self, PyObject *pretokens)
 {
-    if (more > (size_t)PY_SSIZE_T_MAX / 2 - buffer->used) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    size_t room = buffer->used + more;
-    room += room / 2;
-    char *larger = PyMem_Realloc(buffer->bytes, room);
-    if (!larger) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    buffer->bytes = larger;
-    buffer->room = room;
-    return 0;
-}
-
-/* Append the bytes of one token. */
-static int append_token(const struct tokens *tokens, struct buffer *buffer, PyObject *id_object)
-{
-    int overflow;
-    long id = PyLong_AsLongAndOverflow(id_object, &overflow);
-    if (id == -1 && !overflow && PyErr_Occurred())
-        return -1;
-    if (overflow || id < 0 || id > UINT32_MAX || !tokens_have(tokens, (uint32_t)id)) {
-        PyErr_SetObject(PyExc_KeyError, id_object);
-        return -1;
-    }
-    struct token token = tokens->by_id[id];
-    if (buffer->room - buffer->used < token.length + (size_t)TOKEN_SLACK &&
-        grow_buffer(buffer, token.length + (size_t)TOKEN_SLACK) < 0)
-        return -1;
-    const uint8_t *bytes = tokens->bytes + token.at;
-    char *out = buffer->bytes + buffer->used;
-    if (token.length <= TOKEN_SLACK) /* there is room to read and to write as much */
-        memcpy(out, bytes, TOKEN_SLACK);
-    else
-        memcpy(out, bytes, token.length);
-    buffer->used += token.length;
-    return 0;
-}
-
-PyDoc_STRVAR(decode_doc,
-             "decode(ids, /)\n--\n\n"
-             "Join the bytes of tokens.\n\n"
-             "Raises:\n"
-             "    KeyError: an id has no token.");
-
-static PyObject *encoder_decode(Encoder *self, PyObject *ids)
-{
-    PyObject *items = PySequence_Fast(ids, "ids must be a sequence of integers");
-    if (!items)
-        return NULL;
-    PyObject *result = NULL;
-    struct buffer buffer = {0};
-    /* NOTE: reading an id may run Python code, if it is no int, and that may change the list. */
-    if (grow_buffer(&buffer, (size_t)PySequence_Fast_GET_SIZE(items) * 5 + TOKEN_SLACK) < 0)
-        goto done;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
-        PyObject *id = PySequence_Fast_GET_ITEM(items, i);
-        Py_INCREF(id);
-        int status = append_token(&self->tokens, &buffer, id);
-        Py_DECREF(id);
-        if (status < 0)
-            goto done;
-    }
-    result = PyBytes_FromStringAndSize(buffer.bytes, (Py_ssize_t)buffer.used);
-done:
-    PyMem_Free(buffer.bytes);
-    Py_DECREF(items);
-    return result;
+    return with_pretokens(self, pretokens, false);
 }
 
 /* -- The cache ------------------------------------------------------------------------------- */
@@ -543,9 +549,15 @@ static PyObject *encoder_clear_cache(Encoder *self, PyObject *Py_UNUSED(ignored)
 
 static PyMethodDef encoder_methods[] = {
     {"encode", (PyCFunction)encoder_encode, METH_O, encode_doc},
-    {"encode_bytes", (PyCFunction)encoder_encode_bytes, METH_O, encode_bytes_doc},
+    {"encode_plain", (PyCFunction)encoder_encode_plain, METH_O, encode_plain_doc},
+    {"encode_to_buffer", (PyCFunction)encoder_encode_to_buffer, METH_O, encode_to_buffer_doc},
+    {"encode_batch", (PyCFunction)encoder_encode_batch, METH_VARARGS, encode_batch_doc},
+    {"encode_batch_to_buffers", (PyCFunction)encoder_encode_batch_to_buffers, METH_VARARGS,
+     encode_batch_to_buffers_doc},
     {"encode_pretokens", (PyCFunction)encoder_encode_pretokens, METH_O, encode_pretokens_doc},
     {"count", (PyCFunction)encoder_count, METH_O, count_doc},
+    {"count_pieces", (PyCFunction)encoder_count_pieces, METH_O, count_pieces_doc},
+    {"offsets", (PyCFunction)encoder_offsets, METH_VARARGS, offsets_doc},
     {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
     {"cache_info", (PyCFunction)encoder_cache_info, METH_NOARGS, cache_info_doc},
     {"clear_cache", (PyCFunction)encoder_clear_cache, METH_NOARGS, clear_cache_doc},

@@ -96,29 +96,35 @@ void raise_surrogate(PyObject *string)
         PyErr_SetString(PyExc_SystemError, "a surrogate that Python encodes");
 }
 
-/* The UTF-8 of a string: its own bytes, or a copy in the worker. */
-const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size)
+const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *size)
 {
-    if (check_string(string) < 0)
-        return NULL;
-    if (PyUnicode_IS_ASCII(string)) {
-        *size = (size_t)PyUnicode_GET_LENGTH(string);
-        return PyUnicode_DATA(string);
-    }
     size_t length = (size_t)PyUnicode_GET_LENGTH(string);
+    *size = length;
+    if (PyUnicode_IS_ASCII(string))
+        return PyUnicode_DATA(string);
     /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4. */
     size_t widest = PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND   ? 2
                     : PyUnicode_KIND(string) == PyUnicode_2BYTE_KIND ? 3
                                                                      : 4;
     if (worker_reserve_text(worker, length * widest) < 0) {
-        PyErr_NoMemory();
+        *size = 0;
         return NULL;
     }
     uint8_t *end = write_utf8(string, worker->text);
-    if (!end) {
-        raise_surrogate(string);
+    if (!end)
         return NULL;
-    }
     *size = (size_t)(end - worker->text);
     return worker->text;
+}
+
+const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size)
+{
+    if (check_string(string) < 0)
+        return NULL;
+    const uint8_t *text = checked_utf8(worker, string, size);
+    if (!text && *size)
+        raise_surrogate(string);
+    else if (!text)
+        PyErr_NoMemory();
+    return text;
 }

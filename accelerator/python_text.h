@@ -19,8 +19,13 @@ uint8_t *write_utf8(PyObject *string, uint8_t *out);
 /* Raise the UnicodeEncodeError that Python raises for a string with surrogates. */
 void raise_surrogate(PyObject *string);
 
-/* The UTF-8 of a string: its own bytes, or a copy in the worker.  NULL and an exception if the
- * object is no string, holds a surrogate, or memory is short. */
+/* The UTF-8 of a string that check_string has seen: its own bytes, or a copy in the worker.  NULL
+ * if it holds a surrogate, and if memory is short; then *size is 0.  Needs no interpreter's lock,
+ * and raises nothing. */
+const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *size);
+
+/* The same with a check before it, and an exception if it is no string, holds a surrogate, or
+ * memory is short. */
 const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size);
 
 #endif

@@ -1,0 +1,90 @@
+/* Merges from ranks: what is left of a token, encoded on its own, before the last step.
+ *
+ * Text is encoded by joining, again and again, the neighbours whose joined bytes are the token of
+ * the lowest rank, the leftmost of equals.  bpe_tokenizer_tools/formats/ranks.py says why one merge
+ * for each token does the same. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks.h"
+
+int ranks_open(struct ranks *r, uint32_t n_tokens)
+{
+    memset(r, 0, sizeof *r);
+    return tokens_open(&r->tokens, n_tokens);
+}
+
+void ranks_release(struct ranks *r)
+{
+    tokens_release(&r->tokens);
+    vocabulary_release(&r->vocabulary);
+    free(r->starts);
+    free(r->ranks);
+    memset(r, 0, sizeof *r);
+}
+
+int ranks_index(struct ranks *r)
+{
+    size_t longest = 0;
+    for (uint32_t id = 0; id < r->tokens.n_ids; id++) {
+        struct token token = r->tokens.by_id[id];
+        if (token.length == 1)
+            r->is_symbol[r->tokens.bytes[token.at]] = true;
+        longest = token.length > longest ? token.length : longest;
+    }
+    r->starts = malloc((longest + 1) * sizeof *r->starts);
+    r->ranks = malloc((longest + 1) * sizeof *r->ranks);
+    if (!r->starts || !r->ranks || tokens_index(&r->tokens) < 0)
+        return -1;
+    return vocabulary_set_whole(&r->vocabulary, &r->tokens);
+}
+
+/* The token that some bytes are; NO_TOKEN, which ranks above all, if there is none.  Behind the
+ * bytes of a token 16 more can be read. */
+static uint32_t rank_of_bytes(const struct ranks *r, const uint8_t *bytes, size_t length)
+{
+    struct key key = {0, 0};
+    if (length <= KEY_BYTES)
+        key = make_key(bytes, length);
+    return whole_token(&r->vocabulary, key, bytes, length);
+}
+
+/* Part i of a token begins at starts[i]; ranks[i] is that of parts i and i + 1, joined. */
+static uint32_t rank_at(const struct ranks *r, const uint8_t *bytes, size_t i)
+{
+    return rank_of_bytes(r, bytes + r->starts[i], r->starts[i + 2] - r->starts[i]);
+}
+
+bool find_merge(struct ranks *r, uint32_t id, uint32_t *left, uint32_t *right)
+{
+    struct token token = r->tokens.by_id[id];
+    const uint8_t *bytes = r->tokens.bytes + token.at;
+    size_t n = token.length; /* parts */
+    for (size_t i = 0; i < n; i++)
+        if (!r->is_symbol[bytes[i]])
+            return false;
+    for (size_t i = 0; i <= n; i++)
+        r->starts[i] = (uint32_t)i;
+    for (size_t i = 0; n > 2 && i + 1 < n; i++)
+        r->ranks[i] = rank_at(r, bytes, i);
+    while (n > 2) {
+        size_t at = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            at = r->ranks[i] < r->ranks[at] ? i : at;
+        if (r->ranks[at] == NO_TOKEN)
+            return false;
+        memmove(r->starts + at + 1, r->starts + at + 2, (n - at - 1) * sizeof *r->starts);
+        n--;
+        memmove(r->ranks + at, r->ranks + at + 1, (n - 1 - at) * sizeof *r->ranks);
+        if (at)
+            r->ranks[at - 1] = rank_at(r, bytes, at - 1);
+        if (at + 1 < n)
+            r->ranks[at] = rank_at(r, bytes, at);
+    }
+    if (n < 2)
+        return false;
+    *left = rank_of_bytes(r, bytes, r->starts[1]);
+    *right = rank_of_bytes(r, bytes + r->starts[1], token.length - r->starts[1]);
+    return true;
+}
