@@ -1578,7 +1578,7 @@ class _PretokenCounter:
         batch, size = [], 0
         for document in documents:
             self.documents += 1
-            for piece in self._pipeline.stream(map(self._measure, document)):
+            for piece in self._pieces(document):
                 if isinstance(piece, str):
                     batch.append(piece)
                     size += len(piece)
@@ -1587,6 +1587,11 @@ class _PretokenCounter:
                         batch, size = [], 0
         if batch:
             yield batch
+
+    def _pieces(self, document: Iterable[str]) -> Iterator[str | AddedToken]:
+        if isinstance(document, list) and len(document[0]) <= _BLOCK_CHARS:  # one short text
+            return (part for part, _ in self._pipeline.parts(self._measure(document[0])))
+        return self._pipeline.stream(map(self._measure, document))
 
     def _measure(self, chunk: str) -> str:
         size = _utf8_length(chunk)
@@ -3563,11 +3568,9 @@ class BPETokenizer:
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
     ) -> list[list[int]]:
-        """Encode several texts as `encode_ordinary` does, the accelerator on several threads.
+        """Encode several texts as `encode_ordinary` does.
 
-        Args:
-            texts: the texts.
-            num_threads: how many; None means one per core.
+        The accelerator does it on `num_threads` threads; None means one per core.
 
         >>> BPETokenizer().encode_ordinary_batch(["ab", "c"])
         [[97, 98], [99]]
