@@ -185,6 +185,16 @@ class NativeLearner(core._MergeLearner):
             return super().learn(n_tokens, min_frequency, forbidden, advance)
 
 
+def merges_from_ranks(tokens: list[Any]) -> list[tuple[Any, Any]]:
+    """Do what `formats.ranks.recover_merges` does.
+
+    Args:
+        tokens: as bytes; the symbols, then all others that can be made, by rank.
+    """
+    found = _import_native().merges_from_ranks(tokens)
+    return [(tokens[parts[0]], tokens[parts[1]]) for parts in found if parts is not None]
+
+
 def _import_native() -> Any:
     """Return the extension, or None if it is not here or does not fit."""
     try:

@@ -40,7 +40,9 @@ from typing import Any, TypeVar
 
 import regex
 
+import bpe_tokenizer as core
 from bpe_tokenizer import _shorten
+from bpe_tokenizer_tools.accelerated import merges_from_ranks
 
 Token = TypeVar("Token", bytes, str)
 
@@ -66,13 +68,14 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
         ValueError: two tokens have the same rank, or tokens are so long that this
             would take minutes.
 
-    Cost: 10 microseconds per token of 7 symbols; quadratic in the length of one.
+    Cost: 10 microseconds per token of 7 symbols, a fraction of one with the accelerator;
+    quadratic in the length of one.
 
     >>> recover_merges({"a": 0, "b": 1, "c": 2, "bc": 3, "ab": 4, "abc": 5})
     [('b', 'c'), ('a', 'b'), ('a', 'bc')]
     """
-    symbols: set[Any] = {token[0] for token in tokens if len(token) == 1}
-    made = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
+    symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}
+    made: list[Token] = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
     made.sort(key=tokens.__getitem__)
     for first, second in zip(made, made[1:]):
         if tokens[first] == tokens[second]:
@@ -83,9 +86,15 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
             f"the tokens are too long to find their merges: the longest has {max(map(len, made))} "
             f"symbols, and the squares of all lengths sum up to {steps:,}, at most {_MAX_STEPS:,}"
         )
+    if core.ACCELERATED and all(type(token) is bytes for token in tokens):
+        return merges_from_ranks([*filter(_is_symbol, tokens), *made])
     ranks = {token: rank for rank, token in enumerate(made)}
     found = (_last_merge(token, ranks) for token in made)
     return [merge for merge in found if merge is not None]
+
+
+def _is_symbol(token: Token) -> bool:
+    return len(token) == 1
 
 
 def _last_merge(token: Token, ranks: Mapping[Token, int]) -> tuple[Token, Token] | None:
