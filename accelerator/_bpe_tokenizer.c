@@ -6,6 +6,7 @@
 #include "python_encoder.h"
 #include "python_ranks.h"
 #include "python_scan.h"
+#include "python_training.h"
 #include "unicode_tables.h"
 
 enum {
@@ -23,6 +24,8 @@ static int module_exec(PyObject *module)
     }
     if (PyModule_AddFunctions(module, scan_methods) < 0 ||
         PyModule_AddFunctions(module, ranks_methods) < 0 || add_patterns(module) < 0)
+        return -1;
+    if (add_training(module) < 0)
         return -1;
     if (PyModule_AddIntMacro(module, API) < 0 ||
         PyModule_AddStringConstant(module, "UNICODE_TABLES_FROM", UNICODE_TABLES_FROM) < 0 ||
