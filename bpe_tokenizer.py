@@ -598,6 +598,8 @@ def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], se
     if isinstance(node, _Anchor):
         if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
             raise _UnknownConstructError(node.source)
+        if node.source == "$":  # also looks whether anything follows a newline
+            _join({"\\n"}, {"[\\s\\S]"}, pairs)
         return True, {"[\\s\\S]"}, set()  # NOTE: a cut would look like the end of the text
     if isinstance(node, _Repeat):
         empty, first, last = _pairs(node.item, pairs)
@@ -955,8 +957,9 @@ class _TokenFinder:
                 begin = max(start, _skip_space_back(text, start, begin))
             if token.rstrip:
                 end = _skip_space(text, end)
-            start = end
-            yield begin, end, token, at
+            if begin < end:  # else it is white space that the one before took in
+                start = end
+                yield begin, end, token, at
 
 
 # -- Text in pieces -----------------------------------------------------------
@@ -1634,8 +1637,7 @@ def _check_size(name: str, value: object, smallest: int) -> None:
         raise ValueError(f"{name} must be at least {smallest}, got {value}")
 
 
-def _cores() -> int:
-    """How many cores this process may use."""
+def _cores() -> int:  # that this process may use
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -3568,9 +3570,7 @@ class BPETokenizer:
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
     ) -> list[list[int]]:
-        """Encode several texts as `encode_ordinary` does.
-
-        The accelerator does it on `num_threads` threads; None means one per core.
+        """Encode several texts as `encode_ordinary` does, the accelerator on threads.
 
         >>> BPETokenizer().encode_ordinary_batch(["ab", "c"])
         [[97, 98], [99]]

@@ -342,6 +342,12 @@ def test_named_patterns_are_cut_often_enough(name: str) -> None:
     assert check_cuts(SPLIT_PATTERNS[name], text) > 60
 
 
+@pytest.mark.parametrize("pattern", [r"a(?=$)|ab|b|\s", r"(?:ab|a)(?:b|$)|\s"])
+def test_a_cut_after_a_newline_does_not_make_it_the_last(pattern: str) -> None:
+    for text in ("1a\nb", "1a\n ", "a\n\nb"):  # `$` also matches before a newline that ends a text
+        check_cuts(pattern, text)
+
+
 @pytest.mark.parametrize("pattern", CUSTOM)
 @settings(max_examples=150)
 @given(text=plain_text)

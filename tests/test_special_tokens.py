@@ -243,6 +243,13 @@ def assert_as_huggingface(
         assert tokenizer.encode(text) == oracle.encode(text).ids, (text, tokens)
 
 
+def test_white_space_is_taken_in_once(tmp_path: Path) -> None:
+    eats = AddedToken("<|a|>", normalized=False, special=False, rstrip=True)
+    for content, text in (("  ", "<|a|>  "), ("  ", "<|a|>  b"), (" z", "<|a|>   zb")):
+        reaches = AddedToken(content, normalized=False, special=False, lstrip=True)
+        assert_as_huggingface(tmp_path, [eats, reaches], [text], None)
+
+
 def may_overlap(a: str, b: str) -> bool:
     sizes = range(1, min(len(a), len(b)) + 1)
     return a in b or b in a or any(a[-n:] == b[:n] or b[-n:] == a[:n] for n in sizes)
