@@ -20,7 +20,7 @@ enum {
 };
 
 /* The sum of count times length of all words may be so much; no pair can occur more often. */
-#define MOST_SYMBOLS (INT64_C(1) << 61)
+#define MOST_SYMBOLS (INT64_C(1) << 62)
 #define MOST_CELLS ((size_t)UINT32_MAX - 1) /* places are 32 bits, and one means none */
 #define MOST_TOKENS ((size_t)INT32_MAX - BASE_TOKENS)
 
