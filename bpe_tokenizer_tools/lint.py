@@ -233,8 +233,10 @@ class _Unreached:
 
 
 def _unreached(tokenizer: BPETokenizer) -> _Unreached:
-    definition, encoder = tokenizer._definition, cast("Any", tokenizer._encoder)
+    definition = tokenizer._definition
     byte_level = definition.components is None
+    # The engine in Python, whichever is in use: its steps are needed one by one.
+    encoder = core._Encoder(definition) if byte_level else cast("Any", tokenizer._encoder)
     symbols = _byte_symbols(definition.vocab) if byte_level else _char_symbols(definition)
     lengths = _cutter(tokenizer)
     options = (definition.components or {}).get("model", {})
