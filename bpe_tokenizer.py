@@ -102,7 +102,7 @@ __all__ = [
     "main",
 ]
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # =============================================================================
 # 1. Constants
@@ -1665,9 +1665,9 @@ def count_pretokens(
         split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
         special_tokens: strings that cut a document and are not counted.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
-        num_workers: processes to count in; None means one per core.  The result
-            does not depend on it.  Where processes are spawned (not on Linux), a
-            script needs `if __name__ == "__main__":` around the call.
+        num_workers: threads of the accelerator, or processes, to count in; None means
+            one per core.  Where processes are spawned (not on Linux), a script needs
+            `if __name__ == "__main__":` around the call.
         text_field: the field or column of .jsonl and .parquet files.
         verbose: whether to show a progress bar.
 
@@ -3276,7 +3276,7 @@ class BPETokenizer:
             max_token_length: a merge whose token would have this many bytes or
                 more is not counted, except for the pairs of single bytes:
                 HuggingFace's rule.
-            num_workers: processes to count in; None means one per core.
+            num_workers: threads or processes to count in; None means one per core.
             text_field: the field or column of .jsonl and .parquet files.
 
         Returns:
@@ -4368,7 +4368,7 @@ def _train_options(add: Callable[..., Any]) -> None:
     forms = (*_NORMALIZERS, "none")
     add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
-    add("--num-workers", type=int, metavar="N", help="processes; by default one per core")
+    add("--num-workers", type=int, metavar="N", help="threads, or processes; by default one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
 
 
@@ -4509,6 +4509,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         **{role: tokenizer._roles.get(role) for role in _ROLES},
         "has_chat_template": tokenizer.chat_template is not None,
         "fingerprint": tokenizer.fingerprint,
+        "accelerated": ACCELERATED,
     }
     if options.sample_text is not None:
         ids = tokenizer.encode(options.sample_text)
@@ -4586,9 +4587,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 # =============================================================================
 # 13. Accelerator and entry point
 # =============================================================================
-# The extension `_bpe_tokenizer` (accelerator/, in C) gives the same answers as the
-# Python above, far faster.  What it takes over is one object, the engine; where it
-# is not built, or BPE_TOKENIZER_PURE=1 is set, the one above stays.
+# The extension `_bpe_tokenizer` (accelerator/, in C) is another engine with the same
+# answers, far faster.  Where it is not built, or BPE_TOKENIZER_PURE=1, Python's stays.
 
 sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])  # for `python bpe_tokenizer.py`
 if os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
