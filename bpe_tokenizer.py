@@ -4368,7 +4368,7 @@ def _train_options(add: Callable[..., Any]) -> None:
     forms = (*_NORMALIZERS, "none")
     add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
-    add("--num-workers", type=int, metavar="N", help="threads, or processes; by default one per core")
+    add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
 
 

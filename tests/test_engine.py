@@ -1,0 +1,344 @@
+"""The hook: which engine is in use, and what is left to the one in Python.
+
+That the two give the same is shown by every other test, which runs with each.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools import accelerated
+
+TEXT = "The quick brown fox, naïve café, 世界 '12345'!\n\n  \tEnd 😀 "
+
+
+def run(code: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
+    """Run code in a process of its own that finds the same library, and `folder` before it."""
+    places = [str(Path(bpe_tokenizer.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join([str(folder)] * bool(folder) + [place for place in places if place])
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def native_of(tokenizer: BPETokenizer) -> Any:
+    return getattr(tokenizer._encoder, "_native", None)
+
+
+@pytest.fixture
+def trained() -> BPETokenizer:
+    return BPETokenizer("cl100k").train([TEXT * 3], 300, verbose=False)
+
+
+# -- Which engine --------------------------------------------------------------
+
+
+def test_the_engine_is_the_one_asked_for(engine: str, trained: BPETokenizer) -> None:
+    assert bpe_tokenizer.ACCELERATED == (engine == "accelerated")
+    assert (native_of(trained) is not None) == (engine == "accelerated")
+
+
+@pytest.mark.parametrize("value", ["", "0", "1", "yes"])
+def test_the_environment_switches_it_off(engine: str, value: str) -> None:
+    code = "import bpe_tokenizer; print(bpe_tokenizer.ACCELERATED)"
+    done = run(code, BPE_TOKENIZER_PURE=value)
+    built = bpe_tokenizer.ACCELERATED or engine == "python"
+    if engine == "python" and value in ("", "0"):
+        assert done.stdout.strip() in ("True", "False"), done.stderr
+    else:
+        assert done.stdout.strip() == str(built and value in ("", "0")), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("API = 1", "is of another version (1, expected "),
+        ("API = 'x'", "is of another version (x, expected "),
+        ("", "cannot be loaded (module '_bpe_tokenizer' has no attribute 'API')"),
+        ("raise ImportError('undefined symbol')", "cannot be loaded (undefined symbol)"),
+    ],
+)
+def test_one_that_does_not_fit_is_noticed_and_ignored(
+    source: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "_bpe_tokenizer.py").write_text(source)
+    code = """
+        import warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import bpe_tokenizer
+        print(bpe_tokenizer.ACCELERATED, len(caught), caught[0].category.__name__)
+        print(caught[0].message)
+        print(bpe_tokenizer.BPETokenizer().encode("ab"))
+    """
+    done = run(code, tmp_path, BPE_TOKENIZER_PURE="0")
+    first, warning, ids = done.stdout.splitlines()
+    assert (first, ids) == ("False 1 RuntimeWarning", "[97, 98]")
+    assert warning.startswith(f"the accelerator _bpe_tokenizer {message}")
+    assert "install bpe-tokenizer again" in warning
+    assert "BPE_TOKENIZER_PURE=1" in warning
+
+
+def test_either_module_may_be_imported_first() -> None:
+    code = "import bpe_tokenizer_tools.accelerated, bpe_tokenizer; print(bpe_tokenizer.ACCELERATED)"
+    done = run(code)
+    assert done.stdout.strip() == str(bpe_tokenizer.ACCELERATED), done.stderr
+
+
+def test_run_as_a_script(trained: BPETokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path, verbose=False)
+    script = str(Path(bpe_tokenizer.__file__))
+    command = [sys.executable, script, "info", "--tokenizer", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("accelerated"))
+    assert line.split() == ["accelerated", ":", str(bpe_tokenizer.ACCELERATED)]
+    assert done.stderr == ""
+
+
+# -- What is left to Python ----------------------------------------------------
+
+
+def needs_the_accelerator() -> Any:
+    if not bpe_tokenizer.ACCELERATED:
+        pytest.skip("this is about the accelerator")
+    return accelerated._import_native()
+
+
+def test_more_ids_than_it_was_built_for(engine: str) -> None:
+    needs_the_accelerator()
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens({"<|far|>": 2**31 - 1})
+    assert native_of(tokenizer) is None
+    ids = tokenizer.encode("a<|far|>", allowed_special="all")
+    assert ids == [97, 2**31 - 1]
+    assert tokenizer.decode(ids) == "a<|far|>"
+
+
+def test_a_pattern_without_a_scanner(engine: str) -> None:
+    pattern = r"\w+|\W"
+    assert pattern not in SPLIT_PATTERNS.values()
+    text = "abab abab cd! " * 20 + "世界"
+    tokenizer = BPETokenizer(pattern).train([text], 270, verbose=False)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.count_tokens(text) == len(tokenizer.encode(text))
+    assert tokenizer.encode_ordinary_batch([text, ""]) == [tokenizer.encode(text), []]
+    assert tokenizer.encode_to_numpy(text).tolist() == tokenizer.encode(text)
+    with pytest.raises(ValueError, match=r"lone surrogate U\+D800 at character 1"):
+        tokenizer.encode("a\ud800")
+
+
+def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> None:
+    native = needs_the_accelerator()
+    same, other = ModuleType("same"), ModuleType("other")
+    vars(same).update(vars(native), UNICODE_TABLES_FROM="regex of another day")
+    assert accelerated._scanner_for(same, SPLIT_PATTERNS["gpt2"]) == "gpt2"
+    classes = bytearray(native.character_classes())
+    classes[ord("é")] ^= 1
+    vars(other).update(vars(same), character_classes=lambda: bytes(classes))
+    assert accelerated._scanner_for(other, SPLIT_PATTERNS["gpt2"]) is None
+    encoder = accelerated.NativeEncoder(other, trained._definition)
+    assert not encoder._scans
+    assert encoder.encode(TEXT) == trained.encode(TEXT)
+    assert encoder.count(TEXT) == len(trained.encode(TEXT))
+
+
+def test_counts_beyond_64_bits() -> None:
+    counts = {b"abc": 2**70, b"abd": 2**69, b"xyx": 2**70 + 1}
+    tokenizer = BPETokenizer().train(counts=counts, vocab_size=259, verbose=False)
+    # a+b stands 2**70 + 2**69 times, x+y and y+x 2**70 + 1, ab+c and ab+d less.
+    assert tokenizer.merges == [(b"a", b"b"), (b"x", b"y"), (b"xy", b"x")]
+
+
+# -- The methods that are not in every engine's first line -----------------------
+
+
+def test_batches_on_any_number_of_threads(trained: BPETokenizer) -> None:
+    texts = [TEXT * n for n in range(40)] + ["", "a", "é"]
+    expected = [trained.encode(text) for text in texts]
+    for n in (1, 2, 7, None):
+        assert trained.encode_ordinary_batch(texts, n) == expected
+    assert trained.encode_ordinary_batch([]) == []
+    assert trained.encode_ordinary_batch(iter(texts)) == expected
+    batch = trained.encode_batch(texts, return_offsets=False)
+    assert [row.input_ids for row in batch] == expected
+
+
+def test_batches_name_what_is_wrong(trained: BPETokenizer) -> None:
+    with pytest.raises(TypeError, match="texts must be a list of strings, got str"):
+        trained.encode_ordinary_batch("ab")
+    with pytest.raises(TypeError, match="text must be a str, got int"):
+        trained.encode_ordinary_batch(["ab", 5])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="num_threads must be at least 1, got 0"):
+        trained.encode_ordinary_batch(["ab"], 0)
+    with pytest.raises(ValueError, match=r"lone surrogate U\+DFFF at character 2"):
+        trained.encode_ordinary_batch(["fine", "éa\udfff", "\ud800"])
+
+
+def test_special_tokens_in_batches(trained: BPETokenizer) -> None:
+    trained.add_special_tokens(["<|x|>"])
+    trained.add_special_tokens([bpe_tokenizer.AddedToken("<think>", special=False)])
+    texts = ["a<|x|>b", "<think>é", TEXT]
+    assert trained.encode_ordinary_batch(texts) == [trained.encode(text) for text in texts]
+    rows = trained.encode_batch(texts, allowed_special="all", return_offsets=False)
+    assert [row.input_ids for row in rows] == [
+        trained.encode(text, allowed_special="all") for text in texts
+    ]
+
+
+@pytest.mark.parametrize("form", [None, "NFC", "NFKD"])
+def test_normalisation_comes_first(form: str | None) -> None:
+    tokenizer = BPETokenizer("gpt2", normalizer=form).train([TEXT * 3], 300, verbose=False)
+    text = "ascii, e\u0301 ﬁ \uac00 \u1100\u1161"
+    expected = tokenizer.encode_with_offsets(text).input_ids
+    assert tokenizer.encode(text) == expected
+    assert tokenizer.encode_ordinary_batch([text]) == [expected]
+    assert tokenizer.encode_to_numpy(text).tolist() == expected
+    assert [i for ids in tokenizer.encode_streaming(list(text)) for i in ids] == expected
+
+
+def test_numpy_arrays_are_their_owners(trained: BPETokenizer) -> None:
+    numpy = pytest.importorskip("numpy")
+    array = trained.encode_to_numpy(TEXT)
+    assert (array.dtype, array.ndim, array.tolist()) == (numpy.uint32, 1, trained.encode(TEXT))
+    array[0] = 7  # may be written to, and is nobody else's
+    assert trained.encode_to_numpy(TEXT).tolist() == trained.encode(TEXT)
+    assert trained.encode_to_numpy("").tolist() == []
+    with pytest.raises(TypeError, match="text must be a str"):
+        trained.encode_to_numpy(b"ab")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lone surrogate"):
+        trained.encode_to_numpy("\ud800")
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"ab", ["a"], object()])
+def test_only_text_is_encoded(wrong: Any, trained: BPETokenizer) -> None:
+    with pytest.raises(TypeError, match="text must be a str, got"):
+        trained.encode(wrong)
+
+
+def test_a_str_of_a_subclass_is_text(trained: BPETokenizer) -> None:
+    class Text(str):
+        pass
+
+    assert trained.encode(Text(TEXT)) == trained.encode(TEXT)
+
+
+@pytest.mark.parametrize("ids", [[2**40], [-1], [5000], [97, 10**30]])
+def test_ids_that_are_none(ids: list[int], trained: BPETokenizer) -> None:
+    assert "\ufffd" in trained.decode(ids)
+    assert trained.decode(ids, errors="ignore") in ("", "a")
+    with pytest.raises(ValueError, match="is not in the vocabulary"):
+        trained.decode(ids, errors="strict")
+
+
+@pytest.mark.parametrize("ids", [["a"], [1.5], [None], "ab", [[97]]])
+def test_what_cannot_be_ids(ids: Any, trained: BPETokenizer) -> None:
+    with pytest.raises(TypeError, match="ids must be"):
+        trained.decode(ids)
+
+
+def test_ids_of_other_types(trained: BPETokenizer) -> None:
+    numpy = pytest.importorskip("numpy")
+    ids = trained.encode(TEXT)
+    expected = trained.decode(ids)
+    for form in (tuple(ids), iter(ids), numpy.array(ids), list(numpy.array(ids, numpy.uint32))):
+        assert trained.decode(form) == expected
+    assert trained.decode([True, False]) == "\x01\x00"
+
+
+def test_offsets_in_every_width_of_string(trained: BPETokenizer) -> None:
+    for text in ("plain ascii", "naïve café", "世界 and 界", "😀 and 😀😀", "\0a\0", ""):
+        result = trained.encode_with_offsets(text)
+        assert result.offsets is not None
+        assert len(result.offsets) == len(result)
+        pieces = [trained.decode_bytes([id_]) for id_ in result.input_ids]
+        at = 0
+        for piece, (start, end) in zip(pieces, result.offsets):
+            encoded = [char.encode() for char in text]
+            first = next(i for i in range(len(text)) if len(b"".join(encoded[: i + 1])) > at)
+            at += len(piece)
+            last = next(i for i in range(len(text)) if len(b"".join(encoded[: i + 1])) >= at)
+            assert (start, end) == (first, last + 1)
+
+
+# -- As an object --------------------------------------------------------------
+
+
+def test_nothing_native_is_pickled(trained: BPETokenizer) -> None:
+    before = pickle.dumps(trained)
+    trained.encode(TEXT)
+    assert pickle.dumps(trained) == before
+    assert b"_bpe_tokenizer" not in before
+    assert pickle.loads(before).encode(TEXT) == trained.encode(TEXT)
+
+
+def test_many_threads_share_one(trained: BPETokenizer) -> None:
+    texts = [f"{TEXT} {n} {'ab' * n}" for n in range(50)]
+    expected = [trained.encode(text) for text in texts]
+    trained.clear_cache()
+    wrong: list[object] = []
+
+    def work() -> None:
+        for text, ids in zip(texts, expected):
+            if trained.encode(text) != ids or trained.decode(ids) != text:
+                wrong.append(text)
+            trained.get_cache_stats()
+            if len(text) % 7 == 0:
+                trained.clear_cache()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_goes_on(trained: BPETokenizer) -> None:
+    expected = trained.encode_ordinary_batch([TEXT] * 9, 2)
+    child = os.fork()
+    if child == 0:  # leaves at once, whatever happens
+        os._exit(0 if trained.encode_ordinary_batch([TEXT] * 9, 2) == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_cache_has_a_bound_and_can_be_emptied(trained: BPETokenizer) -> None:
+    trained.clear_cache()
+    assert trained.get_cache_stats() == {"hits": 0, "misses": 0, "size": 0, "hit_rate_pct": 0.0}
+    trained.encode("low low low lower")
+    stats = trained.get_cache_stats()
+    assert (stats["hits"], stats["misses"], stats["size"]) == (1, 3, 3)
+    assert stats["hit_rate_pct"] == 25.0
+
+
+def test_the_hints_name_what_is_there() -> None:
+    native = needs_the_accelerator()
+    import ast
+
+    tree = ast.parse((ROOT / "accelerator" / "_bpe_tokenizer.pyi").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            given = getattr(native, node.name)
+            named = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+            assert named - {"__init__"} == {name for name in vars(given) if name[0] != "_"}
+        elif isinstance(node, ast.FunctionDef):
+            assert callable(getattr(native, node.name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert hasattr(native, node.target.id)
