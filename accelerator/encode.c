@@ -3,17 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "encode.h"
-
-#if defined(__GNUC__)
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define PREFETCH(p) __builtin_prefetch(p)
-#else
-#define LIKELY(x) (x)
-#define UNLIKELY(x) (x)
-#define PREFETCH(p) ((void)(p))
-#endif
+#include "encode_chunk.h"
 
 /* -- Workers --------------------------------------------------------------------------------- */
 
@@ -81,44 +71,8 @@ void worker_trim(struct worker *worker)
 
 /* -- A chunk of pre-tokens ------------------------------------------------------------------- */
 
-/* A place above it is not in the table of short pre-tokens. */
-#define NOT_SHORT UINT32_MAX
-
-/* Make the keys of a chunk, and have the lines of the cache fetched where they may be. */
-static void find_places(struct worker *worker, const uint8_t *text, size_t size, size_t start,
-                        size_t count)
-{
-    const struct cache *cache = &worker->cache;
-    for (size_t i = 0; i < count; i++) {
-        size_t length = worker->ends[i] - start;
-        const uint8_t *p = text + start;
-        start = worker->ends[i];
-        struct key key = {0, 0};
-        worker->places[i] = NOT_SHORT;
-        if (LIKELY(length <= KEY_BYTES)) {
-            /* A key takes 16 bytes, and nothing is read beyond the text. */
-            key = LIKELY((size_t)(text + size - p) >= 16) ? make_key(p, length)
-                                                          : make_key_safely(p, length);
-            if (LIKELY(is_short(key, p, length))) {
-                const struct short_line *line = short_line_of(cache, key);
-                PREFETCH(line);
-                worker->places[i] = (uint32_t)(line - cache->lines);
-            } else {
-                key = with_length(key, length);
-                PREFETCH(medium_place(cache, key));
-            }
-        } else if (length <= LONG_BYTES) {
-            key.low = hash_long(p, length);
-            PREFETCH(long_place(cache, key.low, 0));
-        }
-        worker->keys[i] = key;
-    }
-}
-
-/* Find the ids of a pre-token that is not in the table of short ones, by any means, and keep them.
- * Returns their number, or 0 if memory is short. */
-static size_t encode_missing(const struct vocabulary *v, struct worker *worker, struct key key,
-                             bool is_short, const uint8_t *bytes, size_t length, uint32_t *ids)
+size_t encode_missing(const struct vocabulary *v, struct worker *worker, struct key key,
+                      bool is_short, const uint8_t *bytes, size_t length, uint32_t *ids)
 {
     size_t count;
     if (!is_short && (count = cache_find(&worker->cache, key, bytes, length, ids)) != 0)
@@ -136,50 +90,27 @@ static size_t encode_missing(const struct vocabulary *v, struct worker *worker, 
     return count;
 }
 
-/* NOTE: a miss may make the table grow, or empty it.  Then the places of the rest of the chunk
- * are no longer right; a pre-token that is not found there is merged again, no more. */
+static inline uint64_t find_ids(const struct short_line *line, struct key key)
+{
+    return find_in_line(line, key);
+}
+
 int encode_pieces(const struct vocabulary *v, struct worker *worker, const uint8_t *text,
                   size_t size, size_t start, size_t count)
 {
-    struct cache *cache = &worker->cache;
     if (!count)
         return 0;
     /* As many ids as bytes at most; and a hit may write 3 where it has only one. */
-    size_t before = worker->n_ids;
     if (reserve_ids(worker, worker->ends[count - 1] - start + 4) < 0)
         return -1;
-    find_places(worker, text, size, start, count);
-    uint32_t *out = worker->ids + before;
-    cache->lookups += count;
-    for (size_t i = 0; i < count; i++) {
-        size_t end = worker->ends[i];
-        uint32_t place = worker->places[i];
-        if (LIKELY(place != NOT_SHORT)) {
-            uint64_t ids = find_in_line(&cache->lines[place], worker->keys[i]);
-            if (LIKELY(ids)) { /* not 0: the second id never is */
-                ids >>= HIGH_KEY_BITS;
-                uint32_t first = ids & NO_ID, second = (uint32_t)(ids >> ID_BITS);
-                if (LIKELY(second != STORED_IDS)) {
-                    out[0] = first;
-                    out[1] = second;
-                    out += 1 + (second != NO_ID);
-                } else {
-                    out += load_stored(cache, first, out);
-                }
-                start = end;
-                continue;
-            }
-        }
-        size_t made = encode_missing(v, worker, worker->keys[i], place != NOT_SHORT, text + start,
-                                     end - start, out);
-        if (!made)
-            return -1;
-        out += made;
-        start = end;
-    }
-    worker->n_ids = (size_t)(out - worker->ids);
-    return 0;
+#if defined(BPE_WITH_AVX2)
+    if (v->use_avx2)
+        return encode_chunk_avx2(v, worker, text, size, start, count);
+#endif
+    return encode_chunk(v, worker, text, size, start, count);
 }
+
+/* -- Texts ----------------------------------------------------------------------------------- */
 
 int encode_text(const struct vocabulary *v, struct worker *worker, scanner *scan,
                 const uint8_t *text, size_t size, bool keep)

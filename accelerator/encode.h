@@ -46,6 +46,15 @@ int encode_text(const struct vocabulary *vocabulary, struct worker *worker, scan
 int encode_pieces(const struct vocabulary *vocabulary, struct worker *worker, const uint8_t *text,
                   size_t size, size_t start, size_t count);
 
+/* What it is made of: one loop, compiled twice; there is room for the ids. */
+int encode_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker,
+                      const uint8_t *text, size_t size, size_t start, size_t count);
+
+/* Find the ids of a pre-token that is not in the table of short ones, by any means, and keep them.
+ * Returns their number, or 0 if memory is short. */
+size_t encode_missing(const struct vocabulary *vocabulary, struct worker *worker, struct key key,
+                      bool is_short, const uint8_t *bytes, size_t length, uint32_t *ids);
+
 /* Make room for `size` bytes of text at worker->text. */
 int worker_reserve_text(struct worker *worker, size_t size);
 /* Give back memory of an exceptionally long text. */

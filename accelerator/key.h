@@ -20,6 +20,15 @@ static inline uint64_t load_64(const uint8_t *p)
     return value;
 }
 
+/* Write 4 bytes, the lowest first. */
+static inline void store_32(uint8_t *p, uint32_t value)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = __builtin_bswap32(value);
+#endif
+    memcpy(p, &value, sizeof value);
+}
+
 struct key {
     uint64_t low, high;
 };

@@ -9,27 +9,19 @@
 #include <string.h>
 
 #include "merge.h"
+#include "merge_short.h"
 
 enum {
     DENSE_UP_TO = 16,
-    HOLES_UP_TO = 64,
     KEPT_BYTES = 1 << 20, /* memory above it is not kept for the next pre-token */
     MAX_MERGED_BYTES = 1 << 30,
 };
 
 #define NOWHERE UINT32_MAX /* no part: places are smaller, by far */
 
-/* Loops of a few rounds over what was just written lose by vector instructions, which cannot read
- * it before it has left the store buffer. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define NOT_VECTORISED __attribute__((optimize("no-tree-vectorize")))
-#else
-#define NOT_VECTORISED
-#endif
-
 /* -- Up to 16 parts -------------------------------------------------------------------------- */
 
-NOT_VECTORISED
+PLAIN_LOOPS
 static size_t merge_dense(const struct vocabulary *v, const uint8_t *bytes, unsigned n,
                           uint32_t *ids)
 {
@@ -66,17 +58,9 @@ static size_t merge_dense(const struct vocabulary *v, const uint8_t *bytes, unsi
 
 /* -- Up to 64 parts -------------------------------------------------------------------------- */
 
-/* Parts stay where they are; bit i of `alive` tells whether part i still begins there.  A rank is
- * kept with its place below it, so that the smallest number is what is looked for: a loop that
- * compilers turn into vector instructions, eight numbers at least. */
+/* See merge_short.h.  The smallest is looked for among eight at once. */
 
-#define NO_PAIR INT32_MAX
-
-static int32_t ranked_place(uint32_t rank, unsigned place)
-{
-    return (int32_t)(rank << 6 | place);
-}
-
+PLAIN_LOOPS
 static int32_t smallest(const int32_t *keys, unsigned n)
 {
     int32_t least = NO_PAIR;
@@ -86,6 +70,7 @@ static int32_t smallest(const int32_t *keys, unsigned n)
     return least;
 }
 
+PLAIN_LOOPS
 static size_t merge_with_holes(const struct vocabulary *v, const uint8_t *bytes, unsigned n,
                                uint32_t *ids)
 {
@@ -394,6 +379,10 @@ size_t merge_bytes(const struct vocabulary *v, struct merge_memory *memory, cons
 {
     if (size <= DENSE_UP_TO)
         return merge_dense(v, bytes, (unsigned)size, ids);
+#if defined(BPE_WITH_AVX2)
+    if (size <= HOLES_UP_TO && v->use_avx2)
+        return merge_with_holes_avx2(v, bytes, (unsigned)size, ids);
+#endif
     if (size <= HOLES_UP_TO)
         return merge_with_holes(v, bytes, (unsigned)size, ids);
     if (size > MAX_MERGED_BYTES)

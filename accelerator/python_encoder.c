@@ -9,7 +9,7 @@
 #include "python_text.h"
 
 enum {
-    AHEAD = 16,          /* int objects fetched ahead of their use */
+    AHEAD = 32,          /* int objects fetched ahead of their use */
     LONG_TEXT = 1 << 16, /* bytes; while so many are encoded, other threads may run */
 };
 
@@ -289,6 +289,8 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     PyObject *items = items_of_list(merges, "merges");
     if (!items || load(self, vocab, items, added, ignore_merges) < 0)
         Py_CLEAR(self);
+    else
+        self->vocabulary.use_avx2 = has_avx2() && !portable;
     Py_XDECREF(items);
     return (PyObject *)self;
 }
@@ -324,23 +326,25 @@ static int encode_into(Encoder *self, struct worker *worker, PyObject *string, b
     return status;
 }
 
-/* A list of ids.  Which ints it takes is at random, so they are fetched ahead of their use, and the
- * pointers to them ahead of that. */
+/* A list of ids.  Which ints it takes is at random, so each is fetched well before its references
+ * are counted, and the pointer to it before that. */
 PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
 {
     PyObject *list = PyList_New((Py_ssize_t)n);
     if (!list)
         return NULL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n + AHEAD; i++) {
 #if defined(__GNUC__)
-        if (i + 2 * AHEAD < n) {
-            __builtin_prefetch(&self->ints[ids[i + 2 * AHEAD]]);
-            __builtin_prefetch(self->ints[ids[i + AHEAD]], 1);
-        }
+        if (i + AHEAD < n)
+            __builtin_prefetch(&self->ints[ids[i + AHEAD]]);
+        if (i < n)
+            __builtin_prefetch(self->ints[ids[i]], 1);
 #endif
-        PyObject *id = self->ints[ids[i]];
+        if (i < AHEAD)
+            continue;
+        PyObject *id = self->ints[ids[i - AHEAD]];
         Py_INCREF(id);
-        PyList_SET_ITEM(list, (Py_ssize_t)i, id);
+        PyList_SET_ITEM(list, (Py_ssize_t)(i - AHEAD), id);
     }
     return list;
 }

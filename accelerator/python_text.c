@@ -21,38 +21,44 @@ static inline bool is_ascii_run(const void *text, size_t width)
     return (any & high_bits) == 0;
 }
 
+/* The bytes of a character up to `highest`, the first one lowest, and how many they are.  All ways
+ * are gone before one is taken: which it is, often nobody can predict. */
+static inline uint32_t utf8_bytes(uint32_t c, uint32_t highest, unsigned *width)
+{
+    uint32_t last = (c & 0x3F) | 0x80, middle = (c >> 6 & 0x3F) | 0x80;
+    uint32_t bytes = 0xC0 | c >> 6 | last << 8;
+    *width = 2;
+    if (highest >= 0x800) {
+        uint32_t three = 0xE0 | c >> 12 | middle << 8 | last << 16;
+        bytes = c >= 0x800 ? three : bytes;
+        *width += c >= 0x800;
+    }
+    if (highest >= 0x10000) {
+        uint32_t four = 0xF0 | c >> 18 | (0x80 | (c >> 12 & 0x3F)) << 8 | middle << 16 | last << 24;
+        bytes = c >= 0x10000 ? four : bytes;
+        *width += c >= 0x10000;
+    }
+    *width -= c < 0x80;
+    return c < 0x80 ? c : bytes;
+}
+
 #define WRITE_UTF8(NAME, UNIT, HIGHEST)                                                            \
     static uint8_t *NAME(const UNIT *text, Py_ssize_t length, uint8_t *out)                        \
     {                                                                                              \
+        bool surrogate = false;                                                                    \
         for (const UNIT *end = text + length; text < end; text++) {                                \
-            while (end - text >= ASCII_RUN && text[0] < 0x80 && text[ASCII_RUN - 1] < 0x80 &&      \
+            while (end - text > ASCII_RUN && text[0] < 0x80 && text[ASCII_RUN - 1] < 0x80 &&       \
                    is_ascii_run(text, sizeof *text)) {                                             \
                 for (int i = 0; i < ASCII_RUN; i++)                                                \
                     *out++ = (uint8_t)text[i];                                                     \
                 text += ASCII_RUN;                                                                 \
             }                                                                                      \
-            if (text == end)                                                                       \
-                break;                                                                             \
-            uint32_t c = *text;                                                                    \
-            if (c < 0x80) {                                                                        \
-                *out++ = (uint8_t)c;                                                               \
-            } else if (HIGHEST < 0x800 || c < 0x800) {                                             \
-                *out++ = (uint8_t)(0xC0 | c >> 6);                                                 \
-                *out++ = (uint8_t)(0x80 | (c & 0x3F));                                             \
-            } else if (HIGHEST < 0x10000 || c < 0x10000) {                                         \
-                if (c >= 0xD800 && c < 0xE000)                                                     \
-                    return NULL;                                                                   \
-                *out++ = (uint8_t)(0xE0 | c >> 12);                                                \
-                *out++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));                                        \
-                *out++ = (uint8_t)(0x80 | (c & 0x3F));                                             \
-            } else {                                                                               \
-                *out++ = (uint8_t)(0xF0 | c >> 18);                                                \
-                *out++ = (uint8_t)(0x80 | (c >> 12 & 0x3F));                                       \
-                *out++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));                                        \
-                *out++ = (uint8_t)(0x80 | (c & 0x3F));                                             \
-            }                                                                                      \
+            unsigned width;                                                                        \
+            store_32(out, utf8_bytes(*text, HIGHEST, &width));                                     \
+            surrogate |= (*text & 0x1FF800) == 0xD800;                                             \
+            out += width;                                                                          \
         }                                                                                          \
-        return out;                                                                                \
+        return surrogate ? NULL : out;                                                             \
     }
 WRITE_UTF8(write_latin1, Py_UCS1, 0xFF)
 WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF)
@@ -106,7 +112,7 @@ const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *siz
     size_t widest = PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND   ? 2
                     : PyUnicode_KIND(string) == PyUnicode_2BYTE_KIND ? 3
                                                                      : 4;
-    if (worker_reserve_text(worker, length * widest) < 0) {
+    if (worker_reserve_text(worker, length * widest + 4) < 0) { /* four are written at once */
         *size = 0;
         return NULL;
     }

@@ -29,6 +29,7 @@ struct merge {
 };
 
 struct vocabulary {
+    bool use_avx2;          /* what the processor can do, and is wanted */
     uint32_t n_ids;         /* all ids are smaller */
     uint32_t byte_ids[256]; /* the token of each byte */
 

@@ -1,0 +1,96 @@
+/* A chunk of pre-tokens to ids, by the cache: the loop in which most time is spent.
+ *
+ * Who includes this defines `find_ids` first, which does what find_in_line (cache.h) does. */
+
+#ifndef BPE_ENCODE_CHUNK_H
+#define BPE_ENCODE_CHUNK_H
+
+#include "encode.h"
+
+#if defined(__GNUC__)
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PREFETCH(p) __builtin_prefetch(p)
+#else
+#define LIKELY(x) (x)
+#define UNLIKELY(x) (x)
+#define PREFETCH(p) ((void)(p))
+#endif
+
+static inline uint64_t find_ids(const struct short_line *line, struct key key);
+
+/* A place above it is not in the table of short pre-tokens. */
+#define NOT_SHORT UINT32_MAX
+
+/* Make the keys of a chunk, and have the lines of the cache fetched where they may be. */
+static void find_places(struct worker *worker, const uint8_t *text, size_t size, size_t start,
+                        size_t count)
+{
+    const struct cache *cache = &worker->cache;
+    for (size_t i = 0; i < count; i++) {
+        size_t length = worker->ends[i] - start;
+        const uint8_t *p = text + start;
+        start = worker->ends[i];
+        struct key key = {0, 0};
+        worker->places[i] = NOT_SHORT;
+        if (LIKELY(length <= KEY_BYTES)) {
+            /* A key takes 16 bytes, and nothing is read beyond the text. */
+            key = LIKELY((size_t)(text + size - p) >= 16) ? make_key(p, length)
+                                                          : make_key_safely(p, length);
+            if (LIKELY(is_short(key, p, length))) {
+                const struct short_line *line = short_line_of(cache, key);
+                PREFETCH(line);
+                worker->places[i] = (uint32_t)(line - cache->lines);
+            } else {
+                key = with_length(key, length);
+                PREFETCH(medium_place(cache, key));
+            }
+        } else if (length <= LONG_BYTES) {
+            key.low = hash_long(p, length);
+            PREFETCH(long_place(cache, key.low, 0));
+        }
+        worker->keys[i] = key;
+    }
+}
+
+/* NOTE: a miss may make the table grow, or empty it.  Then the places of the rest of the chunk
+ * are no longer right; a pre-token that is not found there is merged again, no more. */
+static inline int encode_chunk(const struct vocabulary *v, struct worker *worker,
+                               const uint8_t *text, size_t size, size_t start, size_t count)
+{
+    struct cache *cache = &worker->cache;
+    size_t before = worker->n_ids;
+    find_places(worker, text, size, start, count);
+    uint32_t *out = worker->ids + before;
+    cache->lookups += count;
+    for (size_t i = 0; i < count; i++) {
+        size_t end = worker->ends[i];
+        uint32_t place = worker->places[i];
+        if (LIKELY(place != NOT_SHORT)) {
+            uint64_t ids = find_ids(&cache->lines[place], worker->keys[i]);
+            if (LIKELY(ids)) { /* not 0: the second id never is */
+                ids >>= HIGH_KEY_BITS;
+                uint32_t first = ids & NO_ID, second = (uint32_t)(ids >> ID_BITS);
+                if (LIKELY(second != STORED_IDS)) {
+                    out[0] = first;
+                    out[1] = second;
+                    out += 1 + (second != NO_ID);
+                } else {
+                    out += load_stored(cache, first, out);
+                }
+                start = end;
+                continue;
+            }
+        }
+        size_t made = encode_missing(v, worker, worker->keys[i], place != NOT_SHORT, text + start,
+                                     end - start, out);
+        if (!made)
+            return -1;
+        out += made;
+        start = end;
+    }
+    worker->n_ids = (size_t)(out - worker->ids);
+    return 0;
+}
+
+#endif
