@@ -14,7 +14,7 @@ enum { HOLES_UP_TO = 64 };
  * it before it has left the store buffer; by being unrolled, as nobody can predict where they end;
  * and by becoming calls of memmove. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define PLAIN_LOOPS                                                                             \
+#define PLAIN_LOOPS                                                                                \
     __attribute__((optimize("no-tree-vectorize", "no-unroll-loops", "no-peel-loops",               \
                             "no-tree-loop-distribute-patterns")))
 #else

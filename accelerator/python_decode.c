@@ -4,7 +4,7 @@
 #include "python_text.h"
 
 enum {
-    AHEAD = 16,           /* ids that are looked at ahead of their use */
+    AHEAD = 32,           /* ids that are looked at ahead of their use */
     IDS_ON_STACK = 1024,
 };
 
@@ -40,10 +40,17 @@ static Py_ssize_t read_plain(const struct tokens *tokens, PyObject *const *items
         if (i + AHEAD < n)
             __builtin_prefetch(items[i + AHEAD]);
 #endif
-        ids[i] = small_int(items[i]);
-        if (!tokens_have(tokens, ids[i]))
+        uint32_t id = small_int(items[i]);
+        if (id >= tokens->n_ids)
             break;
-        total += tokens->by_id[ids[i]].length;
+        uint32_t length = tokens->by_slot[(size_t)id * SLOT_BYTES];
+        if (length > IN_SLOT) {
+            if (length == NOT_IN_SLOT)
+                break;
+            length = tokens->by_id[id].length;
+        }
+        ids[i] = id;
+        total += length;
     }
     *length = total;
     return i;
@@ -134,12 +141,15 @@ static void write_tokens(const struct tokens *tokens, const struct ids *ids, uin
 {
     const uint8_t *end = out + ids->length;
     for (Py_ssize_t i = 0; i < ids->n; i++) {
-        struct token token = tokens->by_id[ids->ids[i]];
-        if (token.length <= TOKEN_SLACK && end - out >= TOKEN_SLACK)
-            memcpy(out, tokens->bytes + token.at, TOKEN_SLACK);
-        else
+        const uint8_t *slot = tokens->by_slot + (size_t)ids->ids[i] * SLOT_BYTES;
+        if (slot[0] <= IN_SLOT && end - out >= SLOT_BYTES) {
+            memcpy(out, slot + 1, SLOT_BYTES); /* one more than there may be: quicker */
+            out += slot[0];
+        } else {
+            struct token token = tokens->by_id[ids->ids[i]];
             memcpy(out, tokens->bytes + token.at, token.length);
-        out += token.length;
+            out += token.length;
+        }
     }
 }
 

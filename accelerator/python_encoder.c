@@ -246,6 +246,10 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *adde
     }
     if (added && read_tokens_of(self, added) < 0)
         return -1;
+    if (tokens_fill_slots(&self->tokens) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
     return make_ints(self);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table.h"
 #include "tokens.h"
 
 int tokens_open(struct tokens *tokens, uint32_t n_ids)
@@ -21,6 +22,7 @@ void tokens_release(struct tokens *tokens)
     free(tokens->by_id);
     free(tokens->bytes);
     free(tokens->slots);
+    table_free(tokens->by_slot);
     memset(tokens, 0, sizeof *tokens);
 }
 
@@ -104,4 +106,24 @@ uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t le
             memcmp(bytes + left_length, right, right_length) == 0)
             return id;
     }
+}
+
+int tokens_fill_slots(struct tokens *tokens)
+{
+    tokens->by_slot = table_new((tokens->n_ids + (size_t)1) * SLOT_BYTES);
+    if (!tokens->by_slot)
+        return -1;
+    for (uint32_t id = 0; id < tokens->n_ids; id++) {
+        uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
+        struct token token = tokens->by_id[id];
+        if (!tokens_have(tokens, id)) {
+            slot[0] = NOT_IN_SLOT;
+        } else if (token.length > IN_SLOT) {
+            slot[0] = LONG_IN_SLOT;
+        } else {
+            slot[0] = (uint8_t)token.length;
+            memcpy(slot + 1, tokens->bytes + token.at, token.length);
+        }
+    }
+    return 0;
 }

@@ -17,11 +17,21 @@ struct token {
     uint32_t at, length; /* at is NO_TOKEN if no token has this id */
 };
 
+/* Decoding looks at one slot for each token, which is in one line of the processor's cache: its
+ * length, or one of these, and its bytes. */
+enum {
+    SLOT_BYTES = 16,
+    IN_SLOT = SLOT_BYTES - 1, /* the longest that fits */
+    LONG_IN_SLOT = 254,       /* it does not fit */
+    NOT_IN_SLOT = 255,        /* there is no such token */
+};
+
 struct tokens {
     uint32_t n_ids;
     struct token *by_id;
     uint8_t *bytes;
     size_t used, room;
+    uint8_t *by_slot; /* slots by id, and one more, to read beyond the last */
 
     uint32_t *slots; /* a hash table with linear probing; NO_TOKEN in a free one */
     unsigned slot_bits;
@@ -38,6 +48,9 @@ int tokens_add(struct tokens *tokens, uint32_t id, const uint8_t *bytes, size_t 
 /* Make it possible to find the tokens there are now; then forget how. */
 int tokens_index(struct tokens *tokens);
 void tokens_drop_index(struct tokens *tokens);
+
+/* Fill the slots with the tokens there are now. */
+int tokens_fill_slots(struct tokens *tokens);
 
 /* The id of the token of two strings of bytes, joined; NO_TOKEN if there is none. */
 uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
