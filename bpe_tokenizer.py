@@ -107,50 +107,51 @@ __version__ = "0.4.0"
 # =============================================================================
 # 1. Constants
 # =============================================================================
-# A split pattern decides where text may be cut before any merging: no token
-# ever crosses a pre-token border.  A pattern's name means what the model of
-# that name does.
+# A split pattern decides where text may be cut before any merging: no token ever crosses a
+# pre-token border.  A pattern's name means what the model of that name does.
 
 # GPT-2: github.com/openai/gpt-2, src/encoder.py.  tiktoken's r50k_base and
 # p50k_base spell the same pattern with possessive quantifiers.
 GPT2_SPLIT_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 # GPT-3.5 and GPT-4: github.com/openai/tiktoken, tiktoken_ext/openai_public.py.
-# NOTE: not equal to Llama 3's pattern.  White space that ends the text is one
-# pre-token here (`\s++$`), there it is cut behind its last newline.
+# NOTE: not Llama 3's, which cuts white space that ends the text; here it is one (`\s++$`).
 CL100K_SPLIT_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
 
 # GPT-4o and GPT-OSS: the same file, o200k_base.
-_O200K_SPLIT_PATTERN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CONTRACTIONS, _END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END
 )
-
 # Llama 3: github.com/meta-llama/llama3, llama/tokenizer.py.
-_LLAMA3_SPLIT_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _END
 
-# Qwen 2, 2.5 and 3: transformers, models/qwen2/tokenization_qwen2.py.  Llama
-# 3's with one digit at a time.
-_QWEN2_SPLIT_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+# DeepSeek-V3: its tokenizer.json cuts in three steps, each of which cuts again what the one before
+# left: numbers, then runs of H (kana and Han; the letters of them are K), then the rest.
+_DEEPSEEK_V3 = (
+    r"\p{N}{1,3}|[\u3040\u3097\u3098]?[K]+|[\u309b\u309c\u30a0\u30fb]+|[\u3040\u3097\u3098]+(?![K])"
+    r"|[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{N}\p{P}\p{S}H]?[^\p{N}\p{P}\p{S}\p{Z}\p{C}H]+"
+    r"| ?[^\p{L}\p{M}\p{N}\p{Z}\p{C}H]+[\r\n]*|\s*[\r\n]+|\s+(?![^\s\p{N}H])|\s+"
+    r"|[^\s\p{L}\p{M}\p{N}\p{P}\p{S}H]+(?![^\p{N}\p{P}\p{S}\p{Z}\p{C}H])"
+).replace("K", r"\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u4e00-\u9fa5")
 
 SPLIT_PATTERNS: dict[str, str] = {
     "gpt2": GPT2_SPLIT_PATTERN,
     "cl100k": CL100K_SPLIT_PATTERN,
-    "o200k": _O200K_SPLIT_PATTERN,
-    "llama3": _LLAMA3_SPLIT_PATTERN,
-    "qwen2": _QWEN2_SPLIT_PATTERN,
+    "o200k": _O200K,
+    "llama3": _LLAMA3,
+    # Qwen 2, 2.5, 3: transformers, tokenization_qwen2.py.  3.5: _qwen3_5.py; marks are letters.
+    "qwen2": (_QWEN2 := _LLAMA3.replace("{1,3}", "")),
+    "qwen3.5": _QWEN2.replace(r"]?\p{L}", r"]?[\p{L}\p{M}]").replace(r"\s\p{L}", r"\s\p{L}\p{M}"),
+    "deepseek-v3": _DEEPSEEK_V3.replace("H", r"\u3040-\u30ff\u4e00-\u9fa5"),
+    # Mistral: config.pattern of tekken.json.  o200k's, without contractions and digit by digit.
+    "tekken": _O200K.replace(_CONTRACTIONS + "?", "").replace("{1,3}", ""),
 }
 
 # The control tokens of Llama 3.1 with their ids there.  Pass the mapping to keep
@@ -187,7 +188,7 @@ _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
-_MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 500
+_MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
 
@@ -208,10 +209,8 @@ def _tools(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "bpe_tokenizer_tools":
             raise
-        message = (
-            "this needs bpe_tokenizer_tools beside bpe_tokenizer.py: pip install bpe-tokenizer"
-        )
-        raise ImportError(message) from None
+        needed = "bpe_tokenizer_tools beside bpe_tokenizer.py: pip install bpe-tokenizer"
+        raise ImportError(f"this needs {needed}") from None
 
 
 class FileFormatError(ValueError):

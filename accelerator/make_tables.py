@@ -17,34 +17,14 @@ from pathlib import Path
 
 import regex
 
-HEADER = Path(__file__).resolve().parent / "unicode_tables.h"
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from bpe_tokenizer_tools.split_patterns import CHARACTER_CLASSES, character_classes  # noqa: E402
 
-# What the built-in patterns can tell apart.  The order is that of the numbers in C; a character
-# that is in none of the others is in the first.
-CLASSES: tuple[tuple[str, str, str], ...] = (
-    ("OTHER", "", "punctuation, symbols, controls, unassigned"),
-    ("MARK", r"\p{M}", "combining marks"),
-    ("LOWER", r"\p{Ll}", "lower-case letters"),
-    ("UPPER", r"[\p{Lu}\p{Lt}]", "upper-case and title-case letters"),
-    ("LETTER", r"[\p{Lm}\p{Lo}]", "letters without case"),
-    ("NUMBER", r"\p{N}", "digits and numbers of every script"),
-    ("BLANK", r"[^\S\r\n]", "white space, but for the two below"),
-    ("NEWLINE", r"[\r\n]", "carriage return and line feed"),
-)
-_BLOCK = 128  # code points that share an entry of the index; a smaller total than 64 or 256
+HEADER = HERE / "unicode_tables.h"
+
+_BLOCK = 256  # code points that share an entry of the index; a smaller total than 128 or 512
 _PER_WORD = 16  # classes in a 64-bit word, four bits each
-_EVERY_CHARACTER = "".join(map(chr, range(0x110000)))  # surrogates too: `regex` takes them
-
-
-def character_classes() -> bytes:
-    """Return the class of each code point, a byte each."""
-    classes = bytearray(0x110000)
-    for number, (_, pattern, _) in enumerate(CLASSES):
-        if pattern:
-            for found in regex.finditer(f"{pattern}+", _EVERY_CHARACTER):
-                start, end = found.span()
-                classes[start:end] = bytes([number]) * (end - start)
-    return bytes(classes)
 
 
 def _pack(block: bytes) -> list[str]:
@@ -73,7 +53,8 @@ def header() -> str:
     ]
     words = [word for block in numbers for word in _pack(block)]
     names = "\n".join(
-        f"    CLASS_{name},{' ' * (8 - len(name))}/* {meaning} */" for name, _, meaning in CLASSES
+        f"    CLASS_{name},{' ' * (12 - len(name))}/* {meaning} */"
+        for name, _, meaning in CHARACTER_CLASSES
     )
     source = f"regex {regex.__version__}"
     per_block = _BLOCK // _PER_WORD
@@ -110,7 +91,7 @@ static const uint64_t class_words[{len(words)}] = {{
 /* The class of a code point up to U+10FFFF. */
 static inline unsigned class_of(uint32_t code_point)
 {{
-    uint32_t block = class_blocks[code_point >> 7];
+    uint32_t block = class_blocks[code_point >> {_BLOCK.bit_length() - 1}];
     uint64_t word = class_words[block * {per_block} + (code_point >> 4) % {per_block}];
     return (unsigned)(word >> (code_point % {_PER_WORD} * 4)) & 15;
 }}

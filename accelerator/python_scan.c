@@ -5,38 +5,56 @@
 #include "encode.h"
 #include "unicode_tables.h"
 
+#if defined(BPE_WITH_AVX2)
+#include <cpuid.h>
+#endif
+
 /* -- Patterns -------------------------------------------------------------------------------- */
 
 static const char *const pattern_names[] = {
-#define AS_NAME(name, ...) #name,
+#define AS_NAME(id, name, ...) name,
     SPLIT_PATTERNS(AS_NAME)
 #undef AS_NAME
 };
+
+#if defined(BPE_WITH_AVX2)
+/* NOTE: compilers differ in whether __builtin_cpu_supports knows this one. */
+static bool has_lzcnt(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c >> 5 & 1);
+}
+#endif
 
 bool has_avx2(void)
 {
 #if defined(BPE_WITH_AVX2)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-           __builtin_cpu_supports("bmi2");
+           __builtin_cpu_supports("bmi2") && has_lzcnt();
 #else
     return false;
+#endif
+}
+
+/* The scanners that work by blocks, or NULL if there are none for this processor. */
+static scanner *const *block_scanners(void)
+{
+#if defined(BPE_WITH_AVX2)
+    return has_avx2() ? avx2_scanners : NULL;
+#elif defined(BPE_WITH_NEON)
+    return neon_scanners;
+#else
+    return NULL;
 #endif
 }
 
 /* The scanner of a pattern, or NULL and a ValueError. */
 scanner *scanner_named(const char *name, bool portable)
 {
-    for (int pattern = 0; pattern < PATTERN_COUNT; pattern++) {
-        if (strcmp(name, pattern_names[pattern]) != 0)
-            continue;
-#if defined(BPE_WITH_AVX2)
-        if (!portable && has_avx2())
-            return avx2_scanners[pattern];
-#else
-        (void)portable;
-#endif
-        return scalar_scanners[pattern];
-    }
+    scanner *const *by_blocks = portable ? NULL : block_scanners();
+    for (int pattern = 0; pattern < PATTERN_COUNT; pattern++)
+        if (strcmp(name, pattern_names[pattern]) == 0)
+            return (by_blocks ? by_blocks : scalar_scanners)[pattern];
     PyErr_Format(PyExc_ValueError, "no scanner for the split pattern '%s'", name);
     return NULL;
 }

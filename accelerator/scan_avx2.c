@@ -46,10 +46,12 @@ static inline void classify_ascii(const uint8_t *p, struct block *block)
     block->apostrophe = equal(low, high, '\'');
     block->slash = equal(low, high, '/');
     block->high = to_bits(low, high);
+    block->control = to_bits(in_range(low, 0, 0x1F), in_range(high, 0, 0x1F)) |
+                     equal(low, high, 0x7F);
 }
 
-#define AS_SCANNER(name, ...)                                                                      \
-    static size_t scan_##name(const uint8_t *text, size_t size, size_t *position, size_t *ends,    \
+#define AS_SCANNER(id, name, ...)                                                                  \
+    static size_t scan_##id(const uint8_t *text, size_t size, size_t *position, size_t *ends,      \
                               size_t capacity)                                                     \
     {                                                                                              \
         const struct split_rules rules = __VA_ARGS__;                                              \
@@ -57,7 +59,7 @@ static inline void classify_ascii(const uint8_t *p, struct block *block)
     }
 SPLIT_PATTERNS(AS_SCANNER)
 
-#define AS_ENTRY(name, ...) scan_##name,
+#define AS_ENTRY(id, name, ...) scan_##id,
 scanner *const avx2_scanners[PATTERN_COUNT] = {SPLIT_PATTERNS(AS_ENTRY)};
 
 #else

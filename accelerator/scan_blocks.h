@@ -22,13 +22,15 @@
 struct block {
     uint64_t upper, lower, caseless; /* letters; caseless includes marks if they are letters */
     uint64_t number, blank, newline;
+    uint64_t kana, kana_sign;          /* for DeepSeek-V3 only; else they are as all others */
     uint64_t space, apostrophe, slash; /* these three bytes themselves */
+    uint64_t control;                  /* bytes below 0x20, and 0x7F */
     uint64_t other;                    /* none of the classes above */
     uint64_t high;                     /* bytes above 0x7F */
     uint64_t inner;                    /* bytes of a character that are not its first */
 };
 
-/* Fills all of a block but `other` and `inner`, as if bytes above 0x7F had no class. */
+/* Fills all of a block that ASCII has, as if bytes above 0x7F had no class. */
 static inline void classify_ascii(const uint8_t *p, struct block *block);
 
 ALWAYS_INLINE unsigned lowest(uint64_t mask)
@@ -42,11 +44,39 @@ ALWAYS_INLINE uint64_t below(unsigned n)
     return n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0;
 }
 
+/* The lowest bit of each run of bits. */
+ALWAYS_INLINE uint64_t first_bits(uint64_t mask)
+{
+    return mask & ~(mask << 1);
+}
+
 /* -- Classes --------------------------------------------------------------------------------- */
 
+/* Note the class of the character that `bytes` stand for.  Returns false if it is a rare one that
+ * would complicate the rules: digits and white space above U+007F, and for DeepSeek-V3 what is no
+ * word, sign or number. */
+ALWAYS_INLINE bool note_class(struct block *block, unsigned class, uint64_t bytes,
+                              struct split_rules rules)
+{
+    if (class == CLASS_LOWER)
+        block->lower |= bytes;
+    else if (class == CLASS_UPPER)
+        block->upper |= bytes;
+    else if (is_in(class, rules.deepseek ? PLAIN_WORD : word_set(rules)))
+        block->caseless |= bytes;
+    else if (is_in(class, SET(NUMBER) | SET(BLANK)))
+        return false;
+    else if (rules.deepseek && is_in(class, KANA_WORD))
+        block->kana |= bytes;
+    else if (rules.deepseek && class == CLASS_KANA_SIGN)
+        block->kana_sign |= bytes;
+    else if (rules.deepseek && class != CLASS_SIGN)
+        return false;
+    return true;
+}
+
 /* Give the characters above U+007F their class.  Returns how many bytes of the block can be used:
- * it ends before a character that goes on beyond it, and before rare ones that would complicate
- * the rules (digits and white space above U+007F). */
+ * it ends before a character that goes on beyond it, and before rare ones. */
 ALWAYS_INLINE unsigned classify_high(const uint8_t *p, unsigned n, struct block *block,
                                      struct split_rules rules)
 {
@@ -59,18 +89,12 @@ ALWAYS_INLINE unsigned classify_high(const uint8_t *p, unsigned n, struct block 
             return at;
         class = class_at(p + at, &width);
         uint64_t bytes = below(width) << at;
-        if (class == CLASS_LOWER)
-            block->lower |= bytes;
-        else if (class == CLASS_UPPER)
-            block->upper |= bytes;
-        else if (class == CLASS_LETTER || (class == CLASS_MARK && rules.marks_in_words))
-            block->caseless |= bytes;
-        else if (class == CLASS_NUMBER || class == CLASS_BLANK)
+        if (!note_class(block, class, bytes, rules))
             return at;
         block->inner |= bytes & (bytes << 1);
         left &= ~bytes;
         /* NOTE: a mark after punctuation belongs to it, and is no letter. */
-        if (class == CLASS_MARK && rules.marks_in_words && at) {
+        if (rules.marks == MARKS_EITHER && is_in(class, MARKS) && at) {
             uint64_t before = (uint64_t)1 << (at - 1);
             uint64_t known = block->lower | block->upper | block->caseless | block->number |
                              block->blank | block->newline;
@@ -83,12 +107,13 @@ ALWAYS_INLINE unsigned classify_high(const uint8_t *p, unsigned n, struct block 
 
 /* -- Starts ---------------------------------------------------------------------------------- */
 
-/* The starts in white space that is not taken in by what stands before it. */
-ALWAYS_INLINE uint64_t white_starts(uint64_t blank, uint64_t newline)
+/* The starts in white space that is not taken in by what stands before it.  Before `end`, it is as
+ * at the end of a text. */
+ALWAYS_INLINE uint64_t white_starts(uint64_t blank, uint64_t newline, uint64_t end)
 {
     uint64_t white = blank | newline;
-    uint64_t first = white & ~(white << 1);
-    uint64_t last = blank & ~(white >> 1);
+    uint64_t first = first_bits(white);
+    uint64_t last = blank & ~((white | end) >> 1);
     uint64_t after_newline = blank & (newline << 1);
     /* Blanks that another newline follows belong to it.  Adding carries each start through its
      * run of blanks, to the bit behind it. */
@@ -115,6 +140,16 @@ ALWAYS_INLINE uint64_t number_starts(uint64_t number, uint64_t first, unsigned d
     for (uint64_t more = first; (more = (more << digits) & long_enough) != 0;)
         starts |= more;
     return starts;
+}
+
+/* The newlines that belong to the punctuation before them, and the slashes among them. */
+ALWAYS_INLINE uint64_t newlines_taken(uint64_t newline, uint64_t slash, uint64_t other)
+{
+    /* Adding carries each of `seed` through the run of `tail` it is in, and so clears what is
+     * taken in; but several may be in one run. */
+    uint64_t seed = newline & (other << 1);
+    uint64_t tail = newline | slash;
+    return (tail & ~(tail + seed)) | seed;
 }
 
 /* Mend the starts around the apostrophes of `candidates`, which are pre-tokens of their own or
@@ -144,12 +179,41 @@ ALWAYS_INLINE unsigned mend_contractions(const uint8_t *p, unsigned n, uint64_t 
     return n;
 }
 
+/* The starts of words and, as given, of punctuation, but for what joins the other.  `white` is
+ * what words take in. */
+ALWAYS_INLINE uint64_t word_starts(const struct block *block, uint64_t letter, uint64_t white,
+                                   uint64_t other_start, struct split_rules rules)
+{
+    uint64_t first = first_bits(letter);
+    uint64_t starts = (first & ~(white << 1)) | other_start;
+    if (rules.any_prefix) {
+        /* A single character of punctuation belongs to the word after it; adding carries its
+         * start over the inner bytes, to the next character. */
+        starts &= ~(first & ((other_start << 1) + block->inner) & ~block->inner);
+    }
+    if (rules.cased)
+        starts |= letter & block->upper & (block->lower << 1);
+    if (rules.deepseek) {
+        /* A single sign of ASCII takes in the letters of ASCII after it, and no others.  Adding
+         * carries the start of those letters to the byte behind them. */
+        uint64_t ascii = letter & ~block->high;
+        uint64_t joined = ascii & ((other_start & ~block->high) << 1);
+        starts = (starts & ~joined) | ((ascii + joined) & ~ascii & letter);
+    }
+    return starts;
+}
+
 /* All starts of pre-tokens that the first n bytes of a block decide; bit 0 is one of them. */
 ALWAYS_INLINE uint64_t block_starts(const uint8_t *p, unsigned n, struct split_rules rules)
 {
     struct block block;
     classify_ascii(p, &block);
-    block.inner = 0;
+    block.inner = block.kana = block.kana_sign = 0;
+    if (rules.deepseek) {
+        uint64_t rare = block.control & ~block.blank & ~block.newline & below(n);
+        if (rare)
+            n = lowest(rare);
+    }
     if (block.high)
         n = classify_high(p, n, &block, rules);
     if (rules.cased) {
@@ -165,39 +229,27 @@ ALWAYS_INLINE uint64_t block_starts(const uint8_t *p, unsigned n, struct split_r
     uint64_t letter = (block.upper | block.lower | block.caseless) & valid;
     uint64_t number = block.number & valid;
     uint64_t blank = block.blank & valid, newline = block.newline & valid;
-    uint64_t other = ~(letter | number | blank | newline) & valid;
+    uint64_t kana = (block.kana | block.kana_sign) & valid;
+    uint64_t other = ~(letter | number | blank | newline | kana) & valid;
     if (rules.newlines) {
-        /* Newlines after punctuation belong to it.  Adding carries each of `seed` through the run
-         * of `tail` it is in, and so clears what is taken in; but several may be in one run. */
-        uint64_t seed = newline & (other << 1);
-        uint64_t tail = newline | (rules.slashes ? block.slash & valid : 0);
-        uint64_t taken = (tail & ~(tail + seed)) | seed;
-        if (seed) {
-            other &= ~taken;
-            newline &= ~taken;
-        }
+        uint64_t taken = newlines_taken(newline, rules.slashes ? block.slash & valid : 0, other);
+        other &= ~taken;
+        newline &= ~taken;
     } else {
         blank |= newline;
         newline = 0;
     }
     uint64_t space = block.space & valid;
-    uint64_t prefix = rules.any_prefix ? blank : space; /* white space that a word takes in */
-
-    uint64_t letter_start = letter & ~(letter << 1);
-    uint64_t other_start = other & ~(other << 1) & ~(space << 1);
-    uint64_t number_start = number & ~(number << 1);
-    uint64_t starts = (letter_start & ~(prefix << 1)) | other_start;
-    if (rules.any_prefix) {
-        /* A single character of punctuation belongs to the word after it; adding carries its
-         * start over the inner bytes, to the next character. */
-        starts &= ~(letter_start & ((other_start << 1) + block.inner) & ~block.inner);
-    } else {
+    uint64_t other_start = first_bits(other) & ~(space << 1);
+    uint64_t number_start = first_bits(number);
+    if (!rules.any_prefix && !rules.numbers_first)
         number_start &= ~(space << 1);
-    }
+
+    bool any_blank = rules.any_prefix || rules.deepseek;
+    uint64_t starts = word_starts(&block, letter, any_blank ? blank : space, other_start, rules);
     starts |= number_starts(number, number_start, rules.digits);
-    starts |= white_starts(blank, newline);
-    if (rules.cased)
-        starts |= block.upper & (block.lower << 1) & valid;
+    starts |= white_starts(blank, newline, kana | (rules.numbers_first ? number : 0));
+    starts |= first_bits(block.kana & valid) | first_bits(block.kana_sign & valid);
 
     /* White space at the end of the block may go on. */
     uint64_t white = blank | newline;

@@ -11,11 +11,22 @@
 #define SET(name) (1u << CLASS_##name)
 
 enum {
-    LETTERS = SET(LOWER) | SET(UPPER) | SET(LETTER),
-    CASELESS = SET(LETTER) | SET(MARK), /* what o200k takes for either case */
+    LETTERS = SET(LOWER) | SET(UPPER) | SET(LETTER) | SET(KANA_LETTER),
+    MARKS = SET(MARK) | SET(KANA_MARK),
+    CASELESS = SET(LETTER) | SET(KANA_LETTER) | MARKS, /* what o200k takes for either case */
+    OTHERS = SET(OTHER) | SET(SIGN) | SET(KANA_OTHER) | SET(KANA_SIGN),
     WHITE = SET(BLANK) | SET(NEWLINE),
-    PUNCTUATION = SET(OTHER) | SET(MARK),
 };
+
+ALWAYS_INLINE unsigned word_set(struct split_rules rules)
+{
+    return LETTERS | (rules.marks != MARKS_APART ? MARKS : 0);
+}
+
+ALWAYS_INLINE unsigned punctuation_set(struct split_rules rules)
+{
+    return OTHERS | (rules.marks != MARKS_LETTERS ? MARKS : 0);
+}
 
 ALWAYS_INLINE bool is_in(unsigned class, unsigned set)
 {
@@ -98,7 +109,7 @@ ALWAYS_INLINE size_t word_end(const uint8_t *text, size_t size, size_t at,
     if (rules.cased)
         at = cased_word_end(text, size, at);
     else
-        at = run_end(text, size, at, LETTERS | (rules.marks_in_words ? SET(MARK) : 0), SIZE_MAX);
+        at = run_end(text, size, at, word_set(rules), SIZE_MAX);
     if (rules.contractions == CONTRACTIONS_LAST && at < size && text[at] == '\'')
         at += contraction_length(text + at, size - at, rules.fold);
     return at;
@@ -110,10 +121,11 @@ ALWAYS_INLINE size_t number_end(const uint8_t *text, size_t size, size_t at,
     return run_end(text, size, at, SET(NUMBER), rules.digits ? rules.digits : SIZE_MAX);
 }
 
-ALWAYS_INLINE size_t punctuation_end(const uint8_t *text, size_t size, size_t at,
+/* `set` is what counts as punctuation. */
+ALWAYS_INLINE size_t punctuation_end(const uint8_t *text, size_t size, size_t at, unsigned set,
                                      struct split_rules rules)
 {
-    at = run_end(text, size, at, PUNCTUATION, SIZE_MAX);
+    at = run_end(text, size, at, set, SIZE_MAX);
     if (rules.newlines)
         while (at < size && (text[at] == '\r' || text[at] == '\n' ||
                              (rules.slashes && text[at] == '/')))
@@ -121,13 +133,14 @@ ALWAYS_INLINE size_t punctuation_end(const uint8_t *text, size_t size, size_t at
     return at;
 }
 
+/* White space before a character of the set `first` is like white space that ends the text. */
 ALWAYS_INLINE size_t white_space_end(const uint8_t *text, size_t size, size_t start,
-                                     struct split_rules rules)
+                                     unsigned first, struct split_rules rules)
 {
     size_t at = start, last = start, after_newline = 0;
-    unsigned width;
+    unsigned width, class = CLASS_OTHER;
     for (; at < size; at += width) {
-        unsigned class = class_at(text + at, &width);
+        class = class_at(text + at, &width);
         if (!is_in(class, WHITE))
             break;
         last = at;
@@ -138,7 +151,72 @@ ALWAYS_INLINE size_t white_space_end(const uint8_t *text, size_t size, size_t st
         return at;
     if (rules.newlines && after_newline)
         return after_newline;
-    return at == size || last == start ? at : last; /* the last may belong to what follows */
+    if (at == size || last == start || is_in(class, first))
+        return at;
+    return last; /* it may belong to what follows */
+}
+
+/* -- DeepSeek-V3 ----------------------------------------------------------------------------- */
+
+/* Its steps cut out numbers, then runs of kana and Han, and each part is cut on its own.  So words
+ * and punctuation are kana or plain, never both, and only what is plain takes in white space. */
+enum {
+    PLAIN_WORD = SET(LOWER) | SET(UPPER) | SET(LETTER) | SET(MARK),
+    KANA_WORD = SET(KANA_LETTER) | SET(KANA_MARK),
+    KANA = KANA_WORD | SET(KANA_SIGN) | SET(KANA_OTHER),
+};
+
+ALWAYS_INLINE size_t ascii_letters_end(const uint8_t *text, size_t size, size_t at)
+{
+    while (at < size && (uint8_t)((text[at] | 0x20) - 'a') < 26)
+        at++;
+    return at;
+}
+
+/* The end of what is neither word, sign, number nor white space: of a run of such characters, the
+ * last one belongs to a word after it. */
+ALWAYS_INLINE size_t deepseek_others_end(const uint8_t *text, size_t size, size_t start,
+                                         unsigned set, unsigned word)
+{
+    size_t at = start, last = start;
+    unsigned width, class;
+    for (; at < size; at += width) {
+        class = class_at(text + at, &width);
+        if (!is_in(class, set))
+            return is_in(class, word) ? last : at;
+        last = at;
+    }
+    return at;
+}
+
+/* The same as piece_end, by DeepSeek-V3's rules. */
+ALWAYS_INLINE size_t deepseek_piece_end(const uint8_t *text, size_t size, size_t start,
+                                        struct split_rules rules)
+{
+    unsigned width, next_width;
+    unsigned class = class_at(text + start, &width), following = CLASS_NEWLINE;
+    size_t next = start + width;
+    if (next < size)
+        following = class_at(text + next, &next_width);
+    unsigned word = is_in(class, KANA) ? KANA_WORD : PLAIN_WORD;
+
+    if (class == CLASS_NUMBER)
+        return number_end(text, size, start, rules);
+    if (is_in(class, word))
+        return run_end(text, size, start, word, SIZE_MAX);
+    if (is_in(class, SET(BLANK) | SET(OTHER) | SET(KANA_OTHER)) && is_in(following, word))
+        return run_end(text, size, next, word, SIZE_MAX);
+    if (class == CLASS_KANA_SIGN)
+        return run_end(text, size, start, SET(KANA_SIGN), SIZE_MAX);
+    if (class == CLASS_SIGN) {
+        size_t end = width == 1 ? ascii_letters_end(text, size, next) : next;
+        return end > next ? end : punctuation_end(text, size, start, SET(SIGN), rules);
+    }
+    if (text[start] == ' ' && following == CLASS_SIGN)
+        return punctuation_end(text, size, next, SET(SIGN), rules);
+    if (is_in(class, WHITE))
+        return white_space_end(text, size, start, SET(NUMBER) | KANA, rules);
+    return deepseek_others_end(text, size, start, 1u << class, word);
 }
 
 /* -- One pre-token --------------------------------------------------------------------------- */
@@ -147,7 +225,9 @@ ALWAYS_INLINE size_t white_space_end(const uint8_t *text, size_t size, size_t st
 ALWAYS_INLINE size_t piece_end(const uint8_t *text, size_t size, size_t start,
                                struct split_rules rules)
 {
-    const unsigned word = LETTERS | (rules.marks_in_words ? SET(MARK) : 0);
+    if (rules.deepseek)
+        return deepseek_piece_end(text, size, start, rules);
+    const unsigned word = word_set(rules), punctuation = punctuation_set(rules);
     unsigned width, next_width;
     unsigned class = class_at(text + start, &width);
     size_t next = start + width;
@@ -166,14 +246,14 @@ ALWAYS_INLINE size_t piece_end(const uint8_t *text, size_t size, size_t start,
         unsigned following = class_at(text + next, &next_width);
         if (is_in(following, word))
             return word_end(text, size, next, rules);
-        if (!rules.any_prefix && following == CLASS_NUMBER)
+        if (!rules.any_prefix && !rules.numbers_first && following == CLASS_NUMBER)
             return number_end(text, size, next, rules);
-        if (space && is_in(following, PUNCTUATION))
-            return punctuation_end(text, size, next, rules);
+        if (space && is_in(following, punctuation))
+            return punctuation_end(text, size, next, punctuation, rules);
     }
     if (is_in(class, WHITE))
-        return white_space_end(text, size, start, rules);
-    return punctuation_end(text, size, start, rules);
+        return white_space_end(text, size, start, rules.numbers_first ? SET(NUMBER) : 0, rules);
+    return punctuation_end(text, size, start, punctuation, rules);
 }
 
 #endif

@@ -12,8 +12,8 @@ ALWAYS_INLINE size_t scan_pieces(const uint8_t *text, size_t size, size_t *posit
     return count;
 }
 
-#define AS_SCANNER(name, ...)                                                                      \
-    static size_t scan_##name(const uint8_t *text, size_t size, size_t *position, size_t *ends,    \
+#define AS_SCANNER(id, name, ...)                                                                  \
+    static size_t scan_##id(const uint8_t *text, size_t size, size_t *position, size_t *ends,      \
                               size_t capacity)                                                     \
     {                                                                                              \
         const struct split_rules rules = __VA_ARGS__;                                              \
@@ -21,5 +21,5 @@ ALWAYS_INLINE size_t scan_pieces(const uint8_t *text, size_t size, size_t *posit
     }
 SPLIT_PATTERNS(AS_SCANNER)
 
-#define AS_ENTRY(name, ...) scan_##name,
+#define AS_ENTRY(id, name, ...) scan_##id,
 scanner *const scalar_scanners[PATTERN_COUNT] = {SPLIT_PATTERNS(AS_ENTRY)};

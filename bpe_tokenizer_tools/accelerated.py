@@ -15,22 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 import regex
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools.split_patterns import SPELLINGS, character_classes
 
 if TYPE_CHECKING:
     import _bpe_tokenizer
 
 API = 2  # what this file asks of the extension; both count up together
-
-# The classes that the extension's tables tell apart, in the order of their numbers.
-_CLASSES = (
-    r"\p{M}",
-    r"\p{Ll}",
-    r"[\p{Lu}\p{Lt}]",
-    r"[\p{Lm}\p{Lo}]",
-    r"\p{N}",
-    r"[^\S\r\n]",
-    r"[\r\n]",
-)
 
 
 @functools.lru_cache(maxsize=1)
@@ -38,19 +28,12 @@ def _knows_the_same_unicode(native: Any) -> bool:
     """Tell whether the extension's tables give each character the class that `regex` gives it."""
     if f"regex {regex.__version__}" == native.UNICODE_TABLES_FROM:
         return True
-    every = "".join(map(chr, range(0x110000)))
-    classes = bytearray(0x110000)
-    for number, pattern in enumerate(_CLASSES, 1):
-        for found in regex.finditer(f"{pattern}+", every):
-            start, end = found.span()
-            classes[start:end] = bytes([number]) * (end - start)
-    return bool(native.character_classes() == classes)
+    return bool(native.character_classes() == character_classes())
 
 
 def _scanner_for(native: Any, split_pattern: str) -> str | None:
     """Return the name of the scanner that cuts as a pattern does, if there is one."""
-    names = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
-    name = names.get(split_pattern)
+    name = SPELLINGS.get(split_pattern)
     return name if name in native.PATTERNS and _knows_the_same_unicode(native) else None
 
 

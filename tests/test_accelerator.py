@@ -12,7 +12,6 @@ import gc
 import importlib
 import os
 import random
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -69,33 +68,6 @@ SAME_UNICODE = pytest.mark.skipif(
     regex.__version__ not in native.UNICODE_TABLES_FROM,
     reason=f"the tables come from {native.UNICODE_TABLES_FROM}, this is {regex.__version__}",
 )
-
-
-@SAME_UNICODE
-def test_tables_are_what_the_script_makes() -> None:
-    script = ROOT / "accelerator" / "make_tables.py"
-    run = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout
-
-
-@SAME_UNICODE
-def test_classes_of_all_code_points() -> None:
-    given = native.character_classes()
-    classes = [r"\p{M}", r"\p{Ll}", r"[\p{Lu}\p{Lt}]", r"[\p{Lm}\p{Lo}]", r"\p{N}", r"[^\S\r\n]"]
-    every = "".join(map(chr, range(0x110000)))
-    for number, pattern in enumerate([*classes, r"[\r\n]"], 1):
-        expected = regex.sub(pattern, "\1", every)
-        wrong = [
-            hex(code)
-            for code in range(0x110000)
-            if (given[code] == number) != (expected[code] == "\1" and every[code] != "\1")
-        ]
-        assert wrong == []
-    assert max(given) == len(classes) + 1
-
-
-def test_patterns_are_those_of_the_module() -> None:
-    assert list(SPLIT_PATTERNS) == list(native.PATTERNS)
 
 
 # {} is each character in turn; the contexts decide what it may be part of.

@@ -446,7 +446,7 @@ def test_families(tmp_path: Path) -> None:
 
     train().export(tmp_path / "t.json", "tokenizer.json")
     data = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
-    for name in ("starcoder", "command-r", "deepseek-v3", "qwen35", "tekken", "falcon"):
+    for name in ("starcoder", "command-r", "deepseek-v3", "tekken", "falcon"):
         family = FAMILIES[name]
         data["pre_tokenizer"] = family.pre_tokenizer()
         data["normalizer"] = family.normalizer and {"type": family.normalizer}

@@ -95,18 +95,13 @@ def pattern_steps(pattern: str, written: str) -> tuple[Component, ...]:
 
 _LLAMA3 = SPLIT_PATTERNS["llama3"]
 _QWEN2 = SPLIT_PATTERNS["qwen2"]
+_QWEN35 = SPLIT_PATTERNS["qwen3.5"]
 _O200K = SPLIT_PATTERNS["o200k"]
+_TEKKEN = SPLIT_PATTERNS["tekken"]
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"  # how nearly all of them end: white space
 
-_QWEN35 = (
-    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + _END
-)
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END
-)
 _NO_HAN = r"&&[^\p{Han}]"
 _KIMI = (
     r"[\p{Han}]+"

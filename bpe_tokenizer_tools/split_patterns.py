@@ -1,0 +1,91 @@
+r"""Split patterns as files write them, and what the accelerator knows about them.
+
+One pattern is written in many ways: with possessive quantifiers or without, with
+``\s*[\r\n]`` for ``\s*[\r\n]+``, and so on.  `SPELLINGS` names those in use that
+cut every text alike, so that a scanner written for one serves all of them.
+
+Two that look alike need not be equal: cl100k's differs from Llama 3's where white
+space ends the text, and llama.cpp's ``[sS]`` is not ``(?i:s)``, which takes in
+U+017F as well.  tests/test_split_patterns.py compares each with what it stands for.
+"""
+
+from __future__ import annotations
+
+import regex
+
+from bpe_tokenizer import SPLIT_PATTERNS
+
+# -- Patterns and their spellings ---------------------------------------------
+
+# Patterns in use that have a scanner, too, besides those of the library.
+MORE_PATTERNS: dict[str, str] = {
+    # github.com/karpathy/nanochat, nanochat/tokenizer.py
+    "nanochat": SPLIT_PATTERNS["llama3"].replace("{1,3}", "{1,2}"),
+    # StarCoder, Command R, SmolLM: digits are cut out one by one, and what is left is cut by
+    # GPT-2's pattern.  Here in one: white space before a digit is as at the end of a text.
+    "starcoder": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",
+}
+
+# Each ends in the parts that the patterns since cl100k have in common.
+_POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"  # minbpe and nanochat
+_ALL_POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]|\s+(?!\S)|\s"
+_WORDS = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|"
+_ALL_WORDS = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|"
+
+SPELLINGS: dict[str, str] = {
+    **{pattern: name for name, pattern in (*SPLIT_PATTERNS.items(), *MORE_PATTERNS.items())},
+    # r50k_base and p50k_base of tiktoken, since 0.8, before, and as their comment has it; `\Z` is
+    # how Rust's `$` is written here.  Where white space ends the text, `\s+(?!\S)` takes all of it.
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s": "gpt2",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    # cl100k_base, with Rust's `$`, and as HuggingFace's engine needs it
+    SPLIT_PATTERNS["cl100k"].replace("$", r"\Z"): "cl100k",
+    SPLIT_PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",
+    SPLIT_PATTERNS["cl100k"].replace("{1,3}+", "{1,3}").replace("$", r"\Z"): "cl100k",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|(?>\p{N}{1,3})"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++\Z|\s*[\r\n]|\s+(?!\S)|\s": "cl100k",
+    # minbpe's and rustbpe's "GPT-4" pattern lacks the `\s++$` of cl100k, and so is not that.
+    _WORDS + r"\p{N}{1,3}" + _POSSESSIVE: "llama3",
+    _ALL_WORDS + r"\p{N}{1,3}+" + _ALL_POSSESSIVE: "llama3",
+    # Ling and LLaDA-MoE
+    _WORDS + r"\p{N}" + _POSSESSIVE: "qwen2",
+    _WORDS + r"\p{N}{1,2}" + _POSSESSIVE: "nanochat",
+}
+
+# -- Characters ---------------------------------------------------------------
+
+_KANA = r"(?=[\u3040-\u30ff\u4e00-\u9fa5])"
+
+# The classes that the accelerator's tables tell apart: name, pattern, meaning.  The order is that
+# of their numbers; of several that a character is in the last counts, and if it is in none, the
+# first.
+CHARACTER_CLASSES: tuple[tuple[str, str, str], ...] = (
+    ("OTHER", "", "controls, format characters, unassigned"),
+    ("MARK", r"\p{M}", "combining marks"),
+    ("LOWER", r"\p{Ll}", "lower-case letters"),
+    ("UPPER", r"[\p{Lu}\p{Lt}]", "upper-case and title-case letters"),
+    ("LETTER", r"[\p{Lm}\p{Lo}]", "letters without case"),
+    ("NUMBER", r"\p{N}", "digits and numbers of every script"),
+    ("BLANK", r"[^\S\r\n]", "white space, but for the two below"),
+    ("NEWLINE", r"[\r\n]", "carriage return and line feed"),
+    ("SIGN", r"[\p{P}\p{S}]", "punctuation and symbols"),
+    # What DeepSeek-V3 takes for kana and Han, once more.
+    ("KANA_LETTER", rf"{_KANA}\p{{L}}", "letters among it"),
+    ("KANA_MARK", rf"{_KANA}\p{{M}}", "combining marks"),
+    ("KANA_SIGN", rf"{_KANA}[\p{{P}}\p{{S}}]", "punctuation and symbols"),
+    ("KANA_OTHER", rf"{_KANA}[^\p{{L}}\p{{M}}\p{{P}}\p{{S}}]", "unassigned"),
+)
+
+
+def character_classes() -> bytes:
+    """Return the class of each code point, a byte each, as the `regex` in use has it."""
+    every = "".join(map(chr, range(0x110000)))  # surrogates too: `regex` takes them
+    classes = bytearray(0x110000)
+    for number, (_, pattern, _) in enumerate(CHARACTER_CLASSES):
+        if pattern:
+            for found in regex.finditer(f"(?:{pattern})+", every):
+                start, end = found.span()
+                classes[start:end] = bytes([number]) * (end - start)
+    return bytes(classes)

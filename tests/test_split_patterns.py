@@ -1,0 +1,242 @@
+"""Patterns that cut alike: other spellings, and several steps written as one."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import regex
+from conftest import read_corpus
+from hard_text import CHARACTERS, CONTEXTS, every_character, hard_text
+from hypothesis import assume, given, settings
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.formats.families import FAMILIES
+from bpe_tokenizer_tools.split_patterns import MORE_PATTERNS, SPELLINGS
+
+NAMED = {**SPLIT_PATTERNS, **MORE_PATTERNS}
+OTHER_SPELLINGS = [pattern for pattern, name in SPELLINGS.items() if NAMED[name] != pattern]
+EVERY_SPELLING = pytest.mark.parametrize("spelling", OTHER_SPELLINGS)
+CORPORA = pytest.mark.parametrize("corpus", ["english", "code", "multi"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    """Run these tests once: they ask neither engine."""
+
+
+# -- The patterns that are written by what tells them from another ---------------
+
+
+def test_they_are_the_published_ones() -> None:
+    assert SPLIT_PATTERNS["qwen3.5"] == (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    assert SPLIT_PATTERNS["tekken"] == (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+
+
+def test_qwen35_is_the_pattern_of_transformers() -> None:
+    module = pytest.importorskip(
+        "transformers.models.qwen3_5.tokenization_qwen3_5", reason="holds Qwen's own pattern"
+    )
+    assert module.PRETOKENIZE_REGEX == SPLIT_PATTERNS["qwen3.5"]
+
+
+def test_tekken_is_the_pattern_of_mistral() -> None:
+    mistral_common = pytest.importorskip("mistral_common", reason="holds Mistral's own files")
+    files = list((Path(mistral_common.__file__).parent / "data").glob("tekken*.json"))
+    assert files
+    for file in files:
+        config = json.loads(file.read_text(encoding="utf-8"))["config"]
+        assert config["pattern"] == SPLIT_PATTERNS["tekken"]
+
+
+# -- Several steps written as one ------------------------------------------------
+
+# The steps of tokenizer.json, as patterns.  GPT-2's stands for ByteLevel, which cuts by it.
+STEPS = {
+    "deepseek-v3": [
+        step["pattern"]["Regex"]
+        for step in FAMILIES["deepseek-v3"].steps
+        if step["type"] == "Split"
+    ],
+    "starcoder": [r"\p{N}", SPLIT_PATTERNS["gpt2"]],
+}
+EVERY_SEQUENCE = pytest.mark.parametrize("name", list(STEPS))
+
+
+def cut_in_steps(patterns: list[str], text: str) -> list[str]:
+    """Cut a text by each pattern in turn; what a pattern does not match is left as it is."""
+    parts = [text]
+    for pattern in patterns:
+        parts = [piece for part in parts for piece in cut_with_gaps(pattern, part)]
+    return parts
+
+
+def cut_with_gaps(pattern: str, text: str) -> list[str]:
+    places = {0, len(text)}
+    for found in regex.finditer(pattern, text):
+        places.update(found.span())
+    borders = sorted(places)
+    return [text[start:end] for start, end in zip(borders, borders[1:])]
+
+
+@EVERY_SEQUENCE
+@settings(max_examples=1_000)
+@given(text=hard_text)
+def test_one_pattern_cuts_as_the_steps_do(name: str, text: str) -> None:
+    assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
+
+
+@EVERY_SEQUENCE
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_one_pattern_cuts_every_character_as_the_steps_do(name: str, context: str) -> None:
+    for text in every_character(context):
+        assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
+
+
+@EVERY_SEQUENCE
+@CORPORA
+def test_one_pattern_cuts_real_text_as_the_steps_do(
+    name: str, corpus: str, corpora_dir: Path
+) -> None:
+    text = read_corpus(corpus)[:300_000]
+    assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
+
+
+@functools.cache
+def huggingface_steps(name: str) -> Callable[[str], list[str]]:
+    """Return what cuts as HuggingFace tokenizers does with the steps of a family."""
+    tokenizers = pytest.importorskip("tokenizers", reason="it runs the steps by itself")
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    data = json.loads(backend.to_str())
+    data["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [step for step in FAMILIES[name].steps if step["type"] != "ByteLevel"],
+    }
+    if name == "starcoder":
+        data["pre_tokenizer"]["pretokenizers"] += FAMILIES["gpt-2"].steps
+    steps = tokenizers.Tokenizer.from_str(json.dumps(data)).pre_tokenizer
+    if name != "starcoder":
+        return lambda text: [piece for piece, _ in steps.pre_tokenize_str(text)]
+    return (
+        lambda text: [  # GPT-2's pattern comes with bytes written as letters
+            text[start:end] for _, (start, end) in steps.pre_tokenize_str(text)
+        ]
+    )
+
+
+@functools.cache
+def of_another_unicode() -> frozenset[str]:
+    """Return the characters of which the regex engine of tokenizers knows another class."""
+    tokenizers = pytest.importorskip("tokenizers", reason="its engine is Oniguruma")
+    everything = "".join(CHARACTERS)
+    differ: set[str] = set()
+    for kind in (r"\p{L}", r"\p{M}", r"\p{N}", r"\p{P}", r"\p{S}", r"\p{C}", r"\s"):
+        spelled = tokenizers.Regex(f"{kind}+")
+        split = tokenizers.pre_tokenizers.Split(spelled, "removed")
+        for start in range(0, len(everything), 20_000):  # its offsets cost time in long texts
+            chars = everything[start : start + 20_000]
+            rest = "".join(piece for piece, _ in split.pre_tokenize_str(chars))
+            differ |= set(rest) ^ set(regex.sub(kind, "", chars))
+    digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)  # by Rust's own tables
+    for start in range(0, len(everything), 10_000):
+        chars = everything[start : start + 10_000]
+        pieces = digits.pre_tokenize_str("".join(f"a{char}" for char in chars))
+        found = {piece for piece, _ in pieces if len(piece) == 1 and piece != "a"}
+        differ |= found ^ set(regex.findall(r"\p{N}", chars))
+    return frozenset(differ)
+
+
+@EVERY_SEQUENCE
+@settings(max_examples=500)
+@given(text=hard_text)
+def test_one_pattern_cuts_as_huggingface_does(name: str, text: str) -> None:
+    assume(of_another_unicode().isdisjoint(text))
+    assert regex.findall(NAMED[name], text) == huggingface_steps(name)(text)
+
+
+@EVERY_SEQUENCE
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_one_pattern_cuts_every_character_as_huggingface_does(name: str, context: str) -> None:
+    for text in every_character(context, of_another_unicode(), step=2_000):
+        cut = regex.findall(NAMED[name], text)
+        assert huggingface_steps(name)(text) == cut
+
+
+# -- Spellings -------------------------------------------------------------------
+
+
+@EVERY_SPELLING
+@settings(max_examples=500)
+@given(text=hard_text)
+def test_spellings_cut_as_the_pattern_they_stand_for(spelling: str, text: str) -> None:
+    assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
+
+
+@EVERY_SPELLING
+@pytest.mark.parametrize("context", CONTEXTS[:2])
+def test_spellings_cut_every_character_as_the_pattern(spelling: str, context: str) -> None:
+    for text in every_character(context):
+        assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
+
+
+@EVERY_SPELLING
+@CORPORA
+def test_spellings_cut_real_text_as_the_pattern(
+    spelling: str, corpus: str, corpora_dir: Path
+) -> None:
+    text = read_corpus(corpus)[:300_000]
+    assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
+
+
+def test_patterns_that_look_alike_are_not_equal() -> None:
+    for name, other, text in [
+        ("cl100k", "llama3", "a\n  "),
+        ("llama3", "qwen2", "12"),
+        ("llama3", "nanochat", "123"),
+        ("qwen2", "qwen3.5", "a\u0301"),
+        ("o200k", "tekken", "it's"),
+        ("gpt2", "starcoder", " 1"),
+    ]:
+        assert regex.findall(NAMED[name], text) != regex.findall(NAMED[other], text)
+
+
+def test_published_vocabularies_are_spelled_so(vocab_dir: Path) -> None:
+    for file in vocab_dir.glob("*.json"):
+        assert json.loads(file.read_text(encoding="utf-8"))["pat_str"] in SPELLINGS
+
+
+def test_tiktoken_spells_them_so() -> None:
+    public = pytest.importorskip("tiktoken_ext.openai_public", reason="holds its patterns")
+    assert public.r50k_pat_str in SPELLINGS
+    educational = pytest.importorskip("tiktoken._educational")
+    source = Path(educational.__file__).read_text(encoding="utf-8")
+    for pattern in regex.findall(r'(?<=""").*\\p\{L\}.*(?=""")', source):
+        assert pattern in SPELLINGS
+
+
+def test_families_are_spelled_so() -> None:
+    names = set()
+    for family in FAMILIES.values():
+        splits = [step["pattern"]["Regex"] for step in family.steps if step["type"] == "Split"]
+        if len(splits) == 1 and len(family.steps) == 2:
+            names.add(SPELLINGS.get(splits[0]))
+    assert names >= {"o200k", "llama3", "qwen2", "qwen3.5", "tekken"}
+    assert SPELLINGS[FAMILIES["bailingmoe"].steps[0]["pattern"]["Regex"]] == "qwen2"
+
+
+@EVERY_SPELLING
+def test_spellings_survive_tokenizer_json(spelling: str) -> None:
+    """What is written for HuggingFace's engine and read again still has a name."""
+    written = bpe_tokenizer._to_oniguruma(spelling)
+    assert SPELLINGS.get(bpe_tokenizer._from_oniguruma(written)) == SPELLINGS[spelling]
