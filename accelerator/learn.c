@@ -34,6 +34,7 @@ enum {
     WORDS_AHEAD = 10, /* words fetched ahead of their use */
     LINE_CELLS = 16,  /* in a line of the processor's cache */
     SIDE_OF_MERGED = 0,
+    COST_OF_MERGE = 64, /* the rest of a merge takes the time of looking at so many symbols */
 };
 
 static inline size_t side_before(uint32_t symbol)
@@ -122,7 +123,7 @@ struct learner *learner_new(uint64_t seed, size_t n_cells, const uint8_t alphabe
         return NULL;
     byte_map_open(&l->forbidden, seed);
     pair_heap_open(&l->heap);
-    if (n_cells <= MOST_CELLS)
+    if (n_cells <= MOST_CELLS && n_cells <= SIZE_MAX / sizeof *l->cells - LINE_CELLS)
         l->cells = table_new((n_cells + LINE_CELLS) * sizeof *l->cells); /* a line may be fetched */
     if (!l->cells || pair_counts_open(&l->counts) < 0)
         goto fail;
@@ -353,8 +354,10 @@ static int merge_in_words(struct learner *l, struct merging m, const struct pair
             PREFETCH(ahead);
             PREFETCH(ahead + LINE_CELLS); /* most words take less than two cache lines */
         }
-        if (reserve_sightings(l, l->cells[places[i] + WORD_LENGTH]) < 0)
+        size_t length = l->cells[places[i] + WORD_LENGTH];
+        if (reserve_sightings(l, length) < 0)
             return -1;
+        l->looked_at += length;
         merge_in_word(l, m, places[i]);
     }
     return 0;
@@ -514,10 +517,10 @@ static enum learning why_none_is_left(const struct learner *l)
     return NO_PAIRS;
 }
 
-enum learning learner_learn(struct learner *l, size_t words)
+enum learning learner_learn(struct learner *l, size_t symbols)
 {
     struct pair_entry entry;
-    for (size_t seen = 0; seen < words; seen += entry.n_places + 16) {
+    for (l->looked_at = 0; l->looked_at < symbols; l->looked_at += COST_OF_MERGE) {
         if (l->n_tokens - BASE_TOKENS >= l->wanted)
             return ENOUGH_TOKENS;
         if (!pop_pair(l, &entry))

@@ -69,6 +69,8 @@ struct learner {
     uint32_t *sides; /* that were seen */
     struct sighting *sightings;
     size_t n_sides, n_sightings, sightings_room;
+
+    size_t looked_at; /* symbols, in this call of learner_learn */
 };
 
 enum learning { LEARNING, ENOUGH_TOKENS, TOO_RARE, NO_PAIRS, NO_MEMORY };
@@ -86,7 +88,7 @@ void learner_add(struct learner *learner, const uint8_t *bytes, size_t length, i
 /* Count the pairs, once all words are there.  Returns 0, or -1 if memory is short. */
 int learner_start(struct learner *learner);
 
-/* Learn, for a while: until about so many words were looked at.  Tells why it returns. */
-enum learning learner_learn(struct learner *learner, size_t words);
+/* Learn, for a while: until about so many symbols were looked at.  Tells why it returns. */
+enum learning learner_learn(struct learner *learner, size_t symbols);
 
 #endif

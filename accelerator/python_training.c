@@ -19,7 +19,7 @@
 enum {
     SHARE = 1 << 16,     /* characters that a thread takes at once, or one text that is longer */
     KEPT_TEXT = 1 << 23, /* bytes of UTF-8 for which a counter keeps its room */
-    SLICE = 1 << 18,     /* words looked at before Python is asked whether to go on */
+    SLICE = 1 << 21,     /* symbols looked at before Python is asked whether to go on */
 };
 
 /* What nobody can know who writes a text: Python's own hashes depend on it. */
