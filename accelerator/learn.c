@@ -29,6 +29,13 @@
 #endif
 
 #define NO_PLACE UINT32_MAX
+#define NO_SYMBOL UINT32_MAX
+
+/* Words of more bytes are not searched for a pair from end to end, or each merge would take as long
+ * as the longest of them. */
+#if !defined(LONG_WORD)
+#define LONG_WORD 128
+#endif
 
 enum {
     WORDS_AHEAD = 10, /* words fetched ahead of their use */
@@ -125,6 +132,7 @@ struct learner *learner_new(uint64_t seed, size_t n_cells, const uint8_t alphabe
     pair_heap_open(&l->heap);
     if (n_cells <= MOST_CELLS && n_cells <= SIZE_MAX / sizeof *l->cells - LINE_CELLS)
         l->cells = table_new((n_cells + LINE_CELLS) * sizeof *l->cells); /* a line may be fetched */
+    l->long_start = n_cells + 1;
     if (!l->cells || pair_counts_open(&l->counts) < 0)
         goto fail;
     for (uint32_t number = 0; number < BASE_TOKENS; number++) {
@@ -148,6 +156,7 @@ void learner_free(struct learner *l)
     pair_heap_close(&l->heap);
     pair_counts_close(&l->counts);
     table_free(l->cells);
+    free(l->longs);
     free(l->tokens);
     free(l->bytes);
     free(l->merges);
@@ -177,14 +186,33 @@ int learner_forbid(struct learner *l, const uint8_t *bytes, size_t length)
     return 0;
 }
 
-void learner_add(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
+/* Each has room for a header, too; that is where the cells around the long words come from. */
+static int add_long(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
 {
+    struct long_word *longs = grow(l->longs, &l->longs_room, l->n_longs + 1, sizeof *longs);
+    if (!longs)
+        return -1;
+    l->longs = longs;
+    l->cells[--l->long_start] = NO_SYMBOL;
+    l->long_start -= length;
+    for (size_t i = 0; i < length; i++)
+        l->cells[l->long_start + i] = l->symbols[bytes[i]];
+    l->cells[l->long_start - 1] = NO_SYMBOL; /* may become that of the next */
+    longs[l->n_longs++] = (struct long_word){(uint32_t)l->long_start, (uint32_t)length, count};
+    return 0;
+}
+
+int learner_add(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
+{
+    if (length > LONG_WORD)
+        return add_long(l, bytes, length, count);
     uint32_t *word = l->cells + l->n_cells;
     memcpy(word, &count, sizeof count);
     word[WORD_LENGTH] = word[WORD_ROOM] = (uint32_t)length;
     for (size_t i = 0; i < length; i++)
         word[WORD_HEADER + i] = l->symbols[bytes[i]];
     l->n_cells += WORD_HEADER + length;
+    return 0;
 }
 
 /* -- The first pairs ------------------------------------------------------------------------- */
@@ -215,6 +243,12 @@ static size_t count_byte_pairs(const struct learner *l, struct neighbour *pairs)
         }
         place += WORD_HEADER + length;
     }
+    for (size_t i = 0; i < l->n_longs; i++)
+        for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
+            struct neighbour *pair = byte_pair(pairs, l->cells + l->longs[i].start + at);
+            pair->count += l->longs[i].count;
+            pair->n_places++;
+        }
     size_t n_places = 0;
     for (size_t i = 0; i < BYTE_PAIRS; i++) {
         if (pairs[i].count < l->min_frequency)
@@ -268,6 +302,11 @@ static void list_byte_pairs(struct learner *l, struct neighbour *pairs)
         }
         place += WORD_HEADER + length;
     }
+    for (size_t i = l->n_longs; i-- > 0;) /* by rising place */
+        for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
+            uint32_t place = l->longs[i].start + at;
+            append_place(&l->heap, byte_pair(pairs, l->cells + place), place);
+        }
 }
 
 static void add_byte_pairs(struct learner *l, const struct neighbour *pairs)
@@ -344,6 +383,50 @@ static void merge_in_word(struct learner *l, struct merging m, uint32_t place)
     word[WORD_LENGTH] = out;
 }
 
+/* -- One merge at one place of a long word --------------------------------------------------- */
+
+/* The count of the long word that has a place. */
+static int64_t count_at(const struct learner *l, uint32_t place)
+{
+    size_t first = 0, end = l->n_longs; /* it is among these; their starts fall */
+    while (end - first > 1) {
+        size_t middle = first + (end - first) / 2;
+        if (l->longs[middle - 1].start > place)
+            first = middle;
+        else
+            end = middle;
+    }
+    return l->longs[first].count;
+}
+
+/* Merge a pair at a place where it came up, and see what is beside it.
+ *
+ * NOTE: all of its places come one after the other, rising.  So of pairs that overlap the left one
+ * is merged; and the pair behind this one, if there is another, is merged next.
+ * INVARIANT: a cell where a token began that is now inside another holds no symbol, or is the last
+ * cell of a larger token than any that began there.  So the symbol of the pair is only found where
+ * it begins. */
+static void merge_at(struct learner *l, struct merging m, uint32_t place)
+{
+    uint32_t *cells = l->cells;
+    const size_t left_length = l->tokens[m.left].length, right_length = l->tokens[m.right].length;
+    const size_t right = place + left_length, end = right + right_length;
+    if (cells[place] != m.left || cells[right] != m.right)
+        return; /* an earlier merge took it */
+    const int64_t count = count_at(l, place);
+    const uint32_t before = cells[place - 1], after = cells[end];
+    if (before == m.merged)
+        see(l, SIDE_OF_MERGED, (uint32_t)(place - left_length - right_length), count);
+    else if (before != NO_SYMBOL)
+        see(l, side_before(before), (uint32_t)(place - l->tokens[before].length), count);
+    if (after != NO_SYMBOL && (after != m.left || cells[end + left_length] != m.right))
+        see(l, side_after(after), place, count);
+    cells[right - 1] = cells[right] = NO_SYMBOL;
+    cells[place] = cells[end - 1] = m.merged;
+}
+
+/* -- One merge ------------------------------------------------------------------------------- */
+
 static int merge_in_words(struct learner *l, struct merging m, const struct pair_entry *entry)
 {
     uint32_t single;
@@ -354,16 +437,18 @@ static int merge_in_words(struct learner *l, struct merging m, const struct pair
             PREFETCH(ahead);
             PREFETCH(ahead + LINE_CELLS); /* most words take less than two cache lines */
         }
-        size_t length = l->cells[places[i] + WORD_LENGTH];
+        bool is_long = places[i] >= l->long_start;
+        size_t length = is_long ? 2 : l->cells[places[i] + WORD_LENGTH];
         if (reserve_sightings(l, length) < 0)
             return -1;
         l->looked_at += length;
-        merge_in_word(l, m, places[i]);
+        if (UNLIKELY(is_long))
+            merge_at(l, m, places[i]);
+        else
+            merge_in_word(l, m, places[i]);
     }
     return 0;
 }
-
-/* -- One merge ------------------------------------------------------------------------------- */
 
 /* The pair that a neighbour makes with the merge, and the one that it made with a part of the pair
  * before. */
@@ -497,23 +582,41 @@ static int learn_pair(struct learner *l, const struct pair_entry *entry)
 
 /* Whether two symbols, side by side in a word, are a pair that was too rare for the heap.  Pairs
  * that were there have a count; others were too rare, or would make too long a token. */
-static bool is_rare_pair(const struct learner *l, const uint32_t *symbols)
+static bool is_rare_pair(const struct learner *l, uint32_t left, uint32_t right)
 {
-    if (find_pair(&l->counts, make_pair(symbols[0], symbols[1]))->pair_and_1)
+    if (find_pair(&l->counts, make_pair(left, right))->pair_and_1)
         return false;
-    size_t length = l->tokens[symbols[0]].length + l->tokens[symbols[1]].length;
+    size_t length = l->tokens[left].length + l->tokens[right].length;
     return length == 2 || length < l->limit;
+}
+
+static bool has_rare_pair(const struct learner *l, const uint32_t *word)
+{
+    const uint32_t *symbols = word + WORD_HEADER;
+    for (uint32_t i = 0; i + 1 < word[WORD_LENGTH]; i++)
+        if (is_rare_pair(l, symbols[i], symbols[i + 1]))
+            return true;
+    return false;
+}
+
+static bool has_rare_pair_in_long(const struct learner *l, const struct long_word *word)
+{
+    size_t at = word->start, next;
+    for (; l->cells[next = at + l->tokens[l->cells[at]].length] != NO_SYMBOL; at = next)
+        if (is_rare_pair(l, l->cells[at], l->cells[next]))
+            return true;
+    return false;
 }
 
 /* When no pair is left in the heap: whether there is one in the words that was too rare. */
 static enum learning why_none_is_left(const struct learner *l)
 {
-    for (size_t place = 0; place < l->n_cells; place += WORD_HEADER + l->cells[place + WORD_ROOM]) {
-        const uint32_t *word = l->cells + place;
-        for (uint32_t i = 0; i + 1 < word[WORD_LENGTH]; i++)
-            if (is_rare_pair(l, word + WORD_HEADER + i))
-                return TOO_RARE;
-    }
+    for (size_t place = 0; place < l->n_cells; place += WORD_HEADER + l->cells[place + WORD_ROOM])
+        if (has_rare_pair(l, l->cells + place))
+            return TOO_RARE;
+    for (size_t i = 0; i < l->n_longs; i++)
+        if (has_rare_pair_in_long(l, &l->longs[i]))
+            return TOO_RARE;
     return NO_PAIRS;
 }
 

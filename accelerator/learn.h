@@ -36,6 +36,12 @@ struct neighbour {
     uint32_t n_places;
 };
 
+/* A pre-token of more than LONG_WORD bytes. */
+struct long_word {
+    uint32_t start, length; /* in cells */
+    int64_t count;
+};
+
 struct sighting {
     uint32_t side, place;
 };
@@ -47,9 +53,15 @@ struct learner {
     uint64_t limit; /* a token of so many bytes is not made, unless it has two */
     struct byte_map forbidden;
 
-    /* The words, one after the other.  The place of a word is the index of its first cell. */
+    /* The words, one after the other.  A place in one is the index of its first cell.
+     *
+     * Long words stand from the end downwards, in as many cells as they have bytes, each between
+     * two cells with NO_SYMBOL.  A token takes as many cells as it has bytes, and its symbol is in
+     * the first and the last of them.  A place in one is the first cell of a pair. */
     uint32_t *cells;
-    size_t n_cells;
+    size_t n_cells, long_start;
+    struct long_word *longs; /* the last one first */
+    size_t n_longs, longs_room;
     uint32_t symbols[256]; /* of bytes */
 
     /* Tokens by number; symbols are these numbers.  First 256 bytes, then what was made. */
@@ -82,8 +94,9 @@ void learner_free(struct learner *learner);
 
 int learner_forbid(struct learner *learner, const uint8_t *bytes, size_t length);
 
-/* Add a pre-token of at least two bytes; there must be room for its header and bytes. */
-void learner_add(struct learner *learner, const uint8_t *bytes, size_t length, int64_t count);
+/* Add a pre-token of at least two bytes; there must be room for its header and bytes.  Returns 0,
+ * or -1 if memory is short. */
+int learner_add(struct learner *learner, const uint8_t *bytes, size_t length, int64_t count);
 
 /* Count the pairs, once all words are there.  Returns 0, or -1 if memory is short. */
 int learner_start(struct learner *learner);

@@ -518,14 +518,16 @@ static int measure_words(PyObject *counts, size_t *n_cells)
     return 0;
 }
 
-static void add_words(PyObject *counts, struct learner *learner)
+static int add_words(PyObject *counts, struct learner *learner)
 {
     PyObject *key, *value;
     int64_t count;
     for (Py_ssize_t at = 0; PyDict_Next(counts, &at, &key, &value);)
-        if (read_item(key, value, &count) > 0)
+        if (read_item(key, value, &count) > 0 &&
             learner_add(learner, (const uint8_t *)PyBytes_AS_STRING(key),
-                        (size_t)PyBytes_GET_SIZE(key), count);
+                        (size_t)PyBytes_GET_SIZE(key), count) < 0)
+            return -1;
+    return 0;
 }
 
 /* A learner with all words; NULL and an exception if there can be none.  Between measuring and
@@ -536,11 +538,11 @@ static struct learner *load_words(const struct question *question, uint64_t seed
     if (measure_words(question->counts, &n_cells) < 0)
         return NULL;
     struct learner *learner = learner_new(seed, n_cells, question->alphabet);
-    if (!learner) {
+    if (!learner || add_words(question->counts, learner) < 0) {
+        learner_free(learner);
         PyErr_NoMemory();
         return NULL;
     }
-    add_words(question->counts, learner);
     return learner;
 }
 

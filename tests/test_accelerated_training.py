@@ -293,10 +293,36 @@ def test_learns_from_real_text(corpus: str, corpora_dir: Path) -> None:
     check_equal(counts, 100_000, 2, None, frozenset([b" the", b"in"]))
 
 
-def test_long_words_are_learned() -> None:
-    chance = random.Random(3)
-    long = bytes(chance.choices(b"abcd", k=20_000))
-    check_equal({long: 1, b"a" * 5_000: 2, b"ab" * 3_000: 1}, 500, 2)
+# So long that places in them are kept, and not only which words they are.
+long_words = st.tuples(words, st.integers(1, 60), words).map(
+    lambda parts: (parts[0] * parts[1] + parts[2]).encode()
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(long_words, st.integers(-1, 4), max_size=12),
+    st.integers(0, 60),
+    st.integers(0, 3),
+    limits,
+    forbidden,
+)
+def test_learns_from_long_words(
+    counts: dict[bytes, int],
+    n_tokens: int,
+    min_frequency: int,
+    limit: int | None,
+    forbidden: frozenset[bytes],
+) -> None:
+    check_equal(counts, n_tokens, min_frequency, limit, forbidden)
+
+
+@pytest.mark.parametrize("length", [126, 127, 128, 129, 130, 20_000])
+def test_learns_from_random_long_words(length: int) -> None:
+    chance = random.Random(length)
+    words = {bytes(chance.choices(b"abcd", k=length)): n for n in range(5)}
+    check_equal({**words, b"a" * length: 2, b"ab" * length: 1}, 500, 2)
+    check_equal(words, 10_000, 1)
 
 
 def test_learns_from_counts_of_any_size() -> None:
