@@ -10,7 +10,7 @@ enum {
 
 /* -- Reading ids ----------------------------------------------------------------------------- */
 
-/* Read an int that is no id of more than 30 bits.  Returns NO_TOKEN for anything else. */
+/* Read a plain int of up to 30 bits.  Returns NO_TOKEN for anything else. */
 static inline uint32_t small_int(PyObject *object)
 {
     if (!PyLong_CheckExact(object))
@@ -233,6 +233,7 @@ static PyObject *span_of(const Encoder *self, Py_ssize_t start, Py_ssize_t end)
     }
     PyTuple_SET_ITEM(span, 0, first);
     PyTuple_SET_ITEM(span, 1, last);
+    PyObject_GC_UnTrack(span); /* it can be in no cycle */
     return span;
 }
 

@@ -5,6 +5,8 @@
 #include "python_encoder.h"
 #include "ranks.h"
 
+enum { AHEAD = 16 }; /* ints fetched ahead of their use */
+
 #define MAX_STEPS ((uint64_t)1 << 30) /* finding a merge takes the square of the length */
 
 static int check_tokens(PyObject *items)
@@ -54,15 +56,52 @@ static PyObject *make_numbers(Py_ssize_t n)
     return numbers;
 }
 
-static PyObject *list_merges(struct ranks *ranks, PyObject *numbers)
+/* A tuple of two ints.  It can be in no cycle, so that the garbage collector need not know it; it
+ * would find that out by itself, and be busy with it over and over again. */
+static PyObject *pair_of(PyObject *left, PyObject *right)
 {
-    PyObject *list = PyList_New(PyTuple_GET_SIZE(numbers));
-    for (Py_ssize_t i = 0; list && i < PyTuple_GET_SIZE(numbers); i++) {
-        uint32_t left, right;
+    PyObject *pair = PyTuple_New(2);
+    if (!pair)
+        return NULL;
+    Py_INCREF(left);
+    Py_INCREF(right);
+    PyTuple_SET_ITEM(pair, 0, left);
+    PyTuple_SET_ITEM(pair, 1, right);
+    PyObject_GC_UnTrack(pair);
+    return pair;
+}
+
+/* The two tokens that a token is made of; both are NO_TOKEN if there are none. */
+struct made_of {
+    uint32_t left, right;
+};
+
+static int find_merges(struct ranks *ranks, struct made_of *merges)
+{
+    for (uint32_t i = 0; i < ranks->tokens.n_ids; i++) {
+        int found = find_merge(ranks, i, &merges[i].left, &merges[i].right);
+        if (found < 0)
+            return -1;
+        if (!found)
+            merges[i] = (struct made_of){NO_TOKEN, NO_TOKEN};
+    }
+    return 0;
+}
+
+static PyObject *list_merges(const struct made_of *merges, PyObject *numbers)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(numbers);
+    PyObject *const *number = &PyTuple_GET_ITEM(numbers, 0), *list = PyList_New(n);
+    for (Py_ssize_t i = 0; list && i < n; i++) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n && merges[i + AHEAD].left != NO_TOKEN) {
+            __builtin_prefetch(number[merges[i + AHEAD].left], 1);
+            __builtin_prefetch(number[merges[i + AHEAD].right], 1);
+        }
+#endif
         PyObject *merge = Py_None;
-        if (find_merge(ranks, (uint32_t)i, &left, &right))
-            merge = PyTuple_Pack(2, PyTuple_GET_ITEM(numbers, left),
-                                 PyTuple_GET_ITEM(numbers, right));
+        if (merges[i].left != NO_TOKEN)
+            merge = pair_of(number[merges[i].left], number[merges[i].right]);
         else
             Py_INCREF(merge);
         if (merge)
@@ -86,22 +125,29 @@ PyDoc_STRVAR(merges_from_ranks_doc,
              "Raises:\n"
              "    OverflowError: the tokens are too many, or too long, for this engine.");
 
+/* The same for tokens that were checked. */
+static PyObject *merges_of(PyObject *items)
+{
+    PyObject *numbers = NULL, *list = NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    struct ranks ranks = {0};
+    struct made_of *merges = PyMem_New(struct made_of, n);
+    if (!merges || ranks_open(&ranks, (uint32_t)n) < 0 || add_tokens(&ranks, items) < 0 ||
+        ranks_read(&ranks) < 0 || find_merges(&ranks, merges) < 0)
+        PyErr_NoMemory();
+    else if ((numbers = make_numbers(n)) != NULL)
+        list = list_merges(merges, numbers);
+    ranks_release(&ranks);
+    PyMem_Free(merges);
+    Py_XDECREF(numbers);
+    return list;
+}
+
 static PyObject *merges_from_ranks(PyObject *Py_UNUSED(module), PyObject *tokens)
 {
-    PyObject *items = items_of_list(tokens, "tokens"), *numbers = NULL, *merges = NULL;
-    if (!items)
-        return NULL;
-    struct ranks ranks = {0};
-    if (check_tokens(items) == 0) {
-        if (ranks_open(&ranks, (uint32_t)PyTuple_GET_SIZE(items)) < 0 ||
-            add_tokens(&ranks, items) < 0 || ranks_index(&ranks) < 0)
-            PyErr_NoMemory();
-        else if ((numbers = make_numbers(PyTuple_GET_SIZE(items))) != NULL)
-            merges = list_merges(&ranks, numbers);
-    }
-    ranks_release(&ranks);
-    Py_XDECREF(numbers);
-    Py_DECREF(items);
+    PyObject *items = items_of_list(tokens, "tokens");
+    PyObject *merges = items && check_tokens(items) == 0 ? merges_of(items) : NULL;
+    Py_XDECREF(items);
     return merges;
 }
 

@@ -31,7 +31,29 @@ static int find_order(struct vocabulary *v, const struct merge *merges, size_t n
     return 0;
 }
 
-static void add_pair(struct vocabulary *v, uint32_t left, uint32_t right, uint32_t rank)
+int vocabulary_open(struct vocabulary *v, uint32_t n_ids, const uint32_t byte_ids[256],
+                    size_t n_merges)
+{
+    memset(v, 0, sizeof *v);
+    v->n_ids = n_ids;
+    memcpy(v->byte_ids, byte_ids, sizeof v->byte_ids);
+    /* At most 4 of 5 slots are taken: the smaller the table, the more of it stays in the
+     * processor's cache. */
+    for (v->pair_bits = 4; ((size_t)1 << v->pair_bits) * 4 / 5 < n_merges + 1;)
+        v->pair_bits++;
+    size_t bytes = ((size_t)1 << v->pair_bits) * sizeof *v->pairs;
+    v->pairs = table_new(bytes);
+    v->filter = calloc((1 << FILTER_BITS) / 64, sizeof *v->filter);
+    v->byte_pair_ranks = malloc(65536 * sizeof *v->byte_pair_ranks);
+    if (!v->pairs || !v->filter || !v->byte_pair_ranks)
+        return -1;
+    memset(v->pairs, 0xFF, bytes);
+    for (unsigned pair = 0; pair < 65536; pair++)
+        v->byte_pair_ranks[pair] = NO_RANK;
+    return 0;
+}
+
+void vocabulary_add_pair(struct vocabulary *v, uint32_t left, uint32_t right, uint32_t rank)
 {
     uint64_t hash = pair_hash(left, right), bit = hash >> (64 - FILTER_BITS);
     uint64_t key = (uint64_t)left << ID_BITS | right;
@@ -45,27 +67,15 @@ static void add_pair(struct vocabulary *v, uint32_t left, uint32_t right, uint32
 int vocabulary_load(struct vocabulary *v, uint32_t n_ids, const uint32_t byte_ids[256],
                     const struct merge *merges, size_t n_merges)
 {
-    memset(v, 0, sizeof *v);
-    v->n_ids = n_ids;
-    memcpy(v->byte_ids, byte_ids, sizeof v->byte_ids);
-    /* At most 4 of 5 slots are taken: the smaller the table, the more of it stays in the
-     * processor's cache. */
-    for (v->pair_bits = 4; ((size_t)1 << v->pair_bits) * 4 / 5 < n_merges + 1;)
-        v->pair_bits++;
-    size_t bytes = ((size_t)1 << v->pair_bits) * sizeof *v->pairs;
-    v->pairs = table_new(bytes);
-    v->filter = calloc((1 << FILTER_BITS) / 64, sizeof *v->filter);
-    v->byte_pair_ranks = malloc(65536 * sizeof *v->byte_pair_ranks);
-    if (!v->pairs || !v->filter || !v->byte_pair_ranks || find_order(v, merges, n_merges) < 0)
+    if (vocabulary_open(v, n_ids, byte_ids, n_merges) < 0 || find_order(v, merges, n_merges) < 0)
         return -1;
-    memset(v->pairs, 0xFF, bytes);
-
     bool plain = ids_rise(merges, n_merges);
     v->n_ranks = plain ? n_ids : (uint32_t)n_merges;
     if (!plain && !(v->joined = malloc(n_merges * sizeof *v->joined)))
         return -1;
     for (size_t i = 0; i < n_merges; i++) {
-        add_pair(v, merges[i].left, merges[i].right, plain ? merges[i].joined : (uint32_t)i);
+        uint32_t rank = plain ? merges[i].joined : (uint32_t)i;
+        vocabulary_add_pair(v, merges[i].left, merges[i].right, rank);
         if (!plain)
             v->joined[i] = merges[i].joined;
     }

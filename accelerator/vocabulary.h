@@ -67,6 +67,13 @@ int vocabulary_load(struct vocabulary *vocabulary, uint32_t n_ids, const uint32_
                     const struct merge *merges, size_t n_merges);
 void vocabulary_release(struct vocabulary *vocabulary);
 
+/* The same step by step, for ids that serve as ranks: open it, then add each merge, two bytes also
+ * to byte_pair_ranks.  There is room for n_merges. */
+int vocabulary_open(struct vocabulary *vocabulary, uint32_t n_ids, const uint32_t byte_ids[256],
+                    size_t n_merges);
+void vocabulary_add_pair(struct vocabulary *vocabulary, uint32_t left, uint32_t right,
+                         uint32_t rank);
+
 /* Let pre-tokens that are tokens need no merging.  Returns 0, or -1 if memory is short. */
 int vocabulary_set_whole(struct vocabulary *vocabulary, const struct tokens *tokens);
 
