@@ -139,17 +139,23 @@ void merge_memory_release(struct merge_memory *memory)
     memset(memory, 0, sizeof *memory);
 }
 
-/* The parts as a linked list.  One that was merged into its left neighbour has id NOWHERE. */
+/* The parts as a linked list.  One that was merged into its left neighbour has id NOWHERE.  The
+ * rest is for merge_by_ranks: parts of one rank are in a list, too; what is looked at together,
+ * stands together. */
 struct part {
     uint32_t id, before, after;
+    uint32_t rank; /* of the list; NO_RANK if the part is in none */
+    uint32_t before_in_list, after_in_list;
 };
 
 static void link_parts(const struct vocabulary *v, const uint8_t *bytes, uint32_t n,
                        struct part *parts)
 {
     for (uint32_t i = 0; i < n; i++)
-        parts[i] = (struct part){v->byte_ids[bytes[i]], i ? i - 1 : NOWHERE,
-                                 i + 1 < n ? i + 1 : NOWHERE};
+        parts[i] = (struct part){.id = v->byte_ids[bytes[i]],
+                                 .before = i ? i - 1 : NOWHERE,
+                                 .after = i + 1 < n ? i + 1 : NOWHERE,
+                                 .rank = NO_RANK};
 }
 
 static void join(struct part *parts, uint32_t at, uint32_t id)
@@ -260,38 +266,33 @@ static size_t merge_by_heap(const struct vocabulary *v, struct merge_memory *mem
 
 #define NO_PLACE_LEFT (UINT32_MAX - 1) /* the list of a rank that is still in the heap */
 
-struct queue {
-    uint32_t before, after; /* in the list */
-    uint32_t rank;          /* NO_RANK if the place is in no list */
-};
-
 struct ranked {
     const struct vocabulary *v;
     struct part *parts;
-    struct queue *queue;
     uint32_t *first;
     struct heap heap;
 };
 
 static void unqueue(struct ranked *r, uint32_t at)
 {
-    struct queue *place = &r->queue[at];
-    if (place->rank == NO_RANK)
+    struct part *part = &r->parts[at];
+    if (part->rank == NO_RANK)
         return;
-    if (place->before != NOWHERE)
-        r->queue[place->before].after = place->after;
+    if (part->before_in_list != NOWHERE)
+        r->parts[part->before_in_list].after_in_list = part->after_in_list;
     else
-        r->first[place->rank] = place->after != NOWHERE ? place->after : NO_PLACE_LEFT;
-    if (place->after != NOWHERE)
-        r->queue[place->after].before = place->before;
-    place->rank = NO_RANK;
+        r->first[part->rank] =
+            part->after_in_list != NOWHERE ? part->after_in_list : NO_PLACE_LEFT;
+    if (part->after_in_list != NOWHERE)
+        r->parts[part->after_in_list].before_in_list = part->before_in_list;
+    part->rank = NO_RANK;
 }
 
-/* Put a place, which is in no list, into that of its pair. */
-static void enqueue(struct ranked *r, uint32_t at)
+/* Put a place, which is in no list, into that of its pair's rank. */
+static void enqueue(struct ranked *r, uint32_t at, uint32_t rank)
 {
-    uint32_t rank = rank_at(r->v, r->parts, at);
-    r->queue[at].rank = rank;
+    struct part *part = &r->parts[at];
+    part->rank = rank;
     if (rank == NO_RANK)
         return;
     uint32_t first = r->first[rank];
@@ -300,9 +301,9 @@ static void enqueue(struct ranked *r, uint32_t at)
     if (first == NOWHERE || first == NO_PLACE_LEFT)
         first = NOWHERE;
     else
-        r->queue[first].before = at;
-    r->queue[at].before = NOWHERE;
-    r->queue[at].after = first;
+        r->parts[first].before_in_list = at;
+    part->before_in_list = NOWHERE;
+    part->after_in_list = first;
     r->first[rank] = at;
 }
 
@@ -312,10 +313,10 @@ static void join_ranked(struct ranked *r, uint32_t at, uint32_t rank)
     unqueue(r, at);
     unqueue(r, r->parts[at].after);
     join(r->parts, at, joined_id(r->v, rank));
-    enqueue(r, at);
+    enqueue(r, at, rank_at(r->v, r->parts, at));
     if (before != NOWHERE) {
         unqueue(r, before);
-        enqueue(r, before);
+        enqueue(r, before, rank_at(r->v, r->parts, before));
     }
 }
 
@@ -346,17 +347,16 @@ static size_t merge_by_ranks(const struct vocabulary *v, struct merge_memory *me
     }
     /* A rank is in the heap once, and there are less than 3n pairs, old and new. */
     size_t in_heap = v->n_ranks < 3 * (size_t)n ? v->n_ranks : 3 * (size_t)n;
-    size_t size = in_heap * sizeof(uint64_t) + n * (sizeof(struct part) + sizeof(struct queue));
+    size_t size = in_heap * sizeof(uint64_t) + n * sizeof(struct part);
     struct ranked r = {.v = v, .first = memory->first_of_rank};
     r.heap.items = borrow(memory, size);
     if (!r.heap.items)
         return 0;
     r.parts = (struct part *)(r.heap.items + in_heap);
-    r.queue = (struct queue *)(r.parts + n);
 
     link_parts(v, bytes, n, r.parts);
-    for (uint32_t i = n; i-- > 0;) /* so that lists begin at the left */
-        enqueue(&r, i);
+    for (uint32_t i = n - 1; i-- > 0;) /* so that lists begin at the left */
+        enqueue(&r, i, v->byte_pair_ranks[bytes[i] << 8 | bytes[i + 1]]);
     while (r.heap.size) {
         uint32_t rank = (uint32_t)heap_pop(&r.heap);
         for (uint32_t at; (at = r.first[rank]) != NO_PLACE_LEFT;) {
