@@ -105,7 +105,9 @@ def save_counts(counts: PretokenCounts, path: Path) -> None:
     data = {
         "format": "bpe_tokenizer.PretokenCounts",
         **vars(counts),
-        "counts": {core._to_printable(pretoken): count for pretoken, count in counts.items()},
+        "counts": {
+            core._to_printable(pretoken): count for pretoken, count in sorted(counts.items())
+        },
     }
     core._write_files({path: json.dumps(data, ensure_ascii=False)})
 
