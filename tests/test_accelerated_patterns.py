@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import platform
 import random
+import shutil
 import subprocess
 import sys
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import regex
@@ -14,6 +20,7 @@ from hard_text import ATOMS, CONTEXTS, every_character, hard_text
 from hypothesis import given
 from oracles import need
 
+import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.split_patterns import MORE_PATTERNS, character_classes
 
@@ -88,3 +95,92 @@ def test_every_length_around_a_block(name: str) -> None:
         for length in [*range(1, 70), *range(120, 135)]:
             for end in ("", "'s", "'", " x", "\n!", "中", "9", "é"):
                 check(name, filler * length + end)
+
+
+# -- The core without Python -----------------------------------------------------
+
+# What encoding consists of; encode_avx2.c and the like are empty for other processors.
+CORE = "cache encode encode_avx2 merge merge_avx2 scan_avx2 scan_neon scan_scalar table tokens"
+WARNINGS = "-std=c11 -Wall -Wextra -Werror -pthread".split()
+AVX2 = "-mavx2 -mbmi -mbmi2 -mlzcnt".split()
+SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover".split()
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+
+def compiled(folder: Path, compiler: str, flags: Sequence[str], x86: bool) -> Path:
+    """Compile tests/core_driver.c and the core; return the program."""
+    sources = [ROOT / "accelerator" / f"{name}.c" for name in [*CORE.split(), "vocabulary"]]
+    objects = []
+    for source in [*sources, ROOT / "tests" / "core_driver.c"]:
+        own = AVX2 if x86 and source.stem.endswith("_avx2") else []
+        with_avx2 = ["-DBPE_WITH_AVX2"] if x86 else []
+        target = str(folder / f"{source.stem}.o")
+        command = [compiler, *WARNINGS, *flags, *own, *with_avx2, f"-I{ROOT / 'accelerator'}"]
+        subprocess.run([*command, "-c", str(source), "-o", target], check=True)
+        objects.append(target)
+    program = folder / "core_driver"
+    subprocess.run([compiler, *flags, "-pthread", *objects, "-o", str(program)], check=True)
+    return program
+
+
+@pytest.fixture(scope="module", params=["sanitized", "aarch64"])
+def core(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Give the command that runs the core: here, under sanitizers, or on an emulated Arm."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "sanitized":
+        if not shutil.which("cc"):
+            pytest.skip("there is no C compiler")
+        return [str(compiled(folder, "cc", SANITIZED, X86))]
+    compiler = shutil.which("aarch64-linux-gnu-gcc")
+    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if not compiler or not emulator:
+        pytest.skip("there is no aarch64-linux-gnu-gcc, or no qemu-aarch64 to run what it makes")
+    return [emulator, str(compiled(folder, compiler, ["-O2", "-static"], x86=False))]
+
+
+def numbers(*values: int) -> bytes:
+    return array("I", values).tobytes()
+
+
+def run_core(command: list[str], name: str, merges: list[Any], texts: list[str]) -> list[Any]:
+    """Return where the pre-tokens of each text end, and its ids, as the core has them."""
+    given = numbers(256 + len(merges), *range(256), len(merges))
+    given += b"".join(numbers(*merge) for merge in merges)
+    given += b"".join(numbers(len(text.encode())) + text.encode() for text in texts)
+    run = subprocess.run([*command, name], input=given, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr.decode()
+    out, results = array("I", run.stdout).tolist(), []
+    for _ in texts:
+        ends, out = out[1 : 1 + out[0]], out[1 + out[0] :]
+        ids, out = out[1 : 1 + out[0]], out[1 + out[0] :]
+        results.append((ends, ids))
+    assert out == []
+    return results
+
+
+def hard_texts(name: str) -> list[str]:
+    """Make texts of hard atoms, and of every length up to 200 bytes."""
+    chance = random.Random(name)
+    texts = [f"{char}{'x' * length}{char}" for char in ("", " ", "é") for length in range(197)]
+    for _ in range(600):
+        some = chance.sample(ATOMS, chance.choice([3, 6, 12, len(ATOMS)]))
+        texts.append("".join(chance.choices(some, k=chance.randrange(1, 200))))
+    return texts
+
+
+@SAME_UNICODE
+@EVERY_PATTERN
+def test_core_alone(name: str, core: list[str], corpora_dir: Path) -> None:
+    texts = hard_texts(name) + [read_corpus("multi")[:40_000], read_corpus("code")[:40_000]]
+    trained = bpe_tokenizer.BPETokenizer(NAMED[name], normalizer=None)
+    trained.train("\n".join(texts), 700, verbose=False, num_workers=1)
+    definition = trained._definition
+    assert [definition.vocab[bytes([byte])] for byte in range(256)] == list(range(256))
+    merges = [(left, right, 256 + rank) for rank, (left, right) in enumerate(definition.merges)]
+    python = bpe_tokenizer._Encoder(definition)
+    for text, (ends, ids) in zip(texts, run_core(core, name, merges, texts)):
+        expected = itertools.accumulate(
+            len(pretoken.encode()) for pretoken in regex.findall(NAMED[name], text)
+        )
+        assert ends == list(expected)
+        assert ids == python.encode(text)
