@@ -49,9 +49,16 @@ SPELLINGS: dict[str, str] = {
     # minbpe's and rustbpe's "GPT-4" pattern lacks the `\s++$` of cl100k, and so is not that.
     _WORDS + r"\p{N}{1,3}" + _POSSESSIVE: "llama3",
     _ALL_WORDS + r"\p{N}{1,3}+" + _ALL_POSSESSIVE: "llama3",
+    _ALL_WORDS + r"(?>\p{N}{1,3})" + _ALL_POSSESSIVE: "llama3",
     # Ling and LLaDA-MoE
     _WORDS + r"\p{N}" + _POSSESSIVE: "qwen2",
     _WORDS + r"\p{N}{1,2}" + _POSSESSIVE: "nanochat",
+}
+
+# Families of `formats.families` that cut in several steps, and the pattern that cuts so in one.
+IN_ONE_STEP: dict[str, str] = {
+    "deepseek-v3": SPLIT_PATTERNS["deepseek-v3"],
+    "starcoder": MORE_PATTERNS["starcoder"],
 }
 
 # -- Characters ---------------------------------------------------------------
