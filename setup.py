@@ -108,6 +108,17 @@ EXTRAS = {
         "transformers",
         "backports.zstd; python_version < '3.14'",
     ],
+    # The libraries that the benchmarks compare with, and what draws the charts.
+    "benchmark": [
+        "fastokens",
+        "gigatoken",
+        "matplotlib",
+        "numpy",
+        "rustbpe",
+        "sentencepiece",
+        "tiktoken",
+        "tokenizers",
+    ],
     # The libraries that the tests compare with, and those that are optional at run time.
     "test": [
         "build",

@@ -1,6 +1,6 @@
-"""Encoding speed, against tiktoken and tokenizers, on text the tokenizers have not seen.
+"""Encoding speed, against tiktoken and others, on text the tokenizers have not seen.
 
-python benchmarks/bench_encode.py            # documents, and worst cases
+python benchmarks/bench_encode.py            # documents, a short string, worst cases
 python benchmarks/bench_encode.py --scan     # where the heap overtakes scanning
 python benchmarks/bench_encode.py --split    # `re` against `regex` at splitting
 """
@@ -12,123 +12,216 @@ import base64
 import functools
 import random
 import statistics
-from collections.abc import Callable, Sequence
+import time
+import timeit
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from common import (
-    SHARED,
-    Encode,
-    Vocabulary,
+    SLICES,
+    Table,
     add_options,
     corpora,
-    cpu_seconds,
-    encoders,
     finish,
+    fresh,
     interleaved,
     median_ratio,
     megabytes_of,
-    published_vocabulary,
-    trained_vocabulary,
+    no_garbage_collection,
+    part,
+    timed,
+)
+from libraries import (
+    ENCODE,
+    PUBLISHED,
+    Call,
+    Vocabulary,
+    checked,
+    load_each,
+    names,
+    ours_in_python,
+    tiktoken,
+    usable,
+    vocabularies,
 )
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 
-Table = dict[str, Any]
-WARM_UP = 1.5  # megabytes that every row encodes first, from the same corpus
-SLICES = 9
+WARM_UP = 2.0  # megabytes that every row encodes first, from the same corpus
 
 
-def vocabularies(names: Sequence[str], texts: dict[str, list[str]]) -> list[Vocabulary]:
-    """Return the published vocabularies asked for, or a trained one."""
-    if not (SHARED / "vocab").is_dir():
-        return [trained_vocabulary(next(iter(texts.values()))[:200])]
-    return [published_vocabulary(name) for name in names]
+def for_each(run: Callable[[Any], Any], items: Iterable[Any]) -> None:
+    """Call a function with each item."""
+    for item in items:
+        run(item)
 
 
-def cut_off(documents: Sequence[str], megabytes: float) -> tuple[list[str], list[str]]:
-    """Part documents into those to warm up on and those to measure."""
-    size, at = 0, 0
-    while at < len(documents) // 2 and size < megabytes * 1e6:
-        size += len(documents[at].encode())
-        at += 1
-    return list(documents[:at]), list(documents[at:])
-
-
-def encode_all(encode: Encode, documents: Sequence[str]) -> None:
-    """Encode each document."""
-    for document in documents:
-        encode(document)
+# -- Documents ----------------------------------------------------------------
 
 
 def measure_documents(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> Table:
     """Compare the libraries on documents they have not seen."""
-    warm, measured = cut_off(documents, WARM_UP)
-    rows = encoders(vocabulary)
-    for text in warm[:300]:
-        expected = rows["tiktoken"](text)
-        for row, encode in rows.items():
-            assert encode(text) == expected, f"{row} differs from tiktoken: {text[:80]!r}"
-    # NOTE: anew, so that the documents of the check are in no cache but the warm-up's.
-    rows = encoders(vocabulary)
+    reference = tiktoken(vocabulary)
+    ids = [reference.encode_ordinary(text) for text in documents]
+    calls = checked(usable(ENCODE), vocabulary, documents, lambda call: ids)
+    warm, measured = part(documents, WARM_UP)
+    rows = load_each(calls, vocabulary)  # NOTE: anew, so that no cache knows the documents
     for encode in rows.values():
-        encode_all(encode, warm)
+        for_each(encode, warm)
+    runs = {row: functools.partial(for_each, encode) for row, encode in rows.items()}
     slices = [measured[i::SLICES] for i in range(SLICES)]
-    runs = {row: functools.partial(encode_all, encode) for row, encode in rows.items()}
-    seconds = interleaved(runs, slices)
+    seconds = interleaved(runs, slices, fresh)
     size = megabytes_of(measured)
     return {
+        "about": ["encode", vocabulary.name, name],
         "title": f"encode, {vocabulary.name}, {name}: {size:.1f} MB of unseen documents",
-        "header": ["library", "MB/s", "x tiktoken"],
+        "rows": compare(calls, seconds, size),
+    }
+
+
+def compare(calls: Sequence[Call], seconds: dict[str, list[float]], size: float) -> list[Any]:
+    """Make rows of MB/s, and of ratios to tiktoken and to the fastest peer of the same kind."""
+    reference = seconds[next(call.name for call in calls if call.library == "tiktoken")]
+    rows = []
+    for call in calls:
+        times = seconds[call.name]
+        peers = [seconds[c.name] for c in calls if c.kind == call.kind and not c.is_ours]
+        best = max(peers, key=lambda peer: median_ratio(reference, peer), default=None)
+        ahead = median_ratio(best, times) if best and call.library == "bpe_tokenizer" else None
+        rows.append(
+            {
+                "library": call.library,
+                "returns": call.kind,
+                "MB/s": size / sum(times),
+                "x tiktoken": median_ratio(reference, times),
+                "x best peer": ahead,
+            }
+        )
+    return rows
+
+
+# -- A short string -----------------------------------------------------------
+
+FIFTY = "The quick brown fox jumps over the lazy dog today."
+# For one short string these are faster than what is fastest for documents.
+SHORT = {"gigatoken": "it.encode(x).tolist()"}
+
+
+def measure_short(vocabulary: Vocabulary) -> Table:
+    """Time a call with 50 characters: what a call costs, whatever it is given."""
+    calls = [call for call in usable(ENCODE) if call.kind == "list"]
+    calls = [c._replace(expression=SHORT.get(c.library, c.expression)) for c in calls]
+    ids = tiktoken(vocabulary).encode_ordinary(FIFTY)
+    calls = checked(calls, vocabulary, [FIFTY], lambda call: [ids])
+    timers = {
+        call.name: timeit.Timer(
+            call.expression,
+            timer=time.process_time,
+            globals=names(it=call.load(vocabulary), x=FIFTY),
+        )
+        for call in calls
+    }
+    number = 2_000
+    times: dict[str, list[float]] = {name: [] for name in timers}
+    for _ in range(15):
+        for name, timer in timers.items():
+            times[name].append(timer.timeit(number) / number * 1e6)
+    best = {name: min(found) for name, found in times.items()}
+    reference = next(best[call.name] for call in calls if call.library == "tiktoken")
+    return {
+        "about": ["short", vocabulary.name],
+        "title": f"encode, {vocabulary.name}: a string of {len(FIFTY)} characters to a list, again "
+        "and again; the best of 15 times 2,000 calls",
         "rows": [
-            [row, size / sum(times), median_ratio(seconds["tiktoken"], times)]
-            for row, times in seconds.items()
+            {
+                "library": call.library,
+                "call": call.expression,
+                "microseconds": best[call.name],
+                "x tiktoken": reference / best[call.name],
+            }
+            for call in calls
         ],
     }
 
 
 # -- Worst cases --------------------------------------------------------------
 
+PATIENCE = 20.0  # seconds: what would take longer is given up
 
-def worst_cases() -> dict[str, str]:
-    """Return a megabyte of each kind of text that has made some tokenizer quadratic."""
+
+def worst_cases(size: int) -> dict[str, str]:
+    """Return one long text of each kind that has made some tokenizer quadratic."""
     rng = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
     return {
-        "one letter": "a" * 1_000_000,
-        "spaces": " " * 1_000_000,
-        "newlines": "\n" * 1_000_000,
-        "random base64": base64.b64encode(bytes(rng.choices(range(256), k=750_000))).decode(),
-        "one CJK character": "中" * 333_333,
-        "random letters": "".join(rng.choices(letters, k=1_000_000)),
+        "one letter": "a" * size,
+        "spaces": " " * size,
+        "newlines": "\n" * size,
+        "random base64": base64.b64encode(rng.randbytes(size * 3 // 4)).decode(),
+        "one CJK character": "中" * (size // 3),
+        "random letters": "".join(rng.choices(letters, k=size)),
     }
 
 
-def measure_worst_cases(vocabulary: Vocabulary, prose: str) -> Table:
-    """Time a megabyte of each worst case, in times of a megabyte of prose."""
-    rows = encoders(vocabulary)
-    tiktoken, ours = rows["tiktoken"], rows["bpe_tokenizer"]
-    tokenizer = ours.__self__  # type: ignore[attr-defined]
-    ours(prose)  # sets up what is set up once
+def patiently(encode: Callable[[str], Any], text: str) -> tuple[float | None, Any]:
+    """Time a text, after halves of it; (None, None) if it would take too long.
 
-    def cold(text: str) -> float:
-        """Encode with an empty cache."""
-        times = []
-        for _ in range(3):
-            tokenizer.clear_cache()
-            times.append(cpu_seconds(lambda: ours(text)))
-        return statistics.median(times)
+    A quadratic library takes four times as long for twice the text.
+    """
+    for parts in (16, 8, 4, 2):
+        some = text[: len(text) // parts]
+        if timed(lambda some=some: encode(some)) * 4 > PATIENCE:
+            return None, None
+    return timed_result(lambda: encode(text))
 
-    reference = cold(prose)
-    table = [["prose", reference, 1.0, cpu_seconds(lambda: tiktoken(prose))]]
-    for name, text in worst_cases().items():
-        assert ours(text) == tiktoken(text), name
-        seconds = cold(text)
-        table.append([name, seconds, seconds / reference, cpu_seconds(lambda t=text: tiktoken(t))])
+
+def coldly(tokenizer: bpe_tokenizer.BPETokenizer, text: str) -> tuple[float, Any]:
+    """Time a text with an empty cache, three times."""
+    times = []
+    for _ in range(3):
+        tokenizer.clear_cache()
+        seconds, ids = timed_result(lambda: tokenizer.encode(text))
+        times.append(seconds)
+    return statistics.median(times), ids
+
+
+def timed_result(run: Callable[[], Any]) -> tuple[float, Any]:
+    """Time a call, and return its result, too."""
+    started = time.process_time()
+    result = run()
+    return time.process_time() - started, result
+
+
+def measure_worst_cases(vocabulary: Vocabulary, prose: str, size: int) -> Table:
+    """Time one long text of each kind, in times of as much prose."""
+    calls = [call for call in usable(ENCODE) if call.kind == "list"]
+    texts = {"prose": prose, **worst_cases(size)}
+    reference = tiktoken(vocabulary)
+    ids = {name: reference.encode_ordinary(text) for name, text in texts.items()}
+    rows: dict[str, dict[str, Any]] = {name: {"text": name} for name in texts}
+    for call in checked(
+        calls, vocabulary, [FIFTY], lambda call: [reference.encode_ordinary(FIFTY)]
+    ):
+        tokenizer = call.load(vocabulary)
+        how = (coldly, tokenizer) if call.is_ours else (patiently, call.on(tokenizer))
+        run = functools.partial(*how)
+        run(prose[: size // 4])  # sets up what is set up once
+        for name, text in texts.items():
+            with no_garbage_collection():
+                seconds, found = run(text)
+            row = rows[name]
+            if seconds is not None and found != ids[name]:
+                row[f"{call.library}, ms"] = "not equal"
+                continue
+            row[f"{call.library}, ms"] = f"> {PATIENCE:g} s" if seconds is None else seconds * 1e3
+            usual = rows["prose"][f"{call.library}, ms"]
+            row[f"{call.library}, x prose"] = seconds and seconds * 1e3 / usual
     return {
-        "title": f"encode, {vocabulary.name}: a megabyte at once, with an empty cache",
-        "header": ["text", "seconds", "x prose", "tiktoken's seconds"],
-        "rows": table,
+        "about": ["worst", vocabulary.name],
+        "title": f"encode, {vocabulary.name}: {size / 1e6:g} MB at once, to a list; ours with an "
+        "empty cache",
+        "rows": list(rows.values()),
     }
 
 
@@ -138,7 +231,7 @@ def measure_worst_cases(vocabulary: Vocabulary, prose: str) -> Table:
 def measure_scan(vocabulary: Vocabulary, prose: str) -> Table:
     """Time both ways to merge a pre-token, by its length."""
     rng = random.Random(1)
-    encoder = encoders(vocabulary)["bpe_tokenizer"].__self__._encoder  # type: ignore[attr-defined]
+    encoder = ours_in_python(vocabulary)._encoder
     data = prose.encode()
     table = []
     for n_parts in (8, 16, 24, 32, 48, 64, 96, 128, 256):
@@ -177,7 +270,7 @@ def measure_split(name: str, documents: Sequence[str]) -> Table:
         engines = {"regex": splitter._exact.findall, "re": splitter._fast.findall}
         for document in bmp:
             assert engines["re"](document) == engines["regex"](document), pattern_name
-        runs = {e: functools.partial(encode_all, find) for e, find in engines.items()}
+        runs = {e: functools.partial(for_each, find) for e, find in engines.items()}
         seconds = interleaved(runs, slices)
         size = megabytes_of(bmp)
         speeds = [size / sum(seconds[engine]) for engine in ("regex", "re")]
@@ -194,16 +287,19 @@ def collect(options: argparse.Namespace) -> list[Table]:
     texts = corpora(options.corpus, WARM_UP + options.megabytes)
     if options.split:
         return [measure_split(name, documents) for name, documents in texts.items()]
-    chosen = vocabularies(options.vocab, texts)
-    prose = "".join(texts.get("english") or next(iter(texts.values())))[:1_000_000]
+    documents = texts.get("english") or next(iter(texts.values()))
+    chosen = vocabularies(options.vocab, documents)
+    size = int(options.worst_megabytes * 1e6)
+    prose = "".join(documents)[:size]
     if options.scan:
         return [measure_scan(vocabulary, prose) for vocabulary in chosen]
-    tables = []
-    for vocabulary in chosen:
-        for name, documents in texts.items():
-            tables.append(measure_documents(vocabulary, name, documents))
-        tables.append(measure_worst_cases(vocabulary, prose))
-    return tables
+    tables = [
+        measure_documents(vocabulary, name, documents)
+        for vocabulary in chosen
+        for name, documents in texts.items()
+    ]
+    tables += [measure_short(vocabulary) for vocabulary in chosen]
+    return [*tables, measure_worst_cases(chosen[0], prose, size)]
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -211,9 +307,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser)
     parser.add_argument(
-        "--vocab", nargs="+", default=["cl100k_base"], help="from ../shared/vocab: cl100k_base, ..."
+        "--vocab", nargs="+", default=["cl100k_base"], help=f"of {', '.join(PUBLISHED)}"
     )
     parser.add_argument("--megabytes", type=float, default=3.0, help="to measure, per corpus")
+    parser.add_argument(
+        "--worst-megabytes", type=float, default=1.0, help="of each worst case, at once"
+    )
     parser.add_argument("--scan", action="store_true", help="scanning against the heap")
     parser.add_argument("--split", action="store_true", help="`re` against `regex`")
     return parser

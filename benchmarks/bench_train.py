@@ -1,110 +1,303 @@
-"""Training speed, against HuggingFace's BpeTrainer, with equal merges.
+"""Training speed and memory, against HuggingFace's BpeTrainer, rustbpe and others.
 
 python benchmarks/bench_train.py --megabytes 10 --vocab-size 8000
+
+Each training has a process of its own, which is this script with --library.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import io
+import itertools
 import json
+import os
 import statistics
-from collections.abc import Sequence
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from common import (
-    add_options,
-    corpora,
-    finish,
-    interleaved,
-    median_ratio,
-    megabytes_of,
-)
+from common import END_OF_TEXT, Table, add_options, finish, is_installed, median_ratio
+from corpus import training_documents
 
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, build_byte_to_char
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, build_byte_to_char, count_pretokens
+from bpe_tokenizer_tools.formats.tiktoken import to_fancy_regex
 
-Table = dict[str, Any]
-Merges = list[tuple[str, str]]
+Merges = list[str]  # each as in merges.txt: two printable parts with a space between
 
 
-def train_ours(documents: Sequence[str], pattern: str, vocab_size: int) -> tuple[Merges, Any]:
-    """Train with this library, in one process; return the merges and the report."""
-    tokenizer = BPETokenizer(pattern, normalizer=None)
-    tokenizer.train(documents, vocab_size, verbose=False, num_workers=1)
-    byte_to_char = build_byte_to_char()
-    merges = [
-        tuple("".join(map(byte_to_char.__getitem__, part)) for part in pair)
-        for pair in tokenizer.merges
-    ]
-    return merges, tokenizer.training_report
+# -- One training, in a process of its own -------------------------------------
 
 
-def train_theirs(documents: Sequence[str], pattern: str, vocab_size: int) -> Merges:
-    """Train with HuggingFace's library, on the same documents, alphabet and pattern."""
+class Clocked:
+    """Documents as they are made, and what making them took.
+
+    Attributes:
+        cpu, wall: seconds in making documents, which are no trainer's.
+        bytes: their size.
+    """
+
+    def __init__(self, documents: Iterator[str]) -> None:
+        self._documents = documents
+        self.cpu = self.wall = 0.0
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            cpu, wall = time.thread_time(), time.perf_counter()
+            document = next(self._documents, None)
+            if document is not None:
+                self.bytes += len(document.encode())
+            self.cpu += time.thread_time() - cpu
+            self.wall += time.perf_counter() - wall
+            if document is None:
+                return
+            yield document
+
+
+def train_ours(documents: Clocked, options: argparse.Namespace) -> Merges:
+    """Train with this library."""
+    tokenizer = BPETokenizer(options.pattern, normalizer=None)
+    workers = options.threads
+    tokenizer.train(iter(documents), options.vocab_size, verbose=False, num_workers=workers)
+    return printable(tokenizer.merges)
+
+
+def train_huggingface(documents: Clocked, options: argparse.Namespace) -> Merges:
+    """Train with HuggingFace's, on the same alphabet and pattern."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(theirs(pattern)), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    steps = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if options.pattern != "gpt2":
+        split = pre_tokenizers.Split(Regex(theirs(SPLIT_PATTERNS[options.pattern])), "isolated")
+        plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        steps = pre_tokenizers.Sequence([split, plain])
+    tokenizer.pre_tokenizer = steps
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
+        vocab_size=options.vocab_size,
         min_frequency=2,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(documents, trainer)
-    return [tuple(merge) for merge in json.loads(tokenizer.to_str())["model"]["merges"]]
+    tokenizer.train_from_iterator(iter(documents), trainer)
+    return [" ".join(merge) for merge in json.loads(tokenizer.to_str())["model"]["merges"]]
+
+
+def train_rustbpe(documents: Clocked, options: argparse.Namespace) -> Merges:
+    """Train with rustbpe; its merges are not asked for, only its tokens are to be had."""
+    tokenizer = importlib.import_module("rustbpe").Tokenizer()
+    pattern = to_fancy_regex(SPLIT_PATTERNS[options.pattern])
+    tokenizer.train_from_iterator(iter(documents), options.vocab_size, pattern=pattern)
+    return []
+
+
+def train_gigatoken(documents: Clocked, options: argparse.Namespace) -> Merges:
+    """Train with gigatoken, which cannot take documents one by one: it gets a file of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "corpus.txt")
+        wall, cpu = time.perf_counter(), time.process_time()
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(itertools.chain.from_iterable((d, END_OF_TEXT) for d in documents))
+        documents.wall, documents.cpu = time.perf_counter() - wall, time.process_time() - cpu
+        train = importlib.import_module("gigatoken").train_bpe
+        _, merges = train(path, options.vocab_size, [], separator=END_OF_TEXT.encode())
+    return printable(merges)
+
+
+def train_sentencepiece(documents: Clocked, options: argparse.Namespace) -> Merges:
+    """Train with SentencePiece: BPE of characters, cut at spaces, whatever the pattern."""
+    importlib.import_module("sentencepiece").SentencePieceTrainer.train(
+        sentence_iterator=iter(documents),
+        model_writer=io.BytesIO(),
+        model_type="bpe",
+        vocab_size=options.vocab_size,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        max_sentence_length=1 << 30,
+        num_threads=options.threads,
+        minloglevel=2,
+    )
+    return []
+
+
+TRAINERS: dict[str, Callable[[Clocked, argparse.Namespace], Merges]] = {
+    "tokenizers": train_huggingface,
+    "bpe_tokenizer": train_ours,
+    "rustbpe": train_rustbpe,
+    "gigatoken": train_gigatoken,
+    "sentencepiece": train_sentencepiece,
+}
 
 
 def theirs(pattern: str) -> str:
     """Return a pattern as the engine of HuggingFace's library spells it.
 
-    The two patterns that are compared mean the same in both, but for possessive counts and the
-    end of the text.
+    The patterns that are compared mean the same in both, but for possessive counts and the end
+    of the text.
     """
     return pattern.replace("{1,3}+", "{1,3}").replace("++$", r"+\z")
 
 
-def measure(name: str, documents: list[str], pattern: str, options: Any) -> Table:
-    """Train with both, in turn."""
-    size = options.vocab_size
-    last: dict[str, Any] = {}
+def printable(merges: Sequence[tuple[bytes, bytes]]) -> Merges:
+    """Write merges as tokenizer.json does."""
+    byte_to_char = build_byte_to_char()
+    return [
+        " ".join("".join(map(byte_to_char.__getitem__, part)) for part in pair) for pair in merges
+    ]
 
-    def ours(_: int) -> None:
-        last["bpe_tokenizer"] = train_ours(documents, SPLIT_PATTERNS[pattern], size)
 
-    def tokenizers(_: int) -> None:
-        last["tokenizers"] = train_theirs(documents, SPLIT_PATTERNS[pattern], size)
+def memory(peak: bool) -> float:
+    """Return how many megabytes of memory this process uses, or has used at most."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        wanted = "VmHWM:" if peak else "VmRSS:"
+        line = next(line for line in status.read_text().splitlines() if line.startswith(wanted))
+        return int(line.split()[1]) / 1e3
+    resource = importlib.import_module("resource")
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
 
-    seconds = interleaved({"tokenizers": tokenizers, "bpe_tokenizer": ours}, range(options.repeat))
-    merges, report = last["bpe_tokenizer"]
-    assert merges == last["tokenizers"], "the merges differ"
-    phases = [report.counting_seconds, report.learning_seconds]
+
+def train_one(options: argparse.Namespace) -> dict[str, Any]:
+    """Train with one library; say what it took and what was learned."""
+    documents = Clocked(training_documents(options.corpus, options.megabytes))
+    before = memory(peak=False)
+    cpu, wall = time.process_time(), time.perf_counter()
+    merges = TRAINERS[options.library](documents, options)
     return {
-        "title": f"train, {name}, {megabytes_of(documents):.1f} MB, pattern {pattern}, "
-        f"{size:,} tokens; {len(merges):,} equal merges",
-        "header": ["library", "CPU seconds", "x tokenizers", "counting, wall", "learning, wall"],
-        "rows": [
-            [
-                row,
-                statistics.median(times),
-                median_ratio(seconds["tokenizers"], times),
-                *(phases if row == "bpe_tokenizer" else ["", ""]),
-            ]
-            for row, times in seconds.items()
-        ],
+        "cpu": time.process_time() - cpu - documents.cpu,
+        "wall": time.perf_counter() - wall - documents.wall,
+        "memory": memory(peak=True),
+        "before": before,
+        "megabytes": documents.bytes / 1e6,
+        "merges": merges,
     }
 
 
-def collect(options: argparse.Namespace) -> list[Table]:
-    """Measure each pattern on all corpora together."""
-    texts = corpora(options.corpus, options.megabytes / (len(options.corpus or ()) or 3))
-    documents = [document for text in texts.values() for document in text]
-    name = " + ".join(texts)
-    return [measure(name, documents, pattern, options) for pattern in ("gpt2", "cl100k")]
+def count(options: argparse.Namespace) -> dict[str, Any]:
+    """Count the pre-tokens of documents in memory, on one thread and on two, in turn."""
+    documents = list(training_documents(options.corpus, options.megabytes))
+    wall: dict[int, list[float]] = {1: [], 2: []}
+    cpu: dict[int, list[float]] = {1: [], 2: []}
+    n_distinct = 0
+    for _ in range(5):
+        for threads in (1, 2):
+            cpu_before, wall_before = time.process_time(), time.perf_counter()
+            counts = count_pretokens(
+                documents, options.pattern, normalizer=None, num_workers=threads
+            )
+            wall[threads].append(time.perf_counter() - wall_before)
+            cpu[threads].append(time.process_time() - cpu_before)
+            n_distinct = len(counts)
+    return {"wall": wall, "cpu": cpu, "distinct": n_distinct}
+
+
+# -- All of them ---------------------------------------------------------------
+
+
+def in_a_process(options: argparse.Namespace, pure: bool = False, **more: Any) -> dict[str, Any]:
+    """Run this script for one library; return what it found."""
+    corpus = ["--corpus", *map(str, options.corpus)] if options.corpus else []
+    named = {"pattern": options.pattern, "megabytes": options.megabytes}
+    named.update({"vocab-size": options.vocab_size, **more})
+    words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
+    environment = {
+        **os.environ,
+        "RAYON_NUM_THREADS": str(more.get("threads", 1)),
+        "BPE_TOKENIZER_PURE": "1" if pure else "",
+    }
+    done = subprocess.run(
+        [sys.executable, __file__, *words, *corpus],
+        stdout=subprocess.PIPE,
+        env=environment,
+        encoding="utf-8",
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(options: argparse.Namespace) -> list[Table]:
+    """Train with each library; the merges of HuggingFace's come first."""
+    rows: list[tuple[str, dict[str, Any]]] = [
+        ("tokenizers", {"library": "tokenizers"}),
+        ("bpe_tokenizer", {"library": "bpe_tokenizer"}),
+        ("bpe_tokenizer, two threads", {"library": "bpe_tokenizer", "threads": 2}),
+    ]
+    if bpe_tokenizer.ACCELERATED and not options.fast_only:
+        rows.append(("bpe_tokenizer, Python engine", {"library": "bpe_tokenizer", "pure": True}))
+    rows += [(name, {"library": name}) for name in ("rustbpe", "gigatoken", "sentencepiece")]
+    found: dict[str, dict[str, Any]] = {}
+    for name, how in rows:
+        if is_installed(how["library"]) and not (
+            how["library"] == "gigatoken" and options.pattern != "gpt2"
+        ):
+            print(f"training: {name}", file=sys.stderr)
+            found[name] = in_a_process(options, **how)
+    reference = found.get("tokenizers", found["bpe_tokenizer"])
+    for name, run in found.items():
+        if name.startswith("bpe_tokenizer") and run["merges"] != reference["merges"]:
+            raise SystemExit(f"{name}: the merges are not those of tokenizers")
+    return [trainings_table(options, found, reference), counting_table(options)]
+
+
+def trainings_table(
+    options: argparse.Namespace, found: dict[str, dict[str, Any]], reference: dict[str, Any]
+) -> Table:
+    """Make the table of all trainings."""
+
+    def equality(run: dict[str, Any]) -> str:
+        if not run["merges"]:
+            return "not compared"
+        n_equal = sum(a == b for a, b in zip(run["merges"], reference["merges"]))
+        return f"{n_equal:,} of {len(reference['merges']):,}"
+
+    rows = [
+        {
+            "library": name,
+            "CPU s": run["cpu"],
+            "wall s": run["wall"],
+            "x tokenizers, CPU": reference["cpu"] / run["cpu"],
+            "peak MB": run["memory"],
+            "of it before, MB": run["before"],
+            "equal merges": equality(run),
+        }
+        for name, run in found.items()
+    ]
+    size = reference["megabytes"]
+    return {
+        "about": ["train", options.pattern],
+        "title": f"train, {size:.0f} MB, pattern {options.pattern}, {options.vocab_size:,} tokens",
+        "rows": rows,
+    }
+
+
+def counting_table(options: argparse.Namespace) -> Table:
+    """Make the table of counting on one and on two threads."""
+    found = in_a_process(options, library="count")
+    one, two = (found["wall"][threads] for threads in ("1", "2"))
+    return {
+        "about": ["count", options.pattern],
+        "title": f"count pre-tokens, {options.megabytes:g} MB in memory, pattern "
+        f"{options.pattern}, {found['distinct']:,} distinct",
+        "rows": [
+            {
+                "threads": threads,
+                "wall s": statistics.median(found["wall"][threads]),
+                "CPU s": statistics.median(found["cpu"][threads]),
+                "MB/s, wall": options.megabytes / statistics.median(found["wall"][threads]),
+                "x one thread": 1.0 if threads == "1" else median_ratio(one, two),
+            }
+            for threads in ("1", "2")
+        ],
+    }
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -113,10 +306,21 @@ def build_parser() -> argparse.ArgumentParser:
     add_options(parser)
     parser.add_argument("--megabytes", type=float, default=10.0, help="of text in all")
     parser.add_argument("--vocab-size", type=int, default=8_000)
-    parser.add_argument("--repeat", type=int, default=3, help="how often each is trained")
+    parser.add_argument("--pattern", choices=sorted(SPLIT_PATTERNS), default="gpt2")
+    parser.add_argument("--fast-only", action="store_true", help="without the Python engine")
+    parser.add_argument("--library", choices=[*TRAINERS, "count"], help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     return parser
 
 
+def main() -> None:
+    """Measure, or be one of the processes that are measured."""
+    options = build_parser().parse_args()
+    if options.library:
+        print(json.dumps(count(options) if options.library == "count" else train_one(options)))
+    else:
+        finish("train", measure(options), options.json)
+
+
 if __name__ == "__main__":
-    chosen_options = build_parser().parse_args()
-    finish("train", collect(chosen_options), chosen_options.json)
+    main()

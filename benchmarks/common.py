@@ -1,4 +1,4 @@
-"""What the benchmarks share: texts, vocabularies, fair timing, and the facts of the machine.
+"""What the benchmarks share: texts, fair timing, the facts of the machine, tables.
 
 Imported first, so that the libraries compared use one thread, as this one does.
 """
@@ -6,31 +6,48 @@ Imported first, so that the libraries compared use one thread, as this one does.
 from __future__ import annotations
 
 import argparse
-import base64
+import contextlib
+import gc
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-os.environ["RAYON_NUM_THREADS"] = "1"
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("RAYON_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["TIKTOKEN_CACHE_DIR"] = ""  # tiktoken reads the file it is given, not a copy
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
-sys.path.insert(0, str(ROOT))
 
-from bpe_tokenizer import BPETokenizer, build_byte_to_char  # noqa: E402
+# An installed package is measured as it is; a bare checkout in place, with the extension from the
+# folder that accelerator/build.py was told.
+if os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR"):
+    sys.path.insert(0, os.environ["BPE_TOKENIZER_ACCELERATOR_DIR"])
+if importlib.util.find_spec("bpe_tokenizer") is None:
+    sys.path.insert(0, str(ROOT))
+
+import bpe_tokenizer  # noqa: E402 - only now can it be found
+
+Table = dict[str, Any]
+Row = dict[str, Any]
 
 END_OF_TEXT = "<|endoftext|>"
+PACKAGES = (
+    *("regex", "tiktoken", "tokenizers", "fastokens", "gigatoken", "rustbpe", "sentencepiece"),
+    "numpy",
+)
+SLICES = 9
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +63,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
+def is_installed(package: str) -> bool:
+    """Tell whether a library is here; those that are not are left out."""
+    return importlib.util.find_spec(package) is not None
+
+
 # -- Texts --------------------------------------------------------------------
 
 
 def corpora(files: Sequence[Path] | None, megabytes: float) -> dict[str, list[str]]:
-    """Return the first documents of each corpus, up to a size, by its name."""
+    """Return the first documents of 2 to 10 KB of each corpus, up to a size, by its name."""
     files = files or sorted((SHARED / "corpora").glob("*.txt"))
     if not files:
         return {"python": take(python_sources(), megabytes)}
@@ -65,17 +87,20 @@ def corpora(files: Sequence[Path] | None, megabytes: float) -> dict[str, list[st
 def python_sources() -> list[str]:
     """Return the sources of the standard library, which are there on any machine."""
     paths = sorted(Path(sysconfig.get_path("stdlib")).glob("**/*.py"))
-    return [path.read_text(encoding="utf-8", errors="ignore") for path in paths[:800]]
+    texts = (path.read_text(encoding="utf-8", errors="ignore") for path in paths[:800])
+    return [text[at : at + 5000] for text in texts for at in range(0, len(text), 5000)]
 
 
 def take(documents: Sequence[str], megabytes: float) -> list[str]:
-    """Return the first documents, up to a size."""
+    """Return the first documents of 2 to 10 KB, up to a size."""
     taken, size = [], 0
     for document in documents:
-        if size >= megabytes * 1e6:
-            break
-        taken.append(document)
-        size += len(document.encode())
+        length = len(document.encode())
+        if 2000 <= length <= 10_000:
+            taken.append(document)
+            size += length
+            if size >= megabytes * 1e6:
+                break
     return taken
 
 
@@ -84,124 +109,67 @@ def megabytes_of(documents: Sequence[str]) -> float:
     return sum(len(document.encode()) for document in documents) / 1e6
 
 
-# -- Vocabularies -------------------------------------------------------------
+def part(documents: Sequence[str], megabytes: float) -> tuple[list[str], list[str]]:
+    """Part documents into those to warm up on and those to measure."""
+    size, at = 0.0, 0
+    while at < len(documents) // 2 and size < megabytes * 1e6:
+        size += len(documents[at].encode())
+        at += 1
+    return list(documents[:at]), list(documents[at:])
 
 
-class Vocabulary(NamedTuple):
-    """A vocabulary in the plain terms that every library can be given."""
-
-    name: str
-    pattern: str
-    ranks: dict[bytes, int]
-    merges: list[tuple[bytes, bytes]]
-
-
-def published_vocabulary(name: str) -> Vocabulary:
-    """Read a .tiktoken file, and recover the merges from the ranks."""
-    folder = SHARED / "vocab"
-    pattern = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["pat_str"]
-    lines = (folder / f"{name}.tiktoken").read_bytes().splitlines()
-    pairs = (line.split() for line in lines if line)
-    ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
-    return Vocabulary(name, pattern, ranks, recover_merges(ranks))
-
-
-def recover_merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """Find each token's two parts: what earlier merges leave of its bytes."""
-    found = []
-    for token, rank in ranks.items():
-        parts = [token[i : i + 1] for i in range(len(token))]
-        while len(parts) > 2:
-            joined = (ranks.get(parts[i] + parts[i + 1], rank) for i in range(len(parts) - 1))
-            lowest, i = min((r, i) for i, r in enumerate(joined))
-            if lowest >= rank:
-                break
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        if len(parts) == 2:
-            found.append((rank, parts[0], parts[1]))
-    return [(left, right) for _, left, right in sorted(found)]
-
-
-def trained_vocabulary(documents: Sequence[str], vocab_size: int = 8_000) -> Vocabulary:
-    """Make a vocabulary where no published one is at hand."""
-    tokenizer = BPETokenizer("cl100k", normalizer=None)
-    tokenizer.train(documents, vocab_size, verbose=False)
-    tokens = [bytes([byte]) for byte in range(256)]
-    for left, right in tokenizer.merges:
-        if left + right not in tokens[256:]:
-            tokens.append(left + right)
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    return Vocabulary("trained", tokenizer.split_pattern, ranks, tokenizer.merges)
-
-
-def write_tokenizer(vocabulary: Vocabulary, directory: Path) -> None:
-    """Write a vocabulary as a tokenizer.json that this library and HuggingFace's read."""
-    BPETokenizer(vocabulary.pattern, normalizer=None).save(directory, verbose=False)
-    path = directory / "tokenizer.json"
-    data = json.loads(path.read_text(encoding="utf-8"))
-    byte_to_char = build_byte_to_char()
-
-    def printable(token: bytes) -> str:
-        return "".join(map(byte_to_char.__getitem__, token))
-
-    data["model"]["vocab"] = {printable(token): id_ for token, id_ in vocabulary.ranks.items()}
-    data["model"]["merges"] = [list(map(printable, pair)) for pair in vocabulary.merges]
-    # As tiktoken does: a pre-token that is a token needs no merging.
-    data["model"]["ignore_merges"] = True
-    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
-
-
-Encode = Callable[[str], Any]
-
-
-def encoders(vocabulary: Vocabulary) -> dict[str, Encode]:
-    """Return one fresh tokenizer of each library, as functions from text to ids."""
-    import tiktoken
-    import tokenizers
-
-    with tempfile.TemporaryDirectory() as name:
-        write_tokenizer(vocabulary, Path(name))
-        ours = BPETokenizer.from_pretrained(name, verbose=False)
-        single = tokenizers.Tokenizer.from_file(f"{name}/tokenizer.json")
-        batch = tokenizers.Tokenizer.from_file(f"{name}/tokenizer.json")
-    openai = tiktoken.Encoding(
-        vocabulary.name,
-        pat_str=vocabulary.pattern,
-        mergeable_ranks=vocabulary.ranks,
-        special_tokens={},
-    )
-    return {
-        "tiktoken": openai.encode_ordinary,
-        "bpe_tokenizer": ours.encode,
-        "tokenizers encode": lambda text: single.encode(text, add_special_tokens=False).ids,
-        "tokenizers encode_batch_fast": lambda text: (
-            batch.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        ),
-    }
+def fresh(texts: Sequence[str]) -> list[str]:
+    """Copy texts: CPython keeps a string's UTF-8 once somebody asked for it."""
+    return [text.encode().decode() for text in texts]
 
 
 # -- Timing -------------------------------------------------------------------
 
 
-def cpu_seconds(run: Callable[[], Any]) -> float:
-    """Time a call in process CPU time, threads included: other processes do not count."""
-    started = time.process_time()
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Keep the collector from running in the time of whoever happens to be measured."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def timed(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> float:
+    """Time a call; by default in CPU time of the process: other processes do not count."""
+    started = clock()
     run()
-    return time.process_time() - started
+    return clock() - started
 
 
-def interleaved(rows: dict[str, Callable[[Any], Any]], slices: Sequence[Any]) -> dict[str, Any]:
+def interleaved(
+    rows: Mapping[str, Callable[[Any], Any]],
+    slices: Sequence[Any],
+    prepare: Callable[[Any], Any] = lambda part: part,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
     """Time each row on each slice, in turn, so that a slow moment hits all of them.
+
+    Args:
+        rows: name -> what is called with a slice.
+        slices: what is measured.
+        prepare: makes of a slice what a row is given; not timed.
+        clock: process CPU time, threads included, or wall time.
 
     Returns:
         row -> seconds, one number per slice.
     """
     seconds: dict[str, list[float]] = {name: [] for name in rows}
     order = list(rows)
-    for part in slices:
-        for name in order:
-            seconds[name].append(cpu_seconds(lambda name=name, part=part: rows[name](part)))
-        order.append(order.pop(0))  # nobody always runs behind the same other
+    rng = random.Random(1)
+    with no_garbage_collection():
+        for piece in slices:
+            rng.shuffle(order)  # nobody always runs behind the same other
+            for name in order:
+                given = prepare(piece)
+                seconds[name].append(timed(lambda run=rows[name], x=given: run(x), clock))
     return seconds
 
 
@@ -215,16 +183,18 @@ def median_ratio(reference: Sequence[float], seconds: Sequence[float]) -> float:
 
 def facts() -> dict[str, str]:
     """Say what was measured, and on what."""
-    packages = ("regex", "tokenizers", "tiktoken")
-    found = {name: importlib.metadata.version(name) for name in packages}
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES if is_installed(name)}
     return {
+        "bpe_tokenizer": f"{bpe_tokenizer.__version__}, commit {commit()}, "
+        + ("accelerated" if bpe_tokenizer.ACCELERATED else "Python engine only"),
+        **versions,
         "python": platform.python_version(),
-        **found,
+        "system": platform.system(),
         "processor": processor(),
         "cores": str(os.cpu_count()),
+        "memory": memory(),
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
-        "commit": commit(),
-        "seconds": "process CPU time; one thread each; ratios are medians over slices",
+        "date": time.strftime("%Y-%m-%d"),
     }
 
 
@@ -237,6 +207,15 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def memory() -> str:
+    """Return the size of the machine's memory, where the system tells."""
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    if not all(name in getattr(os, "sysconf_names", ()) for name in names):
+        return "unknown"
+    size, pages = map(os.sysconf, names)
+    return f"{size * pages / 1e9:.0f} GB"
+
+
 def commit() -> str:
     """Return the commit that is measured, marked if files have changed since."""
     done = subprocess.run(
@@ -245,23 +224,36 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def shown(value: object) -> str:
+    """Write a number for people: three digits."""
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def print_table(table: Table) -> None:
     """Print a table for people, numbers to the right."""
-    cells = [[f"{x:.3g}" if isinstance(x, float) else str(x) for x in row] for row in rows]
+    header = list(dict.fromkeys(name for row in table["rows"] for name in row))
+    cells = [[shown(row.get(name)) for name in header] for row in table["rows"]]
     widths = [max(map(len, column)) for column in zip(header, *cells)]
-    print(f"\n{title}")
+    left = [isinstance(table["rows"][0].get(name), str) for name in header]
+    print(f"\n{table['title']}")
     for row in (header, ["-" * width for width in widths], *cells):
-        first, *rest = (cell.ljust(width) for cell, width in zip(row, widths))
-        print("  ".join([first, *(cell.strip().rjust(w) for cell, w in zip(rest, widths[1:]))]))
+        padded = (c.ljust(w) if at_left else c.rjust(w) for c, w, at_left in zip(row, widths, left))
+        print("  ".join(padded).rstrip())
+    if table.get("note"):
+        print(table["note"])
 
 
-def finish(name: str, tables: list[dict[str, Any]], as_json: bool) -> None:
+def finish(name: str, tables: Sequence[Table], as_json: bool) -> None:
     """Print what was measured, with the facts of the machine."""
     if as_json:
         print(json.dumps({"benchmark": name, "facts": facts(), "tables": tables}, indent=2))
         return
     for table in tables:
-        print_table(table["title"], table["header"], table["rows"])
+        print_table(table)
     print()
     for key, value in facts().items():
-        print(f"{key:<12} {value}")
+        print(f"{key:<13} {value}")

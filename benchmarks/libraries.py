@@ -1,0 +1,280 @@
+"""The libraries compared: how each loads a vocabulary, and the calls that are timed."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import SHARED, is_installed
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+
+PUBLISHED = {  # the files that are in ../shared/vocab -> their split pattern's name
+    "cl100k_base": "cl100k",
+    "o200k_base": "o200k",
+    "r50k_base": "gpt2",
+    "qwen3": "qwen2",
+}
+
+
+class Vocabulary(NamedTuple):
+    """A .tiktoken file, which every library can be given, in its own form or another."""
+
+    name: str
+    path: Path
+    pattern: str  # its name in SPLIT_PATTERNS
+
+
+# -- Vocabularies -------------------------------------------------------------
+
+
+def vocabularies(names: Sequence[str], documents: Sequence[str]) -> list[Vocabulary]:
+    """Return the published vocabularies asked for; where there are none, a trained one."""
+    folder = SHARED / "vocab"
+    if not folder.is_dir():
+        return [trained_vocabulary(documents[:200])]
+    return [Vocabulary(name, folder / f"{name}.tiktoken", PUBLISHED[name]) for name in names]
+
+
+def trained_vocabulary(documents: Sequence[str], vocab_size: int = 8_000) -> Vocabulary:
+    """Make a vocabulary where no published one is at hand."""
+    path = scratch() / "trained.tiktoken"
+    if not path.exists():
+        tokenizer = BPETokenizer("cl100k", normalizer=None)
+        tokenizer.train(documents, vocab_size, verbose=False)
+        tokenizer.export(path, "tiktoken")
+    return Vocabulary("trained", path, "cl100k")
+
+
+@functools.lru_cache(maxsize=1)
+def scratch() -> Path:
+    """Return a folder that goes when this process does."""
+    folder = Path(tempfile.mkdtemp(prefix="bpe-benchmarks-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.lru_cache(maxsize=1)
+def ranks_of(vocabulary: Vocabulary) -> dict[bytes, int]:
+    """Read the ranks."""
+    pairs = (line.split() for line in vocabulary.path.read_bytes().splitlines() if line)
+    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+
+
+def rust_pattern(vocabulary: Vocabulary) -> str:
+    """Return the split pattern as the vocabulary's owner spells it, in Rust's syntax."""
+    pattern: str = json.loads(vocabulary.path.with_suffix(".json").read_text("utf-8"))["pat_str"]
+    return pattern
+
+
+@functools.lru_cache(maxsize=1)
+def tokenizer_json(vocabulary: Vocabulary) -> str:
+    """Return the vocabulary as a tokenizer.json without special tokens."""
+    tokenizer = BPETokenizer(vocabulary.pattern, normalizer=None)
+    tokenizer._install(dataclasses.replace(_definition(vocabulary), added=()))
+    tokenizer.save(scratch() / vocabulary.name, verbose=False)
+    return (scratch() / vocabulary.name / "tokenizer.json").read_text("utf-8")
+
+
+# -- Loading ------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _definition(vocabulary: Vocabulary) -> Any:
+    return BPETokenizer.from_file(vocabulary.path)._definition
+
+
+def ours(vocabulary: Vocabulary) -> BPETokenizer:
+    """Return a tokenizer with an encoder, and so a cache, of its own."""
+    tokenizer = BPETokenizer(vocabulary.pattern, normalizer=None)
+    tokenizer._install(_definition(vocabulary))
+    return tokenizer
+
+
+@contextlib.contextmanager
+def python_engine() -> Iterator[None]:
+    """Make tokenizers that do without the accelerator."""
+    kept = bpe_tokenizer._engine
+    bpe_tokenizer._engine = bpe_tokenizer._Engine()
+    try:
+        yield
+    finally:
+        bpe_tokenizer._engine = kept
+
+
+def ours_in_python(vocabulary: Vocabulary) -> BPETokenizer:
+    """Return a tokenizer that does without the accelerator."""
+    with python_engine():
+        return ours(vocabulary)
+
+
+def tiktoken(vocabulary: Vocabulary) -> Any:
+    """Return OpenAI's."""
+    return importlib.import_module("tiktoken").Encoding(
+        vocabulary.name,
+        pat_str=rust_pattern(vocabulary),
+        mergeable_ranks=ranks_of(vocabulary),
+        special_tokens={},
+    )
+
+
+def tokenizers(vocabulary: Vocabulary) -> Any:
+    """Return HuggingFace's."""
+    return importlib.import_module("tokenizers").Tokenizer.from_str(tokenizer_json(vocabulary))
+
+
+def fastokens(vocabulary: Vocabulary) -> Any:
+    """Return fastokens', told of the pattern in the form for which it has a scanner.
+
+    Any other spelling of the same pattern makes it three times as slow.
+    """
+    tokenizer = importlib.import_module("fastokens").Tokenizer
+    path, pattern = str(vocabulary.path), vocabulary.pattern
+    if pattern in ("cl100k", "o200k"):
+        return tokenizer.from_tiktoken(path, encoding=f"{pattern}_base", special_tokens={})
+    if pattern == "gpt2":
+        return tokenizer.from_json_str(tokenizer_json(vocabulary))
+    return tokenizer.from_tiktoken(path, pattern=SPLIT_PATTERNS[pattern], special_tokens={})
+
+
+def gigatoken(vocabulary: Vocabulary) -> Any:
+    """Return gigatoken's."""
+    tokenizer = importlib.import_module("gigatoken").Tokenizer
+    return tokenizer.from_tiktoken(str(vocabulary.path), pretokenizer=vocabulary.pattern)
+
+
+# -- Calls --------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """What is timed, as people write it: `it` is the tokenizer, `x` what it is given."""
+
+    library: str
+    kind: str  # what it returns; like is compared with like
+    load: Callable[[Vocabulary], Any]
+    expression: str
+
+    @property
+    def name(self) -> str:
+        """What tells this call from all others."""
+        return f"{self.library} {self.kind}"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is no peer's."""
+        return self.library.startswith("bpe_tokenizer")
+
+    def on(self, tokenizer: Any) -> Callable[[Any], Any]:
+        """Return the call as a function of what is given."""
+        function: Callable[[Any], Any] = eval(f"lambda x: {self.expression}", names(it=tokenizer))
+        return function
+
+
+PYTHON = "bpe_tokenizer, Python engine"
+ENCODE = [
+    Call("tiktoken", "list", tiktoken, "it.encode_ordinary(x)"),
+    Call("bpe_tokenizer", "list", ours, "it.encode(x)"),
+    Call(PYTHON, "list", ours_in_python, "it.encode(x)"),
+    Call("fastokens", "list", fastokens, "it.encode_ordinary(x).ids"),
+    Call("gigatoken", "list", gigatoken, "it.encode_batch_list([x], parallel=False)[0]"),
+    Call(
+        *("tokenizers", "list", tokenizers),
+        "it.encode_batch_fast([x], add_special_tokens=False)[0].ids",
+    ),
+    Call("bpe_tokenizer", "numpy", ours, "it.encode_to_numpy(x)"),
+    Call("fastokens", "numpy", fastokens, "frombuffer(it.encode_batch_flat([x])[0], uint32)"),
+    Call("gigatoken", "numpy", gigatoken, "it.encode(x)"),
+]
+DECODE = [
+    Call("tiktoken", "str", tiktoken, "it.decode(x)"),
+    Call("bpe_tokenizer", "str", ours, "it.decode(x)"),
+    Call(PYTHON, "str", ours_in_python, "it.decode(x)"),
+    Call("fastokens", "str", fastokens, "it.decode(x)"),
+    Call("tokenizers", "str", tokenizers, "it.decode(x, skip_special_tokens=False)"),
+    Call("tiktoken", "bytes", tiktoken, "it.decode_bytes(x)"),
+    Call("bpe_tokenizer", "bytes", ours, "it.decode_bytes(x)"),
+    Call(PYTHON, "bytes", ours_in_python, "it.decode_bytes(x)"),
+    Call("gigatoken", "bytes", gigatoken, "it.decode(x)"),
+]
+
+
+def names(**more: Any) -> dict[str, Any]:
+    """Return what expressions may name."""
+    numpy = importlib.import_module("numpy") if is_installed("numpy") else None
+    found = {name: getattr(numpy, name, None) for name in ("frombuffer", "uint32")}
+    return {**found, **more}
+
+
+def usable(calls: Sequence[Call]) -> list[Call]:
+    """Return the calls of libraries that are installed."""
+    return [
+        call
+        for call in calls
+        if is_installed(call.library.split(",")[0])
+        and (call.library != PYTHON or bpe_tokenizer.ACCELERATED)
+        and (call.kind != "numpy" or is_installed("numpy"))
+    ]
+
+
+def load(call: Call, vocabulary: Vocabulary) -> Any:
+    """Return a new tokenizer for a call; None if a peer cannot load the vocabulary."""
+    try:
+        return call.load(vocabulary)
+    except Exception as error:
+        if call.is_ours:
+            raise
+        print(f"{call.library} does not load {vocabulary.name}: {error}", file=sys.stderr)
+        return None
+
+
+def load_each(calls: Sequence[Call], vocabulary: Vocabulary) -> dict[str, Callable[[Any], Any]]:
+    """Give each call a tokenizer of its own, which nothing was encoded with; by name."""
+    return {call.name: call.on(call.load(vocabulary)) for call in calls}
+
+
+def plain(result: Any) -> Any:
+    """Return an array as a list."""
+    return result.tolist() if hasattr(result, "tolist") else result
+
+
+def checked(
+    calls: Sequence[Call],
+    vocabulary: Vocabulary,
+    given: Sequence[Any],
+    expected: Callable[[Call], Sequence[Any]],
+) -> list[Call]:
+    """Check that all calls give what is expected; return those that do, and say which do not.
+
+    Args:
+        calls: to check.
+        vocabulary: to load.
+        given: what they are given, one after the other.
+        expected: the right answers of a call.
+    """
+    loaded = {call.load: load(call, vocabulary) for call in calls}
+    right = []
+    for call in calls:
+        if loaded[call.load] is None:
+            continue
+        run = call.on(loaded[call.load])
+        wrong = [x for x, answer in zip(given, expected(call)) if plain(run(x)) != answer]
+        if not wrong:
+            right.append(call)
+            continue
+        problem = f"{call.name}, {vocabulary.name}: {len(wrong)} of {len(given)} are not equal"
+        if call.is_ours:
+            raise SystemExit(f"{problem}, such as {wrong[0][:80]!r}")
+        print(f"{problem}; left out", file=sys.stderr)
+    return right

@@ -1,0 +1,223 @@
+"""RESULTS.md and its charts, from the tables of a run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from common import Table, is_installed, shown
+
+HOW_TO_READ = """\
+# Results
+
+Made by `python benchmarks/run.py --write`; [README.md](README.md) says how it is measured, and how
+to repeat it. No library is timed before its ids, texts or merges were found equal to those of
+tiktoken or HuggingFace's `tokenizers`.
+
+How to read it: MB are millions of bytes of UTF-8, seconds are CPU seconds of the process unless a
+title says wall time. **Ratios to tiktoken are the figure to compare**: medians over slices that the
+libraries took in turn, so a slow moment of the machine hits all of them; MB/s hold for this machine
+on this day only. "Python engine" is this library without its accelerator. A row that does better
+than ours is in the table like any other.
+"""
+CORPORA = "Each cell: MB/s (times tiktoken)."
+OURS = "bpe_tokenizer"
+
+# -- Tables -------------------------------------------------------------------
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table; ours is set in bold, numbers stand to the right."""
+    lines = [f"| {' | '.join(header)} |", f"|---|{'---:|' * (len(header) - 1)}"]
+    for row in rows:
+        bold = row[0].split(",")[0] == OURS and "Python" not in row[0]
+        lines.append(f"| {' | '.join(f'**{cell}**' if bold and cell else cell for cell in row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def chosen(tables: Sequence[Table], *about: str) -> list[Table]:
+    """Return the tables whose subject begins so."""
+    return [table for table in tables if table["about"][: len(about)] == list(about)]
+
+
+def speed(row: dict[str, Any]) -> str:
+    """Write MB/s and the ratio to tiktoken."""
+    return f"{shown(float(row['MB/s']))} ({shown(float(row['x tiktoken']))})"
+
+
+def across_corpora(tables: Sequence[Table], heading: str) -> Iterator[str]:
+    """Write the tables of one vocabulary as one, with a column for each corpus."""
+    yield f"### {heading}\n"
+    corpora = list(dict.fromkeys(table["about"][2] for table in tables))
+    rows: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for table in tables:
+        for row in table["rows"]:
+            rows.setdefault((row["library"], row["returns"]), {})[table["about"][2]] = row
+    cells = []
+    for (library, kind), by_corpus in rows.items():
+        found = [speed(by_corpus[c]) if c in by_corpus else "not equal" for c in corpora]
+        cells.append([library, kind, *found])
+    for kind in dict.fromkeys(kind for _, kind in rows):
+        best = rows.get((OURS, kind), {})
+        if any(row.get("x best peer") for row in best.values()):
+            ahead = [shown(best[c]["x best peer"]) if c in best else "" for c in corpora]
+            cells.append(["*ours, times the best peer*", kind, *ahead])
+    yield markdown(["library", "returns", *corpora], cells)
+
+
+def plain_table(table: Table) -> Iterator[str]:
+    """Write a table as it is."""
+    header = list(dict.fromkeys(name for row in table["rows"] for name in row))
+    yield f"### {table['title'][0].upper()}{table['title'][1:]}\n"
+    yield markdown(header, [[shown(row.get(name)) for name in header] for row in table["rows"]])
+
+
+def worst_table(table: Table) -> Iterator[str]:
+    """Write the worst cases: a column for each library, milliseconds and times prose."""
+    yield f"### {table['title'][0].upper()}{table['title'][1:]}\n"
+    libraries = [name[:-4] for name in table["rows"][0] if name.endswith(", ms")]
+    rows = []
+    for row in table["rows"]:
+        cells = []
+        for library in libraries:
+            ms, times = row.get(f"{library}, ms"), row.get(f"{library}, x prose")
+            cells.append(shown(ms) + (f" ({shown(float(times))})" if times else ""))
+        rows.append([row["text"], *cells])
+    yield "Milliseconds (times prose, of the same library).\n"
+    yield markdown(["text", *libraries], rows)
+
+
+def sections(tables: Sequence[Table]) -> Iterator[str]:
+    """Write all tables, by subject."""
+    yield "## Encoding\n"
+    yield f"One thread, documents of 2 to 10 KB that no tokenizer had seen. {CORPORA}\n"
+    for vocabulary in dict.fromkeys(table["about"][1] for table in chosen(tables, "encode")):
+        yield from across_corpora(chosen(tables, "encode", vocabulary), vocabulary)
+    yield "## A short string\n"
+    for table in chosen(tables, "short"):
+        yield from plain_table(table)
+    yield "## Two threads\n"
+    for table in chosen(tables, "threads"):
+        yield from plain_table(table)
+    yield "## Decoding\n"
+    yield f"Ids of the same documents, as lists; to `str` or to `bytes`. {CORPORA}\n"
+    for vocabulary in dict.fromkeys(table["about"][1] for table in chosen(tables, "decode")):
+        yield from across_corpora(chosen(tables, "decode", vocabulary), vocabulary)
+    yield "## Loading a vocabulary\n"
+    yield LOADING
+    for table in chosen(tables, "load"):
+        yield from plain_table(table)
+    yield "## Training\n"
+    yield TRAINING
+    for table in [*chosen(tables, "train"), *chosen(tables, "count")]:
+        yield from plain_table(table)
+    yield "## Worst cases\n"
+    for table in chosen(tables, "worst"):
+        yield from worst_table(table)
+
+
+LOADING = """\
+From ranks: a dictionary of tokens and ranks is in memory. tiktoken makes an `Encoding` of it; this
+library finds the merges (`recover_merges`) and makes the encoder from them. From files: each
+library's own way, from the file to the first text encoded.
+"""
+TRAINING = """\
+Each training in a process of its own, with documents streamed from one generator, whose time is
+taken off. Everybody has one thread but where it says two. gigatoken takes a file instead, and cuts
+as gpt2 does. SentencePiece learns something else (BPE of characters between spaces), and is here
+to compare the effort. rustbpe breaks ties in another way.
+"""
+
+# -- Charts -------------------------------------------------------------------
+
+# Legible on white and on black: nothing but these colours, on no background.
+INK, GREY, ACCENT = "#7d8590", "#9aa3ad", "#e8590c"
+OF_PYTHON = f"{OURS}, Python engine"
+
+
+def draw_bars(axes: Any, values: dict[str, float], title: str, unit: str) -> None:
+    """Draw horizontal bars, the best at the top, ours highlighted."""
+    ordered = sorted(values.items(), key=lambda item: item[1])
+    colours = [ACCENT if name == OURS else GREY for name, _ in ordered]
+    axes.barh([name for name, _ in ordered], [value for _, value in ordered], color=colours)
+    most = max(values.values())
+    for at, (name, value) in enumerate(ordered):
+        ink = ACCENT if name == OURS else INK
+        weight = "bold" if name == OURS else "normal"
+        label = f"{shown(float(value))}{unit}"
+        axes.text(value + most / 60, at, label, va="center", color=ink, weight=weight)
+    axes.set_xlim(0, most * 1.22)
+    axes.set_title(title, color=INK, loc="left", fontsize=11)
+    axes.tick_params(colors=INK, length=0)
+    axes.set_xticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def figure(n_rows: int, n_columns: int, height: float) -> tuple[Any, Any]:
+    """Return an empty figure and its axes."""
+    matplotlib = importlib.import_module("matplotlib")
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "same every time", "font.size": 10})
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    drawn, axes = pyplot.subplots(n_rows, n_columns, figsize=(11, height), squeeze=False)
+    return drawn, axes
+
+
+def save(drawn: Any, path: Path) -> None:
+    """Write a chart as SVG, without a date."""
+    drawn.tight_layout()
+    drawn.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
+    importlib.import_module("matplotlib.pyplot").close(drawn)
+
+
+def draw_encoding(tables: Sequence[Table], path: Path) -> None:
+    """Draw MB/s of the first vocabulary: lists above, arrays below, a column for each corpus."""
+    every = chosen(tables, "encode")
+    shown_tables = chosen(every, "encode", every[0]["about"][1])
+    kinds = {"list": "to a list", "numpy": "to a NumPy array"}
+    drawn, axes = figure(len(kinds), len(shown_tables), 4.6)
+    for column, table in enumerate(shown_tables):
+        for row, (kind, words) in enumerate(kinds.items()):
+            found = [each for each in table["rows"] if each["returns"] == kind]
+            values = {each["library"]: each["MB/s"] for each in found}
+            draw_bars(axes[row][column], values, f"{table['about'][2]}, {words}", "")
+    title = f"Encoding with {shown_tables[0]['about'][1]}, MB/s, one thread, text not seen before"
+    drawn.suptitle(title, color=INK, fontsize=13, x=0.01, ha="left")
+    save(drawn, path)
+
+
+def draw_training(tables: Sequence[Table], path: Path) -> None:
+    """Draw the CPU seconds and the memory of training."""
+    table = chosen(tables, "train")[0]
+    rows = [row for row in table["rows"] if "two threads" not in row["library"]]
+    drawn, axes = figure(1, 2, 2.8)
+    for at, (key, title, unit) in enumerate(
+        [("CPU s", "CPU seconds", " s"), ("peak MB", "peak memory", " MB")]
+    ):
+        draw_bars(axes[0][at], {row["library"]: row[key] for row in rows}, title, unit)
+        axes[0][at].invert_yaxis()  # less is better
+    drawn.suptitle(f"T{table['title'][1:]}", color=INK, fontsize=13, x=0.01, ha="left")
+    save(drawn, path)
+
+
+def draw(tables: Sequence[Table], folder: Path) -> Iterator[str]:
+    """Draw what was measured; name the files."""
+    if not is_installed("matplotlib"):
+        return
+    for subject, make in (("encode", draw_encoding), ("train", draw_training)):
+        if chosen(tables, subject):
+            make(tables, folder / f"{subject}.svg")
+            yield subject
+
+
+def write(result: dict[str, Any], folder: Path) -> None:
+    """Write RESULTS.md and the charts."""
+    tables = result["tables"]
+    charts = [f"![{subject}]({subject}.svg)\n" for subject in draw(tables, folder)]
+    facts = "\n".join(f"- {name}: {value}" for name, value in result["facts"].items())
+    measured = f"## Measured\n\n{facts}\n"
+    text = "\n".join([HOW_TO_READ, *charts, measured, *sections(tables)])
+    (folder / "RESULTS.md").write_text(text, encoding="utf-8")
