@@ -72,8 +72,8 @@ static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, si
     if (PyUnicode_IS_ASCII(string))
         return PyUnicode_DATA(string);
     *size = 0;
-    /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4. */
-    if (counter_reserve_text(counter, length * (kind == 4 ? 4 : kind + 1)) < 0)
+    /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4; and four are written at once. */
+    if (counter_reserve_text(counter, length * (kind == 4 ? 4 : kind + 1) + 4) < 0)
         return NULL;
     uint8_t *end = write_utf8(string, counter->text);
     *size = end ? (size_t)(end - counter->text) : 1;
