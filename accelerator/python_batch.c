@@ -69,10 +69,10 @@ static void encode_share(struct batch *batch, struct worker *worker, struct shar
 {
     if (encode_texts(batch, worker, share)) {
         share->ids = malloc((worker->n_ids + 1) * sizeof *share->ids);
-        if (share->ids)
-            memcpy(share->ids, worker->ids, worker->n_ids * sizeof *share->ids);
-        else
+        if (!share->ids)
             atomic_store(&batch->no_memory, true);
+        else if (worker->n_ids) /* if there are none, there may be no memory they would be in */
+            memcpy(share->ids, worker->ids, worker->n_ids * sizeof *share->ids);
     }
     if (!share->ids)
         atomic_store(&batch->stop, true);
@@ -138,14 +138,14 @@ static void work(void *context, unsigned index)
 static int share_texts(struct batch *batch)
 {
     size_t characters = SHARE_CHARACTERS;
-    struct share *share = batch->shares - 1;
+    struct share *share = NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(batch->texts); i++) {
         PyObject *string = PyTuple_GET_ITEM(batch->texts, i);
         if (check_string(string) < 0)
             return -1;
         if (characters >= SHARE_CHARACTERS) {
-            *++share = (struct share){.first = i, .refused = -1};
-            batch->n_shares++;
+            share = &batch->shares[batch->n_shares++];
+            *share = (struct share){.first = i, .refused = -1};
             characters = 0;
         }
         characters += (size_t)PyUnicode_GET_LENGTH(string) + 1;
