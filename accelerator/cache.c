@@ -97,11 +97,22 @@ static void grow_lines(struct cache *cache)
     table_free(old.lines);
 }
 
+static size_t find_short(const struct cache *cache, struct key key, uint32_t *ids)
+{
+    uint64_t word = find_in_line(short_line_of(cache, key), key) >> HIGH_KEY_BITS;
+    uint32_t first = word & NO_ID, second = (uint32_t)(word >> ID_BITS);
+    if (!word)
+        return 0;
+    if (second == STORED_IDS)
+        return load_stored(cache, first, ids);
+    ids[0] = first;
+    ids[1] = second;
+    return second == NO_ID ? 1 : 2;
+}
+
+/* INVARIANT: what is kept was looked up before, so that no key is there twice. */
 static void keep_short(struct cache *cache, struct key key, const uint32_t *ids, size_t count)
 {
-    /* INVARIANT: no key is there twice; find_in_line relies on it. */
-    if (find_in_line(short_line_of(cache, key), key))
-        return;
     uint64_t first = ids[0], second = count == 2 ? ids[1] : NO_ID;
     if (count > 2) {
         first = store_ids(cache, ids, count);
@@ -198,6 +209,8 @@ static void keep_long(struct cache *cache, uint64_t hash, const uint8_t *bytes, 
 size_t cache_find(struct cache *cache, struct key key, const uint8_t *bytes, size_t length,
                   uint32_t *ids)
 {
+    if (is_short(key, bytes, length))
+        return find_short(cache, key, ids);
     if (length <= KEY_BYTES)
         return find_medium(cache, key, ids);
     return length <= LONG_BYTES ? find_long(cache, key.low, bytes, length, ids) : 0;
@@ -232,6 +245,7 @@ void cache_clear(struct cache *cache)
     memset(cache->medium, 0, sizeof *cache->medium << MEDIUM_BITS);
     clear_long(cache);
     cache->short_entries = cache->store_used = 0;
+    cache->times_emptied++;
 }
 
 void cache_close(struct cache *cache)

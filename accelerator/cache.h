@@ -81,6 +81,7 @@ struct cache {
     size_t store_used, store_size;
 
     uint64_t lookups, misses;
+    uint32_t times_emptied;
 };
 
 /* -- Look-up --------------------------------------------------------------------------------- */
@@ -124,10 +125,15 @@ static inline struct long_entry *long_place(const struct cache *cache, uint64_t 
     return &cache->longs[((hash >> 32) + i) & ((1 << LONG_TABLE_BITS) - 1)];
 }
 
+static inline const uint32_t *stored_at(const struct cache *cache, uint32_t place)
+{
+    return cache->store + (size_t)place * STORE_UNIT;
+}
+
 /* Copy the ids of a record of the store; returns their number. */
 static inline size_t load_stored(const struct cache *cache, uint32_t place, uint32_t *ids)
 {
-    const uint32_t *record = cache->store + (size_t)place * STORE_UNIT;
+    const uint32_t *record = stored_at(cache, place);
     memcpy(ids, record + 1, record[0] * sizeof *ids);
     return record[0];
 }
@@ -140,7 +146,7 @@ void cache_close(struct cache *cache);
 
 /* The key of a pre-token in the last table is its hash_long, and 0.
  *
- * Look up a pre-token that is not short.  Writes its ids, for which there must be room for as many
+ * Look up a pre-token.  Writes its ids, for which there must be room for as many
  * as it has bytes, and at least 3; returns their number, or 0 if it is not there. */
 size_t cache_find(struct cache *cache, struct key key, const uint8_t *bytes, size_t length,
                   uint32_t *ids);

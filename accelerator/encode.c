@@ -72,10 +72,10 @@ void worker_trim(struct worker *worker)
 /* -- A chunk of pre-tokens ------------------------------------------------------------------- */
 
 size_t encode_missing(const struct vocabulary *v, struct worker *worker, struct key key,
-                      bool is_short, const uint8_t *bytes, size_t length, uint32_t *ids)
+                      const uint8_t *bytes, size_t length, uint32_t *ids)
 {
-    size_t count;
-    if (!is_short && (count = cache_find(&worker->cache, key, bytes, length, ids)) != 0)
+    size_t count = cache_find(&worker->cache, key, bytes, length, ids);
+    if (count)
         return count;
     worker->cache.misses++;
     uint32_t whole = v->whole ? whole_token(v, key, bytes, length) : NO_TOKEN;

@@ -29,6 +29,9 @@ struct worker {
     size_t ends[CHUNK_ROOM];
     struct key keys[CHUNK_ROOM];
     uint32_t places[CHUNK_ROOM];
+    uint64_t words[CHUNK_ROOM];   /* what was found there */
+    uint16_t special[CHUNK_ROOM]; /* those for which this is not all */
+    uint8_t lengths[CHUNK_ROOM];
 };
 
 struct worker *worker_new(void);
@@ -50,10 +53,10 @@ int encode_pieces(const struct vocabulary *vocabulary, struct worker *worker, co
 int encode_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker,
                       const uint8_t *text, size_t size, size_t start, size_t count);
 
-/* Find the ids of a pre-token that is not in the table of short ones, by any means, and keep them.
+/* Find the ids of a pre-token by any means, and keep them.
  * Returns their number, or 0 if memory is short. */
 size_t encode_missing(const struct vocabulary *vocabulary, struct worker *worker, struct key key,
-                      bool is_short, const uint8_t *bytes, size_t length, uint32_t *ids);
+                      const uint8_t *bytes, size_t length, uint32_t *ids);
 
 /* Make room for `size` bytes of text at worker->text. */
 int worker_reserve_text(struct worker *worker, size_t size);

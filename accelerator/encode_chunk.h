@@ -33,6 +33,7 @@ static void find_places(struct worker *worker, const uint8_t *text, size_t size,
         start = worker->ends[i];
         struct key key = {0, 0};
         worker->places[i] = NOT_SHORT;
+        worker->lengths[i] = (uint8_t)length; /* asked of short ones only */
         if (LIKELY(length <= KEY_BYTES)) {
             /* A key takes 16 bytes, and nothing is read beyond the text. */
             key = LIKELY((size_t)(text + size - p) >= 16) ? make_key(p, length)
@@ -53,40 +54,67 @@ static void find_places(struct worker *worker, const uint8_t *text, size_t size,
     }
 }
 
-/* NOTE: a miss may make the table grow, or empty it.  Then the places of the rest of the chunk
- * are no longer right; a pre-token that is not found there is merged again, no more. */
+/* Look up all short pre-tokens of a chunk, and have fetched what those need that take longer: it is
+ * on its way while others are looked up. */
+static void find_words(const struct vocabulary *v, struct worker *worker, size_t count)
+{
+    const struct cache *cache = &worker->cache;
+    size_t n_special = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t place = worker->places[i];
+        uint64_t word = 0;
+        if (LIKELY(place != NOT_SHORT))
+            word = find_ids(&cache->lines[place], worker->keys[i]);
+        worker->words[i] = word;
+        worker->special[n_special] = (uint16_t)i;
+        n_special += !word | (word >> (HIGH_KEY_BITS + ID_BITS) == STORED_IDS);
+    }
+    for (size_t i = 0; i < n_special; i++) {
+        size_t at = worker->special[i];
+        uint64_t word = worker->words[at];
+        if (word)
+            PREFETCH(stored_at(cache, word >> HIGH_KEY_BITS & NO_ID));
+        else if (worker->places[at] != NOT_SHORT && v->whole)
+            prefetch_whole(v, worker->keys[at], worker->lengths[at]);
+    }
+}
+
+/* The ids of a chunk, of which no more are known than those of short pre-tokens.
+ *
+ * NOTE: a miss may empty the cache.  Then records of ids may have been written over that words
+ * found before refer to; so these count no longer. */
 static inline int encode_chunk(const struct vocabulary *v, struct worker *worker,
                                const uint8_t *text, size_t size, size_t start, size_t count)
 {
     struct cache *cache = &worker->cache;
     size_t before = worker->n_ids;
     find_places(worker, text, size, start, count);
+    find_words(v, worker, count);
     uint32_t *out = worker->ids + before;
     cache->lookups += count;
     for (size_t i = 0; i < count; i++) {
         size_t end = worker->ends[i];
-        uint32_t place = worker->places[i];
-        if (LIKELY(place != NOT_SHORT)) {
-            uint64_t ids = find_ids(&cache->lines[place], worker->keys[i]);
-            if (LIKELY(ids)) { /* not 0: the second id never is */
-                ids >>= HIGH_KEY_BITS;
-                uint32_t first = ids & NO_ID, second = (uint32_t)(ids >> ID_BITS);
-                if (LIKELY(second != STORED_IDS)) {
-                    out[0] = first;
-                    out[1] = second;
-                    out += 1 + (second != NO_ID);
-                } else {
-                    out += load_stored(cache, first, out);
-                }
-                start = end;
-                continue;
+        uint64_t ids = worker->words[i];
+        if (LIKELY(ids)) { /* not 0: the second id never is */
+            ids >>= HIGH_KEY_BITS;
+            uint32_t first = ids & NO_ID, second = (uint32_t)(ids >> ID_BITS);
+            if (LIKELY(second != STORED_IDS)) {
+                out[0] = first;
+                out[1] = second;
+                out += 1 + (second != NO_ID);
+            } else {
+                out += load_stored(cache, first, out);
             }
+        } else {
+            uint32_t times_emptied = cache->times_emptied;
+            size_t made =
+                encode_missing(v, worker, worker->keys[i], text + start, end - start, out);
+            if (!made)
+                return -1;
+            if (UNLIKELY(cache->times_emptied != times_emptied))
+                memset(worker->words + i, 0, (count - i) * sizeof *worker->words);
+            out += made;
         }
-        size_t made = encode_missing(v, worker, worker->keys[i], place != NOT_SHORT, text + start,
-                                     end - start, out);
-        if (!made)
-            return -1;
-        out += made;
         start = end;
     }
     worker->n_ids = (size_t)(out - worker->ids);

@@ -82,6 +82,18 @@ int vocabulary_set_whole(struct vocabulary *vocabulary, const struct tokens *tok
 uint32_t whole_token(const struct vocabulary *vocabulary, struct key key, const uint8_t *bytes,
                      size_t length);
 
+/* Have fetched what whole_token looks at first, for at most WHOLE_KEY_BYTES bytes. */
+static inline void prefetch_whole(const struct vocabulary *v, struct key key, size_t length)
+{
+#if defined(__GNUC__)
+    uint64_t hash = hash_key(with_length(key, length));
+    __builtin_prefetch(&v->whole_filter[hash >> (64 - FILTER_BITS) >> 6]);
+    __builtin_prefetch(&v->whole_keys[hash >> (64 - v->whole_bits)]);
+#else
+    (void)v, (void)key, (void)length;
+#endif
+}
+
 static inline uint64_t pair_hash(uint32_t left, uint32_t right)
 {
     return ((uint64_t)left << ID_BITS | right) * UINT64_C(0x9E3779B97F4A7C15);
