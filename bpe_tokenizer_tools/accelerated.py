@@ -161,9 +161,10 @@ class NativeLearner(core._MergeLearner):
     ) -> core._Learned:
         """Learn merges until they have made `n_tokens` new tokens; see the base."""
         options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, advance
+        counts = self._counts if isinstance(self._counts, dict) else dict(self._counts)
         try:
-            return core._Learned(*self._native.learn_merges(self._counts, *options))
-        except OverflowError:
+            return core._Learned(*self._native.learn_merges(counts, *options))
+        except (OverflowError, TypeError):  # too large, or numbers of another type than int
             super().__init__(self._counts, self._max_length)
             return super().learn(n_tokens, min_frequency, forbidden, advance)
 

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pytest
@@ -163,6 +163,18 @@ def test_counts_beyond_64_bits() -> None:
     tokenizer = BPETokenizer().train(counts=counts, vocab_size=259, verbose=False)
     # a+b stands 2**70 + 2**69 times, x+y and y+x 2**70 + 1, ab+c and ab+d less.
     assert tokenizer.merges == [(b"a", b"b"), (b"x", b"y"), (b"xy", b"x")]
+
+
+def test_counts_of_any_kind() -> None:
+    numpy = pytest.importorskip("numpy")
+    expected = BPETokenizer().train(counts={b"abab": 3, b"b": 9}, vocab_size=258, verbose=False)
+    for counts in (
+        MappingProxyType({b"abab": 3, b"b": 9}),
+        {b"abab": numpy.int64(3), b"b": numpy.int64(9)},
+        {b"abab": 3.0, b"b": 9.0},
+    ):
+        trained = BPETokenizer().train(counts=counts, vocab_size=258, verbose=False)
+        assert trained.merges == expected.merges
 
 
 # -- The methods that are not in every engine's first line -----------------------
