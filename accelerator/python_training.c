@@ -428,9 +428,11 @@ struct question {
 static int read_number(PyObject *object, void *number)
 {
     int overflow;
-    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-    if (value == -1 && !overflow && PyErr_Occurred())
+    if (!PyLong_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "an int is needed, not %.100s", Py_TYPE(object)->tp_name);
         return 0;
+    }
+    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
     *(long long *)number = overflow > 0 ? INT64_MAX : overflow < 0 ? INT64_MIN : value;
     return 1;
 }
