@@ -80,33 +80,40 @@ static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, si
     return end ? counter->text : NULL;
 }
 
-static void count_string(struct counting *counting, struct counter *counter, size_t index)
+/* Returns false, and stops all threads, if the text is refused or memory is short. */
+static bool count_string(struct counting *counting, struct counter *counter, size_t index)
 {
     size_t size;
     const uint8_t *text =
         counter_utf8(counter, PyTuple_GET_ITEM(counting->texts, index), &size);
     if (!text && size) {
         atomic_store(&counting->refused, index);
-        stop_counting(counting);
     } else if (!text || (counting->scan ? count_text(counter, counting->scan, text, size)
                                         : count_whole(counter, text, size)) < 0) {
         atomic_store(&counting->no_memory, true);
-        stop_counting(counting);
+    } else {
+        return true;
     }
+    stop_counting(counting);
+    return false;
 }
 
 static void count_share(void *context, unsigned index)
 {
     struct counting *counting = context;
     struct counter *counter = counting->counters[index];
-    if (!counter && !(counter = counting->counters[index] = counter_new(counting->seed))) {
+    if (!counter)
+        counter = counting->counters[index] = counter_new(counting->seed);
+    /* NOTE: one that found no memory for its room before must find it now, or not count. */
+    if (!counter || counter_finish(counter) < 0) {
         atomic_store(&counting->no_memory, true);
         return;
     }
+    bool goes_on = true;
     size_t first, end;
-    while ((end = take_texts(counting, &first)) != first)
-        for (; first < end; first++)
-            count_string(counting, counter, first);
+    while (goes_on && (end = take_texts(counting, &first)) != first)
+        for (; goes_on && first < end; first++)
+            goes_on = count_string(counting, counter, first);
     if (counter_finish(counter) < 0)
         atomic_store(&counting->no_memory, true);
     counter_trim(counter, KEPT_TEXT);
