@@ -26,7 +26,8 @@ from libraries import (
 
 def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> list[Table]:
     """Compare the libraries on the ids of documents, to text and to bytes."""
-    ids = [tiktoken(vocabulary).encode_ordinary(text) for text in documents]
+    reference = tiktoken(vocabulary)
+    ids = [reference.encode_ordinary(text) for text in documents]
     as_bytes = [text.encode() for text in documents]
 
     def expected(call: Call) -> Sequence[str | bytes]:

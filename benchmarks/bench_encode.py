@@ -249,11 +249,12 @@ def measure_scan(vocabulary: Vocabulary, prose: str) -> Table:
         seconds = interleaved(ways, [words] * SLICES)
         micro = {way: statistics.median(t) / len(words) * 1e6 for way, t in seconds.items()}
         ratio = median_ratio(seconds["heap"], seconds["scan"])
-        table.append([n_parts, micro["scan"], micro["heap"], ratio])
+        timings = {f"{way}, us": found for way, found in micro.items()}
+        table.append({"parts": n_parts, **timings, "heap / scan": ratio})
     return {
+        "about": ["scan", vocabulary.name],
         "title": f"merging one pre-token, {vocabulary.name}; the module scans up to "
         f"{bpe_tokenizer._SCAN_UP_TO} parts",
-        "header": ["parts", "scan, us", "heap, us", "heap / scan"],
         "rows": table,
     }
 
@@ -273,11 +274,12 @@ def measure_split(name: str, documents: Sequence[str]) -> Table:
         runs = {e: functools.partial(for_each, find) for e, find in engines.items()}
         seconds = interleaved(runs, slices)
         size = megabytes_of(bmp)
-        speeds = [size / sum(seconds[engine]) for engine in ("regex", "re")]
-        table.append([pattern_name, *speeds, median_ratio(seconds["regex"], seconds["re"])])
+        speeds = {f"{engine}, MB/s": size / sum(times) for engine, times in seconds.items()}
+        ratio = median_ratio(seconds["regex"], seconds["re"])
+        table.append({"pattern": pattern_name, **speeds, "re / regex": ratio})
     return {
+        "about": ["split", name],
         "title": f"splitting {name}, {megabytes_of(bmp):.1f} MB without characters past U+FFFF",
-        "header": ["pattern", "regex, MB/s", "re, MB/s", "re / regex"],
         "rows": table,
     }
 

@@ -73,7 +73,7 @@ def is_installed(package: str) -> bool:
 
 def corpora(files: Sequence[Path] | None, megabytes: float) -> dict[str, list[str]]:
     """Return the first documents of 2 to 10 KB of each corpus, up to a size, by its name."""
-    files = files or sorted((SHARED / "corpora").glob("*.txt"))
+    files = files or shared_texts()
     if not files:
         return {"python": take(python_sources(), megabytes)}
     found = {}
@@ -82,6 +82,12 @@ def corpora(files: Sequence[Path] | None, megabytes: float) -> dict[str, list[st
             text = stream.read(int(megabytes * 2e6))
         found[file.stem] = take(text.split(END_OF_TEXT), megabytes)
     return found
+
+
+def shared_texts() -> list[Path]:
+    """Return the texts beside the repository, English first."""
+    found = (SHARED / "corpora").glob("*.txt")
+    return sorted(found, key=lambda path: (path.stem != "english", path.stem))
 
 
 def python_sources() -> list[str]:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common import END_OF_TEXT, SHARED, python_sources
+from common import END_OF_TEXT, python_sources, shared_texts
 
 VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
 BLOCK = 1 << 20
@@ -20,7 +20,7 @@ BLOCK = 1 << 20
 
 def training_documents(files: Sequence[Path] | None, megabytes: float) -> Iterator[str]:
     """Yield documents, up to a size; nothing is held but what is being read."""
-    files = files or sorted((SHARED / "corpora").glob("*.txt"))
+    files = files or shared_texts()
     size = 0
     for round_ in itertools.count():
         exchange = exchanged_letters(round_)
