@@ -1,0 +1,338 @@
+"""What tests/test_accelerator_safety.py runs in processes of its own: memory that fails, or leaks.
+
+    python tests/accelerator_abuse.py NAME
+
+runs the function of that name.  The extension is the `_bpe_tokenizer` that Python finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import random
+import re
+import sys
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.formats.ranks import recover_merges
+
+native: Any = importlib.import_module("_bpe_tokenizer")
+bpe_tokenizer.ACCELERATED = False  # what is expected comes from Python
+
+ALPHABET = bpe_tokenizer._ALPHABET
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
+
+
+class Operation(NamedTuple):
+    """Something that allocates: what it works on, how it is done, and the right answer."""
+
+    make: Callable[[], Any]
+    call: Callable[[Any], Any]
+    expected: Any
+
+
+def definition(*merges: tuple[bytes, bytes]) -> Any:
+    """Return a definition with these merges; tokens are numbered in order, from 256."""
+    vocab = {bytes([byte]): byte for byte in range(256)}
+    for left, right in merges:
+        vocab.setdefault(left + right, len(vocab))
+    pairs = [(vocab[left], vocab[right]) for left, right in merges]
+    vocab[b"whole"] = len(vocab)
+    return bpe_tokenizer._Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None, ignore_merges=True)
+
+
+ORDERED = definition((b"a", b"b"), (b"ab", b"a"), (b"a", b"a"), (b"aa", b"aa"), (b"b", b"b"))
+UNORDERED = definition((b"aa", b"aa"), (b"ab", b"a"), (b"b", b"b"), (b"a", b"b"), (b"a", b"a"))
+
+
+def encoder_of(given: Any) -> Any:
+    """Return an encoder in C."""
+    return native.Encoder(given.vocab, given.merges, "gpt2", True, {b"<added>": 900})
+
+
+def encoding(given: Any, text: str) -> Operation:
+    """Encode a text by a fresh encoder."""
+    expected = bpe_tokenizer._Encoder(given).encode(text)
+    return Operation(lambda: encoder_of(given), lambda encoder: encoder.encode(text), expected)
+
+
+def counting(texts: list[str]) -> Operation:
+    """Count on two threads."""
+    expected: dict[bytes, int] = {}
+    for text in texts:
+        for piece in bpe_tokenizer._splitter(SPLIT_PATTERNS["gpt2"]).split(text):
+            expected[piece.encode()] = expected.get(piece.encode(), 0) + 1
+
+    def call(counter: Any) -> Any:
+        counter.take()  # what is there after an error is only a part
+        counter.count(texts, 2)
+        return counter.take()
+
+    return Operation(lambda: native.PretokenCounter("gpt2"), call, expected)
+
+
+def operations() -> dict[str, Operation]:
+    """Return everything that allocates."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefgh", k=chance.randrange(3, 12))) for _ in range(40_000)]
+    many = " ".join(words)
+    mixed = "ab abba é中😀 whole x" + "y" * 30 + " " + "ab" * 20
+    python = bpe_tokenizer._Encoder(ORDERED)
+    ids = python.encode(mixed * 300)
+    texts = [mixed * n for n in (1, 900, 0, 500, 700)]
+    cut = bpe_tokenizer._splitter(SPLIT_PATTERNS["gpt2"]).split(texts[1])
+    listed = [python.encode(text) for text in texts]
+    given = {word.encode(): 1 + len(word) for word in words[:300]} | {b"ab" * 200: 3}
+    learned = bpe_tokenizer._MergeLearner(given, None).learn(200, 2, frozenset(), lambda n: None)
+    tokens = [b"a", b"b", b"ab", b"aab", b"abab", b"ba", b"abba", b"abababab" * 9, b"abab" * 2]
+    found = recover_merges({token: rank for rank, token in enumerate(tokens)})
+
+    spans = [(i, i + 1) for i in range(len(mixed) * 300)]
+    places = bpe_tokenizer._token_offsets(mixed * 300, spans, [python.tokens[id_] for id_ in ids])
+
+    def learn(_: Any) -> Any:
+        forbidden = frozenset([b"zz", b"forbidden" * 3])
+        return native.learn_merges(given, ALPHABET, 200, 2, None, forbidden, None)
+
+    def ranks(_: Any) -> Any:
+        pairs = native.merges_from_ranks(tokens)
+        return [(tokens[pair[0]], tokens[pair[1]]) for pair in pairs if pair]
+
+    def ordered() -> Any:
+        return encoder_of(ORDERED)
+
+    return {
+        "load": Operation(lambda: None, lambda _: encoder_of(ORDERED).decode([256]), b"ab"),
+        "short": encoding(ORDERED, "ab whole"),
+        "mixed": encoding(ORDERED, mixed),
+        "many": encoding(ORDERED, many),
+        "long": encoding(ORDERED, "ab" * 3_000 + "a" * 3_000),
+        "long and unordered": encoding(UNORDERED, "ab" * 3_000 + "a" * 3_000),
+        "buffer": Operation(
+            ordered, lambda e: array("I", e.encode_to_buffer(texts[1])).tolist(), listed[1]
+        ),
+        "count": Operation(ordered, lambda e: e.count(texts[1]), len(listed[1])),
+        "cut": Operation(ordered, lambda e: e.encode_pretokens(cut), listed[1]),
+        "batch": Operation(ordered, lambda e: e.encode_batch(texts, 2), listed),
+        "buffers": Operation(
+            ordered,
+            lambda e: [array("I", b).tolist() for b in e.encode_batch_to_buffers(texts, 2)],
+            listed,
+        ),
+        "decode": Operation(ordered, lambda e: e.decode(ids), (mixed * 300).encode()),
+        "decode any": Operation(ordered, lambda e: e.decode(tuple(ids)), (mixed * 300).encode()),
+        "offsets": Operation(ordered, lambda e: e.offsets(mixed * 300, ids), places),
+        "counting": counting([many, mixed * 3_000, mixed]),
+        "counting short texts": counting(words[:9_000]),
+        "learning": Operation(lambda: None, learn, tuple(learned)),
+        "ranks": Operation(lambda: None, ranks, found),
+    }
+
+
+# -- Memory that fails -------------------------------------------------------------
+
+
+def try_operation(
+    operation: Operation, fail: Callable[[], Any], work_again: Callable[[], Any]
+) -> bool:
+    """Do something while memory fails, and again when it does not.  Tell whether it failed."""
+    state = operation.make()
+    fail()
+    try:
+        answer = operation.call(state)
+    except MemoryError:
+        answer = MemoryError
+    work_again()
+    assert answer is MemoryError or answer == operation.expected, answer
+    assert operation.call(state) == operation.expected
+    return answer is MemoryError
+
+
+def fail_malloc() -> None:
+    """Let each allocation of the extension itself fail: one alone, and with all after it."""
+    shim = ctypes.CDLL(None)
+    shim.calls_seen.restype = shim.not_freed.restype = ctypes.c_long
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    mine = [line for line in maps if line.endswith(native.__file__)]
+    places = [int(place, 16) for line in mine for place in re.findall("[0-9a-f]+", line)[:2]]
+    shim.watch_calls_from(ctypes.c_ulong(min(places)), ctypes.c_ulong(max(places)))
+    forever = 2**40
+
+    def failing(first: int, end: int) -> Callable[[], Any]:
+        return lambda: shim.fail_calls(ctypes.c_long(first), ctypes.c_long(end))
+
+    stop = failing(forever, forever)
+    for name, operation in operations().items():
+        stop()
+        assert not try_operation(operation, stop, lambda: None)
+        allocations = shim.calls_seen()  # of twice what it takes
+        errors = 0
+        for first in range(allocations):
+            for end in (first + 1, forever):
+                errors += try_operation(operation, failing(first, end), stop)
+        print(f"{name}: {allocations} allocations, {errors} errors", flush=True)
+        assert errors or not allocations
+        gc.collect()
+        assert shim.not_freed() == 0, shim.not_freed()
+
+
+def fail_python() -> None:
+    """Let each allocation of Python fail while the extension works."""
+    testing: Any = importlib.import_module("_testcapi")
+    for name, operation in operations().items():
+        errors = 0
+        try_operation(operation, lambda: None, lambda: None)
+        gc.collect()
+        before = sys.getallocatedblocks()
+        for first in range(60):
+            for end in (first + 1, 0):
+                errors += try_operation(
+                    operation,
+                    lambda first=first, end=end: testing.set_nomemory(first, end),
+                    testing.remove_mem_hooks,
+                )
+        gc.collect()
+        more = sys.getallocatedblocks() - before
+        print(f"{name}: {errors} errors, {more} blocks more", flush=True)
+        assert errors
+        assert more < 50
+
+
+# -- Memory that leaks ---------------------------------------------------------------
+
+
+def resident() -> int:
+    """Return the memory this process has, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def quietly(call: Callable[..., Any], *args: Any) -> None:
+    """Call, whatever it raises."""
+    with contextlib.suppress(TypeError, ValueError, KeyError, OverflowError):
+        call(*args)
+
+
+def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable[[], Any]]:
+    """Return calls of every kind, right ones and wrong ones."""
+    ascii_text, other, surrogate = texts
+    without = native.Encoder(ORDERED.vocab, [], None)
+    counter = native.PretokenCounter("gpt2")
+    unknown, huge = [*ids, 2**19], [2**70]
+    words = {b"abab": 2, b"ab": 1}
+
+    def learn(counts: Any, n_tokens: Any, advance: Any) -> None:
+        native.learn_merges(counts, ALPHABET, n_tokens, 1, None, frozenset(), advance)
+
+    return [
+        lambda: encoder.encode(ascii_text),
+        lambda: encoder.encode(other),
+        lambda: quietly(encoder.encode, surrogate),
+        lambda: quietly(encoder.encode, 5),
+        lambda: encoder.encode_plain(other),
+        lambda: encoder.encode_plain(surrogate),
+        lambda: encoder.encode_plain(None),
+        lambda: encoder.encode_to_buffer(other),
+        lambda: quietly(encoder.encode_to_buffer, surrogate),
+        lambda: encoder.count(other),
+        lambda: encoder.encode_pretokens(texts[:2]),
+        lambda: quietly(encoder.encode_pretokens, texts),
+        lambda: quietly(encoder.count_pieces, [*texts[:2], None]),
+        lambda: quietly(without.encode, other),
+        lambda: encoder.encode_batch(texts[:2], 1),
+        lambda: quietly(encoder.encode_batch, texts, 1),
+        lambda: quietly(encoder.encode_batch, [other, 5], 1),
+        lambda: quietly(encoder.encode_batch, other, 1),
+        lambda: quietly(encoder.encode_batch_to_buffers, texts, 0),
+        lambda: encoder.decode(ids),
+        lambda: encoder.decode(tuple(ids)),
+        lambda: quietly(encoder.decode, unknown),
+        lambda: quietly(encoder.decode, huge),
+        lambda: quietly(encoder.decode, [other]),
+        lambda: encoder.offsets(ascii_text, ids),
+        lambda: quietly(encoder.offsets, other, ids),
+        lambda: quietly(encoder.offsets, ascii_text, unknown),
+        lambda: encoder.cache_info(),
+        lambda: quietly(native.split, "gpt2", surrogate),
+        lambda: counter.count(texts[:2]),
+        lambda: quietly(counter.count, texts),
+        lambda: quietly(counter.count, [5]),
+        lambda: len(counter),
+        lambda: quietly(native.merges_from_ranks, [b"a", b"ab", b"b"]),
+        lambda: quietly(native.merges_from_ranks, [b"a", "ab"]),
+        lambda: quietly(native.learn_merges, words),
+        lambda: quietly(learn, {"a": 1}, 5, None),
+        lambda: quietly(learn, words, 2**40, None),
+        lambda: quietly(native.Encoder, {b"a": 2**70}, [], "gpt2"),
+        lambda: quietly(native.Encoder, {b"a": 1}, [], "gpt2"),
+        lambda: quietly(native.Encoder, {b"a": 1}, [], "none"),
+        lambda: quietly(native.PretokenCounter, "none"),
+    ]
+
+
+def rare_calls() -> list[Callable[[], Any]]:
+    """Return calls that take longer."""
+    merges, texts = ORDERED.merges, ["ab é" * 9_000] * 3
+
+    def learn(advance: Any) -> None:
+        native.learn_merges({b"ab": 1}, ALPHABET, 5, 1, None, frozenset([b"ba"]), advance)
+
+    def count() -> None:
+        counter = native.PretokenCounter("gpt2")
+        counter.count(texts, 2)
+        counter.take()
+        counter.count(texts, 2)
+        counter.to_dict()
+
+    return [
+        lambda: encoder_of(ORDERED).encode_batch(texts, 2),
+        lambda: quietly(encoder_of(ORDERED).encode_batch, [*texts, "\ud800", *texts], 2),
+        lambda: quietly(native.Encoder, ORDERED.vocab, [*merges, (97, 5_000)], "gpt2"),
+        lambda: quietly(native.Encoder, ORDERED.vocab, [*merges, [97, 98]], "gpt2"),
+        lambda: encoder_of(UNORDERED).clear_cache(),
+        lambda: learn(None),
+        lambda: quietly(learn, int),
+        lambda: quietly(learn, lambda n: int("x")),
+        count,
+    ]
+
+
+def leak() -> None:
+    """Make over a million calls: neither memory nor references become more."""
+    encoder = encoder_of(ORDERED)
+    texts = ["ab abba" + "a" * 40, "é中" + "ab" * 30 + "😀" * 9, "a\udfff"]
+    ids = encoder.encode(texts[0])
+    counted = [*texts, *ids, *(encoder.encode(texts[1])), None, texts, ids, ORDERED.vocab]
+    short, rare = short_calls(encoder, texts, ids), rare_calls()
+
+    def run(calls: list[Callable[[], Any]], times: int) -> None:
+        for call in calls:
+            for _ in range(times):
+                call()
+        gc.collect()
+
+    def references() -> list[int]:
+        return [sys.getrefcount(item) for item in counted]
+
+    for calls, times in ((short, 25_000), (rare, 150)):
+        run(calls, max(50, times // 20))
+        before, memory, blocks = references(), resident(), sys.getallocatedblocks()
+        run(calls, times)
+        more, blocks = resident() - memory, sys.getallocatedblocks() - blocks
+        print(f"{len(calls) * times:,} calls: {more:,} bytes, {blocks} blocks more", flush=True)
+        assert all(abs(now - then) < 20 for now, then in zip(references(), before))
+        assert blocks < 100
+        assert more < 1_000_000 or SANITIZED
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

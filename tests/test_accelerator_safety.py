@@ -1,0 +1,89 @@
+"""What the accelerator does when memory fails, whether it leaks, and what hostile callers get.
+
+Most of it runs in processes of its own, from tests/accelerator_abuse.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from test_accelerator import FOLDER, native
+
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    """Run these tests once: they are about one engine."""
+
+
+def abuse(name: str, **environment: str) -> str:
+    """Run a function of tests/accelerator_abuse.py; return what it prints."""
+    run = subprocess.run(
+        [sys.executable, ROOT / "tests" / "accelerator_abuse.py", name],
+        env={**os.environ, "PYTHONPATH": str(FOLDER), **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+# -- Memory that fails -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def failing_malloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler, and glibc")
+    if SANITIZED:
+        pytest.skip("the sanitizer has a malloc of its own")
+    target = tmp_path_factory.mktemp("malloc") / "failing_malloc.so"
+    source = ROOT / "tests" / "failing_malloc.c"
+    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o", target, source]
+    subprocess.run(command, check=True)
+    starts = subprocess.run(
+        [sys.executable, "-c", ""], env={**os.environ, "LD_PRELOAD": str(target)}
+    )
+    if starts.returncode:
+        pytest.skip("needs glibc")
+    return target
+
+
+def test_every_allocation_may_fail(failing_malloc: Path) -> None:
+    printed = abuse("fail_malloc", LD_PRELOAD=str(failing_malloc))
+    assert "learning: " in printed
+
+
+def test_every_allocation_of_python_may_fail() -> None:
+    pytest.importorskip("_testcapi", reason="this Python comes without its own test modules")
+    abuse("fail_python")
+
+
+def test_nothing_leaks_over_a_million_calls() -> None:
+    abuse("leak")
+
+
+# -- The fuzzer ------------------------------------------------------------------
+
+
+def test_the_fuzzer_runs() -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "accelerator" / "fuzz.py", "--seconds", "15", "--seed", "1"],
+        env={**os.environ, "PYTHONPATH": str(FOLDER)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if "install that" in run.stderr:
+        pytest.skip(run.stderr)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert native.__file__ in run.stdout
