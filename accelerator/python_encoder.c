@@ -238,9 +238,8 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *adde
     }
     if (read_merges(self, merges) < 0)
         return -1;
-    if (!ignore_merges) {
-        tokens_drop_index(&self->tokens);
-    } else if (vocabulary_set_whole(&self->vocabulary, &self->tokens) < 0) {
+    tokens_drop_index(&self->tokens);
+    if (ignore_merges && vocabulary_set_whole(&self->vocabulary, &self->tokens) < 0) {
         PyErr_NoMemory();
         return -1;
     }

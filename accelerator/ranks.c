@@ -55,7 +55,7 @@ static int index_bytes(struct ranks *r)
             longest = r->tokens.by_id[id].length;
     r->starts = malloc((longest + 1) * sizeof *r->starts);
     r->ranks = malloc((longest + 1) * sizeof *r->ranks);
-    if (!r->starts || !r->ranks || tokens_index(&r->tokens) < 0)
+    if (!r->starts || !r->ranks)
         return -1;
     return vocabulary_set_whole(&r->by_bytes, &r->tokens);
 }

@@ -117,13 +117,54 @@ static void add_whole(struct vocabulary *v, struct key key, uint32_t id)
     v->whole_keys[slot].high = key.high | (uint64_t)id << WHOLE_ID_SHIFT;
 }
 
+static void add_long(struct vocabulary *v, uint64_t hash, uint32_t id)
+{
+    size_t mask = ((size_t)1 << v->whole_long_bits) - 1;
+    size_t slot = hash >> (64 - v->whole_long_bits);
+    while (v->whole_longs[slot].id != NO_TOKEN)
+        slot = (slot + 1) & mask;
+    v->whole_longs[slot] = (struct long_token){(uint32_t)hash, id};
+}
+
+static uint32_t find_long(const struct vocabulary *v, uint64_t hash, const uint8_t *bytes,
+                          size_t length)
+{
+    size_t mask = ((size_t)1 << v->whole_long_bits) - 1;
+    for (size_t slot = hash >> (64 - v->whole_long_bits);; slot = (slot + 1) & mask) {
+        struct long_token found = v->whole_longs[slot]; /* some slot is free, so this ends */
+        if (found.id == NO_TOKEN)
+            return NO_TOKEN;
+        if (found.tag != (uint32_t)hash)
+            continue;
+        struct token token = v->whole->by_id[found.id];
+        if (token.length == length && memcmp(v->whole->bytes + token.at, bytes, length) == 0)
+            return found.id;
+    }
+}
+
+/* Make a table for the tokens that are longer than the keys, half of it free. */
+static int allocate_longs(struct vocabulary *v, const struct tokens *tokens)
+{
+    size_t n = 0;
+    for (uint32_t id = 0; id < tokens->n_ids; id++)
+        n += tokens_have(tokens, id) && tokens->by_id[id].length > WHOLE_KEY_BYTES;
+    for (v->whole_long_bits = 4; (size_t)1 << v->whole_long_bits < 2 * (n + 1);)
+        v->whole_long_bits++;
+    size_t size = sizeof *v->whole_longs << v->whole_long_bits;
+    v->whole_longs = table_new(size);
+    if (!v->whole_longs)
+        return -1;
+    memset(v->whole_longs, 0xFF, size);
+    return 0;
+}
+
 int vocabulary_set_whole(struct vocabulary *v, const struct tokens *tokens)
 {
     for (v->whole_bits = 9; ((size_t)1 << v->whole_bits) * 4 / 5 < tokens->n_ids + (size_t)1;)
         v->whole_bits++;
     v->whole_filter = calloc((1 << FILTER_BITS) / 64, sizeof *v->whole_filter);
     v->whole_keys = table_new(sizeof *v->whole_keys << v->whole_bits);
-    if (!v->whole_filter || !v->whole_keys)
+    if (!v->whole_filter || !v->whole_keys || allocate_longs(v, tokens) < 0)
         return -1;
     v->whole = tokens;
     for (uint32_t id = 0; id < tokens->n_ids; id++) {
@@ -134,9 +175,12 @@ int vocabulary_set_whole(struct vocabulary *v, const struct tokens *tokens)
         struct key key = {0, 0};
         if (token.length <= KEY_BYTES)
             key = with_length(make_key_safely(bytes, token.length), token.length);
-        set_bit(v->whole_filter, whole_hash(key, bytes, token.length));
+        uint64_t hash = whole_hash(key, bytes, token.length);
+        set_bit(v->whole_filter, hash);
         if (token.length <= WHOLE_KEY_BYTES)
             add_whole(v, key, id);
+        else
+            add_long(v, hash, id);
     }
     return 0;
 }
@@ -149,7 +193,7 @@ uint32_t whole_token(const struct vocabulary *v, struct key key, const uint8_t *
     if (!has_bit(v->whole_filter, hash))
         return NO_TOKEN;
     if (length > WHOLE_KEY_BYTES)
-        return tokens_find(v->whole, bytes, length, bytes, 0);
+        return find_long(v, hash, bytes, length);
     const size_t mask = ((size_t)1 << v->whole_bits) - 1;
     for (size_t slot = hash >> (64 - v->whole_bits);; slot = (slot + 1) & mask) {
         struct key found = v->whole_keys[slot]; /* some slot is free, so this ends */
@@ -170,5 +214,6 @@ void vocabulary_release(struct vocabulary *v)
     free(v->joined);
     free(v->whole_filter);
     table_free(v->whole_keys);
+    table_free(v->whole_longs);
     memset(v, 0, sizeof *v);
 }

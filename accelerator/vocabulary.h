@@ -28,6 +28,11 @@ struct merge {
     uint32_t left, right, joined;
 };
 
+/* A token in a hash table: half of its hash, and its id, or NO_TOKEN in a free place. */
+struct long_token {
+    uint32_t tag, id;
+};
+
 struct vocabulary {
     bool use_avx2;          /* what the processor can do, and is wanted */
     uint32_t n_ids;         /* all ids are smaller */
@@ -57,6 +62,8 @@ struct vocabulary {
     struct key *whole_keys;
     uint64_t *whole_filter;
     unsigned whole_bits;
+    struct long_token *whole_longs; /* a hash table of the others */
+    unsigned whole_long_bits;
 };
 
 /* Fill a vocabulary.  Returns 0, or -1 if memory is short; release it in either case.
