@@ -192,9 +192,47 @@ static PyObject *run_batch(struct batch *batch, unsigned threads)
     return list;
 }
 
+static void release_batch(struct batch *batch)
+{
+    for (Py_ssize_t i = 0; batch->made && i < PyTuple_GET_SIZE(batch->texts); i++)
+        Py_XDECREF(batch->made[i]);
+    PyMem_Free(batch->counts);
+    PyMem_Free(batch->made);
+    PyMem_Free(batch->shares);
+    Py_XDECREF(batch->texts);
+    PyMem_Free(batch);
+}
+
+/* A batch with room for its results; NULL and an exception if there can be none.
+ *
+ * NOTE: it is not on the stack.  If the interpreter ends while the caller's thread waits for the
+ * lock, that thread ends there and then, and its stack is gone; the others go on for a while. */
+static struct batch *new_batch(Encoder *self, PyObject *texts, maker *make)
+{
+    struct batch *batch = PyMem_Calloc(1, sizeof *batch);
+    if (!batch) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    batch->encoder = self;
+    batch->make = make;
+    batch->texts = items_of_list(texts, "texts");
+    if (batch->texts) {
+        size_t n = (size_t)PyTuple_GET_SIZE(batch->texts);
+        batch->counts = PyMem_Calloc(n, sizeof *batch->counts);
+        batch->made = PyMem_Calloc(n, sizeof *batch->made);
+        batch->shares = PyMem_Calloc(n, sizeof *batch->shares);
+        if (batch->counts && batch->made && batch->shares)
+            return batch;
+        PyErr_NoMemory();
+    }
+    release_batch(batch);
+    return NULL;
+}
+
 static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
 {
-    PyObject *texts, *list = NULL;
+    PyObject *texts;
     int threads;
     if (!PyArg_ParseTuple(args, "Oi", &texts, &threads))
         return NULL;
@@ -204,23 +242,11 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
     }
     if (check_scanner(self) < 0)
         return NULL;
-    struct batch batch = {.encoder = self, .make = make, .texts = items_of_list(texts, "texts")};
-    if (!batch.texts)
+    struct batch *batch = new_batch(self, texts, make);
+    if (!batch)
         return NULL;
-    size_t n = (size_t)PyTuple_GET_SIZE(batch.texts);
-    batch.counts = PyMem_Calloc(n, sizeof *batch.counts);
-    batch.made = PyMem_Calloc(n, sizeof *batch.made);
-    batch.shares = PyMem_Calloc(n, sizeof *batch.shares);
-    if (batch.counts && batch.made && batch.shares)
-        list = run_batch(&batch, (unsigned)threads);
-    else
-        PyErr_NoMemory();
-    for (size_t i = 0; batch.made && i < n; i++)
-        Py_XDECREF(batch.made[i]);
-    PyMem_Free(batch.counts);
-    PyMem_Free(batch.made);
-    PyMem_Free(batch.shares);
-    Py_DECREF(batch.texts);
+    PyObject *list = run_batch(batch, (unsigned)threads);
+    release_batch(batch);
     return list;
 }
 

@@ -1,6 +1,7 @@
 /* Threads: POSIX's or those of Windows. */
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "threads.h"
 
@@ -63,12 +64,13 @@ static void join(thread old)
 
 int run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context)
 {
-    struct task tasks[MAX_THREADS];
+    /* NOTE: not on the stack, which is gone if `work` ends the caller's thread. */
+    struct task *tasks = n > 1 ? malloc(MAX_THREADS * sizeof *tasks) : NULL;
     thread threads[MAX_THREADS];
     unsigned started = 1;
     if (n == 0)
         return 0;
-    for (; started < n && started < MAX_THREADS; started++) {
+    for (; tasks && started < n && started < MAX_THREADS; started++) {
         tasks[started] = (struct task){work, context, started};
         if (!start(&threads[started], &tasks[started]))
             break;
@@ -78,5 +80,6 @@ int run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void
         work(context, index);
     for (unsigned index = 1; index < started; index++)
         join(threads[index]);
+    free(tasks);
     return (int)started;
 }

@@ -14,7 +14,10 @@ import importlib
 import os
 import random
 import re
+import signal
 import sys
+import threading
+import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -332,6 +335,74 @@ def leak() -> None:
         assert all(abs(now - then) < 20 for now, then in zip(references(), before))
         assert blocks < 100
         assert more < 1_000_000 or SANITIZED
+
+
+# -- Threads at odd moments --------------------------------------------------------
+
+
+def batches_for_ever(encoder: Any, texts: list[str], depth: int) -> None:
+    """Encode batches far down a stack."""
+    if depth:
+        list(map(batches_for_ever, [encoder], [texts], [depth - 1]))
+    while not depth:
+        encoder.encode_batch(texts, 3)
+
+
+def start_batches(encoder: Any) -> None:
+    """Start threads that go on until the process ends."""
+    texts = ["ab é" * 4_000] * 300
+    for _ in range(3):
+        arguments = encoder, texts, 40
+        threading.Thread(target=batches_for_ever, args=arguments, daemon=True).start()
+    time.sleep(0.2)
+
+
+class SlowToGo:
+    """What keeps the interpreter from ending at once."""
+
+    def __del__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Take a while."""
+        sleep(0.2)
+
+
+def end() -> None:
+    """End while threads are at work."""
+    global kept
+    kept = SlowToGo()
+    start_batches(encoder_of(ORDERED))
+
+
+def fork() -> None:
+    """Fork while threads are at work; the child can do all of it, too."""
+    encoder, text = encoder_of(ORDERED), "abba whole " * 5_000
+    expected = bpe_tokenizer._Encoder(ORDERED).encode(text)
+    start_batches(encoder)
+    for _ in range(20):
+        child = os.fork()
+        if not child:
+            counter = native.PretokenCounter("gpt2")
+            counter.count([text] * 5, 2)
+            right = encoder.encode_batch([text] * 5, 2) == [expected] * 5
+            os._exit(0 if right and encoder.encode(text) == expected and len(counter) == 4 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def interrupt() -> None:
+    """Let a signal's handler use the encoder that is at work, and raise."""
+    encoder, texts = encoder_of(ORDERED), ["ab é" * 4_000] * 300
+    expected = encoder.encode_batch(texts[:9], 1)
+
+    def handle(*_: Any) -> None:
+        assert encoder.encode_batch(texts[:9], 2) == expected
+        raise InterruptedError
+
+    signal.signal(signal.SIGALRM, handle)
+    for _ in range(10):
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        with contextlib.suppress(InterruptedError):
+            while True:
+                encoder.encode_batch(texts, 2)
+    assert encoder.encode_batch(texts[:9], 2) == expected
 
 
 if __name__ == "__main__":

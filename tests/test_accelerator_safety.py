@@ -72,6 +72,17 @@ def test_nothing_leaks_over_a_million_calls() -> None:
     abuse("leak")
 
 
+# -- Threads at odd moments ------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["end", "fork", "interrupt"])
+def test_threads_at_odd_moments(name: str) -> None:
+    if name != "end" and sys.platform == "win32":
+        pytest.skip("Windows has neither")
+    for _ in range(3):
+        abuse(name)
+
+
 # -- The fuzzer ------------------------------------------------------------------
 
 
