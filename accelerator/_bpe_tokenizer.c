@@ -13,6 +13,16 @@ enum {
     API = 2, /* what bpe_tokenizer.py expects; raised with every change it would notice */
 };
 
+/* What the scanners use that not every processor has. */
+static const char *instructions(void)
+{
+#if defined(BPE_WITH_NEON)
+    return "NEON";
+#else
+    return has_avx2() ? "AVX2" : "portable";
+#endif
+}
+
 static int module_exec(PyObject *module)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, &encoder_spec, NULL);
@@ -29,7 +39,7 @@ static int module_exec(PyObject *module)
         return -1;
     if (PyModule_AddIntMacro(module, API) < 0 ||
         PyModule_AddStringConstant(module, "UNICODE_TABLES_FROM", UNICODE_TABLES_FROM) < 0 ||
-        PyModule_AddStringConstant(module, "INSTRUCTIONS", has_avx2() ? "AVX2" : "portable") < 0)
+        PyModule_AddStringConstant(module, "INSTRUCTIONS", instructions()) < 0)
         return -1;
     return 0;
 }

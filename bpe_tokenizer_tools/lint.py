@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
-from bpe_tokenizer_tools.formats.families import FAMILIES, Component
+from bpe_tokenizer_tools.formats.families import FAMILIES, Component, steps_of
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,6 @@ def _some(items: Sequence[object], limit: int = 5) -> str:
 # -- The pattern's family -----------------------------------------------------
 
 
-def _steps(component: Any) -> list[Component]:
-    """List pre-tokenizers in one form: flat, without what has no influence on ids."""
-    if not component:
-        return []
-    if component.get("type") == "Sequence":
-        return [step for inner in component.get("pretokenizers") or () for step in _steps(inner)]
-    # NOTE: inverting changes nothing for Isolated, the one behaviour of all families.
-    return [
-        {key: value for key, value in component.items() if key not in ("trim_offsets", "invert")}
-    ]
-
-
 def pattern_family(tokenizer: BPETokenizer) -> str:
     """Name the family that a tokenizer cuts text like, or say that it has its own way."""
     definition = tokenizer._definition
@@ -90,7 +78,7 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
     if definition.split_pattern in named:
         return named[definition.split_pattern]
     components = definition.components
-    own = _steps((components or {}).get("pre_tokenizer"))
+    own = steps_of((components or {}).get("pre_tokenizer"))
     if components is None:
         same = [name for name, family in FAMILIES.items() if _is_split(definition, family.steps)]
     else:
@@ -107,7 +95,7 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
 
 
 def _is_same(own: list[Component], pre_tokenizer: Component | None) -> bool:
-    return bool(own) and own == _steps(pre_tokenizer)
+    return bool(own) and own == steps_of(pre_tokenizer)
 
 
 def _is_split(definition: core._Definition, steps: Sequence[Component]) -> bool:
@@ -184,7 +172,7 @@ def _cutter(tokenizer: BPETokenizer) -> _Lengths | None:
     definition, encoder = tokenizer._definition, cast("Any", tokenizer._encoder)
     if definition.components is None:
         return lambda text: [len(piece.encode()) for piece in encoder._split(text)]
-    kinds = [step.get("type") for step in _steps(definition.components.get("pre_tokenizer"))]
+    kinds = [step.get("type") for step in steps_of(definition.components.get("pre_tokenizer"))]
     if "ByteLevel" not in kinds:
         return None
 
@@ -348,7 +336,7 @@ def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
     vocab = tokenizer._definition.vocab
     unknown = options.get("unk_token")
     becomes = f"become {unknown!r}" if unknown else "are dropped"
-    kinds = [step.get("type") for step in _steps(components.get("pre_tokenizer"))]
+    kinds = [step.get("type") for step in steps_of(components.get("pre_tokenizer"))]
     severity = "warning" if unknown else "error"
     if "ByteLevel" in kinds:
         missing = [b for b in _UTF8_BYTES if core._BYTE_TO_CHAR[b].encode() not in vocab]
@@ -623,7 +611,9 @@ def field_of(path: Path, key: str) -> str | None:
 def _cuts_like(tokenizer: BPETokenizer, known: _Class) -> bool:
     definition, family = tokenizer._definition, FAMILIES[known.family]
     if definition.components is not None:
-        return _is_same(_steps(definition.components.get("pre_tokenizer")), family.pre_tokenizer())
+        return _is_same(
+            steps_of(definition.components.get("pre_tokenizer")), family.pre_tokenizer()
+        )
     if known.family == "gpt-2":
         return definition.split_pattern == core.GPT2_SPLIT_PATTERN
     return _is_split(definition, family.steps)

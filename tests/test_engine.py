@@ -5,6 +5,7 @@ That the two give the same is shown by every other test, which runs with each.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -21,6 +22,7 @@ from conftest import ROOT
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import accelerated
+from bpe_tokenizer_tools.formats.families import FAMILIES
 
 TEXT = "The quick brown fox, naïve café, 世界 '12345'!\n\n  \tEnd 😀 "
 
@@ -141,6 +143,27 @@ def test_a_pattern_without_a_scanner(engine: str) -> None:
     assert tokenizer.encode_to_numpy(text).tolist() == tokenizer.encode(text)
     with pytest.raises(ValueError, match=r"lone surrogate U\+D800 at character 1"):
         tokenizer.encode("a\ud800")
+
+
+@pytest.mark.parametrize("family", ["deepseek-v3", "starcoder"])
+def test_steps_that_one_pattern_can_do(
+    engine: str, family: str, trained: BPETokenizer, tmp_path: Path
+) -> None:
+    trained.save(tmp_path, verbose=False)
+    path = tmp_path / "tokenizer.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["pre_tokenizer"] = FAMILIES[family].pre_tokenizer()
+    path.write_text(json.dumps(data), encoding="utf-8")
+    tokenizer = BPETokenizer.from_file(path)
+    twin = getattr(tokenizer._encoder, "_twin")
+    assert (twin is not None) == (engine == "accelerated")
+    texts = [TEXT, "12345 67", "日本・語 abc", "\x01\x02", "x  1", ""]
+    ids = [tokenizer.encode(text) for text in texts]
+    assert [tokenizer.encode_with_offsets(text).input_ids for text in texts] == ids  # step by step
+    assert list(map(tokenizer.decode, ids)) == texts
+    assert [tokenizer.count_tokens(text) for text in texts] == list(map(len, ids))
+    tokenizer.clear_cache()
+    assert tokenizer.get_cache_stats()["size"] == 0
 
 
 def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> None:

@@ -29,6 +29,18 @@ from bpe_tokenizer import GPT2_SPLIT_PATTERN, SPLIT_PATTERNS
 Component = dict[str, Any]
 
 
+def steps_of(component: Any) -> list[Component]:
+    """List pre-tokenizers in one form: flat, without what has no influence on ids."""
+    if not component:
+        return []
+    if component.get("type") == "Sequence":
+        return [step for inner in component.get("pretokenizers") or () for step in steps_of(inner)]
+    # NOTE: inverting changes nothing for Isolated, the one behaviour of all families.
+    return [
+        {key: value for key, value in component.items() if key not in ("trim_offsets", "invert")}
+    ]
+
+
 @dataclass(frozen=True)
 class Family:
     """What a name in ``tokenizer.ggml.pre`` stands for.
