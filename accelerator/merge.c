@@ -15,6 +15,7 @@ enum {
     DENSE_UP_TO = 16,
     KEPT_BYTES = 1 << 20, /* memory above it is not kept for the next pre-token */
     MAX_MERGED_BYTES = 1 << 30,
+    MEMORY_PER_BYTE = 64, /* of a long pre-token: more than is borrowed for it */
 };
 
 #define NOWHERE UINT32_MAX /* no part: places are smaller, by far */
@@ -385,7 +386,7 @@ size_t merge_bytes(const struct vocabulary *v, struct merge_memory *memory, cons
 #endif
     if (size <= HOLES_UP_TO)
         return merge_with_holes(v, bytes, (unsigned)size, ids);
-    if (size > MAX_MERGED_BYTES)
+    if (size > MAX_MERGED_BYTES || size > SIZE_MAX / MEMORY_PER_BYTE)
         return 0;
     if (v->ordered)
         return merge_by_ranks(v, memory, bytes, (uint32_t)size, ids);

@@ -443,7 +443,12 @@ static Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t firs
         PyObject *string = PyTuple_GET_ITEM(items, end);
         if (check_string(string) < 0)
             return -1;
-        room += 4 * (size_t)PyUnicode_GET_LENGTH(string);
+        size_t length = (size_t)PyUnicode_GET_LENGTH(string);
+        if (length > (SIZE_MAX - room) / 4 - 1) { /* one string many times, say */
+            PyErr_NoMemory();
+            return -1;
+        }
+        room += 4 * length;
     }
     if (worker_reserve_text(worker, room + 1) < 0) {
         PyErr_NoMemory();
