@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ HERE = Path(__file__).resolve().parent
 SOURCES = sorted(path.name for path in HERE.glob("*.c"))
 THREADS = ["-pthread"]
 FLAGS = ["-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", *THREADS]
-AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
 
 
@@ -31,14 +29,11 @@ def build(folder: Path, sanitize: bool) -> Path:
     compiler = os.environ.get("CC", "cc").split()
     more = SANITIZE if sanitize else []
     include = f"-I{sysconfig.get_path('include')}"
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    with_avx2 = ["-DBPE_WITH_AVX2"] if x86 else []
     folder.mkdir(parents=True, exist_ok=True)
 
     def compile_one(name: str) -> str:
         target = str(folder / f"{Path(name).stem}.o")
-        own = AVX2 if x86 and name.endswith("_avx2.c") else []
-        command = [*compiler, *FLAGS, *more, *own, *with_avx2, include, "-c", str(HERE / name)]
+        command = [*compiler, *FLAGS, *more, include, "-c", str(HERE / name)]
         subprocess.run([*command, "-o", target], check=True)
         return target
 

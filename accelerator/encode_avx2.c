@@ -1,9 +1,8 @@
-/* The loop over a chunk for x86 processors with AVX2 and BMI, chosen at run time.  This file alone
- * is compiled for them: nothing in it may be called elsewhere. */
+/* The loop over a chunk for x86 processors with AVX2 and BMI, chosen at run time. */
 
-#if defined(__AVX2__)
+#include "avx2_begin.h"
 
-#include <immintrin.h>
+#if defined(BPE_WITH_AVX2)
 
 #include "encode_chunk.h"
 
@@ -37,3 +36,5 @@ int encode_chunk_avx2(const struct vocabulary *v, struct worker *worker, const u
 typedef int not_for_this_processor; /* a file must declare something */
 
 #endif
+
+#include "avx2_end.h"

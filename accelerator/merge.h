@@ -3,6 +3,7 @@
 #ifndef BPE_MERGE_H
 #define BPE_MERGE_H
 
+#include "processor.h"
 #include "vocabulary.h"
 
 /* Memory for long pre-tokens, kept for the next one. */

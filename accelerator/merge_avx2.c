@@ -1,12 +1,11 @@
-/* Merging up to 64 parts for x86 processors with AVX2 and BMI, chosen at run time.  This file alone
- * is compiled for them: nothing in it may be called elsewhere.
+/* Merging up to 64 parts for x86 processors with AVX2 and BMI, chosen at run time.
  *
  * The same as merge_with_holes, but that the keys stay in registers, where the smallest is found,
  * and some are replaced, a vector at a time. */
 
-#if defined(__AVX2__)
+#include "avx2_begin.h"
 
-#include <immintrin.h>
+#if defined(BPE_WITH_AVX2)
 
 #include "merge.h"
 #include "merge_short.h"
@@ -95,3 +94,5 @@ size_t merge_with_holes_avx2(const struct vocabulary *v, const uint8_t *bytes, u
 typedef int not_for_this_processor; /* a file must declare something */
 
 #endif
+
+#include "avx2_end.h"

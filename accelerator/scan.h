@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "processor.h"
+
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #else
@@ -108,10 +110,5 @@ typedef size_t scanner(const uint8_t *text, size_t size, size_t *position, size_
 extern scanner *const scalar_scanners[PATTERN_COUNT];
 extern scanner *const avx2_scanners[PATTERN_COUNT];
 extern scanner *const neon_scanners[PATTERN_COUNT];
-
-/* Every 64-bit Arm processor has NEON. */
-#if defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define BPE_WITH_NEON
-#endif
 
 #endif

@@ -1,9 +1,8 @@
-/* The scanners for x86 processors with AVX2 and BMI, chosen at run time.  This file alone is
- * compiled for them: nothing in it may be called elsewhere. */
+/* The scanners for x86 processors with AVX2 and BMI, chosen at run time. */
 
-#if defined(__AVX2__)
+#include "avx2_begin.h"
 
-#include <immintrin.h>
+#if defined(BPE_WITH_AVX2)
 
 #include "scan_blocks.h"
 
@@ -67,3 +66,5 @@ scanner *const avx2_scanners[PATTERN_COUNT] = {SPLIT_PATTERNS(AS_ENTRY)};
 typedef int not_for_this_processor; /* a file must declare something */
 
 #endif
+
+#include "avx2_end.h"

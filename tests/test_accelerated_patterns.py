@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import platform
 import random
 import shutil
 import subprocess
@@ -102,20 +101,16 @@ def test_every_length_around_a_block(name: str) -> None:
 # What encoding consists of; encode_avx2.c and the like are empty for other processors.
 CORE = "cache encode encode_avx2 merge merge_avx2 scan_avx2 scan_neon scan_scalar table tokens"
 WARNINGS = "-std=c11 -Wall -Wextra -Werror -pthread".split()
-AVX2 = "-mavx2 -mbmi -mbmi2 -mlzcnt".split()
 SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover".split()
-X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
-def compiled(folder: Path, compiler: str, flags: Sequence[str], x86: bool) -> Path:
+def compiled(folder: Path, compiler: str, flags: Sequence[str]) -> Path:
     """Compile tests/core_driver.c and the core; return the program."""
     sources = [ROOT / "accelerator" / f"{name}.c" for name in [*CORE.split(), "vocabulary"]]
     objects = []
     for source in [*sources, ROOT / "tests" / "core_driver.c"]:
-        own = AVX2 if x86 and source.stem.endswith("_avx2") else []
-        with_avx2 = ["-DBPE_WITH_AVX2"] if x86 else []
         target = str(folder / f"{source.stem}.o")
-        command = [compiler, *WARNINGS, *flags, *own, *with_avx2, f"-I{ROOT / 'accelerator'}"]
+        command = [compiler, *WARNINGS, *flags, f"-I{ROOT / 'accelerator'}"]
         subprocess.run([*command, "-c", str(source), "-o", target], check=True)
         objects.append(target)
     program = folder / "core_driver"
@@ -130,12 +125,12 @@ def core(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "sanitized":
         if not shutil.which("cc"):
             pytest.skip("there is no C compiler")
-        return [str(compiled(folder, "cc", SANITIZED, X86))]
+        return [str(compiled(folder, "cc", SANITIZED))]
     compiler = shutil.which("aarch64-linux-gnu-gcc")
     emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if not compiler or not emulator:
         pytest.skip("there is no aarch64-linux-gnu-gcc, or no qemu-aarch64 to run what it makes")
-    return [emulator, str(compiled(folder, compiler, ["-O2", "-static"], x86=False))]
+    return [emulator, str(compiled(folder, compiler, ["-O2", "-static"]))]
 
 
 def numbers(*values: int) -> bytes:
