@@ -2079,9 +2079,8 @@ class _Encoder:
 
     def encode_plain(self, text: Any) -> list[int] | None:
         """Encode what a user gave, if cutting and merging is all there is to do; else None."""
-        if isinstance(text, str) and (text.isascii() or self._definition.normalizer is None):
-            return self.encode(text)
-        return None
+        plain = isinstance(text, str) and (text.isascii() or self._definition.normalizer is None)
+        return self.encode(text) if plain else None
 
     def encode_to_buffer(self, text: str) -> Any:
         """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
@@ -3047,24 +3046,24 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
     Raises:
         ValueError: an id or a string is taken.  Nothing is ever overwritten.
     """
-    taken = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
+    taken: dict[int, Any] = {id_: token for token, id_ in definition.vocab.items()}
     end = max(taken, default=-1) + 1
-    ordinary = {token: id_ for id_, token in taken.items()}
     added = {token.content: token for token in definition.added}
     taken.update({cast("int", token.id): token.content for token in definition.added})
     fresh = list(tokens)
     for token in fresh:
-        if token.content in added or token.content in ordinary:
-            known = added[token.content].id if token.content in added else ordinary[token.content]
-            raise ValueError(
-                f"{token.content!r} is already a token"
-                + (f", with the id {known}" if known is not None else "")
-            )
+        own = definition.vocab.get(definition.read(token.content) or b"")
+        if token.content in added or own is not None:
+            known = added[token.content].id if token.content in added else own
+            with_id = f", with the id {known}" if known is not None else ""
+            raise ValueError(f"{token.content!r} is already a token{with_id}")
         added[token.content] = token
         if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
+            other = taken[token.id]  # bytes, if it is an ordinary token
+            name = other if isinstance(other, str) else definition.write(other)
             raise ValueError(
-                f"special token {token.content!r}: id {token.id} is already that of "
-                f"{taken[token.id]!r}; leave the id out to get a free one"
+                f"special token {token.content!r}: id {token.id} is already that of {name!r}; "
+                "leave the id out to get a free one"
             )
     for token in fresh:
         if token.id is None:
@@ -4021,16 +4020,17 @@ class BPETokenizer:
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)
-            definition = _read_definition(_JsonReader(source.tokenizer, path))
+            data = _JsonReader(source.tokenizer, path)
+            definition = source.definition or _read_definition(data)
             parts = definition, source.roles, source.settings, source.chat_template
         definition, roles, settings, chat_template = parts
         if definition.template == ((), ()) and "bos_token" not in roles:
             definition = dataclasses.replace(definition, template=None)  # none to put there, yet
         tokenizer = cls._from_parts(definition, roles, settings, chat_template, path)
         known = tokenizer.special_tokens
-        tokenizer.add_special_tokens(
-            [token for token in tokens if token.id is None or known.get(token.content) != token.id]
-        )
+        new = [each for each in tokens if each.id is None or known.get(each.content) != each.id]
+        if new:
+            tokenizer.add_special_tokens(new)
         return tokenizer
 
     @classmethod

@@ -699,3 +699,29 @@ def test_the_description_alone_is_no_tokenizer(trained, tmp_path):
     trained.export(tmp_path / "x.tiktoken", "tiktoken")
     with pytest.raises(FileFormatError, match=r"beside it; load .*x\.tiktoken instead"):
         BPETokenizer.from_file(tmp_path / "x.json")
+
+
+def test_a_plain_file_is_read_as_line_by_line(vocab_dir: Path) -> None:
+    for data in (
+        (vocab_dir / "r50k_base.tiktoken").read_bytes(),
+        b"AA== 0\nAQ== 1\n",
+        b"AA== 0",
+        b"",
+        b"\n",
+        b"AA== 0\r\nAQ== 1\r\n",
+        b"AA== 0\n\nAQ== 1",
+    ):
+        plain = format_._read_plain_ranks(data)
+        assert plain is None or plain == format_._read_lines(Path("x"), data)
+    for damaged in (b"AA==\n0 AQ== 1", b"AA== +0", b"AA== 0 1 2", b"AB== 0", b"A 0", b"AA== 0_1"):
+        assert format_._read_plain_ranks(damaged) is None
+    for damaged in (b"AA== 0\nAA== 1", b"AA== 0\nAQ== 0", b"AA== -1", b"AA== 2147483648"):
+        assert format_._read_plain_ranks(damaged) is None
+
+
+def test_what_is_read_is_what_tokenizer_json_would_say(vocab_dir: Path, tmp_path: Path) -> None:
+    tokenizer = BPETokenizer.from_file(vocab_dir / "cl100k_base.tiktoken")
+    tokenizer.save(tmp_path, verbose=False)
+    again = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    assert again == tokenizer
+    assert again._definition == tokenizer._definition

@@ -31,12 +31,14 @@ class Source:
         roles: "bos_token", "eos_token", "pad_token", "unk_token" -> an added token.
         settings: such as "model_max_length".
         chat_template: Jinja, or None.
+        definition: what `tokenizer` would say, ready, so that it need not.
     """
 
     tokenizer: dict[str, Any]
     roles: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     chat_template: str | None = None
+    definition: bpe_tokenizer._Definition | None = None
 
 
 # -- What readers share -------------------------------------------------------

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import hashlib
 import json
 import operator
@@ -220,6 +221,31 @@ def read(
 
 
 def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
+    return _read_plain_ranks(data) or _read_lines(path, data)
+
+
+def _read_plain_ranks(data: bytes) -> dict[bytes, int] | None:
+    """Read a file that is written as all published ones are; None if anything is otherwise."""
+    fields = data.split()
+    written, numbers = fields[::2], fields[1::2]
+    if b"\n".join(map(b" ".join, zip(written, numbers))) != data.rstrip(b"\n"):
+        return None
+    try:
+        tokens, ranks = list(map(binascii.a2b_base64, written)), list(map(int, numbers))
+    except ValueError:
+        return None
+    if [binascii.b2a_base64(token, newline=False) for token in tokens] != written:
+        return None
+    if list(map(b"%d".__mod__, ranks)) != numbers:
+        return None
+    found = dict(zip(tokens, ranks))
+    if len(found) < len(tokens) or len(set(ranks)) < len(tokens):
+        return None
+    in_range = min(ranks, default=0) >= 0 and max(ranks, default=0) <= bpe_tokenizer._MAX_ID
+    return found if in_range else None
+
+
+def _read_lines(path: Path, data: bytes) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
     line_of: dict[int, int] = {}
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -346,21 +372,30 @@ def byte_level(
             ignore_merges=True,
         )
         tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
+        for content in special_tokens:
+            bpe_tokenizer._utf8_length(content)  # names a lone surrogate
         definition = bpe_tokenizer._with_added_tokens(definition, tokens)
         if roles is None:
             roles = _well_known_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
-        data = bpe_tokenizer._tokenizer_json(definition, ids.get(roles.get("bos_token", "")))
+        bos_id = ids.get(roles.get("bos_token", ""))
+        if not raw:
+            definition = dataclasses.replace(
+                definition,
+                split_pattern=bpe_tokenizer._from_oniguruma(bpe_tokenizer._to_oniguruma(pattern)),
+                template=bpe_tokenizer._template_ids(definition, bos_id),
+            )
+            return Source({}, dict(roles), definition=definition)
+        data = bpe_tokenizer._tokenizer_json(definition, bos_id)
     except (ValueError, RecursionError) as error:
         problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
         raise FileFormatError(path, "", problem) from None
-    if raw:
-        if re.search(r"--|~~|[$}]\+|\$|\\[zZ]", pattern):
-            problem = f"split pattern {_shorten(pattern)} is not supported: sets may hold && and "
-            raise FileFormatError(
-                path, "", problem + "other sets, but no -- or ~~, and beside them no $"
-            )
-        data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
+    if re.search(r"--|~~|[$}]\+|\$|\\[zZ]", pattern):
+        problem = f"split pattern {_shorten(pattern)} is not supported: sets may hold && and "
+        raise FileFormatError(
+            path, "", problem + "other sets, but no -- or ~~, and beside them no $"
+        )
+    data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
     return Source(data, dict(roles))
 
 
