@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # No test may reach the network; the libraries used as oracles read these first.
@@ -51,6 +53,17 @@ ENGINES = {"python": bpe_tokenizer._Engine(), "accelerated": bpe_tokenizer._engi
 REQUIRE_ACCELERATOR = os.environ.get("BPE_TOKENIZER_REQUIRE_ACCELERATOR") == "1"
 
 
+NOT_IN_USE = "the accelerator is not in use: it was not built, or BPE_TOKENIZER_PURE is set"
+
+
+def extension() -> ModuleType:
+    """Return the extension in C, for a module that tests it; without it, the module is skipped."""
+    if not bpe_tokenizer.ACCELERATED:
+        assert not REQUIRE_ACCELERATOR, NOT_IN_USE
+        pytest.skip(NOT_IN_USE, allow_module_level=True)
+    return importlib.import_module("_bpe_tokenizer")
+
+
 @pytest.fixture(scope="session", autouse=True, params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run every test with each engine; the one in Python says what is right.
@@ -60,9 +73,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """
     name: str = request.param
     if name == "accelerated" and not bpe_tokenizer.ACCELERATED:
-        reason = "the accelerator is not in use: it was not built, or BPE_TOKENIZER_PURE is set"
-        assert not REQUIRE_ACCELERATOR, reason
-        pytest.skip(reason)
+        assert not REQUIRE_ACCELERATOR, NOT_IN_USE
+        pytest.skip(NOT_IN_USE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bpe_tokenizer, "_engine", ENGINES[name])
         patch.setattr(bpe_tokenizer, "ACCELERATED", name == "accelerated")

@@ -1,7 +1,6 @@
 """The accelerator against the Python engine, which says what is right.
 
-The compiled module is looked for in the folder that BPE_TOKENIZER_ACCELERATOR_DIR names
-(accelerator/build.py fills it); without it these tests are left out.
+Without the extension these tests are left out; conftest.py says where it is looked for.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import importlib
-import os
 import random
 import sys
 import threading
@@ -22,7 +19,7 @@ from typing import Any
 
 import pytest
 import regex
-from conftest import ROOT, read_corpus
+from conftest import ROOT, extension, read_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,14 +27,8 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
-FOLDER = os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR")
-if not FOLDER:
-    pytest.skip(
-        "the accelerator was not built: BPE_TOKENIZER_ACCELERATOR_DIR names no folder",
-        allow_module_level=True,
-    )
-sys.path.insert(0, FOLDER)
-native = importlib.import_module("_bpe_tokenizer")
+native = extension()
+FOLDER = Path(native.__file__ or "").parent
 
 BOTH_WAYS = pytest.mark.parametrize("portable", [False, True], ids=["blocks", "characters"])
 EVERY_PATTERN = pytest.mark.parametrize("name", list(SPLIT_PATTERNS))

@@ -104,7 +104,7 @@ CONVERSATIONS: list[tuple[Messages, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def templates(llama_cpp_source: Path) -> dict[str, str]:
     """The templates of public families, by name."""
     found = sorted((llama_cpp_source / "models/templates").glob("*.jinja"))

@@ -404,7 +404,7 @@ def test_only_what_may_be_the_beginning_of_a_stop_waits() -> None:
 NAMES = ["llama.cpp", "transformers"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     need("llama_cpp")
     need("transformers")

@@ -161,7 +161,7 @@ def test_an_answer_is_right_only_as_a_whole() -> None:
 # -- The model in its forms --------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """The forms of a model that learned a few answers by heart."""
     for package in ("torch", "transformers", "jinja2"):
