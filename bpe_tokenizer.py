@@ -300,11 +300,8 @@ def _from_printable(token: str) -> bytes | None:
 # A split pattern is parsed into a small tree, once, because the text of the
 # pattern alone does not answer three questions that matter here:
 #
-# - How does the standard library's `re` spell it?  `re` knows no \p{..}, but it
-#   searches a large explicit set three times as fast as `regex` evaluates the
-#   property (benchmarks/bench_encode.py).  So each one-character piece of the
-#   pattern is expanded, with `regex` itself as the judge, to the characters of
-#   the Basic Multilingual Plane that it matches.
+# - How does the standard library's `re` spell it?  It is the faster engine, for what
+#   it knows: bpe_tokenizer_tools/fast_split.py.
 # - How does Oniguruma, the engine of HuggingFace tokenizers, spell it?
 # - Where may text be cut, so that the parts can be split on their own?  That
 #   decides streaming, reading in blocks, and counting in parallel.
@@ -3527,7 +3524,8 @@ class BPETokenizer:
             ValueError: a disallowed token occurs, or a lone surrogate.
         """
         if allowed_special == "none" and not disallowed_special:
-            ids = self._encode_plain(text) if self._encode_plain else None
+            plain = self._encode_plain  # once: another thread may be training
+            ids = plain(text) if plain else None
             if ids is not None:
                 return self._surround(ids) if add_special_tokens else ids
         _check_text(text)
@@ -3575,7 +3573,7 @@ class BPETokenizer:
         """
         texts = _check_texts(texts)
         _check_size("num_threads", num_threads, 1)
-        if self._encode_plain is None:
+        if self._encode_plain is None or type(self).encode is not BPETokenizer.encode:
             return list(map(self.encode, texts))
         prepared = [_normalise(text, self._definition.normalizer) for text in texts]
         return self._encoder.encode_batch(prepared, num_threads or _cores())
@@ -4589,8 +4587,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 # The extension `_bpe_tokenizer` (accelerator/, in C) is another engine with the same
 # answers, far faster.  Where it is not built, or BPE_TOKENIZER_PURE=1, Python's stays.
 
-sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])  # for `python bpe_tokenizer.py`
-if os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
+if __name__ == "__main__":  # `python bpe_tokenizer.py` is what the next lines import
+    sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
+_here = sys.modules.get("bpe_tokenizer") is sys.modules.get(__name__)  # no copy by another name
+if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
     with contextlib.suppress(ImportError):  # this file stands alone: only speed is lost
         _engine = _tools("accelerated").engine() or _engine
 ACCELERATED = _engine.encoder is not _Encoder

@@ -49,7 +49,7 @@ class BuildIfPossible(build_ext):
             reason = " ".join(str(error).split())
             print(
                 f"bpe-tokenizer: the accelerator was not built ({reason}): the library is complete "
-                "without it, but slower; a C compiler and a new install bring it",
+                "without it, but slower; gcc or clang and a new install bring it",
                 file=sys.stderr,
             )
 

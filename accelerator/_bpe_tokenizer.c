@@ -10,7 +10,7 @@
 #include "unicode_tables.h"
 
 enum {
-    API = 2, /* what bpe_tokenizer.py expects; raised with every change it would notice */
+    API = 2, /* what accelerated.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */

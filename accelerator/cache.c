@@ -114,7 +114,7 @@ static size_t find_short(const struct cache *cache, struct key key, uint32_t *id
 static void keep_short(struct cache *cache, struct key key, const uint32_t *ids, size_t count)
 {
     uint64_t first = ids[0], second = count == 2 ? ids[1] : NO_ID;
-    if (count > 2) {
+    if (count > 2 || !(first | second)) { /* two that are 0 would look like none */
         first = store_ids(cache, ids, count);
         if (first == NO_ID) {
             cache_clear(cache);

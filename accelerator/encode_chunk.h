@@ -95,7 +95,7 @@ static inline int encode_chunk(const struct vocabulary *v, struct worker *worker
     for (size_t i = 0; i < count; i++) {
         size_t end = worker->ends[i];
         uint64_t ids = worker->words[i];
-        if (LIKELY(ids)) { /* not 0: the second id never is */
+        if (LIKELY(ids)) { /* never 0: see keep_short */
             ids >>= HIGH_KEY_BITS;
             uint32_t first = ids & NO_ID, second = (uint32_t)(ids >> ID_BITS);
             if (LIKELY(second != STORED_IDS)) {

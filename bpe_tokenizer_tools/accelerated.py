@@ -20,6 +20,7 @@ from bpe_tokenizer_tools.split_patterns import SPELLINGS, character_classes
 if TYPE_CHECKING:
     import _bpe_tokenizer
 
+_MAX_THREADS = 64
 API = 2  # what this file asks of the extension; both count up together
 
 
@@ -82,7 +83,7 @@ class NativeEncoder(core._Encoder):
         if not self._scans:
             return super().encode_batch(texts, num_threads)
         try:
-            return self._native.encode_batch(texts, num_threads)
+            return self._native.encode_batch(texts, min(num_threads, _MAX_THREADS))
         except UnicodeEncodeError as error:
             raise core._surrogate_error(str(error.object), error.start) from None
 
@@ -137,7 +138,7 @@ class NativeCounter(core._PretokenCounter):
     def count(self, documents: Iterable[Iterable[str]]) -> None:
         """Count all documents.  The sum does not depend on how they are batched."""
         for batch in self._batches(documents):
-            self._native.count(batch, self._workers)
+            self._native.count(batch, min(self._workers, _MAX_THREADS))
 
     def take(self) -> dict[bytes, int]:
         """Return what was counted."""
@@ -160,11 +161,21 @@ class NativeLearner(core._MergeLearner):
         advance: Callable[[int], Any],
     ) -> core._Learned:
         """Learn merges until they have made `n_tokens` new tokens; see the base."""
-        options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, advance
-        counts = self._counts if isinstance(self._counts, dict) else dict(self._counts)
+        begun = False
+
+        def tell(n: int) -> None:
+            nonlocal begun
+            begun = True
+            advance(n)
+
+        plain = type(self._counts) in (dict, core.PretokenCounts)
+        counts = self._counts if plain else dict(self._counts.items())
+        options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, tell
         try:
             return core._Learned(*self._native.learn_merges(counts, *options))
         except (OverflowError, TypeError):  # too large, or numbers of another type than int
+            if begun:
+                raise
             super().__init__(self._counts, self._max_length)
             return super().learn(n_tokens, min_frequency, forbidden, advance)
 
@@ -173,7 +184,11 @@ def merges_from_ranks(tokens: list[Any]) -> list[tuple[Any, Any]]:
     """Do what `formats.ranks.recover_merges` does.
 
     Args:
-        tokens: as bytes; the symbols, then all others that can be made, by rank.
+        tokens: as bytes, by rank.
+
+    Raises:
+        OverflowError: they are too many, or too long, for the extension.
+        TypeError: one is no bytes.
     """
     found = _import_native().merges_from_ranks(tokens)
     return [(tokens[parts[0]], tokens[parts[1]]) for parts in found if parts is not None]

@@ -38,6 +38,7 @@ if importlib.util.find_spec("bpe_tokenizer") is None:
     sys.path.insert(0, str(ROOT))
 
 import bpe_tokenizer  # noqa: E402 - only now can it be found
+from bpe_tokenizer_tools import split_patterns  # noqa: E402
 
 settings.register_profile(
     "repeatable",
@@ -62,6 +63,14 @@ def extension() -> ModuleType:
         assert not REQUIRE_ACCELERATOR, NOT_IN_USE
         pytest.skip(NOT_IN_USE, allow_module_level=True)
     return importlib.import_module("_bpe_tokenizer")
+
+
+@functools.cache
+def knows_the_same_unicode(native: ModuleType) -> bool:
+    """Tell whether the extension's tables are those of the `regex` that is installed."""
+    same: bool = native.character_classes() == split_patterns.character_classes()
+    assert same or not REQUIRE_ACCELERATOR, "run accelerator/make_tables.py: there is a new Unicode"
+    return same
 
 
 @pytest.fixture(scope="session", autouse=True, params=list(ENGINES))

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import regex
-from conftest import ROOT, extension, read_corpus
+from conftest import ROOT, extension, knows_the_same_unicode, read_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,10 +54,10 @@ def split_by_regex(name: str, text: str) -> list[bytes]:
 
 # -- Characters and pre-tokens -------------------------------------------------
 
-# Each `regex` knows the Unicode of its day; the tables are those of one.
+# Each `regex` knows the Unicode of its day.
 SAME_UNICODE = pytest.mark.skipif(
-    regex.__version__ not in native.UNICODE_TABLES_FROM,
-    reason=f"the tables come from {native.UNICODE_TABLES_FROM}, this is {regex.__version__}",
+    not knows_the_same_unicode(native),
+    reason=f"regex {regex.__version__} classes characters unlike {native.UNICODE_TABLES_FROM}",
 )
 
 
@@ -77,44 +77,6 @@ def test_every_character(name: str, context: str) -> None:
         expected = split_by_regex(name, text)
         assert native.split(name, text) == expected
         assert native.split(name, text, portable=True) == expected
-
-
-@EVERY_PATTERN
-def test_hard_atoms(name: str) -> None:
-    chance = random.Random(name)
-    for _ in range(4_000):
-        some = chance.sample(ATOMS, chance.choice([3, 6, 12, len(ATOMS)]))
-        text = "".join(chance.choices(some, k=chance.randrange(1, chance.choice([4, 20, 200]))))
-        expected = split_by_regex(name, text)
-        assert native.split(name, text) == expected
-        assert native.split(name, text, portable=True) == expected
-
-
-@SAME_UNICODE
-@EVERY_PATTERN
-@given(text=st.text() | st.lists(st.sampled_from(ATOMS), max_size=100).map("".join))
-def test_any_text(name: str, text: str) -> None:
-    expected = split_by_regex(name, text)
-    assert native.split(name, text) == expected
-    assert native.split(name, text, portable=True) == expected
-
-
-@EVERY_PATTERN
-@pytest.mark.parametrize("corpus", ["english", "code", "multi"])
-def test_real_text(name: str, corpus: str, corpora_dir: Path) -> None:
-    text = read_corpus(corpus)[:300_000]
-    expected = split_by_regex(name, text)
-    assert native.split(name, text) == expected
-    assert native.split(name, text, portable=True) == expected
-
-
-@EVERY_PATTERN
-def test_every_length_around_a_block(name: str) -> None:
-    for filler in ("a", "é", "中", " ", "\n", "!", "1", "A", "😀"):
-        for length in [*range(1, 70), *range(120, 135)]:
-            for end in ("", "'s", "'", " x", "\n!", "中"):
-                text = filler * length + end
-                assert native.split(name, text) == split_by_regex(name, text)
 
 
 # -- Encoding --------------------------------------------------------------------

@@ -5,6 +5,8 @@ That the two give the same is shown by every other test, which runs with each.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import pickle
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -309,6 +312,64 @@ def test_offsets_in_every_width_of_string(trained: BPETokenizer) -> None:
             at += len(piece)
             last = next(i for i in range(len(text)) if len(b"".join(encoded[: i + 1])) >= at)
             assert (start, end) == (first, last + 1)
+
+
+def test_any_number_of_threads_may_be_asked_for(trained: BPETokenizer) -> None:
+    assert trained.encode_ordinary_batch(["a"], 2**40) == [trained.encode("a")]
+    if bpe_tokenizer.ACCELERATED:  # processes are not for the asking
+        assert bpe_tokenizer.count_pretokens(["a b"], num_workers=2**40)[b"a"] == 1
+
+
+def test_a_pretoken_of_two_ids_that_are_0_is_remembered(engine: str) -> None:
+    tokenizer = BPETokenizer("gpt2", normalizer=None)
+    vocab = {bytes([byte]): (byte - ord("a")) % 256 for byte in range(256)}
+    tokenizer._install(dataclasses.replace(tokenizer._definition, vocab=vocab))
+    for _ in range(5):
+        assert tokenizer.encode("aa") == [0, 0]
+    assert tokenizer.get_cache_stats()["misses"] == 1
+
+
+def test_a_subclass_encodes_in_its_own_way() -> None:
+    class Other(BPETokenizer):
+        def encode(self, text: str, *args: Any, **options: Any) -> list[int]:
+            return [7, *super().encode(text, *args, **options)]
+
+    assert Other().encode_batch(["a"], return_offsets=False).input_ids == [[7, 97]]
+    assert Other().encode_ordinary_batch(["a"]) == [[7, 97]]
+
+
+def test_a_dict_that_counts_in_its_own_way() -> None:
+    class Doubled(dict[bytes, int]):
+        def items(self) -> Any:
+            return {b"xy": 9}.items()
+
+    trained = BPETokenizer().train(counts=Doubled({b"ab": 9}), vocab_size=257, verbose=False)
+    assert trained.merges == [(b"x", b"y")]
+
+
+def test_an_error_while_learning_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    @contextlib.contextmanager
+    def progress(*_: Any) -> Iterator[Any]:
+        def advance(n: int) -> None:
+            told.append(n)
+            raise TypeError("cannot be shown")
+
+        yield advance
+
+    monkeypatch.setattr(bpe_tokenizer, "_progress", progress)
+    counts = {b"abcd": 5}
+    with pytest.raises(TypeError, match="cannot be shown"):
+        BPETokenizer().train(counts=counts, vocab_size=259, verbose=False)
+    assert len(told) == 1
+
+
+def test_a_copy_by_another_name_is_no_one_else(tmp_path: Path) -> None:
+    source = Path(bpe_tokenizer.__file__)
+    (tmp_path / "vendored.py").write_bytes(source.read_bytes())
+    done = run("import vendored, bpe_tokenizer; print(bpe_tokenizer.__name__)", tmp_path)
+    assert done.stdout.strip() == "bpe_tokenizer", done.stderr
 
 
 # -- As an object --------------------------------------------------------------

@@ -33,6 +33,7 @@ joined first, and scores may be equal.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Collection, Container, Mapping
@@ -74,6 +75,9 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     >>> recover_merges({"a": 0, "b": 1, "c": 2, "bc": 3, "ab": 4, "abc": 5})
     [('b', 'c'), ('a', 'b'), ('a', 'bc')]
     """
+    if core.ACCELERATED and len(set(tokens.values())) == len(tokens):
+        with contextlib.suppress(OverflowError, TypeError):  # too many, too long, or no bytes
+            return merges_from_ranks(sorted(tokens, key=tokens.__getitem__))
     symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}
     made: list[Token] = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
     made.sort(key=tokens.__getitem__)
@@ -86,8 +90,6 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
             f"the tokens are too long to find their merges: the longest has {max(map(len, made))} "
             f"symbols, and the squares of all lengths sum up to {steps:,}, at most {_MAX_STEPS:,}"
         )
-    if core.ACCELERATED and all(type(token) is bytes for token in tokens):
-        return merges_from_ranks([*filter(_is_symbol, tokens), *made])
     ranks = {token: rank for rank, token in enumerate(made)}
     found = (_last_merge(token, ranks) for token in made)
     return [merge for merge in found if merge is not None]
