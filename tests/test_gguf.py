@@ -333,6 +333,15 @@ def test_gaps_between_ids_are_padded(tmp_path: Path) -> None:
     assert peer("[PAD970] hello") == tokenizer.encode("[PAD970] hello")
 
 
+@pytest.mark.parametrize("name", ["qwen3.5", "tekken", "deepseek-v3"])
+def test_named_patterns_are_written_as_the_family_that_cuts_so(name: str, tmp_path: Path) -> None:
+    form = "NFC" if name == "qwen3.5" else None
+    text = "Hello 12345 日本・語 x's \n\n naïve"
+    tokenizer = BPETokenizer(name, normalizer=form).train([text * 3], 300, verbose=False)
+    tokenizer.export(tmp_path / "own.gguf", "gguf")
+    assert load(tmp_path / "own.gguf").encode(text) == tokenizer.encode(text)
+
+
 def test_ignore_merges_is_kept_where_it_matters(write: Callable[..., Path], tmp_path: Path) -> None:
     tokens = [*ALPHABET, "he", "xyz"]  # no merge makes "xyz"
     values = small(

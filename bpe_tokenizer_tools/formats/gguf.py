@@ -57,6 +57,7 @@ from bpe_tokenizer_tools.formats.families import (
     pattern_steps,
 )
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
+from bpe_tokenizer_tools.split_patterns import IN_ONE_STEP
 
 _shorten = bpe_tokenizer._shorten
 
@@ -798,6 +799,11 @@ def _known_cuts() -> list[tuple[tuple[object, ...] | None, str, Family]]:
 def _own_cuts(definition: bpe_tokenizer._Definition) -> tuple[object, ...] | None:
     components = definition.components
     if components is None:
+        family = next(
+            (n for n, one in IN_ONE_STEP.items() if one == definition.split_pattern), None
+        )
+        if family:
+            return _cuts(FAMILIES[family].steps)
         return None if definition.prefix_space else (definition.split_pattern, "bytes")
     options = {key for key, value in components["model"].items() if value}
     decoder = components["decoder"] or {}
@@ -816,7 +822,7 @@ def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
             "llama.cpp has no pre-tokenizer that cuts as it does "
             f"({_shorten(definition.split_pattern or definition.components)}"
             f"{', with a space before the text' if definition.prefix_space else ''}); of the named "
-            "patterns it has gpt2, llama3, qwen2 and o200k"
+            "patterns it has gpt2, llama3, qwen2, qwen3.5, o200k, tekken and deepseek-v3"
         )
     form = _normalizer(definition)
     families.sort(key=lambda item: item[1].normalizer != form)  # stable: equal ones first
