@@ -1588,7 +1588,7 @@ class _PretokenCounter:
             yield batch
 
     def _pieces(self, document: Iterable[str]) -> Iterator[str | AddedToken]:
-        if isinstance(document, list) and len(document[0]) <= _BLOCK_CHARS:  # one short text
+        if isinstance(document, list) and len(document) == 1 and len(document[0]) <= _BLOCK_CHARS:
             return (part for part, _ in self._pipeline.parts(self._measure(document[0])))
         return self._pipeline.stream(map(self._measure, document))
 

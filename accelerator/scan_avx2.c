@@ -49,14 +49,7 @@ static inline void classify_ascii(const uint8_t *p, struct block *block)
                      equal(low, high, 0x7F);
 }
 
-#define AS_SCANNER(id, name, ...)                                                                  \
-    static size_t scan_##id(const uint8_t *text, size_t size, size_t *position, size_t *ends,      \
-                              size_t capacity)                                                     \
-    {                                                                                              \
-        const struct split_rules rules = __VA_ARGS__;                                              \
-        return scan_blocks(text, size, position, ends, capacity, rules);                           \
-    }
-SPLIT_PATTERNS(AS_SCANNER)
+SPLIT_PATTERNS(BLOCK_SCANNER)
 
 #define AS_ENTRY(id, name, ...) scan_##id,
 scanner *const avx2_scanners[PATTERN_COUNT] = {SPLIT_PATTERNS(AS_ENTRY)};

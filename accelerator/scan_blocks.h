@@ -299,4 +299,13 @@ ALWAYS_INLINE size_t scan_blocks(const uint8_t *text, size_t size, size_t *posit
     return count;
 }
 
+/* The function that scans by one pattern, scan_ID. */
+#define BLOCK_SCANNER(id, name, ...)                                                               \
+    static size_t scan_##id(const uint8_t *text, size_t size, size_t *position, size_t *ends,      \
+                            size_t capacity)                                                       \
+    {                                                                                              \
+        const struct split_rules rules = __VA_ARGS__;                                              \
+        return scan_blocks(text, size, position, ends, capacity, rules);                           \
+    }
+
 #endif
