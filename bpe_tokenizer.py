@@ -3348,8 +3348,8 @@ class BPETokenizer:
     def with_vocab_size(self, vocab_size: int) -> BPETokenizer:
         """Return a copy cut down to the merges learned first, without retraining.
 
-        It equals a tokenizer trained to that size.  Special tokens stay; those
-        that followed the last merged token follow the new last one.
+        It equals a tokenizer trained to that size, if its special tokens were
+        given no ids.  Those that followed the last merged token follow the new last.
 
         Raises:
             ValueError: there are not that many tokens, or not that few.
