@@ -96,6 +96,15 @@ EXTRAS = {
     "openvino": ["openvino", "numpy"],
     "openvino-export": ["optimum-intel[openvino]"],
     "transformers": ["transformers", "torch", "numpy", "jinja2>=3.1.6"],
+    # Tables, charts, records and recipes of the tools around a tokenizer.
+    "tools": [
+        "matplotlib",
+        "numpy",
+        "pyarrow",
+        "rich",
+        "tomli; python_version < '3.11'",
+        "backports.zstd; python_version < '3.14'",
+    ],
     # Everything a corpus or a model may need here, but for the two that must be compiled or that
     # bring a runtime of their own (llama, openvino, apple).
     "full": [
@@ -126,15 +135,19 @@ EXTRAS = {
         "huggingface_hub",
         "hypothesis",
         "jinja2",
+        "matplotlib",
         "mistral-common; python_version >= '3.10'",
         "numpy",
         "pyarrow; python_version >= '3.10'",
         "pytest",
         "pytest-xdist",
+        "rich",
+        "safetensors",
         "sentencepiece",
         "setuptools",
         "tiktoken",
         "tokenizers",
+        "tomli; python_version < '3.11'",
         # One version, so that the same build is fetched everywhere: what is tested is only that
         # tensors come out right.
         "torch==2.13.0; python_version >= '3.10'",
@@ -165,9 +178,16 @@ setup(
     packages=[
         "bpe_tokenizer_tools",
         "bpe_tokenizer_tools.backends",
+        "bpe_tokenizer_tools.commands",
+        "bpe_tokenizer_tools.evaluation",
         "bpe_tokenizer_tools.formats",
+        "bpe_tokenizer_tools.learn",
+        "bpe_tokenizer_tools.page",
     ],
-    package_data={"bpe_tokenizer_tools": ["py.typed"]},
+    package_data={
+        "bpe_tokenizer_tools": ["py.typed"],
+        "bpe_tokenizer_tools.page": ["*.html", "*.js", "*.css"],
+    },
     entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
     ext_modules=accelerator(),
     cmdclass={"build_ext": BuildIfPossible, "build_py": BuildWithHints},

@@ -29,8 +29,8 @@ LONGEST_MODULE = 4_600  # lines; above the 4,000 it should have: move things out
 
 # Packages that features need, each imported where it is used and nowhere else.
 OPTIONAL = (
-    "datasets huggingface_hub jinja2 llama_cpp mlx mlx_lm numpy optimum pyarrow tokenizers torch"
-    " tqdm transformers backports"
+    "datasets huggingface_hub jinja2 llama_cpp matplotlib mlx mlx_lm numpy optimum pyarrow rich"
+    " safetensors tokenizers tomli torch tqdm transformers backports"
 ).split()
 
 

@@ -845,7 +845,9 @@ def test_cutting_down_is_training_to_that_size(documents: list[str], data: st.Da
 
 
 def test_special_tokens_right_behind_the_last_merge_follow_it_when_cut() -> None:
-    whole = train(["aa"], 320, min_frequency=1, special_tokens={"<s>": 257, "</s>": 258, "<x>": 300})
+    whole = train(
+        ["aa"], 320, min_frequency=1, special_tokens={"<s>": 257, "</s>": 258, "<x>": 300}
+    )
     assert whole.merges == [(b"a", b"a")]
     assert whole.with_vocab_size(259).special_tokens == {"<s>": 256, "</s>": 257, "<x>": 300}
 

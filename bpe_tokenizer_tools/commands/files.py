@@ -1,7 +1,4 @@
-"""More commands for the command line of bpe_tokenizer.
-
-`COMMANDS` has the shape of the core's own table: name -> (help, run, options).
-"""
+"""The commands `check` and `convert`."""
 
 from __future__ import annotations
 
@@ -15,8 +12,6 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-
-# NOTE: this module is imported for every command, so what only one needs is imported there.
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -189,90 +184,7 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     return lost + (["what add_special_tokens puts around a text"] if around[0] != around[1] else [])
 
 
-# -- chat ---------------------------------------------------------------------
-
-
-def _chat_options(add: Callable[..., Any]) -> None:
-    add("--model", required=True, metavar="PATH", help="the model: a .gguf file or a directory")
-    add("--tokenizer", metavar="PATH", help="its tokenizer; by default what the model brings")
-    text = "llama3, chatml, alpaca, a file with Jinja, or Jinja; by default the tokenizer's own"
-    add("--template", metavar="NAME", help=f"chat template: {text}")
-    add("--system", metavar="TEXT", help="system prompt")
-    add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
-    add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
-    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
-    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
-    add("--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest; 0: all")
-    add("--seed", type=int, metavar="N", help="the same seed repeats the same answers")
-    add("--stop", nargs="+", default=[], metavar="TEXT", help="end an answer before any of these")
-    add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
-    add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
-    add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
-
-
-def _chat_template(given: str | None) -> str | None:
-    """Return what --template stands for: a name, Jinja, or the name of a file with Jinja."""
-    from bpe_tokenizer_tools.chat_templates import BUILT_IN
-
-    if given is None or given in BUILT_IN or "{" in given:
-        return given
-    if not Path(given).is_file():
-        names = ", ".join(BUILT_IN)
-        raise core._UsageError(f"--template {given!r} is no file, no Jinja, and not in {names}")
-    try:
-        return Path(given).read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{given}: not UTF-8: {error}") from None
-
-
-def _check_chat(options: argparse.Namespace) -> None:
-    """Refuse, before a model is loaded, what no answer could be generated with."""
-    from bpe_tokenizer_tools.backends import sampling
-
-    sampling.checked(options.temperature, options.top_k, options.top_p)
-    for name, value, least in (
-        ("--max-tokens", options.max_tokens, 1),
-        ("--seed", options.seed, 0),
-    ):
-        if value is not None and value < least:
-            raise core._UsageError(f"argument {name}: expected {least} or more, got {value}")
-    if "" in options.stop:
-        raise core._UsageError("argument --stop: expected text, got ''")
-    if sys.stdin is None and options.message in (None, "-"):
-        raise ValueError("standard input is closed; pass --message")
-
-
-def _cmd_chat(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools import terminal
-    from bpe_tokenizer_tools.chat import Session
-
-    _check_chat(options)
-    template, tokenizer = _chat_template(options.template), None
-    if options.tokenizer is not None:
-        tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
-    message = "".join(core._stdin_text()) if options.message == "-" else options.message
-    if message is not None and not message.strip():
-        raise core._UsageError("argument --message: expected text, got nothing")
-    session = Session(
-        options.model,
-        tokenizer,
-        template,
-        options.system,
-        options.backend,
-        options.n_gpu_layers,
-        options.n_ctx,
-    )
-    names = ("temperature", "top_p", "top_k", "seed", "stop")
-    sampled = {name: getattr(options, name) for name in names}
-    sampled["max_new_tokens"] = options.max_tokens
-    try:
-        terminal.run(session, sampled, message, options.json, options.quiet)
-    finally:
-        session.model.close()
-
-
 COMMANDS: dict[str, core._Command] = {
-    "chat": ("Talk to a model.", _cmd_chat, _chat_options),
     "check": (
         "Compare what every installed library makes of a tokenizer, and look for oddities.",
         _cmd_check,

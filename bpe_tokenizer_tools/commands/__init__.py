@@ -1,0 +1,27 @@
+"""More commands for the command line of bpe_tokenizer, one module for those on one subject.
+
+`COMMANDS`, here and in each, has the shape of the core's own table: name -> (help, run, options).
+All of these modules are imported for every command: what only one needs is imported where it runs.
+"""
+
+from __future__ import annotations
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.commands import (
+    chat,
+    corpus,
+    doctor,
+    evaluate,
+    files,
+    learn,
+    pipeline,
+    registry,
+    sweep,
+    view,
+)
+
+_MODULES = (chat, files, evaluate, sweep, corpus, pipeline, registry, view, learn, doctor)
+
+COMMANDS: dict[str, core._Command] = {
+    name: command for module in _MODULES for name, command in module.COMMANDS.items()
+}

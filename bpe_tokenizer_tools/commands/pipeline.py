@@ -1,0 +1,7 @@
+"""The commands of `pipeline`."""
+
+from __future__ import annotations
+
+import bpe_tokenizer as core
+
+COMMANDS: dict[str, core._Command] = {}

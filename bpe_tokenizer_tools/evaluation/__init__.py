@@ -1,0 +1,1 @@
+"""Measure tokenizers: how they cut texts, and what that costs."""

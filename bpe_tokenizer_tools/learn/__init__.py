@@ -1,0 +1,1 @@
+"""The algorithms made plain: small, complete, importable."""
