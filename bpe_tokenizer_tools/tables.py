@@ -1,0 +1,162 @@
+"""Tables: for a terminal, for a page, for another program.
+
+>>> print(Table(["vocab", "tokens"], [["gpt2", 50257], ["o200k", 200019]]))
+vocab   tokens
+gpt2    50,257
+o200k  200,019
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import numbers
+import re
+import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bpe_tokenizer as core
+
+__all__ = ["Table", "display_width"]
+
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
+_DIGITS = 4  # that the largest number of a column shows, at least
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows.
+
+    Numbers are kept as they are, and rounded only where they are shown: whole ones with
+    commas, the others of a column with as many decimals as give the largest four digits.
+    None is shown as "-" and True as "yes"; what cannot be printed is shown escaped.
+
+    Attributes:
+        columns: n names.
+        rows: n values each.
+        title: a line above the table, if not empty.
+
+    Raises:
+        ValueError: a row has not as many values as there are columns.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows, 1):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"row {number} has {len(row)} values for {len(self.columns)} columns: "
+                    f"{core._shorten(list(row))}"
+                )
+
+    def __str__(self) -> str:
+        cells, right = self._cells()
+        lines = [list(self.columns), *cells]
+        widths = [max(map(display_width, column)) for column in zip(*lines)]
+        text = [
+            "  ".join(_pad(cell, width, at) for cell, width, at in zip(line, widths, right))
+            for line in lines
+        ]
+        return "\n".join(line.rstrip() for line in [*([self.title] if self.title else []), *text])
+
+    def print(self) -> None:
+        """Print the table, by rich where stdout is a terminal and rich is installed."""
+        if not sys.stdout.isatty() or not self._print_richly():
+            print(self)
+
+    def to_csv(self) -> str:
+        """Return the table as CSV: numbers in full, None as an empty cell, no title."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([self.columns, *self.rows])
+        return file.getvalue()
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown, with numbers as they are shown."""
+        cells, right = self._cells()
+        rules = ["---:" if at else "---" for at in right]
+        lines = [list(self.columns), *cells]
+        written = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+        written.insert(1, rules)
+        table = "\n".join(f"| {' | '.join(line)} |" for line in written)
+        return f"**{self.title}**\n\n{table}" if self.title else table
+
+    def _cells(self) -> tuple[list[list[str]], list[bool]]:
+        """Return all rows as they are shown, and which columns hold numbers."""
+        columns = [_shown_column([row[i] for row in self.rows]) for i in range(len(self.columns))]
+        right = [
+            any(cell != "-" for cell in column)
+            and all(cell == "-" or _NUMBER.fullmatch(cell) for cell in column)
+            for column in columns
+        ]
+        return [list(row) for row in zip(*columns)], right
+
+    def _print_richly(self) -> bool:
+        try:
+            from rich.console import Console
+            from rich.table import Table as RichTable
+            from rich.text import Text
+        except ImportError:
+            return False
+        cells, right = self._cells()
+        title = Text(self.title, style="bold") if self.title else None
+        table = RichTable(title=title, title_justify="left", header_style="bold", box=_box())
+        for name, at in zip(self.columns, right):
+            table.add_column(Text(name), justify="right" if at else "left")
+        for row in cells:
+            table.add_row(*map(Text, row))  # as text: square brackets are no markup
+        Console().print(table)
+        return True
+
+
+def display_width(text: str) -> int:
+    r"""Tell how many columns of a terminal a text takes.
+
+    >>> display_width("abc"), display_width("日本"), display_width("e\u0301")
+    (3, 4, 1)
+    """
+    return sum(
+        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + _is_wide(char)
+        for char in text
+    )
+
+
+def _is_wide(char: str) -> bool:
+    return unicodedata.east_asian_width(char) in "WF"
+
+
+def _pad(cell: str, width: int, right: bool) -> str:
+    space = " " * (width - display_width(cell))
+    return space + cell if right else cell + space
+
+
+def _box() -> Any:
+    from rich import box
+
+    return box.SIMPLE_HEAD
+
+
+def _shown_column(values: Sequence[object]) -> list[str]:
+    sizes = [abs(value) for value in values if isinstance(value, float) and math.isfinite(value)]
+    whole = len(str(int(max(sizes, default=0))))
+    decimals = max(0, _DIGITS - whole)
+    return [_shown(value, decimals) for value in values]
+
+
+def _shown(value: object, decimals: int) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, numbers.Integral):  # those of numpy, too
+        return f"{int(value):,}"
+    if isinstance(value, float):
+        return f"{value:,.{decimals}f}" if math.isfinite(value) else "-"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(value))
