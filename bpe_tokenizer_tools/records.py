@@ -11,7 +11,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError, PretokenCounts
@@ -45,6 +45,17 @@ def decompressed(path: Path) -> Iterator[IO[bytes]]:
         if damaged or type(error).__name__ == "ZstdError":
             raise FileFormatError(path, "", f"damaged {path.suffix} file: {error}") from None
         raise
+
+
+def compressor(file: IO[bytes], suffix: str) -> IO[bytes]:
+    """Write to an open file compressed, as a suffix says; "" writes as it is.
+
+    The same bytes always give the same file: no name and no time is in it.
+    """
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.GzipFile("", "wb", 6, file, 0))
+    made = _OPENERS[suffix](file, "wb") if suffix else file
+    return cast("IO[bytes]", made)
 
 
 def jsonl_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:

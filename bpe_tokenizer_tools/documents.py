@@ -1,0 +1,219 @@
+"""The files and documents of a corpus's sources.
+
+A file is known by its label, its name as the recipe gives it: so with relative paths, a choice that
+goes by labels is the same wherever recipe and texts are.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import bpe_tokenizer as core
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import records
+from bpe_tokenizer_tools.recipes import Recipe, Source
+
+__all__ = ["Document", "File", "changed", "find_files", "read_documents"]
+
+
+class File(NamedTuple):
+    """A file of a source, as it was found."""
+
+    label: str
+    path: Path
+    size: int  # bytes, as it stands
+    modified: int  # nanoseconds
+
+
+class Document(NamedTuple):
+    """A document that was drawn.
+
+    Attributes:
+        source: the source's name.
+        file: the file, as the recipe names it.
+        place: where in the file it stands, from 0; blank ones are not counted.
+        text: the text as it stands.
+        copy: 0; 1 and up for those that upsampling repeats.
+        held_out: whether it is for evaluation, and not in the corpus.
+    """
+
+    source: str
+    file: str
+    place: int
+    text: str
+    copy: int = 0
+    held_out: bool = False
+
+
+def find_files(recipe: Recipe) -> dict[str, list[File]]:
+    """Find the files of each source, by label.
+
+    Raises:
+        FileNotFoundError: a path is not there, or matches nothing.
+        ValueError: a path is no regular file, or two sources have the same one.
+    """
+    # (real path, text field) -> source
+    owners: dict[tuple[str, str], str] = {}
+    found = {}
+    for source in recipe.sources:
+        files = {
+            label: path for name in source.paths for label, path in _expand(name, source, recipe)
+        }
+        kept: dict[str, File] = {}
+        for label in sorted(files):
+            real = os.path.realpath(files[label])
+            owner = owners.setdefault((real, source.text_field), source.name)
+            if owner != source.name:
+                raise ValueError(
+                    f"{files[label]} is in two sources, {owner!r} and {source.name!r}: its "
+                    "documents could be taken twice"
+                )
+            kept.setdefault(real, File(label, files[label], *_state(files[label])))
+        found[source.name] = list(kept.values())
+    return found
+
+
+def _expand(name: str, source: Source, recipe: Recipe) -> Iterator[tuple[str, Path]]:
+    """Yield the label and path of each file that a path of a recipe stands for."""
+    written = Path(name).expanduser()
+    path = recipe.folder / written
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file() and not _hidden(file, path)]
+        for file in files:
+            yield (written / file.relative_to(path)).as_posix(), file
+        if not files:
+            raise FileNotFoundError(f"source {source.name!r}: the directory {path} holds no files")
+    elif path.is_file():
+        yield written.as_posix(), path
+    elif path.exists():
+        raise ValueError(f"source {source.name!r}: {path} is no regular file, and is read twice")
+    else:
+        yield from _matching(written, source, recipe)
+
+
+def _hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _matching(written: Path, source: Source, recipe: Recipe) -> Iterator[tuple[str, Path]]:
+    pattern = os.path.join(glob.escape(str(recipe.folder)), written)
+    files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    for file in files:
+        label = file if written.is_absolute() else file.relative_to(recipe.folder)
+        yield label.as_posix(), file
+    if not files:
+        what = "no file matches" if glob.has_magic(str(written)) else "no such file or directory:"
+        raise FileNotFoundError(f"source {source.name!r}: {what} {recipe.folder / written}")
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+_MAX_DOCUMENT = 2**30  # characters
+_BINARY_WITHIN = 8192  # characters: text has no NUL so early, other files do
+
+
+def read_documents(file: File, source: Source) -> Iterator[str]:
+    """Yield the documents of a file that are not blank, and see that it stays as it was found."""
+    try:
+        _check_same(file, source)
+        for text in _READERS[source.format or _format_of(file.path)](file.path, source):
+            if text and not text.isspace():
+                yield text
+        _check_same(file, source)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"source {source.name!r}: {file.path} was there at first and has vanished"
+        ) from None
+
+
+def _check_same(file: File, source: Source) -> None:
+    if _state(file.path) != (file.size, file.modified):
+        raise changed(source, str(file.path))
+
+
+def changed(source: Source, what: str) -> ValueError:
+    """Make the error for a source that is not any more what it was."""
+    return ValueError(
+        f"source {source.name!r}: {what} changed while the corpus was made; run it again when "
+        "nothing writes there"
+    )
+
+
+def _format_of(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in core._COMPRESSED:
+        suffixes.pop()
+    kind = suffixes[-1][1:] if suffixes else ""
+    return kind if kind in _READERS else "text"
+
+
+def _jsonl_texts(path: Path, source: Source) -> Iterator[str]:
+    return map("".join, records.jsonl_documents(path, source.text_field))
+
+
+def _parquet_texts(path: Path, source: Source) -> Iterator[str]:
+    return map("".join, records.parquet_documents(path, source.text_field))
+
+
+def _plain_texts(path: Path, source: Source) -> Iterator[str]:
+    chunks = _checked_chunks(path)
+    if source.documents == "separator":
+        return _split(chunks, source.separator, path)
+    if source.documents == "file":
+        return _split(chunks, "", path)
+    lines = (line[:-1] if line.endswith("\r") else line for line in _split(chunks, "\n", path))
+    return lines if source.documents == "lines" else _paragraphs(lines)
+
+
+_READERS: dict[str, Callable[[Path, Source], Iterator[str]]] = {
+    "jsonl": _jsonl_texts,
+    "parquet": _parquet_texts,
+    "text": _plain_texts,
+}
+
+
+def _checked_chunks(path: Path) -> Iterator[str]:
+    """Yield a text file in chunks, unless it is none."""
+    for number, chunk in enumerate(core._text_chunks(path)):
+        at = chunk.find("\0", 0, _BINARY_WITHIN) if number == 0 else -1
+        if at >= 0:
+            place = f"byte {len(chunk[:at].encode())}"
+            raise FileFormatError(path, place, "a NUL byte: this is a binary file, not text")
+        yield chunk
+
+
+def _split(chunks: Iterable[str], separator: str, path: Path) -> Iterator[str]:
+    """Split text that comes in chunks, as str.split does the whole; "" splits nowhere.
+
+    Cost: O(n), however long a document is: of what has come, only the end is looked at again.
+    """
+    overlap = max(0, len(separator) - 1)  # characters that may begin a separator
+    parts: list[str] = []
+    held, rest = 0, ""
+    for chunk in chunks:
+        *whole, last = (rest + chunk).split(separator) if separator else [chunk]
+        for piece in whole:
+            yield "".join([*parts, piece])
+            parts, held = [], 0
+        cut = len(last) - overlap if len(last) > overlap else 0
+        parts.append(last[:cut])
+        held, rest = held + cut, last[cut:]
+        if held > _MAX_DOCUMENT:
+            problem = f"a document of more than {_MAX_DOCUMENT:,} characters, with no {separator!r}"
+            raise FileFormatError(path, "", f"{problem}; say what separates its documents")
+    yield "".join([*parts, rest])
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines up to a blank one."""
+    for blank, group in itertools.groupby(lines, lambda line: not line or line.isspace()):
+        if not blank:
+            yield "\n".join(group)

@@ -1,0 +1,106 @@
+"""Files in which people say what is to be done: TOML or JSON, with errors that say where."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import FileFormatError
+
+__all__ = ["Settings"]
+
+
+class Settings(core._JsonReader):
+    """A table of settings: typed access, and errors that name the file and the key.
+
+    >>> settings = Settings({"sise": 300}, Path("my.toml"), "train")
+    >>> settings.check_keys("size", "pattern")
+    Traceback (most recent call last):
+    bpe_tokenizer.FileFormatError: my.toml: train: unknown key 'sise': did you mean 'size'?
+    """
+
+    @classmethod
+    def open(cls, path: Path) -> Settings:
+        """Read a .toml or .json file.
+
+        Raises:
+            FileFormatError: it is no such file, and in which line, or has another ending.
+            FileNotFoundError: there is no such file.
+        """
+        if not path.is_file():
+            what = "is a directory, not a file" if path.is_dir() else "no such file"
+            raise FileNotFoundError(f"{path}: {what}")
+        parse = {".toml": _parse_toml, ".json": _parse_json}.get(path.suffix.lower())
+        if parse is None:
+            raise FileFormatError(path, "", "expected a name that ends in .toml or .json")
+        try:
+            data = parse(path.read_bytes().decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise FileFormatError(path, f"byte {error.start}", "not UTF-8 text") from None
+        except (ValueError, RecursionError) as error:
+            kind = path.suffix[1:].upper()
+            raise FileFormatError(path, "", f"not {kind}: {error}") from None
+        if not isinstance(data, dict):
+            raise FileFormatError(path, "", f"expected a JSON object, got {core._shorten(data)}")
+        return cls(data, path)
+
+    def check_keys(self, *known: str) -> None:
+        """Refuse keys that mean nothing, and name the likeliest that would."""
+        for key in self.data:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}"
+                raise self.error(f"unknown key {core._shorten(key)}: {hint}")
+
+    def table(self, key: str) -> Settings | None:
+        """Return the table of a name, or None."""
+        found = self.child(key)
+        return None if found is None else Settings(found.data, found.path, found.field)
+
+    def tables(self, key: str) -> list[Settings]:
+        """Return the tables of a list."""
+        return [Settings(each.data, each.path, each.field) for each in self.children(key)]
+
+    def strings(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return a list of strings; a single one may stand without a list around it."""
+        value = self.get(key, str, list, default=default)
+        values = (value,) if isinstance(value, str) else tuple(value)
+        if not all(isinstance(each, str) for each in values):
+            raise self.error(f"expected strings, got {core._shorten(value)}", key)
+        return values
+
+    @contextlib.contextmanager
+    def placing_errors(self, key: str = "") -> Iterator[None]:
+        """Add to a ValueError where in the file its cause stands."""
+        try:
+            yield
+        except FileFormatError:
+            raise
+        except ValueError as error:
+            raise self.error(str(error), key) from None
+
+
+def _parse_toml(text: str) -> Any:
+    name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    package = "'bpe-tokenizer[tools]'"
+    module = core._import_optional(name, "reading .toml files before Python 3.11", package)
+    return module.loads(text)
+
+
+def _parse_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} stands twice in one object")
+    return data
