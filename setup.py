@@ -143,6 +143,7 @@ EXTRAS = {
         "pytest-xdist",
         "rich",
         "safetensors",
+        "selenium",
         "sentencepiece",
         "setuptools",
         "tiktoken",

@@ -25,7 +25,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import regex
 from hypothesis import HealthCheck, settings
-from oracles import REQUIRED
+from oracles import REQUIRED, examples
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -43,6 +43,7 @@ from bpe_tokenizer_tools import split_patterns  # noqa: E402
 
 settings.register_profile(
     "repeatable",
+    max_examples=examples(100),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

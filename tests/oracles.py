@@ -1,4 +1,4 @@
-"""The libraries that tests compare with: found, or said to be missing."""
+"""What tests compare with, and how much: libraries found or said to be missing, random texts."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def need(module: str) -> Any:
     if importlib.util.find_spec(module.split(".")[0]) is None and module not in REQUIRED:
         pytest.skip(f"{module} is not installed", allow_module_level=True)
     return importlib.import_module(module)
+
+
+def examples(number: int) -> int:
+    """Say how many random examples a test shall try, of a number that is right for one run.
+
+    Where the tests run again, under another Python or a sanitizer, BPE_TOKENIZER_EXAMPLES is the
+    share that is enough: "0.25" tries a quarter.
+    """
+    return max(1, round(number * float(os.environ.get("BPE_TOKENIZER_EXAMPLES", "1"))))

@@ -20,6 +20,7 @@ import regex
 from conftest import ROOT, read_corpus
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 from test_accelerator import ATOMS, BOTH_WAYS, EVERY_PATTERN, FOLDER, SAME_UNICODE, native
 
 import bpe_tokenizer
@@ -255,7 +256,7 @@ limits = st.none() | st.integers(-1, 9)
 forbidden = st.frozensets(words.map(str.encode), max_size=3)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(counts, st.integers(0, 60), st.integers(0, 3), limits, forbidden)
 @example({b"aaaa": 1, b"ababab": 1}, 20, 1, None, frozenset())
 @example({b"aa": 1, b"ab": 3}, 20, 2, None, frozenset([b"aa", b"ab"]))
@@ -300,7 +301,7 @@ long_words = st.tuples(words, st.integers(1, 60), words).map(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(long_words, st.integers(-1, 4), max_size=12),
     st.integers(0, 60),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import (
     CHATML_SPECIAL_TOKENS,
@@ -144,7 +145,7 @@ def twins(engine: str, request: Any, tmp_path_factory: Any) -> tuple[BPETokenize
 def test_ids_equal_those_of_the_familys_own_template(twins: Any, name: str) -> None:
     tokenizer, twin = twins
 
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(MESSAGES, st.booleans())
     @example([{"role": "user", "content": "\u0301e"}], True)
     @example([{"role": "user", "content": ""}], False)
@@ -240,7 +241,7 @@ HOSTILE = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.tuples(HOSTILE, HOSTILE), min_size=1, max_size=3),
     st.sampled_from(["llama3", "chatml"]),

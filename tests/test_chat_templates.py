@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import need
+from oracles import examples, need
 
 from bpe_tokenizer import (
     CHATML_SPECIAL_TOKENS,
@@ -227,7 +227,7 @@ BITS += ["{{ x if x else '<|a|>' }}", "{{ y | default('<|a|>') }}", "{{ x.title(
 WORDS = st.text(st.sampled_from("ab cB\n\t<&>'\"|ßé\u0130ﬁ世"), max_size=8)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(st.sampled_from(BITS), min_size=1, max_size=4).map("".join), WORDS)
 def test_what_jinja_does_with_text_is_followed(template: str, word: str) -> None:
     need("transformers")

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, ChatTemplate, main
@@ -270,7 +271,7 @@ def test_piped_ids_are_plain_and_come_back_exactly(
     assert decoded == Result(0, data, "")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(text=st.text(), block=st.integers(1, 9))
 def test_encode_piped_into_decode_is_the_identity(tok: Path, text: str, block: int) -> None:
     data = text.encode()

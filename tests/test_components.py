@@ -16,6 +16,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 
@@ -249,7 +250,7 @@ def test_random_text_gives_the_same_as_at_home(load: Callable[[str], Pair], fami
     assert pair.theirs.get_vocab() == pair.ours.get_vocab()
     ids = st.lists(st.sampled_from(sorted(pair.theirs.get_vocab().values())), max_size=12)
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(make_text(family), ids, st.randoms(use_true_random=False))
     def check(text: str, some: list[int], rng: random.Random) -> None:
         pair.assert_ids_equal(text)
@@ -434,7 +435,7 @@ def test_each_setting_of_a_component(probe: Callable[..., Pair], chain: str) -> 
     rng = random.Random(1)
     text = st.lists(st.sampled_from([*PIECES, "a", "b", " ", ".", "1"]), max_size=15).map("".join)
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(text)
     def check(text: str) -> None:
         pair.assert_ids_equal(text)

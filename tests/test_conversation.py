@@ -13,7 +13,7 @@ import pytest
 import tiny_models
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from oracles import need
+from oracles import examples, need
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends
@@ -64,7 +64,7 @@ def like_gemma(
     yield "<start_of_turn>model\n" * add_generation_prompt, True
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(ANSWERS, ANSWERS, STOPS), min_size=1, max_size=4),
     st.sampled_from(["llama3", "chatml", "alpaca", like_gemma]),
@@ -379,7 +379,7 @@ def test_an_answer_cut_off_within_a_token_says_all_that_was_said() -> None:
 LETTERS = st.text("ab", min_size=1, max_size=4)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(st.text("abc", max_size=3), max_size=8), st.lists(LETTERS, max_size=3))
 @example(["ba", "aba"], ["a", "baa"])
 @example(["a", "b", "c"], ["abcd", "b"])

@@ -16,6 +16,7 @@ import pytest
 import reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -109,7 +110,7 @@ def assert_as_reference(folder: Path, merges: list[tuple[bytes, bytes]], text: s
     assert tokenizer.decode(expected, errors="strict") == text
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(merges=merge_lists(), text=st.text(st.sampled_from("aaabbcéä"), max_size=70))
 @example(merges=[(b"a", b"a")], text="aaaaa")
 @example(merges=[(b"aa", b"a"), (b"a", b"a")], text="a" * 61)
@@ -214,7 +215,7 @@ def test_published_vocabularies_equal_tiktoken_on_real_text(published: Any, corp
 def test_published_vocabularies_equal_tiktoken_on_any_text(published: Any) -> None:
     tokenizer, oracle = published
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(st.one_of(ANY_TEXT, MARKS, st.text(st.sampled_from("aA'sS 1\n\r\t.,!é世ſK"))))
     def check(text: str) -> None:
         ids = oracle.encode_ordinary(text)
@@ -244,7 +245,7 @@ def test_decode_undoes_encode(pattern: str, form: str | None) -> None:
     tokenizer = BPETokenizer(pattern, normalizer=form)
     tokenizer.train(SAMPLE * 2, 400, verbose=False, num_workers=1)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.one_of(ANY_TEXT, MARKS))
     def check(text: str) -> None:
         expected = unicodedata.normalize(form, text) if form else text
@@ -393,7 +394,7 @@ def test_other_error_modes_are_refused(trained: BPETokenizer, errors: Any) -> No
         trained.decode_streaming([97], errors=errors)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(-3, 700), max_size=12), st.sampled_from(["replace", "ignore"]))
 def test_decoding_any_ids_never_fails_when_errors_may_not(
     trained: BPETokenizer, ids: list[int], errors: str
@@ -517,7 +518,7 @@ def test_offsets_equal_huggingface_for_every_normalizer(tmp_path: Path, form: st
     tokenizer = train_for_offsets("llama3", form)
     oracle = oracle_of(tokenizer, tmp_path)
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(st.one_of(ANY_TEXT, MARKS, st.lists(st.sampled_from(["<|x|>", "é", "e\u0301", " a"]))))
     @example("e\u0323\u0301")
     @example("e\u0301\u0323")
@@ -545,7 +546,7 @@ def test_offsets_equal_huggingface_with_trimming_and_prefix_space(
     tokenizer = load(tmp_path, json.dumps(data))
     oracle = tokenizers.Tokenizer.from_file(str(path))
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(st.lists(st.sampled_from(["<|x|>", "é", " ", "  a", "b", "\n", "\u3000", "世", "🙂"])))
     @example(["  a  b "])
     @example(["<|x|>", "  a"])
@@ -767,7 +768,7 @@ def test_threads_that_share_a_tokenizer_get_their_own_options(trained: BPETokeni
 # -- Counting and truncating --------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.one_of(ANY_TEXT, st.sampled_from(["<|end_of_text|>", "<|begin_of_text|>"]))))
 def test_counting_equals_encoding(trained: BPETokenizer, parts: list[str]) -> None:
     text = "".join(parts)
@@ -797,7 +798,7 @@ def truncating_tokenizers() -> dict[str, BPETokenizer]:
 TRUNCATING = truncating_tokenizers()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.sampled_from(sorted(TRUNCATING)),
     st.one_of(ANY_TEXT, MARKS, st.text(st.sampled_from("isn't 12345\r\n\t é!世🙂<s>a"))),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
@@ -111,7 +112,7 @@ def test_a_custom_pattern_comes_back_or_is_not_saved(tmp_path: Path, pattern: st
     back = load(tmp_path / "new")
     assert back.fingerprint == tokenizer.fingerprint
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(TEXT)
     def check(text: str) -> None:
         assert back.encode(text) == tokenizer.encode(text)
@@ -311,7 +312,7 @@ def test_files_made_by_huggingface_give_the_same(tmp_path: Path, name: str) -> N
     assert ours.get_vocab() == theirs.get_vocab()
     rewritten = type(theirs).from_file(str(tmp_path / "again" / "tokenizer.json"))
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(TEXT, st.booleans())
     @example(" <t>", False)
     @example("0 <t> a", True)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import need
+from oracles import examples, need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS
@@ -242,7 +242,7 @@ def test_what_is_trained_here_is_the_same_in_llama_cpp(pattern: str, tmp_path: P
     assert back.pad_token == "<|pad|>" and back.chat_template == tokenizer.chat_template
     assert back.encode("x", add_special_tokens=True)[0] == tokenizer.bos_token_id
 
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(TEXT)
     def check(text: str) -> None:
         if pattern == "o200k":  # llama.cpp takes combining marks for signs there
@@ -441,7 +441,7 @@ def test_sentencepiece_models_are_as_in_llama_cpp(tmp_path: Path, prefix: bool, 
     write_sentencepiece(path, model, prefix, ties)
     tokenizer, peer = load(path), llama(path)
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(SPACED)
     def check(text: str) -> None:
         text = text.replace("\0", "")  # ends the text in sentencepiece
@@ -481,7 +481,7 @@ def test_a_vocabulary_of_the_gguf_package(tmp_path: Path) -> None:
     assert back.get_vocab() == tokenizer.get_vocab() and back.chat_template == "D"
     assert back.encode("x", add_special_tokens=True)[0] == tokenizer.bos_token_id
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(TEXT)
     def check(text: str) -> None:
         assert back.encode(text) == tokenizer.encode(text) == peer(text)
@@ -503,7 +503,7 @@ def test_families_cut_as_huggingface_does(name: str, write: Callable[..., Path])
     source, tokenizer = gguf.read(path), load(path)
     peer = tokenizers.Tokenizer.from_str(json.dumps(source.tokenizer))
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(TEXT)
     def check(text: str) -> None:
         assert tokenizer.encode(text) == peer.encode(text, add_special_tokens=False).ids

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -65,7 +66,7 @@ def test_each_pattern_gives_the_same_ids(tmp_path: Path, pattern: str) -> None:
     tokenizer = trained(pattern)
     core, auto = both(tokenizer, tmp_path)
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(TEXT)
     def check(text: str) -> None:
         assert_same(tokenizer, core, auto, text)
@@ -94,7 +95,7 @@ def test_custom_patterns_give_the_same_ids_or_are_not_saved(tmp_path: Path, patt
         assert not (tmp_path / "tokenizer.json").exists()
         return
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(TEXT)
     def check(text: str) -> None:
         assert_same(tokenizer, core, auto, text)
@@ -124,7 +125,7 @@ def test_special_tokens_keep_their_ids(tmp_path: Path, place: str) -> None:
     assert BPETokenizer.from_pretrained(tmp_path, verbose=False) == tokenizer
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(256, 275), min_size=1, max_size=6, unique=True))
 def test_any_gaps_keep_the_ids(tmp_path: Path, ids: list[int]) -> None:
     tokenizer = BPETokenizer()

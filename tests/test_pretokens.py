@@ -12,6 +12,7 @@ import pytest
 import regex
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
@@ -110,7 +111,7 @@ def test_recorded_expectations(name: str, text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=nasty_text)
 def test_each_engine_gives_the_pretokens_of_regex(name: str, text: str) -> None:
     pattern = SPLIT_PATTERNS[name]
@@ -129,7 +130,7 @@ def test_each_engine_gives_the_pretokens_of_regex(name: str, text: str) -> None:
         ("qwen2", "qwen3"),
     ],
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=nasty_text)
 def test_equals_the_published_pattern(
     name: str, vocabulary: str, load_vocab: Callable[[str], Any], text: str
@@ -197,7 +198,7 @@ def test_every_assigned_character_in_oniguruma(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(text=nasty_text)
 def test_oniguruma_spelling(name: str, text: str) -> None:
     assume(all(unicodedata.category(char) != "Cn" for char in text))
@@ -264,7 +265,7 @@ plain_text = st.text(alphabet="aabbcAS1 \n\r'.]^&ſKé😀\0_", max_size=14)
 
 
 @pytest.mark.parametrize("pattern", CUSTOM)
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(text=plain_text)
 def test_custom_patterns_lose_nothing(pattern: str, text: str) -> None:
     expected = split_naively(pattern, text)
@@ -281,7 +282,7 @@ def test_text_that_nothing_matches_is_a_pretoken() -> None:
 
 
 @pytest.mark.parametrize("pattern", CUSTOM)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=plain_text)
 def test_oniguruma_spelling_of_custom_patterns(pattern: str, text: str) -> None:
     check_oniguruma(pattern, text)
@@ -329,7 +330,7 @@ def check_cuts(pattern: str, text: str) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=nasty_text)
 def test_named_patterns_may_be_cut_where_they_say(name: str, text: str) -> None:
     check_cuts(SPLIT_PATTERNS[name], text)
@@ -349,7 +350,7 @@ def test_a_cut_after_a_newline_does_not_make_it_the_last(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", CUSTOM)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(text=plain_text)
 def test_custom_patterns_may_be_cut_where_they_say(pattern: str, text: str) -> None:
     check_cuts(pattern, text)
@@ -405,7 +406,7 @@ def assume_compiles(pattern: str) -> None:
         assume(False)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(pattern=patterns, texts=st.lists(small_text, min_size=3, max_size=6))
 @example(pattern=r"ab$|a|b|c", texts=["abc", "abcab\n", "abab"])
 @example(pattern=r"a(?=b|$)|b+|\s", texts=["ab", "a b", "a\n"])
@@ -416,7 +417,7 @@ def test_any_pattern_may_be_cut_where_it_says(pattern: str, texts: list[str]) ->
         check_cuts(pattern, text)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(pattern=patterns, texts=st.lists(small_text, min_size=3, max_size=6))
 # A possessive repeat of a group forgets, in `re`, other ways through the group.
 @example(pattern=r"(?:[^a]{2,}){2,}+|.", texts=["bbbb", "b1b1b"])
@@ -438,7 +439,7 @@ def test_any_pattern_gives_the_pretokens_of_regex(pattern: str, texts: list[str]
 @example(pattern=r"\r(?:\Z){1,2}|\s", texts=["\r", "\r\r", "a"])
 # A property is not folded there when case is ignored.
 @example(pattern=r"(?i:\p{Lu})", texts=["aB", "a b", "AB"])
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(pattern=patterns, texts=st.lists(small_text, min_size=3, max_size=6))
 def test_any_pattern_means_the_same_in_oniguruma(pattern: str, texts: list[str]) -> None:
     assume_compiles(pattern)
@@ -446,7 +447,7 @@ def test_any_pattern_means_the_same_in_oniguruma(pattern: str, texts: list[str])
         check_oniguruma(pattern, text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(pattern=patterns, text=small_text)
 def test_the_way_to_oniguruma_and_back_keeps_the_meaning(pattern: str, text: str) -> None:
     assume_compiles(pattern)

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer_tools.formats.ranks import merges_by_score, recover_merges
 
@@ -74,7 +75,7 @@ def texts_for(ranks, data):
     return [*ranks, *(data.draw(pieces) for _ in range(10)), "ab" * 20, "a" * 33]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(ranks=TABLES, data=st.data())
 def test_merges_do_what_ranks_do(ranks, data):
     merges = recover_merges(ranks)
@@ -82,7 +83,7 @@ def test_merges_do_what_ranks_do(ranks, data):
         assert apply_merges(text, merges) == join_by_rank(text, ranks)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(ranks=TABLES, data=st.data())
 def test_further_merges_of_the_same_tokens_do_nothing(ranks, data):
     merges = recover_merges(ranks)
@@ -101,7 +102,7 @@ def test_further_merges_of_the_same_tokens_do_nothing(ranks, data):
         assert apply_merges(text, merges) == join_by_rank(text, ranks)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(ranks=TABLES)
 def test_a_token_has_one_merge_or_none_can_make_it(ranks):
     merges = recover_merges(ranks)
@@ -111,7 +112,7 @@ def test_a_token_has_one_merge_or_none_can_make_it(ranks):
         assert (join_by_rank(token, ranks) == [token]) == (token in made or len(token) == 1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(ranks=TABLES)
 def test_bytes_and_texts_are_treated_alike(ranks):
     as_bytes = {token.encode(): rank for token, rank in ranks.items()}
@@ -208,7 +209,7 @@ SCORES = st.dictionaries(  # piece -> score, of which many are equal
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(scores=SCORES, texts=st.lists(st.text("ab", max_size=16), min_size=20, max_size=20))
 def test_merges_do_what_equal_scores_do_or_are_refused(scores, texts):
     try:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import need
+from oracles import examples, need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 
@@ -462,7 +462,7 @@ def check_equal(
 
     for text in [*TEXTS, *with_special_tokens(tokenizer)]:
         check(text)
-    settings(max_examples=30)(given(RANDOM)(check))()
+    settings(max_examples=examples(30))(given(RANDOM)(check))()
 
 
 @pytest.mark.parametrize("source", SOURCES)

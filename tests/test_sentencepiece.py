@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.formats import sentencepiece as reader
@@ -147,7 +148,7 @@ def is_own(tokenizer: BPETokenizer) -> bool:
     return bool(components["normalizer"]["type"] == "SentencePiece")
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(text=TEXTS)
 @example("")
 @example("   ")
@@ -163,7 +164,7 @@ def test_ids(pair: tuple[BPETokenizer, Any], text: str) -> None:
     assert tokenizer.encode(text) == oracle.encode(text)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(text=TEXTS)
 def test_decode(pair: tuple[BPETokenizer, Any], name: str, text: str) -> None:
     tokenizer, oracle = pair
@@ -182,7 +183,7 @@ def normaliser(engine: str, pair: tuple[BPETokenizer, Any]) -> reader.Normaliser
     return reader.Normaliser(component) if is_own(pair[0]) else None
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(text=TEXTS)
 @example("  hello  ﬁ world １ ")
 @example(" \x01a\x01 \x01b  ")
@@ -680,7 +681,7 @@ def test_more_fields_than_any_model_has(
             BPETokenizer.from_file(write(with_more(more)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_changed_bytes(write_once: Callable[[bytes], Path], data: st.DataObject) -> None:
     """A file with a few other bytes is refused cleanly, or is another model."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 
@@ -57,7 +58,7 @@ def naive_encode(tokenizer: BPETokenizer, text: str, tokens: list[str]) -> list[
 # -- What is recognised -------------------------------------------------------
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(FRAGMENTS, st.lists(st.sampled_from(SPECIAL), unique=True))
 @example("<|a|>b<|a|><|a|><", [])
 def test_the_leftmost_and_then_the_longest_token_wins(
@@ -67,7 +68,7 @@ def test_the_leftmost_and_then_the_longest_token_wins(
     assert tokenizer.encode(text, allowed_special=set(some)) == naive_encode(tokenizer, text, some)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(FRAGMENTS, st.booleans(), st.sampled_from(["none", "all", "set", "list", "empty"]))
 def test_every_entry_point_gives_one_answer(
     tokenizer: BPETokenizer, text: str, special: bool, kind: str
@@ -90,7 +91,7 @@ def test_every_entry_point_gives_one_answer(
         assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) == ids
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(FRAGMENTS)
 def test_typed_text_never_becomes_a_control_token(tokenizer: BPETokenizer, text: str) -> None:
     control = set(tokenizer.special_tokens.values())
@@ -148,7 +149,7 @@ def twins(engine: str) -> tuple[BPETokenizer, Any]:
     return tokenizer, oracle
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     APART_TEXT,
     st.one_of(st.just("all"), st.sets(st.sampled_from(APART))),
@@ -262,7 +263,7 @@ def test_plain_tokens_are_found_inside_special_ones_that_are_text() -> None:
     assert tokenizer.encode("<|a|>b", allowed_special="all") == [256]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     flagged(), st.lists(FLAG_TEXT, min_size=1, max_size=6), st.sampled_from(["NFC", "NFD", None])
 )

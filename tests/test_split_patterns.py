@@ -12,6 +12,7 @@ import regex
 from conftest import read_corpus
 from hard_text import CHARACTERS, CONTEXTS, every_character, hard_text
 from hypothesis import assume, given, settings
+from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
@@ -95,7 +96,7 @@ def cut_with_gaps(pattern: regex.Pattern[str], text: str) -> Iterator[str]:
 
 
 @EVERY_SEQUENCE
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(text=hard_text)
 def test_one_pattern_cuts_as_the_steps_do(name: str, text: str) -> None:
     assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
@@ -162,7 +163,7 @@ def of_another_unicode() -> frozenset[str]:
 
 
 @EVERY_SEQUENCE
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(text=hard_text)
 def test_one_pattern_cuts_as_huggingface_does(name: str, text: str) -> None:
     assume(of_another_unicode().isdisjoint(text))
@@ -181,7 +182,7 @@ def test_one_pattern_cuts_every_character_as_huggingface_does(name: str, context
 
 
 @EVERY_SPELLING
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(text=hard_text)
 def test_spellings_cut_as_the_pattern_they_stand_for(spelling: str, text: str) -> None:
     assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)

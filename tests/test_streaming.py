@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -104,7 +105,7 @@ CUTS = st.lists(st.integers(0, 24), max_size=6)
 def test_every_pattern_streams(pattern: str) -> None:
     tokenizer = teach(BPETokenizer(pattern, normalizer=None))
 
-    @settings(max_examples=120)
+    @settings(max_examples=examples(120))
     @given(TEXT, CUTS)
     def check(text: str, cuts: list[int]) -> None:
         assert_streams(tokenizer, text, cuts, "none")
@@ -132,7 +133,7 @@ def test_every_normalizer_streams(form: str | None) -> None:
         teach(BPETokenizer(pattern, normalizer=form)) for pattern in ("gpt2", "o200k", r"\w+|\s")
     ]
 
-    @settings(max_examples=250)
+    @settings(max_examples=examples(250))
     @given(st.sampled_from(tokenizers), WIDE, CUTS)
     @example(tokenizers[0], "e\u0301", [1])
     @example(tokenizers[0], "e\u0323\u0301", [2])
@@ -191,7 +192,7 @@ FRAGMENTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.sampled_from(sorted(TAUGHT, key=str)), added_tokens(), FRAGMENTS, CUTS, st.data())
 def test_added_tokens_with_any_flags_stream(
     key: Any, tokens: list[AddedToken], text: str, cuts: list[int], data: Any
@@ -310,7 +311,7 @@ def byte_tokenizer() -> BPETokenizer:
     return tokenizer
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(IDS, st.sampled_from(["replace", "ignore", "strict"]), st.booleans())
 @example([0xE4, 999, 0xB8, 0x96], "ignore", False)
 @example([0xE4, 999, 0xB8, 0x96], "replace", False)
@@ -328,7 +329,7 @@ def test_decoding_a_stream_equals_decoding_at_once(ids: list[int], errors: str, 
     assert all(streamed)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_a_character_that_later_ids_complete_comes_whole(text: str) -> None:
     tokenizer = BPETokenizer(normalizer=None)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.formats import tekken as format_
@@ -79,7 +80,7 @@ MIXED = (
 )
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 @given(text=MIXED)
 def test_ids_of_random_text(text, pair):
     ours, theirs = pair
@@ -244,7 +245,7 @@ def test_deep_nesting(inside, tmp_path):
         BPETokenizer.from_file(path)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(garbage=st.binary(max_size=12), at=st.integers(0, 18_000))
 def test_damaged_bytes(garbage, at, tmp_path):
     path = written(tmp_path, small())

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.formats import tiktoken as format_
@@ -391,7 +392,7 @@ def test_a_truncated_description(trained, tmp_path):
             BPETokenizer.from_file(tmp_path / "x.tiktoken")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(garbage=st.binary(max_size=60), at=st.integers(0, 4000))
 def test_damaged_bytes(garbage, at, tmp_path):
     path = write_ranks(tmp_path / "x.tiktoken", byte_ranks(b"ab"))
@@ -483,7 +484,7 @@ def test_patterns_that_may_mean_something_else_there_are_refused(pattern):
 
 
 @given(text=st.text())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_trained_tokenizer_goes_there_and_back(trained, exported, text):
     encoding, again, hf = exported
     ids = trained.encode(text)

@@ -25,6 +25,7 @@ import reference
 import regex
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import (
@@ -98,7 +99,7 @@ def test_ties_go_by_printable_character_and_then_by_age() -> None:
     ]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     documents=tied_documents,
     n_tokens=st.integers(0, 60),
@@ -111,7 +112,7 @@ def test_equals_the_reference(documents: list[str], n_tokens: int, min_frequency
     assert tokenizer.merges == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     counts=st.dictionaries(
         st.binary(min_size=1, max_size=8) | st.text("abc", min_size=2, max_size=9).map(str.encode),
@@ -125,7 +126,7 @@ def test_equals_the_reference_on_any_bytes(counts: dict[bytes, int], n_tokens: i
     assert train(counts=counts, vocab_size=256 + n_tokens, min_frequency=1).merges == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(documents=tied_documents)
 def test_encoding_follows_the_merges_learned(documents: list[str]) -> None:
     tokenizer = train(documents, 320)
@@ -175,7 +176,7 @@ def printable_merges(tokenizer: BPETokenizer) -> list[tuple[str, str]]:
     ]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     documents=tied_documents,
     n_tokens=st.integers(0, 60),
@@ -254,7 +255,7 @@ def test_counts_beyond_machine_integers_are_exact() -> None:
 # -- What the result does not depend on ---------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(documents=tied_documents, data=st.data())
 def test_the_order_of_documents_does_not_matter(documents: list[str], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(documents))
@@ -425,7 +426,7 @@ def test_training_again_replaces_what_was_learned() -> None:
 # -- Special tokens and documents ---------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     pieces=st.lists(st.sampled_from(["<|e|>", "<|e", "|>", "ab", " ", "\n", "<", "e\u0301", "é"]))
 )
@@ -478,7 +479,7 @@ def test_a_file_is_one_document_however_it_is_read(
     assert (counts.documents, counts.bytes_read) == (1, len(text.encode()))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     text=st.lists(
         st.sampled_from(
@@ -732,7 +733,7 @@ def test_line_ends_are_read_as_they_stand(tmp_path: Path) -> None:
 # -- Counts -------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(left=tied_documents, right=tied_documents)
 def test_counts_of_parts_add_up(left: list[str], right: list[str]) -> None:
     a, b = count_pretokens(left, WORDS), count_pretokens(right, WORDS)
@@ -757,7 +758,7 @@ def test_counts_made_differently_do_not_mix() -> None:
         a + {b"x": 1}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     counts=st.dictionaries(st.binary(min_size=1, max_size=9), st.integers(0, 2**70), max_size=9),
     normalizer=st.sampled_from([None, "NFC", "NFKD"]),
@@ -827,7 +828,7 @@ def test_missing_counts_are_an_error(tmp_path: Path) -> None:
 # -- Cutting down and reporting -----------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(documents=tied_documents, data=st.data())
 def test_cutting_down_is_training_to_that_size(documents: list[str], data: st.DataObject) -> None:
     specials = data.draw(st.sampled_from([None, ["<s>", "</s>"], {"<s>": 257, "</s>": None}]))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import examples
 
 from bpe_tokenizer import (
     SPLIT_PATTERNS,
@@ -77,7 +78,7 @@ def hf_model(folder):
 # -- Byte-level ---------------------------------------------------------------
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(text=TEXTS)
 def test_gpt2_as_tokenizers_reads_it(gpt2, text):
     ours, theirs = loaded(gpt2), by_hand(gpt2)
@@ -220,7 +221,7 @@ def words(engine: str, request, tmp_path_factory):
     return folder, request.param
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=TEXTS)
 def test_words_as_tokenizers_reads_them(words, text):
     folder, marker = words
@@ -523,7 +524,7 @@ def test_a_file_too_large_is_not_read(name, gpt2, tmp_path):
         BPETokenizer.from_file(folder)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(garbage=st.binary(max_size=12), at=st.integers(0, 9000), merges=st.booleans())
 def test_damaged_bytes(gpt2, garbage, at, merges, tmp_path):
     folder = copied(gpt2, tmp_path)
@@ -572,7 +573,7 @@ def test_what_is_written(exported, trained):
     assert (again.eos_token, again.pad_token, again.bos_token) == ("<end>", "<pad>", None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=TEXTS)
 def test_the_same_ids_everywhere(exported, trained, text):
     transformers = pytest.importorskip("transformers")
