@@ -1,0 +1,53 @@
+"""From ranks to merges: what a published `.tiktoken` file leaves out, found again.
+
+Such a file lists tokens and their ranks, and no merges.  Each token was made by one merge,
+and its rank says when: all that was learned before has a lower rank.  So encode the bytes
+of a token with those of lower rank only.  Two parts are left: the two that were joined.
+
+>>> recover_merges({b"a": 0, b"b": 1, b"c": 2, b"bc": 3, b"ab": 4, b"abc": 5})
+[(b'b', b'c'), (b'a', b'b'), (b'a', b'bc')]
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def read_ranks(path: Path) -> dict[bytes, int]:
+    """Read a file of lines such as "IHRoZQ== 262": a token in base64, and its rank."""
+    lines = (line.split() for line in path.read_bytes().splitlines())
+    return {base64.b64decode(token): int(rank) for token, rank in lines}
+
+
+def encode(data: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
+    """Join, again and again, the two parts that make the token of the lowest rank.
+
+    Args:
+        data: what to encode; each byte is a part at first.
+        ranks: token -> rank.
+        below: tokens of this rank and higher are not made.
+    """
+    parts = [bytes([byte]) for byte in data]
+    while len(parts) > 1:
+        made = [ranks.get(left + right, below) for left, right in zip(parts, parts[1:])]
+        rank = min(made)
+        if rank >= below:
+            break
+        at = made.index(rank)  # of equals the leftmost
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """Find the merges of a vocabulary that has ranks only, in their order.
+
+    A token of which more than two parts are left can never be made, and has no merge.
+    """
+    merges = []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        parts = encode(token, ranks, below=ranks[token])
+        if len(parts) == 2:
+            merges.append((parts[0], parts[1]))
+    return merges

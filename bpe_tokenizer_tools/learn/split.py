@@ -1,0 +1,69 @@
+r"""Byte-pair encoding with a split pattern and special tokens, as GPT-2 and all since have it.
+
+Two things are new.  Text is first cut into pre-tokens, words and the like, and no token
+ever crosses from one to the next.  And there are special tokens: strings such as
+"<|endoftext|>" that are one token each, whatever the merges are.
+
+>>> tokenizer = SplitTokenizer(r" ?\w+|\W").train("a dog. a dog.", 259)
+>>> tokenizer.tokens[256:]  # no "dog." and no "a dog", though they stand there as often
+[b'do', b' do', b' dog']
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import regex
+
+from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.learn.basic import BasicTokenizer, Pair, best_pair, join
+
+
+class SplitTokenizer(BasicTokenizer):
+    """A tokenizer that cuts text before it joins anything.
+
+    Args:
+        pattern: finds the pre-tokens; a regular expression, or a name such as "gpt2".
+        special_tokens: they get the last ids.
+    """
+
+    def __init__(self, pattern: str = "gpt2", special_tokens: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.pattern = regex.compile(SPLIT_PATTERNS.get(pattern, pattern))
+        longest_first = sorted(special_tokens, key=len, reverse=True)
+        self.finder = regex.compile("|".join(map(regex.escape, longest_first)) or "(?!)")
+        self.names, self.special = list(special_tokens), dict[str, int]()
+
+    def train(self, text: str, vocab_size: int) -> SplitTokenizer:
+        """Learn as many merges as leave room for the special tokens."""
+        counts_of = Counter(word for part in self.finder.split(text) for word in self.cut(part))
+        words = [(list(word.encode()), count) for word, count in counts_of.items()]
+        while len(self.tokens) + len(self.names) < vocab_size:
+            counts: Counter[Pair] = Counter()
+            for ids, count in words:  # each different word is looked at once
+                for pair in zip(ids, ids[1:]):
+                    counts[pair] += count
+            if not counts or max(counts.values()) < 2:
+                break
+            pair = best_pair(counts)
+            new_id = self.learn(pair)
+            words = [(join(ids, pair, new_id), count) for ids, count in words]
+        self.special = {name: len(self.tokens) + i for i, name in enumerate(self.names)}
+        self.tokens += [name.encode() for name in self.names]
+        return self
+
+    def cut(self, text: str) -> list[str]:
+        """Cut text into pre-tokens."""
+        return [found[0] for found in self.pattern.finditer(text)]
+
+    def encode(self, text: str, allowed_special: str = "none") -> list[int]:
+        """Turn text into ids; what looks like a special token is one only where allowed."""
+        if allowed_special == "none":
+            words = map(super().encode, self.cut(text))
+            return [id_ for ids in words for id_ in ids]
+        ids, done = [], 0
+        for found in self.finder.finditer(text):
+            ids += [*self.encode(text[done : found.start()]), self.special[found[0]]]
+            done = found.end()
+        return ids + self.encode(text[done:])
