@@ -1,7 +1,184 @@
-"""The commands of `registry`."""
+"""The commands `register`, `list`, `show`, `load` and `diff`."""
 
 from __future__ import annotations
 
-import bpe_tokenizer as core
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-COMMANDS: dict[str, core._Command] = {}
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.commands import files
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.registry import Entry, Registry
+
+_REF = "NAME@HASH, with four or more digits of the hash; or NAME, which is the newest"
+
+
+def _registry_options(add: Callable[..., Any]) -> None:
+    where = "default: $BPE_TOKENIZER_REGISTRY, or a directory among your own data"
+    add("--registry", metavar="DIR", help=f"the registry's directory; {where}")
+    add("--key", metavar="FILE", help="a secret: entries are signed, and must be, with this key")
+
+
+def _open(options: argparse.Namespace) -> Registry:
+    from bpe_tokenizer_tools.registry import Registry, read_key
+
+    if options.registry == "":
+        raise core._UsageError("expected the directory of a registry, got ''")
+    return Registry(options.registry, key=read_key(options.key) if options.key else None)
+
+
+# -- register -----------------------------------------------------------------
+
+
+def _register_options(add: Callable[..., Any]) -> None:
+    add("path", metavar="PATH", help="a file or a directory with a tokenizer, in any format")
+    add("name", metavar="NAME", help="what to register it as: letters, digits, '.', '_' and '-'")
+    text = "what should be known of it, each as KEY=VALUE"
+    add("--metadata", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
+    add("--corpus-sha256", metavar="HASH", help="sha256 of the text that it was trained on")
+    add("--report", metavar="FILE", help="JSON on how it was trained, or how it does")
+    files._loading_options(add)
+    _registry_options(add)
+
+
+def _cmd_register(options: argparse.Namespace) -> None:
+    registry = _open(options)
+    metadata = _parse_metadata(options.metadata)
+    report = _read_json(options.report) if options.report else None
+    tokenizer = files._load(options.path, options)
+    entry = registry.register(
+        tokenizer,
+        options.name,
+        metadata=metadata,
+        corpus_sha256=options.corpus_sha256,
+        report=report,
+    )
+    facts = {**entry.to_json(), "is_new": entry.is_new}
+    print(json.dumps(facts) if options.json else entry.ref)
+    if not options.quiet and not options.json:
+        what = "Registered" if entry.is_new else f"Registered already, on {entry.created[:10]}:"
+        print(f"{what} {tokenizer.vocab_size:,} tokens in {registry.path}", file=sys.stderr)
+
+
+def _parse_metadata(items: list[str]) -> dict[str, str]:
+    metadata: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not (key and equals):
+            raise core._UsageError(f"--metadata {core._shorten(item)}: expected KEY=VALUE")
+        if key in metadata:
+            raise core._UsageError(f"--metadata {core._shorten(key)} is given twice")
+        metadata[key] = value
+    return metadata
+
+
+def _read_json(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_bytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise core.FileFormatError(path, "", f"expected JSON: {error}") from None
+
+
+# -- list ---------------------------------------------------------------------
+
+
+def _list_options(add: Callable[..., Any]) -> None:
+    add("name", nargs="?", metavar="NAME", help="list the versions of this name only")
+    add("--check", action="store_true", help="read every file of every tokenizer, too")
+    _registry_options(add)
+
+
+def _cmd_list(options: argparse.Namespace) -> int:
+    registry = _open(options)
+    problems = registry.problems(options.name, deep=options.check)
+    broken = {problem.path for problem in problems}
+    entries = [
+        entry
+        for entry in registry.entries(options.name)
+        if not any(Path(path).is_relative_to(entry.path) for path in broken)
+    ]
+    if options.json:
+        rows = [entry.to_json() for entry in entries]
+        print(json.dumps({"entries": rows, "problems": list(map(str, problems))}))
+    else:
+        _table(entries).print()
+        for problem in problems:
+            print(f"damaged: {core._one_line(problem)}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _table(entries: list[Entry]) -> Any:
+    from bpe_tokenizer_tools.tables import Table
+
+    rows = [
+        (
+            entry.ref,
+            entry.facts.get("vocab_size"),
+            f"{entry.created[:19]}Z",
+            None if entry.corpus_sha256 is None else entry.corpus_sha256[:12],
+            entry.signature is not None,
+            ", ".join(f"{key}={value}" for key, value in entry.metadata.items()) or None,
+        )
+        for entry in entries
+    ]
+    return Table(["version", "tokens", "registered", "corpus", "signed", "metadata"], rows)
+
+
+# -- show, load, diff ---------------------------------------------------------
+
+
+def _show_options(add: Callable[..., Any]) -> None:
+    add("ref", metavar="REF", help=_REF)
+    _registry_options(add)
+
+
+def _cmd_show(options: argparse.Namespace) -> None:
+    entry = _open(options).show(options.ref)
+    print(json.dumps(entry.to_json()) if options.json else entry)
+
+
+def _load_options(add: Callable[..., Any]) -> None:
+    add("ref", metavar="REF", help=_REF)
+    add("--output", required=True, metavar="DIR", help="a directory that is new or empty")
+    _registry_options(add)
+
+
+def _cmd_load(options: argparse.Namespace) -> None:
+    if not options.output:
+        raise core._UsageError("expected the directory to write to, got ''")
+    entry = _open(options).copy(options.ref, options.output)
+    if options.json:
+        print(json.dumps({**entry.to_json(), "output": options.output}))
+    else:
+        print(entry.ref)
+        if not options.quiet:
+            print(f"Wrote {', '.join(entry.files)} to {options.output}", file=sys.stderr)
+
+
+def _diff_options(add: Callable[..., Any]) -> None:
+    add("a", metavar="A", help=_REF)
+    add("b", metavar="B", help="likewise")
+    _registry_options(add)
+
+
+def _cmd_diff(options: argparse.Namespace) -> None:
+    found = _open(options).diff(options.a, options.b)
+    print(json.dumps(found.to_json()) if options.json else found)
+
+
+COMMANDS: dict[str, core._Command] = {
+    "register": (
+        "Keep a tokenizer in a registry, under a name and the hash of its content.",
+        _cmd_register,
+        _register_options,
+    ),
+    "list": ("List the tokenizers in a registry.", _cmd_list, _list_options),
+    "show": ("Describe a registered tokenizer, and check its files.", _cmd_show, _show_options),
+    "load": ("Write a registered tokenizer to a directory, checked.", _cmd_load, _load_options),
+    "diff": ("Compare two registered tokenizers.", _cmd_diff, _diff_options),
+}
