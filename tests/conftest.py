@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -40,6 +41,9 @@ if importlib.util.find_spec("bpe_tokenizer") is None:
 
 import bpe_tokenizer  # noqa: E402 - only now can it be found
 from bpe_tokenizer_tools import split_patterns  # noqa: E402
+
+# A shell starts what runs in its background deaf to Ctrl-C; the tests that send it must be heard.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "repeatable",

@@ -829,9 +829,12 @@ def test_an_interrupted_script_has_what_was_said(long_model: Path, tmp_path: Pat
         env=environment(tmp_path),
     )
     assert process.stdout is not None
-    said = process.stdout.read(100)  # of some hundred thousand
-    process.send_signal(signal.SIGINT)
-    rest, err = process.communicate(timeout=120)
+    try:
+        said = process.stdout.read(100)  # of some hundred thousand
+        process.send_signal(signal.SIGINT)
+        rest, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert (process.returncode, err) == (130, b"bpe-tokenizer: error: interrupted\n")
     assert len(said) == 100 and rest.endswith(b"\n")
 
