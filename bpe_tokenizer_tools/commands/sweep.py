@@ -1,7 +1,115 @@
-"""The commands of `sweep`."""
+"""The command `sweep`."""
 
 from __future__ import annotations
 
-import bpe_tokenizer as core
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-COMMANDS: dict[str, core._Command] = {}
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+
+
+def _sweep_options(add: Callable[..., Any]) -> None:
+    corpus = "text to train on; files and directories as for train"
+    add("--corpus", nargs="+", metavar="FILE", help=corpus)
+    trained = "a trained tokenizer to cut smaller, instead of --corpus"
+    add("--tokenizer", metavar="PATH", help=trained)
+    apart = "text to measure on; default: some of the corpus's documents, kept out of training"
+    add("--held-out", nargs="+", metavar="FILE", help=apart)
+    share = "share of the documents to keep out of training, without --held-out (default: 0.02)"
+    add("--held-out-share", type=float, metavar="X", help=share)
+    sizes = "vocabulary sizes, such as 16k 32k 50257 (default: nine from 16k to 256k)"
+    add("--sizes", nargs="+", type=_number, metavar="N", help=sizes)
+    add("--width", type=_number, metavar="N", help="of the model (d_model)")
+    add("--parameters", type=_number, metavar="N", help="budget of the whole model, such as 124M")
+    add("--untied", action="store_true", help="the model has an output embedding of its own")
+    gain = "share of the tokens that a doubling should save, without --parameters (default: 0.03)"
+    add("--min-gain", type=float, metavar="X", help=gain)
+    add("--output", metavar="DIR", help="save the recommended tokenizer there")
+    add("--plot", metavar="FILE", help="draw size against compression, as .png, .svg or .pdf")
+    add("--csv", metavar="FILE", help="write the table there")
+    add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
+    patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
+    add("--pattern", default="gpt2", metavar="NAME", help=patterns)
+    each = "special tokens, each as TOKEN or TOKEN=ID"
+    add("--special-tokens", nargs="+", default=[], metavar="TOKEN", help=each)
+    forms = (*core._NORMALIZERS, "none")
+    add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
+    add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
+    add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
+    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+
+
+def _number(text: str) -> int:
+    from bpe_tokenizer_tools.sweep import read_number
+
+    try:
+        return read_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _cmd_sweep(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools import sweep
+
+    for path in filter(None, (options.output, options.plot, options.csv)):
+        core._check_writable(Path(path) if path == options.output else Path(path).parent)
+    sweep.check_plot(options.plot)
+    result = sweep.sweep(
+        _source(options),
+        [Path(name) for name in options.held_out] if options.held_out else None,
+        options.sizes or sweep.SIZES,
+        width=options.width,
+        parameters=options.parameters,
+        tied=not options.untied,
+        min_gain=sweep.MIN_GAIN if options.min_gain is None else options.min_gain,
+        held_out_share=sweep.HELD_OUT if options.held_out_share is None else options.held_out_share,
+        split_pattern=options.pattern,
+        normalizer=None if options.normalizer == "none" else options.normalizer,
+        special_tokens=list(map(core._parse_special_token, options.special_tokens)),
+        min_frequency=options.min_frequency,
+        max_token_length=options.max_token_length,
+        num_workers=options.num_workers,
+        text_field=options.text_field,
+        verbose=not options.quiet,
+    )
+    _write(result, options)
+    print(json.dumps(result.to_json()) if options.json else result)
+
+
+def _source(options: argparse.Namespace) -> Any:
+    if (options.corpus is None) == (options.tokenizer is None):
+        raise core._UsageError("one of --corpus and --tokenizer is required, and only one")
+    if options.tokenizer is not None:
+        if not options.held_out:
+            raise core._UsageError("--tokenizer needs --held-out, text to measure on")
+        return BPETokenizer.from_file(options.tokenizer)
+    if "-" in options.corpus:
+        raise core._UsageError("--corpus - is not read here; name files")
+    return [Path(name) for name in options.corpus]
+
+
+def _write(result: Any, options: argparse.Namespace) -> None:
+    """Write what was asked for besides the table."""
+    if options.plot:
+        result.plot(options.plot)
+    if options.csv:
+        core._write_files({Path(options.csv): result.to_csv()})
+    if options.output:
+        size = result.recommendation.size
+        result.tokenizer(size).save(options.output, verbose=False)
+        if not options.quiet:
+            print(f"Saved {size:,} tokens to {options.output}", file=sys.stderr)
+
+
+COMMANDS: dict[str, core._Command] = {
+    "sweep": (
+        "Measure vocabulary sizes on held-out text, from one training, and recommend one.",
+        _cmd_sweep,
+        _sweep_options,
+    ),
+}
