@@ -149,17 +149,20 @@ def test_files_are_read_only_and_others_may_read_them(registry: Registry) -> Non
 
 def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
     """A tokenizer trained, pickled, loaded, or put together in another order is the same."""
-    tokenizer = trained()
+    tokenizer = fresh()
+    tokenizer.pad_token = "<|im_end|>"
+    tokenizer._settings = {"padding_side": "left", "model_max_length": 512}
     tokenizer.save(tmp_path / "saved", verbose=False)
     definition = tokenizer._definition
     shuffled = BPETokenizer._from_parts(
         dataclasses.replace(definition, vocab=dict(sorted(definition.vocab.items(), reverse=True))),
         dict(reversed(tokenizer._roles.items())),
-        {},
+        dict(reversed(tokenizer._settings.items())),
         TEMPLATE,
         Path(),
     )
-    same = [tokenizer, BPETokenizer.from_file(tmp_path / "saved"), fresh(), shuffled]
+    same = [tokenizer, BPETokenizer.from_file(tmp_path / "saved"), shuffled]
+    same.append(pickle.loads(pickle.dumps(shuffled)))
     entries = [
         Registry(tmp_path / str(i)).register(each, f"name{i}", metadata={"i": i})
         for i, each in enumerate(same)
@@ -557,6 +560,24 @@ def test_what_a_crash_left_is_cleared_away_when_it_is_old(registry: Registry) ->
     assert registry.clean() == 0
     assert registry.clean(older_than=0) == 1
     assert list(incoming.iterdir()) == [] and registry.problems() == []
+
+
+def test_a_draft_is_taken_from_its_writer_before_it_is_removed(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a writer who lives, after all, cannot move into place what is half removed."""
+    registry.register(trained(), "web")
+    draft = registry.path / ".incoming" / "web-1-a"
+    draft.mkdir()
+    remove, removed = registry_module._remove, []
+
+    def watched(directory: Path) -> None:
+        assert not draft.exists()
+        removed.append(directory)
+        remove(directory)
+
+    monkeypatch.setattr(registry_module, "_remove", watched)
+    assert registry.clean(older_than=-1) == 1 == len(removed) and not removed[0].exists()
 
 
 def test_a_writer_whose_draft_was_cleared_away_says_so(
