@@ -1,0 +1,419 @@
+"""Tokenizers of any library behind one face: encode, decode, and the bytes of each token.
+
+A tokenizer is named by a *spec*:
+
+    PATH                what `BPETokenizer.from_file` reads
+    hf:PATH             a tokenizer.json, or a directory that holds one, by `tokenizers` itself
+    hf:NAME             a tokenizer that `transformers` has downloaded before
+    tiktoken:NAME       an encoding that tiktoken knows, or that was registered with it
+    sp:PATH             a SentencePiece model, by `sentencepiece` itself
+
+An object of one of these libraries is as good as a spec.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+
+__all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
+
+numpy = core._import_optional("numpy", "measuring tokenizers", "'bpe-tokenizer[tools]'")
+
+_SPECS = "the path of a tokenizer, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
+
+
+class Adapter:
+    """A tokenizer of any library.
+
+    Attributes:
+        name: what tables call it.
+        tokens: id -> bytes, of all tokens but the special ones.
+        special: the ids that ordinary text never gives.
+    """
+
+    def __init__(self, name: str, tokens: Mapping[int, bytes], special: frozenset[int]) -> None:
+        self.name, self.tokens, self.special = name, dict(tokens), special
+        self.lengths = numpy.zeros(self.rows, numpy.int64)
+        for id_, token in self.tokens.items():
+            self.lengths[id_] = len(token)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, special ones included."""
+        return len(self.tokens) + len(self.special)
+
+    @property
+    def rows(self) -> int:
+        """How many rows an embedding needs: the largest id and one more."""
+        return max((*self.tokens, *self.special), default=-1) + 1
+
+    def encode(self, text: str) -> Any:
+        """Return the ids as an array; what looks like a special token is ordinary text."""
+        raise NotImplementedError
+
+    def decode(self, ids: Any) -> str:
+        """Return the text of ids; broken UTF-8 becomes U+FFFD."""
+        raise NotImplementedError
+
+    def normalise(self, text: str) -> str:
+        """Return a text as the tokenizer's normaliser leaves it."""
+        return text
+
+    def offsets(self, text: str) -> Any:
+        """Return the (start, end) of each token in characters of the text, or None."""
+        return None
+
+    def encode_all(self, texts: Sequence[str]) -> list[Any]:
+        """Encode several texts."""
+        return list(map(self.encode, texts))
+
+    def spell(self, ids: Any) -> bytes:
+        """Join the bytes of tokens; what has none is left out."""
+        return b"".join([self.tokens.get(id_, b"") for id_ in ids.tolist()])
+
+
+# -- This library -------------------------------------------------------------
+
+
+class _Own(Adapter):
+    def __init__(self, name: str, tokenizer: BPETokenizer) -> None:
+        self._tokenizer = tokenizer
+        special = frozenset(tokenizer.special_tokens.values())
+        spelled = _spelling_of(tokenizer.components, byte_level=tokenizer.components is None)
+        tokens = {
+            id_: spelled(token)
+            for token, id_ in tokenizer.get_vocab().items()
+            if id_ not in special
+        }
+        for added in tokenizer.added_tokens:  # written as they are
+            if added.id in tokens:
+                tokens[added.id] = added.content.encode()
+        self._joins = tokenizer.components is None
+        super().__init__(name, tokens, special)
+
+    def encode(self, text: str) -> Any:
+        return self._tokenizer.encode_to_numpy(text).astype(numpy.int64)
+
+    def decode(self, ids: Any) -> str:
+        return self._tokenizer.decode(ids.tolist())
+
+    def spell(self, ids: Any) -> bytes:
+        if not self._joins:
+            return super().spell(ids)
+        return self._tokenizer.decode_bytes(ids.tolist(), errors="replace")
+
+    def normalise(self, text: str) -> str:
+        return self._tokenizer._encoder.pipeline(()).normalise(text)
+
+    def offsets(self, text: str) -> Any:
+        return self._tokenizer.encode_with_offsets(text).offsets
+
+
+# -- HuggingFace --------------------------------------------------------------
+
+
+class _HuggingFace(Adapter):
+    def __init__(self, name: str, tokenizer: Any) -> None:
+        written = tokenizer.to_str()
+        self._tokenizer = type(tokenizer).from_str(written)  # a copy: its settings change
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        added = self._tokenizer.get_added_tokens_decoder()
+        special = frozenset(id_ for id_, token in added.items() if token.special)
+        spelled = _spelling_of(json.loads(written))
+        vocab = self._tokenizer.get_vocab(with_added_tokens=True)
+        tokens = {id_: spelled(token) for token, id_ in vocab.items() if id_ not in special}
+        tokens.update({id_: added[id_].content.encode() for id_ in added if id_ not in special})
+        super().__init__(name, tokens, special)
+
+    def encode(self, text: str) -> Any:
+        return _ids(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_all(self, texts: Sequence[str]) -> list[Any]:
+        return list(map(_ids, self._tokenizer.encode_batch(texts, add_special_tokens=False)))
+
+    def decode(self, ids: Any) -> str:
+        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=False))
+
+    def normalise(self, text: str) -> str:
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
+    def offsets(self, text: str) -> Any:
+        return self._tokenizer.encode(text, add_special_tokens=False).offsets
+
+
+def _ids(encoding: Any) -> Any:
+    return numpy.array(encoding.ids, numpy.int64)
+
+
+class _Transformers(Adapter):
+    """A tokenizer of transformers that is written in Python; it tells no offsets."""
+
+    def __init__(self, name: str, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        special = frozenset(tokenizer.all_special_ids)
+        spelled = _spelling_of(None)
+        vocab = tokenizer.get_vocab().items()
+        super().__init__(name, {i: spelled(t) for t, i in vocab if i not in special}, special)
+
+    def encode(self, text: str) -> Any:
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return numpy.array(self._tokenizer.encode(text, **options), numpy.int64)
+
+    def decode(self, ids: Any) -> str:
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return str(self._tokenizer.decode(ids.tolist(), **options))
+
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def _spelling_of(definition: Any, byte_level: bool = False) -> Any:
+    """Return what turns a token as files write it into the bytes it stands for.
+
+    Args:
+        definition: a tokenizer.json, or the parts of one; None where there is none.
+        byte_level: whether tokens are written in the byte alphabet, whatever it says.
+    """
+    kinds = set(_types(definition))
+    if byte_level or "ByteLevel" in kinds:
+        return _byte_level
+    model = definition.get("model") if isinstance(definition, Mapping) else None
+    prefix = (model or {}).get("continuing_subword_prefix") or ""
+    suffix = (model or {}).get("end_of_word_suffix") or ""
+    return functools.partial(_plain, prefix, suffix)
+
+
+def _types(part: Any) -> Iterator[str]:
+    """Yield the types of all components within a tokenizer.json."""
+    if isinstance(part, Mapping):
+        if isinstance(part.get("type"), str):
+            yield part["type"]
+        for key, value in part.items():
+            if key not in ("vocab", "merges", "added_tokens"):
+                yield from _types(value)
+    elif isinstance(part, list):
+        for item in part:
+            yield from _types(item)
+
+
+def _byte_level(token: str) -> bytes:
+    raw = core._from_printable(token)
+    return token.encode() if raw is None else raw
+
+
+def _plain(prefix: str, suffix: str, token: str) -> bytes:
+    byte = _BYTE.fullmatch(token)
+    if byte:
+        return bytes([int(byte[1], 16)])
+    token = token[len(prefix) :] if prefix and token.startswith(prefix) else token
+    token = f"{token[: -len(suffix)]} " if suffix and token.endswith(suffix) else token
+    return token.replace("\u2581", " ").encode()
+
+
+# -- tiktoken and SentencePiece -----------------------------------------------
+
+
+class _Tiktoken(Adapter):
+    def __init__(self, name: str, encoding: Any) -> None:
+        self._encoding = encoding
+        special = {encoding.encode_single_token(token) for token in encoding.special_tokens_set}
+        tokens = {}
+        for id_ in range(encoding.n_vocab):
+            try:
+                tokens[id_] = encoding.decode_single_token_bytes(id_)
+            except KeyError:  # a gap
+                continue
+        ordinary = {id_: token for id_, token in tokens.items() if id_ not in special}
+        super().__init__(name, ordinary, frozenset(special))
+
+    def encode(self, text: str) -> Any:
+        return numpy.array(self._encoding.encode_ordinary(text), numpy.int64)
+
+    def decode(self, ids: Any) -> str:
+        return str(self._encoding.decode(ids.tolist()))
+
+
+class _SentencePiece(Adapter):
+    def __init__(self, name: str, model: Any) -> None:
+        self._model = model
+        apart = (model.is_control, model.is_unknown, model.is_unused)
+        ids = range(model.get_piece_size())
+        special = frozenset(id_ for id_ in ids if any(is_so(id_) for is_so in apart))
+        spelled = functools.partial(_plain, "", "")
+        tokens = {id_: spelled(model.id_to_piece(id_)) for id_ in ids if id_ not in special}
+        super().__init__(name, tokens, special)
+
+    def encode(self, text: str) -> Any:
+        return numpy.array(self._model.encode(text), numpy.int64)
+
+    def decode(self, ids: Any) -> str:
+        return str(self._model.decode(ids.tolist()))
+
+    def normalise(self, text: str) -> str:
+        return str(self._model.normalize(text)).replace("\u2581", " ")
+
+    def offsets(self, text: str) -> Any:
+        encode = getattr(self._model, "encode_as_offset_mapping", None)  # from 0.2.3 on
+        return None if encode is None else encode(text)["offsets"]
+
+
+# -- Opening ------------------------------------------------------------------
+
+_BY_LIBRARY = {"tokenizers": _HuggingFace, "tiktoken": _Tiktoken, "sentencepiece": _SentencePiece}
+
+
+def open_tokenizer(spec: Any, name: str = "") -> Adapter:
+    """Open a tokenizer.
+
+    Args:
+        spec: see the head of this module; or a tokenizer of this library, of
+            `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`.
+        name: what to call it; by default told by the spec.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ImportError: the library that the spec asks for is not installed.
+        ValueError: the spec has no meaning, or what it names cannot be loaded.
+        TypeError: the object is no tokenizer that is known here.
+
+    >>> open_tokenizer(BPETokenizer(), "bytes").encode("é").tolist()
+    [195, 169]
+    """
+    if isinstance(spec, Adapter):
+        return spec
+    if isinstance(spec, (str, Path)):
+        return _open_spec(str(spec), name)
+    if isinstance(spec, BPETokenizer):
+        return _Own(name or "bpe-tokenizer", spec)
+    library = type(spec).__module__.split(".")[0]
+    if hasattr(spec, "all_special_ids"):  # of transformers, whatever its module is called
+        backend = getattr(spec, "backend_tokenizer", None)
+        label = name or Path(str(getattr(spec, "name_or_path", ""))).name or "transformers"
+        return _Transformers(label, spec) if backend is None else _HuggingFace(label, backend)
+    for known, adapter in _BY_LIBRARY.items():
+        if library == known:
+            return adapter(name or str(getattr(spec, "name", known)), spec)
+    raise TypeError(f"expected {_SPECS}, or a tokenizer object, got {core._shorten(spec)}")
+
+
+def _open_spec(spec: str, name: str) -> Adapter:
+    kind, _, rest = spec.partition(":")
+    if kind in _OPENERS and rest:
+        return _OPENERS[kind](rest, name)
+    path = Path(spec)
+    if not spec or not (path.is_file() or path.is_dir()):
+        raise FileNotFoundError(
+            f"{spec or repr(spec)}: no such file or directory; expected {_SPECS}"
+        )
+    return _Own(name or _name_of(path), BPETokenizer.from_file(path))
+
+
+def _name_of(path: Path) -> str:
+    """Name a tokenizer by its file, or by its directory where all files are called so."""
+    generic = path.name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+    path = path.absolute().parent if generic else path.absolute()
+    return (path.name if path.is_dir() else path.stem) or "tokenizer"
+
+
+def _open_huggingface(spec: str, name: str) -> Adapter:
+    path = Path(spec)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.is_file():
+        library = core._import_optional("tokenizers", f"hf:{spec}", "tokenizers")
+        return _HuggingFace(
+            name or _name_of(path), _loaded(spec, library.Tokenizer.from_file, file)
+        )
+    if not path.exists() and (path.suffix == ".json" or spec.startswith((".", "/", "~"))):
+        raise FileNotFoundError(f"{spec}: no such file or directory; expected a tokenizer.json")
+    library = core._import_optional("transformers", f"hf:{spec}", "transformers")
+    load = functools.partial(
+        library.AutoTokenizer.from_pretrained, local_files_only=True, trust_remote_code=False
+    )
+    return open_tokenizer(_loaded(f"hf:{spec}", load, spec), name or path.name)
+
+
+def _open_tiktoken(spec: str, name: str) -> Adapter:
+    library = core._import_optional("tiktoken", f"tiktoken:{spec}", "tiktoken")
+    return _Tiktoken(name or spec, _loaded(f"tiktoken:{spec}", library.get_encoding, spec))
+
+
+def _open_sentencepiece(spec: str, name: str) -> Adapter:
+    library = core._import_optional("sentencepiece", f"sp:{spec}", "sentencepiece")
+    path = Path(spec)
+    path = path / "tokenizer.model" if path.is_dir() else path
+    data = path.read_bytes()  # OSError names the file
+    if not data:
+        raise core.FileFormatError(path, "", "the file is empty; expected a SentencePiece model")
+
+    def load(file: str) -> Any:
+        return library.SentencePieceProcessor(model_proto=data)
+
+    return _SentencePiece(name or _name_of(path), _loaded(f"sp:{spec}", load, str(path)))
+
+
+def _loaded(spec: str, load: Any, argument: Any) -> Any:
+    """Load a tokenizer by its own library; whatever goes wrong there is one line."""
+    try:
+        return load(argument if not isinstance(argument, Path) else str(argument))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        reason = core._one_line(error)
+        raise ValueError(f"{spec} cannot be loaded: {core._shorten(reason, 200)[1:-1]}") from None
+
+
+_OPENERS = {"hf": _open_huggingface, "tiktoken": _open_tiktoken, "sp": _open_sentencepiece}
+
+
+def named_tokenizers(tokenizers: Any) -> list[Adapter]:
+    """Open several tokenizers, each with a name of its own.
+
+    Args:
+        tokenizers: name -> what `open_tokenizer` takes, or a list; in a list a
+            string may be ``NAME=SPEC``.
+
+    Raises:
+        ValueError: there are none, or two have the same name given.
+    """
+    if isinstance(tokenizers, Mapping):
+        opened = [open_tokenizer(spec, str(name)) for name, spec in tokenizers.items()]
+    elif isinstance(tokenizers, (str, bytes)) or not isinstance(tokenizers, Sequence):
+        raise TypeError(
+            f"tokenizers must be a list or a mapping from names, got {type(tokenizers).__name__}"
+        )
+    else:
+        opened = [_open_named(spec) for spec in tokenizers]
+    if not opened:
+        raise ValueError("expected at least one tokenizer, got none")
+    _tell_apart(opened)
+    return opened
+
+
+def _open_named(spec: Any) -> Adapter:
+    if isinstance(spec, str) and not Path(spec).exists():
+        name, equals, rest = spec.partition("=")
+        if equals and name and not re.search(r"[/\\:]", name):
+            return open_tokenizer(rest, name)
+    return open_tokenizer(spec)
+
+
+def _tell_apart(adapters: list[Adapter]) -> None:
+    """Number tokenizers of the same name."""
+    taken: set[str] = set()
+    for adapter in adapters:
+        name, n = adapter.name, 1
+        while adapter.name in taken:
+            n += 1
+            adapter.name = f"{name} ({n})"
+        taken.add(adapter.name)

@@ -1,0 +1,502 @@
+"""Two tokenizers on the same texts: where they cut differently, and what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
+from bpe_tokenizer_tools.evaluation.figures import OVERALL, groups_of, percent
+from bpe_tokenizer_tools.evaluation.measures import (
+    Chunk,
+    Cut,
+    Measures,
+    Tally,
+    chunks_of,
+    cut,
+    measures_of,
+)
+from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
+from bpe_tokenizer_tools.tables import Table
+
+__all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
+
+numpy = core._import_optional("numpy", "measuring tokenizers", "'bpe-tokenizer[tools]'")
+
+_CONTEXT = 24  # characters before and after a word
+_SHOWN_TEXT = 40  # characters of a long run, such as a line of dashes
+_MIX = 0x9E3779B1  # an odd number: multiplied by it, neighbouring places are far apart
+
+# -- The result ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How often two tokenizers cut words differently.
+
+    Attributes:
+        group: the name of the texts.
+        words: how many there are.
+        differing: how many of them are cut at different places inside.
+        share: of all words, 0 to 1; None if there are none.
+        a_tokens: how many tokens the first needs for the texts.
+        b_tokens: how many the second needs.
+        saved: the share of the first's tokens that the second saves; negative if it
+            needs more.
+    """
+
+    group: str
+    words: int
+    differing: int
+    share: Optional[float]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
+    a_tokens: int
+    b_tokens: int
+    saved: Optional[float]  # noqa: UP045
+
+
+@dataclass(frozen=True)
+class Example:
+    """A word that two tokenizers cut differently, where it stands.
+
+    Attributes:
+        group: the name of the texts.
+        before: what stands before it.
+        word: the word.
+        after: what stands after it.
+        a_cut: the tokens of the first that hold a part of it, a space between two and
+            white space made visible.
+        b_cut: those of the second.
+    """
+
+    group: str
+    before: str
+    word: str
+    after: str
+    a_cut: str
+    b_cut: str
+
+
+@dataclass(frozen=True)
+class Expense:
+    """A word, or more, that costs one tokenizer more tokens than the other.
+
+    Texts are cut wherever tokens of both end together, but not inside a word: so each such stretch
+    holds whole tokens of both, and all stretches together have as many tokens as the texts.
+
+    Attributes:
+        text: the stretch without spaces around it: most often a word, maybe with the
+            punctuation that shares a token with it; or a run of white space.
+        times: how often the tokenizers need different numbers of tokens for it.
+        a_tokens: how many tokens the first needs for these.
+        b_tokens: how many the second needs.
+        a_cut: how the first cuts it where it stands first; see `Example`.
+        b_cut: how the second does.
+    """
+
+    text: str
+    times: int
+    a_tokens: int
+    b_tokens: int
+    a_cut: str
+    b_cut: str
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What two vocabularies have in common, special tokens aside.
+
+    Attributes:
+        shared: how many tokens, as bytes, are in both.
+        only_a: how many only the first has.
+        only_b: how many only the second has.
+        only_a_used: the share of the first's tokens in the texts that are such.
+        only_b_used: the same of the second.
+        only_a_examples: those that the texts use most, and how often.
+        only_b_examples: the same of the second.
+    """
+
+    shared: int
+    only_a: int
+    only_b: int
+    only_a_used: float
+    only_b_used: float
+    only_a_examples: list[tuple[str, int]]
+    only_b_examples: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; printed, tables and a verdict.
+
+    Attributes:
+        a: the name of the first tokenizer.
+        b: the name of the second.
+        verdict: what it comes to, in plain figures.
+        differences: for each group, and last for all of them.
+        measures: the figures of both on each group, as `evaluate` gives them.
+        examples: some words that are cut differently, of each group.
+        expensive_for_a: what costs the first most, against the second.
+        expensive_for_b: what costs the second most.
+        vocabulary: what they have in common.
+    """
+
+    a: str
+    b: str
+    verdict: str
+    differences: list[Difference]
+    measures: list[Measures]
+    examples: list[Example]
+    expensive_for_a: list[Expense]
+    expensive_for_b: list[Expense]
+    vocabulary: Overlap
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return dataclasses.asdict(self)
+
+    def to_csv(self) -> str:
+        """Return the differences as CSV, one line for each group."""
+        names = [field.name for field in dataclasses.fields(Difference)]
+        return Table(names, [dataclasses.astuple(each) for each in self.differences]).to_csv()
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, [*self.tables(), self.verdict]))
+
+    def tables(self) -> list[Table]:
+        """Return what `print` shows before the verdict."""
+        found = [
+            self._totals(),
+            self._examples(),
+            self._expenses(self.expensive_for_a, self.a, self.b),
+            self._expenses(self.expensive_for_b, self.b, self.a),
+            self._overlap(),
+        ]
+        return [table for table in found if table.rows]
+
+    def _totals(self) -> Table:
+        columns = ["texts", self.a, self.b, "saved", "words", "cut differently", "share"]
+        rows = [
+            [
+                d.group, d.a_tokens, d.b_tokens, percent(d.saved), d.words, d.differing,
+                percent(d.share),
+            ]
+            for d in self.differences
+        ]  # fmt: skip
+        return Table(columns, rows, f"Tokens of {self.a} and {self.b}")
+
+    def _examples(self) -> Table:
+        rows = [
+            [e.group, f"{e.before}[{e.word}]{e.after}", e.a_cut, e.b_cut] for e in self.examples
+        ]
+        return Table(["texts", "words in text", self.a, self.b], rows, "Cut differently")
+
+    def _expenses(self, expenses: Sequence[Expense], name: str, other: str) -> Table:
+        def row(e: Expense) -> list[object]:
+            cuts = [e.a_cut, e.b_cut] if name == self.a else [e.b_cut, e.a_cut]
+            return [e.text, e.times, abs(e.a_tokens - e.b_tokens), *cuts]
+
+        columns = ["text", "times", "tokens more", name, other]
+        title = f"Where {name} needs most tokens more than {other}"
+        return Table(columns, [row(expense) for expense in expenses], title)
+
+    def _overlap(self) -> Table:
+        found = self.vocabulary
+        rows: list[list[object]] = [["in both", found.shared, None, ""]]
+        for name, n, used, examples in (
+            (self.a, found.only_a, found.only_a_used, found.only_a_examples),
+            (self.b, found.only_b, found.only_b_used, found.only_b_examples),
+        ):
+            shown = "  ".join(token for token, _ in examples[:8])
+            rows.append([f"only in {name}", n, percent(used), shown])
+        columns = ["tokens", "how many", "of its tokens in the texts", "used most"]
+        return Table(columns, rows, "Vocabularies")
+
+
+# -- Gathering ----------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """What was counted on one group."""
+
+    tallies: list[Tally]
+    differing: int = 0
+    words: int = 0
+
+
+class _Gatherer:
+    """Counts where two tokenizers differ, as texts pass by."""
+
+    def __init__(self, adapters: Sequence[Adapter], n_examples: int) -> None:
+        self.adapters, self._n_examples = adapters, n_examples
+        self.groups: dict[str, _Group] = {}
+        self.examples: dict[str, list[tuple[int, int, Example]]] = {}
+        # stretch of text -> what an `Expense` holds of it
+        self.expenses: dict[bytes, list[Any]] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk."""
+        group = self.groups.setdefault(
+            chunk.group, _Group([Tally(adapter.rows) for adapter in self.adapters])
+        )
+        cuts = [cut(adapter, chunk) for adapter in self.adapters]
+        for adapter, tally, each in zip(self.adapters, group.tallies, cuts):
+            if each.starts is None:
+                raise ValueError(
+                    f"{adapter.name} does not tell which token is which part of a text, and its "
+                    "tokens do not spell it: it cannot be compared"
+                )
+            tally.add(chunk, each)
+        words = chunk.pieces.words
+        differing = words[_cut_differently(chunk, words, *cuts)]
+        self._add_examples(chunk, group.words, differing, cuts)
+        group.words += len(words)
+        group.differing += len(differing)
+        self._add_expenses(chunk, cuts)
+
+    def _add_examples(self, chunk: Chunk, done: int, differing: Any, cuts: Sequence[Cut]) -> None:
+        """Keep a few, from all over: those whose places have the smallest hashes."""
+        kept = self.examples.setdefault(chunk.group, [])
+        hashes = (differing + done) * _MIX % (1 << 32)
+        for i in numpy.argsort(hashes, kind="stable")[: self._n_examples]:
+            place = (-int(hashes[i]), done + int(differing[i]))
+            if len(kept) < self._n_examples or place[0] > kept[0][0]:
+                heapq.heappush(kept, (*place, _example(chunk, int(differing[i]), cuts)))
+                if len(kept) > self._n_examples:
+                    heapq.heappop(kept)
+
+    def _add_expenses(self, chunk: Chunk, cuts: Sequence[Cut]) -> None:
+        data, expenses = chunk.pieces.data, self.expenses
+        bounds = _common_ends(chunk, *cuts)
+        a, b = (
+            numpy.bincount(numpy.searchsorted(bounds, each.ends), minlength=len(bounds))
+            for each in cuts
+        )
+        found = numpy.flatnonzero(a != b)
+        columns = (bounds[found - 1], bounds[found], a[found], b[found])
+        for start, end, n_a, n_b in zip(*(column.tolist() for column in columns)):
+            piece = data[start:end]
+            text = piece.strip(b" ") or piece
+            entry = expenses.get(text)
+            if entry is None:
+                shown_cuts = [_shown_cut(chunk, start, end, each) for each in cuts]
+                expenses[text] = [1, n_a, n_b, *shown_cuts]
+            else:
+                entry[0] += 1
+                entry[1] += n_a
+                entry[2] += n_b
+
+
+def _cut_differently(chunk: Chunk, words: Any, a: Cut, b: Cut) -> Any:
+    """Return which of the words have different token ends inside."""
+    apart = numpy.setxor1d(a.ends, b.ends)
+    starts, ends = chunk.pieces.starts[words], chunk.pieces.ends[words]
+    # How many of the ends that only one has lie strictly inside each word.
+    return numpy.searchsorted(apart, ends, "left") > numpy.searchsorted(apart, starts, "right")
+
+
+def _common_ends(chunk: Chunk, a: Cut, b: Cut) -> Any:
+    """Return where tokens of both end, in no word and no character; and where documents do."""
+    pieces = chunk.pieces
+    common = numpy.intersect1d(a.ends, b.ends)
+    place = numpy.searchsorted(pieces.starts, common, "right") - 1
+    at_start = pieces.starts[place] == common
+    in_word = ((pieces.kinds[place] == WORD) | (pieces.kinds[place] == SOLO)) & ~at_start
+    in_word[common == len(pieces.data)] = False
+    whole = pieces.byte_at[numpy.searchsorted(pieces.byte_at, common)] == common
+    ends = chunk.begins + chunk.sizes
+    return numpy.unique(numpy.concatenate([common[whole & ~in_word], chunk.begins, ends]))
+
+
+def _example(chunk: Chunk, piece: int, cuts: Sequence[Cut]) -> Example:
+    pieces = chunk.pieces
+    at = numpy.searchsorted(pieces.byte_at, [pieces.starts[piece], pieces.ends[piece]])
+    document = numpy.searchsorted(chunk.character_begins, at[0], "right") - 1
+    text, begin = chunk.documents[document], chunk.character_begins[document]
+    start, end = int(at[0] - begin), int(at[1] - begin)
+    before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
+    before = f"{'…' * (start > _CONTEXT)}{before}"
+    after = f"{after}{'…' * (end + _CONTEXT < len(text))}"
+    span = pieces.starts[piece], pieces.ends[piece]
+    a_cut, b_cut = (_shown_cut(chunk, *span, each) for each in cuts)
+    return Example(chunk.group, before, text[start:end], after, a_cut, b_cut)
+
+
+def _shown_cut(chunk: Chunk, start: int, end: int, cut: Cut) -> str:
+    """Show the tokens that hold a part of a stretch of text."""
+    first = int(numpy.searchsorted(cut.ends, start, "right"))
+    last = int(numpy.searchsorted(cut.starts, end, "left"))
+    spans = zip(cut.starts[first:last].tolist(), cut.ends[first:last].tolist())
+    return _shorten(" ".join(shown(chunk.pieces.data[s:e]) for s, e in spans if e > s))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…"
+
+
+_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
+
+
+def shown(token: bytes) -> str:
+    r"""Show a token: white space made visible, bytes that are no character as hexadecimal.
+
+    >>> shown(b" a\n"), shown(b"\xe6\xbc")
+    ('␣a⏎', '\\xe6\\xbc')
+    """
+    return token.decode("utf-8", "backslashreplace").translate(_VISIBLE)
+
+
+# -- Comparing ----------------------------------------------------------------
+
+
+def compare(
+    a: Any,
+    b: Any,
+    texts: Mapping[str, Iterable[str]] | None,
+    *,
+    parallel: Mapping[str, Sequence[str]] | None = None,
+    n_examples: int = 4,
+    n_expensive: int = 12,
+    verbose: bool = False,
+) -> Comparison:
+    """Compare two tokenizers on groups of texts.
+
+    Args:
+        a: what `open_tokenizer` takes.
+        b: the same.
+        texts: name of a group -> its documents, as for `evaluate`.
+        parallel: as for `evaluate`.
+        n_examples: how many words that are cut differently to show of each group; they
+            are taken from all over, the same ones each time.
+        n_expensive: how many expensive words to show of each tokenizer.
+        verbose: whether to show progress, on a terminal.
+
+    Raises:
+        ValueError: as for `evaluate`; or a tokenizer does not tell which token is
+            which part of a text.
+
+    >>> from bpe_tokenizer import BPETokenizer
+    >>> print(compare(BPETokenizer(), BPETokenizer(), {"words": ["ab cd"]}).verdict)
+    Both cut all words alike and need as many tokens: 5. Both need 256 embedding rows.
+    """
+    groups, base = groups_of(texts, parallel)
+    adapters = named_tokenizers([a, b])
+    gatherer = _Gatherer(adapters, n_examples)
+    for name, found in groups.items():
+        with core._progress(f"Comparing on {name}", "B", None, verbose) as advance:
+            for chunk in chunks_of(name, found):
+                gatherer.add(chunk)
+                advance(int(chunk.sizes.sum()))
+    counted = _with_overall(gatherer.groups, adapters)
+    differences = [_difference(name, group) for name, group in counted.items()]
+    bases = counted[base].tallies if base is not None else [None, None]
+    measures = [
+        measures_of(adapter, name, tally, against if name in (parallel or ()) else None)
+        for name, group in counted.items()
+        for adapter, tally, against in zip(adapters, group.tallies, bases)
+    ]
+    total = next(reversed(counted.values()))
+    return Comparison(
+        adapters[0].name,
+        adapters[1].name,
+        _verdict(adapters, differences),
+        differences,
+        measures,
+        [each for kept in gatherer.examples.values() for *_, each in sorted(kept, key=_by_place)],
+        _expenses(gatherer.expenses, 1, n_expensive),
+        _expenses(gatherer.expenses, -1, n_expensive),
+        _overlap(adapters, total.tallies),
+    )
+
+
+def _by_place(kept: tuple[int, int, Example]) -> int:
+    return kept[1]
+
+
+def _with_overall(groups: dict[str, _Group], adapters: Sequence[Adapter]) -> dict[str, _Group]:
+    if len(groups) == 1:
+        return groups
+    total = _Group([Tally(adapter.rows) for adapter in adapters])
+    for group in groups.values():
+        total.words += group.words
+        total.differing += group.differing
+        for tally, each in zip(total.tallies, group.tallies):
+            tally += each
+    return {**groups, OVERALL: total}
+
+
+def _difference(name: str, group: _Group) -> Difference:
+    a, b = (tally.tokens for tally in group.tallies)
+    share = group.differing / group.words if group.words else None
+    return Difference(name, group.words, group.differing, share, a, b, (a - b) / a if a else None)
+
+
+def _expenses(found: Mapping[bytes, Sequence[Any]], sign: int, n: int) -> list[Expense]:
+    """Return what costs the first (sign 1) or the second (sign -1) most."""
+    lost = ((sign * (entry[1] - entry[2]), text) for text, entry in found.items())
+    most = heapq.nsmallest(n, ((-more, text) for more, text in lost if more > 0))
+    return [Expense(_shorten(shown(text)), *found[text]) for _, text in most]
+
+
+def _overlap(adapters: Sequence[Adapter], tallies: Sequence[Tally]) -> Overlap:
+    a, b = (set(adapter.tokens.values()) for adapter in adapters)
+    sides = []
+    for adapter, tally, other in zip(adapters, tallies, (b, a)):
+        only = [id_ for id_, token in adapter.tokens.items() if token not in other]
+        used = tally.uses[only] if only else numpy.zeros(0, numpy.int64)
+        order = numpy.argsort(-used, kind="stable")[:20]
+        examples = [
+            (_shorten(shown(adapter.tokens[only[i]])), int(used[i])) for i in order if used[i]
+        ]
+        sides.append((len({adapter.tokens[id_] for id_ in only}), int(used.sum()), examples))
+    shares = [n / tally.tokens if tally.tokens else 0.0 for (_, n, _), tally in zip(sides, tallies)]
+    return Overlap(
+        len(a & b), sides[0][0], sides[1][0], shares[0], shares[1], sides[0][2], sides[1][2]
+    )
+
+
+# -- The verdict --------------------------------------------------------------
+
+
+def _verdict(adapters: Sequence[Adapter], differences: Sequence[Difference]) -> str:
+    """Say what it comes to."""
+    a, b = adapters[0].name, adapters[1].name
+    total = differences[-1]
+    if total.a_tokens == total.b_tokens and not total.differing:
+        tokens = f"Both cut all words alike and need as many tokens: {total.a_tokens:,}."
+    else:
+        where = "overall" if len(differences) > 1 else f"on {total.group}"
+        tokens = f"{b} needs {_than(total)} than {a} {where}: "
+        tokens += f"{total.b_tokens:,} against {total.a_tokens:,}."
+        tokens += f" It cuts {percent(total.share)} of the words differently."
+    wins = _wins(b, differences[:-1]) if len(differences) > 1 else ""
+    return " ".join(filter(None, [tokens, wins, _cost(adapters)]))
+
+
+def _than(difference: Difference) -> str:
+    saved = difference.saved
+    if not saved:
+        return "not fewer tokens" if saved == 0 else "other tokens"
+    return f"{100 * abs(saved):.1f} % {'fewer' if saved > 0 else 'more'} tokens"
+
+
+def _wins(b: str, groups: Sequence[Difference]) -> str:
+    n = sum(group.b_tokens < group.a_tokens for group in groups)
+    each = ", ".join(f"{_sign(group)} on {group.group}" for group in groups)
+    return f"{b} needs fewer on {n} of {len(groups)} groups: {each}."
+
+
+def _sign(group: Difference) -> str:
+    return "-" if group.saved is None else f"{-100 * group.saved:+.1f} %"
+
+
+def _cost(adapters: Sequence[Adapter]) -> str:
+    a, b = (adapter.rows for adapter in adapters)
+    if a == b:
+        return f"Both need {a:,} embedding rows."
+    name = adapters[1].name
+    return f"{name} costs {abs(b - a):,} {'more' if b > a else 'fewer'} embedding rows."

@@ -1,0 +1,280 @@
+"""Figures of several tokenizers on several groups of texts, side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
+from bpe_tokenizer_tools.evaluation.measures import (
+    ALPHA,
+    Measures,
+    Tally,
+    chunks_of,
+    cut,
+    measures_of,
+)
+from bpe_tokenizer_tools.evaluation.scripts import CLASSES, Allocation, allocate
+from bpe_tokenizer_tools.evaluation.texts import FileGroup
+from bpe_tokenizer_tools.tables import Table
+
+__all__ = ["OVERALL", "Evaluation", "Vocabulary", "evaluate", "groups_of"]
+
+OVERALL = "overall"
+_ENGLISH = ("eng", "en", "english", "eng_latn")  # how parallel text in English may be called
+_SHOWN_SCRIPTS = 15
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer's vocabulary.
+
+    Attributes:
+        tokenizer: its name.
+        vocab_size: how many tokens, special ones included.
+        special_tokens: how many of them are special.
+        rows: how many rows an embedding needs: the largest id and one more.
+        scripts: script or class -> its tokens, the largest first, without special ones;
+            see `bpe_tokenizer_tools.evaluation.scripts`.
+    """
+
+    tokenizer: str
+    vocab_size: int
+    special_tokens: int
+    rows: int
+    scripts: dict[str, Allocation]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found; printed, tables.
+
+    Attributes:
+        measures: for each group, and last for all of them, each tokenizer's figures.
+        vocabularies: of each tokenizer.
+        base: the group that premiums are against; None without parallel text.
+        alpha: the order of the Rényi entropy.
+    """
+
+    measures: list[Measures]
+    vocabularies: list[Vocabulary]
+    base: Optional[str] = None  # noqa: UP045
+    alpha: float = ALPHA
+
+    @property
+    def groups(self) -> list[str]:
+        """The names of the groups, "overall" last where there are several."""
+        return list(dict.fromkeys(measures.group for measures in self.measures))
+
+    @property
+    def tokenizers(self) -> list[str]:
+        """The names of the tokenizers."""
+        return [vocabulary.tokenizer for vocabulary in self.vocabularies]
+
+    def get(self, tokenizer: str, group: str) -> Measures:
+        """Return the figures of a tokenizer on a group.
+
+        Raises:
+            KeyError: there is no such tokenizer, or group.
+        """
+        for measures in self.measures:
+            if (measures.tokenizer, measures.group) == (tokenizer, group):
+                return measures
+        raise KeyError((tokenizer, group))
+
+    def tables(self) -> list[Table]:
+        """Return what `print` shows: the texts, the figures, the vocabularies."""
+        return [self._texts(), self._figures(), self._scripts()]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        return dataclasses.asdict(self)
+
+    def to_csv(self) -> str:
+        """Return the figures as CSV, one line for each tokenizer and group."""
+        names = [field.name for field in dataclasses.fields(Measures)]
+        names.remove("words_by_tokens")
+        rows = [[getattr(measures, name) for name in names] for measures in self.measures]
+        return Table(names, rows).to_csv()
+
+    def _texts(self) -> Table:
+        first = self.tokenizers[0]
+        found = [self.get(first, group) for group in self.groups]
+        rows = [[m.group, m.documents, m.bytes, m.characters, m.words] for m in found]
+        return Table(["texts", "documents", "bytes", "characters", "words"], rows)
+
+    def _figures(self) -> Table:
+        columns = [
+            "texts", "tokenizer", "tokens", "bytes/token", "chars/token", "tokens/word", "median",
+            "95th", "one token", f"Rényi {self.alpha:g}", "unused", "wrong", "premium",
+        ]  # fmt: skip
+        rows = [
+            [
+                m.group, m.tokenizer, m.tokens, m.bytes_per_token, m.characters_per_token,
+                m.tokens_per_word, m.median_tokens_per_word, m.p95_tokens_per_word,
+                percent(m.single_token_words), m.renyi_efficiency, percent(m.unused_share),
+                m.wrong_round_trips, m.premium,
+            ]
+            for m in self.measures
+        ]  # fmt: skip
+        if self.base is None:
+            return Table(columns[:-1], [row[:-1] for row in rows])
+        columns[-1] = f"against {self.base}"
+        return Table(columns, rows)
+
+    def _scripts(self) -> Table:
+        total: dict[str, int] = {}
+        for vocabulary in self.vocabularies:
+            for script, found in vocabulary.scripts.items():
+                total[script] = total.get(script, 0) + found.tokens
+        largest = sorted(total.keys() - set(CLASSES), key=lambda name: (-total[name], name))
+        shown, rest = largest[:_SHOWN_SCRIPTS], largest[_SHOWN_SCRIPTS:]
+        lines = {script: [script] for script in shown}
+        lines.update({f"{len(rest)} other scripts": rest} if rest else {})
+        lines.update({name: [name] for name in CLASSES if name in total})
+        rows = [
+            [name, *(cell for v in self.vocabularies for cell in _cells(v, scripts))]
+            for name, scripts in lines.items()
+        ]
+        rows.append(["special", *(c for v in self.vocabularies for c in (v.special_tokens, None))])
+        rows.append(["in all", *(c for v in self.vocabularies for c in (v.vocab_size, None))])
+        names = [cell for name in self.tokenizers for cell in (name, "length")]
+        return Table(["tokens of script", *names], rows)
+
+
+def _cells(vocabulary: Vocabulary, scripts: Sequence[str]) -> tuple[int, float | None]:
+    """Return how many tokens are of some scripts, and their mean length in characters."""
+    found = [vocabulary.scripts[name] for name in scripts if name in vocabulary.scripts]
+    n = sum(each.tokens for each in found)
+    told = [each for each in found if each.mean_characters is not None]
+    length = sum(each.tokens * (each.mean_characters or 0.0) for each in told)
+    return n, length / n if told else None
+
+
+def percent(share: float | None) -> str:
+    """Show a share; None is "-"."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def evaluate(
+    tokenizers: Mapping[str, Any] | Sequence[Any],
+    texts: Mapping[str, Iterable[str]] | None = None,
+    *,
+    parallel: Mapping[str, Sequence[str]] | None = None,
+    alpha: float = ALPHA,
+    verbose: bool = False,
+) -> Evaluation:
+    """Measure tokenizers on groups of texts.
+
+    Args:
+        tokenizers: name -> what `open_tokenizer` takes; or a list of that.
+        texts: name of a group -> its documents: texts, or a `pathlib.Path` to read.
+            Documents are taken as they come and not kept, however many there are.
+        parallel: language -> lines, the same number in each; line n says the same in
+            all.  Each is a group, too, and gets a premium against English: the one
+            called "eng", "en" or "english", or else the first.
+        alpha: the order of the Rényi entropy; see `renyi_entropy`.
+        verbose: whether to show progress, on a terminal.
+
+    Returns:
+        All figures; see `Measures`.  Those for "overall" are of all texts together, so
+        that a group counts by its size.
+
+    Raises:
+        ValueError: a group holds no text, a tokenizer fails on one, or parallel texts
+            have different numbers of lines.
+
+    >>> from bpe_tokenizer import BPETokenizer
+    >>> found = evaluate({"bytes": BPETokenizer()}, {"words": ["ab cdé"]})
+    >>> found.get("bytes", "words").tokens_per_word
+    3.0
+    """
+    if not alpha > 0:
+        raise ValueError(f"alpha must be above 0, got {alpha}")
+    groups, base = groups_of(texts, parallel)
+    adapters = named_tokenizers(tokenizers)
+    tallies = {group: _tally(adapters, group, found, verbose) for group, found in groups.items()}
+    if len(groups) > 1:
+        tallies[OVERALL] = [Tally(adapter.rows) for adapter in adapters]
+        for group in groups:
+            for total, tally in zip(tallies[OVERALL], tallies[group]):
+                total += tally
+    measures = [
+        measures_of(
+            adapter,
+            group,
+            tally,
+            tallies[base][i] if base is not None and group in (parallel or ()) else None,
+            alpha,
+        )
+        for group, found in tallies.items()
+        for i, (adapter, tally) in enumerate(zip(adapters, found))
+    ]
+    return Evaluation(measures, list(map(_vocabulary, adapters)), base, alpha)
+
+
+def _tally(
+    adapters: Sequence[Adapter], group: str, texts: Iterable[str], verbose: bool
+) -> list[Tally]:
+    tallies = [Tally(adapter.rows) for adapter in adapters]
+    with core._progress(f"Measuring {group}", "B", None, verbose) as advance:
+        for chunk in chunks_of(group, texts):
+            for adapter, tally in zip(adapters, tallies):
+                tally.add(chunk, cut(adapter, chunk))
+            advance(int(chunk.sizes.sum()))
+    return tallies
+
+
+def _vocabulary(adapter: Adapter) -> Vocabulary:
+    return Vocabulary(
+        adapter.name,
+        adapter.vocab_size,
+        len(adapter.special),
+        adapter.rows,
+        allocate(adapter.tokens.values()),
+    )
+
+
+def groups_of(
+    texts: Mapping[str, Iterable[str]] | None, parallel: Mapping[str, Sequence[str]] | None
+) -> tuple[dict[str, Iterable[str]], str | None]:
+    """Return all groups, and which of them premiums are against.
+
+    Raises:
+        ValueError: there are none, two have the same name, or the numbers of lines of
+            parallel texts differ.
+    """
+    groups: dict[str, Iterable[str]] = {}
+    for name, found in (texts or {}).items():
+        groups[str(name)] = FileGroup(str(name), [found]) if isinstance(found, Path) else found
+    for name, lines in (parallel or {}).items():
+        if name in groups:
+            raise ValueError(f"{name!r} is a group of texts and a parallel text; rename one")
+        groups[name] = lines
+    if not groups:
+        raise ValueError("expected texts to measure tokenizers on, got none")
+    if OVERALL in groups:
+        raise ValueError(f"a group cannot be called {OVERALL!r}, which stands for all; rename it")
+    return groups, _base(parallel) if parallel else None
+
+
+def _base(parallel: Mapping[str, Sequence[str]]) -> str:
+    """Find the parallel text in English; and see that all have as many lines."""
+    if len(parallel) < 2:
+        raise ValueError("parallel text needs at least two languages, got one")
+    n_lines = {name: len(lines) for name, lines in parallel.items()}
+    first = next(iter(n_lines))
+    for name, n in n_lines.items():
+        if n != n_lines[first]:
+            raise ValueError(
+                f"parallel texts must have the same number of lines: {first!r} has "
+                f"{n_lines[first]:,}, {name!r} {n:,}"
+            )
+    return next((name for name in parallel if name.lower() in _ENGLISH), first)

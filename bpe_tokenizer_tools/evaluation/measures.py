@@ -1,0 +1,395 @@
+"""The figures of one tokenizer on one group of texts.
+
+Everything is counted as texts pass by, a few megabytes at a time: a `Tally` holds counts only, and
+two of them can be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.evaluation.adapters import Adapter
+from bpe_tokenizer_tools.evaluation.words import Pieces
+
+__all__ = [
+    "Chunk", "Cut", "Measures", "Tally", "chunks_of", "measures_of", "renyi_entropy",
+]  # fmt: skip
+
+numpy = core._import_optional("numpy", "measuring tokenizers", "'bpe-tokenizer[tools]'")
+
+ALPHA = 2.5
+_CHUNK_CHARS = 2 << 20
+
+# -- Texts, a few megabytes at a time -----------------------------------------
+
+
+class Chunk:
+    """Some documents of a group.
+
+    Attributes:
+        group: its name.
+        first: the number of the first document, from 1 on.
+        documents: n texts.
+        pieces: of all of them, with a line end between two, which is a piece of its own.
+        begins: where each document begins in that, in bytes.
+        sizes: their lengths in bytes.
+    """
+
+    def __init__(self, group: str, first: int, documents: list[str]) -> None:
+        self.group, self.first, self.documents = group, first, documents
+        self.characters = numpy.array(list(map(len, documents)), numpy.int64)
+        ends = numpy.cumsum(self.characters + 1) - 1
+        self.character_begins = ends - self.characters
+        cuts = numpy.concatenate([ends[:-1], self.character_begins])
+        self.pieces = Pieces("\n".join(documents), cuts[cuts < ends[-1]])
+        self.begins = self.pieces.byte_at[self.character_begins]
+        self.sizes = self.pieces.byte_at[ends] - self.begins
+
+
+def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
+    """Gather the documents of a group.
+
+    Raises:
+        ValueError: the group holds no text, or a lone surrogate.
+        TypeError: a document is no text.
+    """
+    documents: list[str] = []
+    done = size = 0
+    for text in [texts] if isinstance(texts, str) else texts:
+        if not isinstance(text, str):
+            raise TypeError(f"group {group!r}: expected texts, got {core._shorten(text)}")
+        if core._has_surrogate(text):
+            raise ValueError(f"group {group!r}, document {done + len(documents) + 1}: {_why(text)}")
+        documents.append(text)
+        size += len(text)
+        if size >= _CHUNK_CHARS:
+            yield Chunk(group, done + 1, documents)
+            done, size, documents = done + len(documents), 0, []
+    if any(documents):
+        yield Chunk(group, done + 1, documents)
+    elif not done:
+        raise ValueError(f"the group {group!r} holds no text")
+
+
+def _why(text: str) -> str:
+    try:
+        core._utf8_length(text)
+    except ValueError as error:
+        return str(error)
+    return "not UTF-8"
+
+
+# -- Cutting ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a tokenizer makes of a chunk.
+
+    Attributes:
+        ids: of all documents.
+        starts: where each token begins in the chunk, in bytes; None if the library
+            does not tell and the tokens do not spell the text.
+        ends: where each ends.
+        wrong: how many documents decode to another text.
+        changed: how many documents the normaliser changes.
+    """
+
+    ids: Any
+    starts: Any
+    ends: Any
+    wrong: int
+    changed: int
+
+
+def cut(adapter: Adapter, chunk: Chunk) -> Cut:
+    """Encode and decode the documents of a chunk.
+
+    Raises:
+        ValueError: the tokenizer fails on one of them.
+    """
+    encoded = _encode(adapter, chunk)
+    spans = []
+    wrong = changed = 0
+    for i, (text, ids) in enumerate(zip(chunk.documents, encoded)):
+        with _named(adapter, chunk, i):
+            normalised = adapter.normalise(text)
+            changed += normalised != text
+            wrong += not _same(adapter.decode(ids), normalised) if text else len(ids) > 0
+            spans.append(_spans(adapter, chunk, i, ids))
+    ids = numpy.concatenate(encoded)
+    if any(span is None for span in spans):
+        return Cut(ids, None, None, wrong, changed)
+    starts, ends = (numpy.concatenate([span[side] for span in spans]) for side in (0, 1))
+    return Cut(ids, starts, ends, wrong, changed)
+
+
+def _encode(adapter: Adapter, chunk: Chunk) -> list[Any]:
+    try:
+        return adapter.encode_all(chunk.documents)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # one by one, to tell which it is; a panic in Rust is no Exception
+        encoded = []
+        for i, text in enumerate(chunk.documents):
+            with _named(adapter, chunk, i):
+                encoded.append(adapter.encode(text))
+        return encoded
+
+
+class _named:
+    """Name the tokenizer and the document in what goes wrong."""
+
+    def __init__(self, adapter: Adapter, chunk: Chunk, i: int) -> None:
+        self._where = f"{adapter.name} fails on document {chunk.first + i} of {chunk.group!r}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+            reason = core._shorten(core._one_line(error), 200)[1:-1]
+            raise ValueError(f"{self._where}: {reason}") from error
+
+
+def _same(decoded: str, normalised: str) -> bool:
+    """Compare; a space that a tokenizer puts before a text is no difference."""
+    return decoded == normalised or f" {decoded}" == normalised or decoded == f" {normalised}"
+
+
+def _spans(adapter: Adapter, chunk: Chunk, i: int, ids: Any) -> Any:
+    """Return where tokens of a document begin and end in the chunk, in bytes."""
+    begin, size = chunk.begins[i], chunk.sizes[i]
+    spelled = adapter.spell(ids)
+    text = chunk.pieces.data[begin : begin + size]
+    lengths = adapter.lengths[ids]
+    if spelled == b" " + text and len(ids):  # a space put before it
+        lengths[0] -= 1
+    elif spelled != text:
+        return _told_spans(adapter, chunk, i)
+    ends = numpy.cumsum(lengths) + begin
+    return ends - lengths, ends
+
+
+def _told_spans(adapter: Adapter, chunk: Chunk, i: int) -> Any:
+    """Return what the library says, which tells of characters."""
+    told = adapter.offsets(chunk.documents[i])
+    if told is None:
+        return None
+    offsets = numpy.array(told, numpy.int64).reshape(-1, 2) + chunk.character_begins[i]
+    # Tokens such as a mere prefix have no place: they stand where the one before ends.
+    offsets = numpy.maximum.accumulate(offsets)
+    return chunk.pieces.byte_at[offsets[:, 0]], chunk.pieces.byte_at[offsets[:, 1]]
+
+
+def tokens_per_piece(cut: Cut, starts: Any, ends: Any) -> Any:
+    """Count the tokens that hold at least one byte of each piece."""
+    until = numpy.searchsorted(cut.starts, ends, "left")
+    return until - numpy.searchsorted(cut.ends, starts, "right")
+
+
+# -- Counting -----------------------------------------------------------------
+
+
+class Tally:
+    """Counts of one tokenizer on texts; `+=` adds those of others.
+
+    Attributes:
+        documents: how many.
+        bytes: of their UTF-8 form.
+        characters: Unicode code points.
+        words: see `bpe_tokenizer_tools.evaluation.words`.
+        uses: how often each id stands in them, by id.
+        by_length: how many words have 0, 1, 2 ... tokens; None if that is not known.
+        wrong: documents that decode to another text than the normalised one.
+        changed: documents that the normaliser changes.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.documents = self.bytes = self.characters = self.words = self.wrong = self.changed = 0
+        self.uses = numpy.zeros(rows, numpy.int64)
+        self.by_length: Any = numpy.zeros(0, numpy.int64)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens."""
+        return int(self.uses.sum())
+
+    def add(self, chunk: Chunk, cut: Cut) -> None:
+        """Count a chunk."""
+        words = chunk.pieces.words
+        self.documents += len(chunk.documents)
+        self.bytes += int(chunk.sizes.sum())
+        self.characters += int(chunk.characters.sum())
+        self.words += len(words)
+        self.wrong += cut.wrong
+        self.changed += cut.changed
+        self.uses += numpy.bincount(cut.ids, minlength=len(self.uses))
+        if cut.starts is None:
+            self.by_length = None
+        elif self.by_length is not None:
+            pieces = chunk.pieces
+            n = tokens_per_piece(cut, pieces.starts[words], pieces.ends[words])
+            self.by_length = _sum(self.by_length, numpy.bincount(n))
+
+    def __iadd__(self, other: Tally) -> Tally:
+        for name in ("documents", "bytes", "characters", "words", "wrong", "changed", "uses"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        known = self.by_length is not None and other.by_length is not None
+        self.by_length = _sum(self.by_length, other.by_length) if known else None
+        return self
+
+
+def _sum(first: Any, second: Any) -> Any:
+    total = numpy.zeros(max(len(first), len(second)), numpy.int64)
+    total[: len(first)] += first
+    total[: len(second)] += second
+    return total
+
+
+# -- Figures ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The figures of one tokenizer on one group; None where there is nothing to divide by.
+
+    Attributes:
+        tokenizer: its name.
+        group: the name of the texts, or "overall".
+        documents: how many texts.
+        bytes: of their UTF-8 form.
+        characters: Unicode code points.
+        words: see `bpe_tokenizer_tools.evaluation.words`.
+        tokens: how many ids.
+        bytes_per_token: higher is shorter.
+        characters_per_token: the same in characters.
+        tokens_per_word: how many tokens hold a part of a word, on average: fertility.
+            Words stand in their text: a token may hold the space before a word, too,
+            or parts of two words, and then counts for both.
+        median_tokens_per_word: at least half of the words have so many or fewer.
+        p95_tokens_per_word: at least 95 % of the words have so many or fewer.
+        single_token_words: the share of words that lie within one token, 0 to 1.
+        renyi_efficiency: see `renyi_entropy`; divided by the logarithm of the number of
+            tokens but the special ones, so 1 if all were used alike.
+        shannon_efficiency: the same with Shannon's entropy.
+        renyi_entropy: in bits, to divide by another logarithm.
+        premium: tokens here, divided by those of the same text in English; None where
+            there is no parallel text.
+        byte_premium: the same for bytes, which a tokenizer cannot help.
+        unused_tokens: how many tokens but the special ones never stand in the texts.
+        unused_share: of all tokens but the special ones, 0 to 1.
+        wrong_round_trips: documents that decode to another text than the normalised one.
+        changed_documents: documents that the normaliser changes.
+        words_by_tokens: how many words have 0, 1, 2 ... tokens.
+    """
+
+    tokenizer: str
+    group: str
+    documents: int
+    bytes: int
+    characters: int
+    words: int
+    tokens: int
+    bytes_per_token: Optional[float]  # noqa: UP045 - dataclasses may be asked for hints on 3.9
+    characters_per_token: Optional[float]  # noqa: UP045
+    tokens_per_word: Optional[float]  # noqa: UP045
+    median_tokens_per_word: Optional[int]  # noqa: UP045
+    p95_tokens_per_word: Optional[int]  # noqa: UP045
+    single_token_words: Optional[float]  # noqa: UP045
+    renyi_efficiency: Optional[float]  # noqa: UP045
+    shannon_efficiency: Optional[float]  # noqa: UP045
+    renyi_entropy: float
+    premium: Optional[float]  # noqa: UP045
+    byte_premium: Optional[float]  # noqa: UP045
+    unused_tokens: int
+    unused_share: Optional[float]  # noqa: UP045
+    wrong_round_trips: int
+    changed_documents: int
+    words_by_tokens: Optional[list[int]]  # noqa: UP045
+
+
+def measures_of(
+    adapter: Adapter, group: str, tally: Tally, base: Tally | None = None, alpha: float = ALPHA
+) -> Measures:
+    """Work out the figures from the counts.
+
+    Args:
+        adapter: the tokenizer.
+        group: what the texts are called.
+        tally: its counts.
+        base: those of the same text in English, if there is one.
+        alpha: the order of the Rényi entropy.
+    """
+    ordinary = numpy.fromiter(adapter.tokens, numpy.int64, len(adapter.tokens))
+    unused = int((tally.uses[ordinary] == 0).sum())
+    entropy = renyi_entropy(tally.uses, alpha)
+    most = float(numpy.log2(len(ordinary))) if len(ordinary) > 1 else 0.0
+    by_length = tally.by_length
+    return Measures(
+        adapter.name,
+        group,
+        tally.documents,
+        tally.bytes,
+        tally.characters,
+        tally.words,
+        tally.tokens,
+        _ratio(tally.bytes, tally.tokens),
+        _ratio(tally.characters, tally.tokens),
+        *_per_word(by_length),
+        _ratio(entropy, most),
+        _ratio(renyi_entropy(tally.uses, 1.0), most),
+        entropy,
+        _ratio(tally.tokens, base.tokens) if base else None,
+        _ratio(tally.bytes, base.bytes) if base else None,
+        unused,
+        _ratio(unused, len(ordinary)),
+        tally.wrong,
+        tally.changed,
+        None if by_length is None else by_length.tolist(),
+    )
+
+
+def _ratio(amount: float, by: float) -> float | None:
+    return amount / by if by else None
+
+
+def _per_word(by_length: Any) -> tuple[Any, Any, Any, Any]:
+    """Return mean, median, 95th percentile and the share of words with one token."""
+    words = 0 if by_length is None else int(by_length.sum())
+    if not words:
+        return None, None, None, None
+    mean = float(by_length @ numpy.arange(len(by_length))) / words
+    so_far = numpy.cumsum(by_length)
+    median, p95 = (int(numpy.searchsorted(so_far, share * words)) for share in (0.5, 0.95))
+    return mean, median, p95, int(by_length[1:2].sum()) / words
+
+
+def renyi_entropy(counts: Sequence[int], alpha: float = ALPHA) -> float:
+    """Return the Rényi entropy of a distribution, in bits.
+
+    H = log2(sum of p ** alpha) / (1 - alpha) over the shares p of the tokens that occur; for
+    alpha = 1, its limit is Shannon's entropy.  Divided by log2 of the size of the vocabulary, it
+    is an efficiency between 0 and 1.  Of the orders that Zouhar et al. (2023, "Tokenization and the
+    Noiseless Channel") tried, 2.5 went best with how well machine translation did.  An order above
+    1 weighs frequent tokens more: a vocabulary where a few of them are most of the text is
+    inefficient, and so is one with many that hardly occur.
+
+    Args:
+        counts: how often each token occurs.
+        alpha: the order, above 0.
+
+    >>> renyi_entropy([1, 1, 1, 1]), renyi_entropy([7, 0]), renyi_entropy([1, 1], alpha=1)
+    (2.0, 0.0, 1.0)
+    """
+    used = numpy.asarray(counts, numpy.float64)
+    used = used[used > 0]
+    if not len(used):
+        return 0.0
+    shares = used / used.sum()
+    if alpha == 1:
+        return abs(float(-(shares * numpy.log2(shares)).sum()))
+    return abs(float(numpy.log2((shares**alpha).sum()) / (1 - alpha)))

@@ -1,0 +1,158 @@
+"""Figures drawn by matplotlib: bytes per token, tokens by script, tokens per word."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.evaluation.figures import Evaluation
+from bpe_tokenizer_tools.evaluation.scripts import CLASSES
+
+__all__ = ["check_target", "plot"]
+
+_FORMATS = {".png": "png", ".svg": "svg"}
+_SETTINGS = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "bpe-tokenizer",  # the same figures give the same file
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "font.family": ["DejaVu Sans", "sans-serif"],
+}
+_SCRIPTS = 12  # in the plot; the others are one bar
+_MOST_TOKENS = 8  # of a word
+# Those of Okabe and Ito, which all eyes tell apart.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+
+
+def check_target(path: str | Path) -> str:
+    """Return the format of a plot, told by the name of its file.
+
+    Raises:
+        ValueError: it ends neither in .png nor in .svg.
+        ImportError: matplotlib is not installed.
+    """
+    kind = _FORMATS.get(Path(path).suffix.lower())
+    if kind is None:
+        raise ValueError(f"{path}: a plot is a .png or an .svg file; give it such a name")
+    core._import_optional("matplotlib", "drawing plots", "'bpe-tokenizer[tools]'")
+    return kind
+
+
+def plot(evaluation: Evaluation, path: str | Path) -> None:
+    """Draw bytes per token by group, vocabularies by script, and tokens per word.
+
+    Args:
+        evaluation: what `evaluate` found.
+        path: a .png or .svg file; it is written whole, or not at all.
+
+    Raises:
+        ValueError: the name of the file ends otherwise.
+        ImportError: matplotlib is not installed.
+    """
+    kind = check_target(path)
+    matplotlib = core._import_optional("matplotlib", "drawing plots", "'bpe-tokenizer[tools]'")
+    from matplotlib.figure import Figure
+
+    file = io.BytesIO()
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name; its place is kept
+        figure = Figure(figsize=(12, 4.2 + 0.35 * len(evaluation.groups)), layout="constrained")
+        above, below = cast("Any", figure.subfigures(2, 1, height_ratios=[1, 1.25]))
+        left, right = above.subplots(1, 2)
+        _draw_bytes_per_token(left, evaluation)
+        _draw_tokens_per_word(right, evaluation)
+        _draw_scripts(below.subplots(), evaluation)
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper right", ncols=8, frameon=False)
+        figure.savefig(
+            file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
+        )
+    core._write_files({Path(path): file.getvalue()})
+
+
+def _colour(i: int) -> str:
+    return _COLOURS[i % len(_COLOURS)]
+
+
+def _draw_groups(axes: Any, names: Sequence[str], series: Sequence[tuple[str, Any]]) -> None:
+    """Draw a group of bars for each name: one of each series."""
+    width = 0.8 / len(series)
+    for i, (label, values) in enumerate(series):
+        places = [at + (i - (len(series) - 1) / 2) * width for at in range(len(names))]
+        axes.bar(places, values, width * 0.92, label=_literal(label), color=_colour(i))
+    axes.set_xticks(range(len(names)), list(map(_literal, names)))
+    axes.tick_params(axis="x", length=0)
+    if len(names) > 8:
+        axes.tick_params(axis="x", rotation=35)
+        for label in axes.get_xticklabels():
+            label.set_horizontalalignment("right")
+            label.set_rotation_mode("anchor")
+
+
+def _literal(text: str) -> str:
+    """Write a name so that no part of it is a formula, or hides it from the legend."""
+    return f" {text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
+
+
+def _draw_bytes_per_token(axes: Any, evaluation: Evaluation) -> None:
+    series = [
+        (name, [evaluation.get(name, group).bytes_per_token or 0.0 for group in evaluation.groups])
+        for name in evaluation.tokenizers
+    ]
+    _draw_groups(axes, evaluation.groups, series)
+    axes.set_title("bytes per token")
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
+    """Draw which share of words has more than so many tokens, on all texts."""
+    last = evaluation.groups[-1]
+    places = range(1, _MOST_TOKENS + 1)
+    for i, name in enumerate(evaluation.tokenizers):
+        counts = evaluation.get(name, last).words_by_tokens
+        if counts is None or not sum(counts):
+            continue
+        shares = [100 * sum(counts[n + 1 :]) / sum(counts) for n in places]
+        seen = [share or None for share in shares]  # a logarithm has no place for 0
+        axes.plot(places, seen, marker="o", markersize=4, color=_colour(i))
+    axes.set_xticks(places, list(map(str, places)))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g} %")
+    axes.set_title(f"words that have more than so many tokens ({_literal(last)}; logarithmic)")
+    axes.grid(axis="y", alpha=0.3)
+
+
+def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
+    """Draw how many tokens of each script there are, the scale logarithmic."""
+    counts = [
+        {script: found.tokens for script, found in vocabulary.scripts.items()}
+        for vocabulary in evaluation.vocabularies
+    ]
+    total: dict[str, int] = {}
+    for found in counts:
+        for script, n in found.items():
+            total[script] = total.get(script, 0) + n
+    scripts = sorted(total.keys() - set(CLASSES), key=lambda name: (-total[name], name))
+    shown, rest = scripts[:_SCRIPTS], scripts[_SCRIPTS:]
+    lines = {name: [name] for name in shown}
+    lines.update({"other scripts": rest} if rest else {})
+    lines.update({name: [name] for name in CLASSES if name in total})
+    series = [
+        (name, [sum(found.get(script, 0) for script in each) for each in lines.values()])
+        for name, found in zip(evaluation.tokenizers, counts)
+    ]
+    _draw_groups(axes, list(lines), series)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.7)
+    axes.margins(x=0.01)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set_title("tokens of the vocabulary by script (logarithmic)")
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)

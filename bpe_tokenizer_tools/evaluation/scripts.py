@@ -1,0 +1,120 @@
+"""What a vocabulary is spent on: its tokens by Unicode script.
+
+Of a token, only characters that belong to a script count: digits, punctuation, white space and
+marks are used with all of them.  So " the" is Latin, and "don't", too.  A token is
+
+- of a script, if all characters that belong to one belong to that one;
+- of "several scripts", such as a Japanese word in kanji and kana;
+- "white space", if it is that and nothing else;
+- "digits", if besides white space it has only digits (numbers of any kind);
+- "punctuation and symbols", if it has no letters of a script; control characters, too;
+- "part of a character", if its bytes are not UTF-8 by themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+import regex
+
+__all__ = ["CLASSES", "Allocation", "allocate", "class_of"]
+
+SEVERAL, PARTIAL = "several scripts", "part of a character"
+SPACE, DIGITS, SYMBOLS = "white space", "digits", "punctuation and symbols"
+ANOTHER = "another script"
+CLASSES = (SEVERAL, SYMBOLS, DIGITS, SPACE, PARTIAL)  # what is no script
+
+# Scripts in use today, those of many tokens first; what no list names is "another script".
+_SCRIPTS = """
+    Latin Han Cyrillic Hangul Arabic Hiragana Katakana Greek Hebrew Thai Devanagari Bengali Armenian
+    Georgian Tamil Telugu Kannada Malayalam Gujarati Gurmukhi Oriya Sinhala Khmer Lao Myanmar
+    Tibetan Ethiopic Mongolian Thaana Syriac Cherokee Canadian_Aboriginal Bopomofo Yi Tifinagh Nko
+    Vai Bamum Javanese Balinese Sundanese Cham Lisu Ol_Chiki Meetei_Mayek Tai_Le New_Tai_Lue
+    Tai_Tham Tai_Viet Lepcha Limbu Buginese Batak Rejang Kayah_Li Saurashtra Syloti_Nagri Tagalog
+    Hanunoo Buhid Tagbanwa Samaritan Mandaic Adlam Osage Newa Chakma Miao Wancho Coptic Runic Ogham
+    Gothic Braille
+"""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The tokens of one script, or one class of tokens.
+
+    Attributes:
+        tokens: how many there are.
+        share: of all tokens but the special ones, 0 to 1.
+        mean_characters: the mean length in characters; None for parts of characters.
+        mean_bytes: the mean length in bytes.
+    """
+
+    tokens: int
+    share: float
+    mean_characters: Optional[float]  # noqa: UP045 - dataclasses may be asked for hints on 3.9
+    mean_bytes: float
+
+
+def allocate(tokens: Iterable[bytes]) -> dict[str, Allocation]:
+    """Count tokens by script.
+
+    Args:
+        tokens: all but the special ones.
+
+    Returns:
+        script or class of tokens -> its share, the largest first.
+
+    >>> list(allocate([b"a", b" the", "д".encode(), b"12"]))
+    ['Latin', 'Cyrillic', 'digits']
+    """
+    members: dict[str, list[bytes]] = {}
+    for token in tokens:
+        members.setdefault(class_of(token), []).append(token)
+    total = sum(map(len, members.values()))
+    return {
+        name: _allocation(name, found, total)
+        for name, found in sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    }
+
+
+def _allocation(name: str, tokens: list[bytes], total: int) -> Allocation:
+    n_bytes = sum(map(len, tokens))
+    characters = None
+    if name != PARTIAL:
+        characters = sum(len(token.decode()) for token in tokens) / len(tokens)
+    return Allocation(len(tokens), len(tokens) / total, characters, n_bytes / len(tokens))
+
+
+def class_of(token: bytes) -> str:
+    r"""Return the script of a token, or the class of those that have none.
+
+    >>> class_of(b" don't"), class_of("漢字かな".encode()), class_of(b"\xe6\xbc")
+    ('Latin', 'several scripts', 'part of a character')
+    """
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return PARTIAL
+    scripts = set(map(_script_of, text)) - {None}
+    if scripts:
+        return scripts.pop() or SYMBOLS if len(scripts) == 1 else SEVERAL
+    visible = "".join(text.split())
+    if not visible:
+        return SPACE if text else SYMBOLS
+    return DIGITS if regex.fullmatch(r"\p{N}+", visible) else SYMBOLS
+
+
+@functools.lru_cache(maxsize=1)
+def _script_pattern() -> regex.Pattern[str]:
+    known = "|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in _SCRIPTS.split())
+    return regex.compile(rf"(?P<none>[\p{{Script=Common}}\p{{Script=Inherited}}\p{{C}}])|{known}")
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _script_of(character: str) -> str | None:
+    found = _script_pattern().match(character)
+    if found is None:
+        return ANOTHER
+    name = str(found.lastgroup)
+    return None if name == "none" else name.replace("_", " ")

@@ -1,0 +1,180 @@
+"""Texts in groups: from files, cut into documents, and a sample where there is too much.
+
+A group is text of one language or domain.  Its documents come from files and directories as a
+corpus does (.txt, .jsonl, .parquet, compressed ones), cut at a separator such as <|endoftext|>,
+which is part of none.  One that is longer than a megabyte is cut at the ends of lines, too, so that
+memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken
+
+__all__ = ["SEPARATOR", "FileGroup", "file_groups", "parallel_lines", "sample"]
+
+SEPARATOR = "<|endoftext|>"
+_LONGEST = 1 << 20  # characters of a document
+_LONGEST_SAMPLED = 16  # at least so many documents are in a sample
+
+
+@dataclass(frozen=True)
+class FileGroup(Iterable[str]):
+    """The documents of files; it can be iterated over again.
+
+    Attributes:
+        name: of the group.
+        paths: files and directories.
+        separator: where to cut files into documents; "" does not.
+        max_bytes: if there is more, a sample of at most so many bytes; see `sample`.
+        text_field: the field of .jsonl and .parquet records that holds the text.
+    """
+
+    name: str
+    paths: Sequence[Path]
+    separator: str = SEPARATOR
+    max_bytes: int = 0
+    text_field: str = "text"
+
+    def __iter__(self) -> Iterator[str]:
+        longest = _LONGEST
+        if self.max_bytes:
+            longest = min(longest, max(4096, self.max_bytes // _LONGEST_SAMPLED))
+        found = itertools.chain.from_iterable(self._documents(path, longest) for path in self.paths)
+        return iter(sample(found, self.max_bytes)) if self.max_bytes else found
+
+    def _documents(self, path: Path, longest: int) -> Iterator[str]:
+        n = 0
+        for chunks in core._file_documents(path, self.text_field):
+            for document in _separate(chunks, self.separator, longest):
+                n += 1
+                yield document
+        if not n:
+            raise ValueError(f"{path} holds no text; leave it out of the group {self.name!r}")
+
+
+def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[str]:
+    """Cut text that comes in chunks into documents; empty ones are left out."""
+    stream = core._TokenStream(core._TokenFinder([AddedToken(separator)] if separator else []))
+    held = ""
+    for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
+        for part in stream.feed(chunk, final):
+            at = 0
+            if isinstance(part, str):
+                held += part
+                while len(held) - at > longest:
+                    end = _good_end(held, at, at + longest)
+                    yield held[at:end]
+                    at = end
+            elif held:
+                yield held
+                at = len(held)
+            held = held[at:]
+    if held:
+        yield held
+
+
+def _good_end(text: str, start: int, limit: int) -> int:
+    """Find the last line end, or else the last space, after which to cut."""
+    for mark in ("\n", "\r", " "):
+        end = text.rfind(mark, start + 1, limit)
+        if end > 0:
+            return end if mark == " " else end + 1
+    return limit
+
+
+def sample(documents: Iterable[str], max_bytes: int) -> list[str]:
+    """Take documents without replacement, up to a number of bytes.
+
+    They are taken in the order of a hash of their place and text, until the next one would be
+    too much: the same ones each time, from all over, however many there are.
+
+    Args:
+        documents: any number; only those taken are kept.
+        max_bytes: of their UTF-8 form; if the first taken is longer, its beginning is all.
+
+    Returns:
+        what was taken, in the order it came.
+
+    >>> sample(["aa", "bb", "cc", "dd"], 5)
+    ['aa', 'cc']
+    """
+    taken: list[tuple[int, int, str, int]] = []  # the largest hash first
+    total = 0
+    for place, text in enumerate(documents):
+        size = core._utf8_length(text)
+        key = hashlib.blake2b(f"{place} {text}".encode(), digest_size=8).digest()
+        heapq.heappush(taken, (-int.from_bytes(key, "big"), place, text, size))
+        total += size
+        while total > max_bytes and len(taken) > 1:
+            total -= heapq.heappop(taken)[3]
+    kept = [text for _, _, text, _ in sorted(taken, key=lambda item: item[1])]
+    if total > max_bytes:
+        return [kept[0].encode()[:max_bytes].decode("utf-8", "ignore")]
+    return kept
+
+
+# -- From the command line ----------------------------------------------------
+
+
+def file_groups(
+    given: Sequence[str], separator: str = SEPARATOR, max_bytes: int = 0, text_field: str = "text"
+) -> dict[str, FileGroup]:
+    """Make groups of ``NAME=PATH``; paths of the same name are one group.
+
+    A path without a name is called by its file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    paths: dict[str, list[Path]] = {}
+    for name, path in map(_named_path, given):
+        paths.setdefault(name, []).append(path)
+    return {
+        name: FileGroup(name, found, separator, max_bytes, text_field)
+        for name, found in paths.items()
+    }
+
+
+def _named_path(given: str) -> tuple[str, Path]:
+    name, equals, rest = given.partition("=")
+    if not equals or not name or re.search(r"[/\\]", name) or Path(given).exists():
+        name, rest = Path(given).name.split(".")[0] or given, given
+    path = Path(rest)
+    if not rest or not path.exists():
+        raise FileNotFoundError(
+            f"{rest or given}: no such file or directory; expected NAME=PATH or a path"
+        )
+    return name, path
+
+
+def parallel_lines(given: Sequence[str], text_field: str = "text") -> dict[str, list[str]]:
+    """Read parallel text: ``NAME=PATH`` for each language, a line for each sentence.
+
+    In .jsonl and .parquet files, each record is a sentence.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a language is given twice.
+    """
+    lines: dict[str, list[str]] = {}
+    for name, path in map(_named_path, given):
+        if name in lines:
+            raise ValueError(f"the parallel text {name!r} is given twice; join its files first")
+        if path.is_dir():
+            raise ValueError(f"{path}: expected a file of parallel text, got a directory")
+        found = ["".join(chunks) for chunks in core._file_documents(path, text_field)]
+        if path.suffix.lower() not in (".jsonl", ".parquet") and len(found) == 1:
+            found = found[0].split("\n")
+            found = [line[:-1] if line.endswith("\r") else line for line in found]
+            del found[len(found) - (not found[-1]) :]  # after the last line end
+        lines[name] = found
+    return lines
