@@ -1,7 +1,93 @@
-"""The commands of `view`."""
+"""The command `view`."""
 
 from __future__ import annotations
 
-import bpe_tokenizer as core
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-COMMANDS: dict[str, core._Command] = {}
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+
+
+def _view_options(add: Callable[..., Any]) -> None:
+    where = "a directory or file with a tokenizer, in any format"
+    add("text", nargs="?", metavar="TEXT", help="the text; '-' reads it from stdin")
+    add("--tokenizer", required=True, metavar="PATH", help=where)
+    add("--with", dest="other", metavar="OTHER", help="another tokenizer, to show below the first")
+    add("--file", metavar="FILE", help="a file that holds the text; '-' reads stdin")
+    add("--ids", action="store_true", help="write the id beneath each token")
+    add("--bytes", action="store_true", help="write the bytes beneath each token")
+    allowed = "whether special tokens in the text are shown as such"
+    add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
+    page = "write a page for a browser, which shows whatever is typed there"
+    add("--html", metavar="OUT", help=page)
+
+
+def read_text(text: str | None, file: str | None) -> str:
+    """Return the text that a command was given, itself or by the name of a file."""
+    if text is not None and file is not None:
+        raise core._UsageError("expected TEXT or --file, not both")
+    if "-" in (text, file):
+        return "".join(core._stdin_text())
+    if file is not None:
+        return "".join(core._text_chunks(Path(file)))
+    if text is None:
+        raise core._UsageError("expected TEXT, --file FILE, or '-' to read stdin")
+    return text
+
+
+def _cmd_view(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools.terminal import has_colours
+    from bpe_tokenizer_tools.view import view
+
+    given = options.text is not None or options.file is not None or not options.html
+    text = read_text(options.text, options.file) if given else ""
+    tokenizers = _load(options)
+    if options.html is not None:
+        return _write_page(tokenizers, text, options)
+    views = [
+        view(text, tokenizer, name=name, allowed_special=options.allowed_special)
+        for name, tokenizer in tokenizers.items()
+    ]
+    if options.json:
+        print(json.dumps({"views": [each.to_json() for each in views]}))
+        return None
+    colours = has_colours(sys.stdout, os.environ)
+    width = shutil.get_terminal_size().columns
+    for number, each in enumerate(views):
+        if len(views) > 1:
+            print("\n" * (number > 0) + each.heading(colours))
+        print(each.render(ids=options.ids, bytes=options.bytes, colours=colours, width=width))
+    return None
+
+
+def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
+    from bpe_tokenizer_tools.view import names_of
+
+    paths = [options.tokenizer, *([options.other] if options.other is not None else [])]
+    if "" in paths:
+        raise core._UsageError("expected the path of a tokenizer, got ''")
+    return {name: BPETokenizer.from_file(path) for name, path in zip(names_of(paths), paths)}
+
+
+def _write_page(
+    tokenizers: dict[str, BPETokenizer], text: str, options: argparse.Namespace
+) -> None:
+    from bpe_tokenizer_tools.page import write_page
+
+    write_page(tokenizers, Path(options.html), text)
+    if options.json:
+        print(json.dumps({"html": options.html, "tokenizers": list(tokenizers)}))
+    elif not options.quiet:
+        print(f"Wrote {options.html}")
+
+
+COMMANDS: dict[str, core._Command] = {
+    "view": ("Show the tokens of a text, in colours.", _cmd_view, _view_options),
+}
