@@ -47,13 +47,22 @@ def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
     return groups, parallel_lines(options.parallel or [], options.text_field)
 
 
+def _check_targets(*targets: str | None) -> None:
+    """Refuse files that cannot be written before anything is measured."""
+    for path in (Path(target) for target in targets if target):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path}: there is no directory {path.parent}; make it first")
+        if path.is_dir():
+            raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
+        core._check_writable(path.parent)
+
+
 def _cmd_evaluate(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.evaluation import evaluate, plots
 
     if options.plot:
         plots.check_target(options.plot)
-    for path in filter(None, (options.csv, options.plot)):
-        core._check_writable(Path(path).parent)
+    _check_targets(options.csv, options.plot)
     texts, parallel = _texts(options)
     found = evaluate(
         options.tokenizers,
@@ -91,8 +100,7 @@ def _compare_options(add: Callable[..., Any]) -> None:
 def _cmd_compare(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.evaluation import compare
 
-    if options.csv:
-        core._check_writable(Path(options.csv).parent)
+    _check_targets(options.csv)
     texts, parallel = _texts(options)
     found = compare(options.a, options.b, texts, parallel=parallel, verbose=not options.quiet)
     if options.csv:

@@ -111,7 +111,7 @@ class _Own(Adapter):
         return self._tokenizer.decode_bytes(ids.tolist(), errors="replace")
 
     def normalise(self, text: str) -> str:
-        return self._tokenizer._encoder.pipeline(()).normalise(text)
+        return _with_spaces(self._tokenizer._encoder.pipeline(()).normalise(text), text)
 
     def offsets(self, text: str) -> Any:
         return self._tokenizer.encode_with_offsets(text).offsets
@@ -146,10 +146,16 @@ class _HuggingFace(Adapter):
 
     def normalise(self, text: str) -> str:
         normalizer = self._tokenizer.normalizer
-        return text if normalizer is None else str(normalizer.normalize_str(text))
+        return _with_spaces(str(normalizer.normalize_str(text)), text) if normalizer else text
 
     def offsets(self, text: str) -> Any:
         return self._tokenizer.encode(text, add_special_tokens=False).offsets
+
+
+def _with_spaces(normalised: str, text: str) -> str:
+    """Undo what SentencePiece and its like make of spaces: "▁"."""
+    marks = normalised.count("\u2581") > text.count("\u2581")
+    return normalised.replace("\u2581", " ") if marks else normalised
 
 
 def _ids(encoding: Any) -> Any:
@@ -261,7 +267,7 @@ class _SentencePiece(Adapter):
         return str(self._model.decode(ids.tolist()))
 
     def normalise(self, text: str) -> str:
-        return str(self._model.normalize(text)).replace("\u2581", " ")
+        return _with_spaces(str(self._model.normalize(text)), text)
 
     def offsets(self, text: str) -> Any:
         encode = getattr(self._model, "encode_as_offset_mapping", None)  # from 0.2.3 on
@@ -369,8 +375,13 @@ def _loaded(spec: str, load: Any, argument: Any) -> Any:
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # a panic in Rust is no Exception
-        reason = core._one_line(error)
-        raise ValueError(f"{spec} cannot be loaded: {core._shorten(reason, 200)[1:-1]}") from None
+        raise ValueError(f"{spec} cannot be loaded: {reason_of(error)}") from None
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what another library says, in one line that is not too long."""
+    reason = core._one_line(error)
+    return reason if len(reason) <= 200 else f"{reason[:200]}…"
 
 
 _OPENERS = {"hf": _open_huggingface, "tiktoken": _open_tiktoken, "sp": _open_sentencepiece}

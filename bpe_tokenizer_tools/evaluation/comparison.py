@@ -491,7 +491,10 @@ def _wins(b: str, groups: Sequence[Difference]) -> str:
 
 
 def _sign(group: Difference) -> str:
-    return "-" if group.saved is None else f"{-100 * group.saved:+.1f} %"
+    if group.saved is None:
+        return "-"
+    change = round(-100 * group.saved, 1)
+    return f"{change:+.1f} %" if change else "0.0 %"
 
 
 def _cost(adapters: Sequence[Adapter]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools.evaluation.adapters import Adapter
+from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
 from bpe_tokenizer_tools.evaluation.words import Pieces
 
 __all__ = [
@@ -117,7 +117,7 @@ def cut(adapter: Adapter, chunk: Chunk) -> Cut:
     for i, (text, ids) in enumerate(zip(chunk.documents, encoded)):
         with _named(adapter, chunk, i):
             normalised = adapter.normalise(text)
-            changed += normalised != text
+            changed += not _same(normalised, text)
             wrong += not _same(adapter.decode(ids), normalised) if text else len(ids) > 0
             spans.append(_spans(adapter, chunk, i, ids))
     ids = numpy.concatenate(encoded)
@@ -151,8 +151,7 @@ class _named:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
-            reason = core._shorten(core._one_line(error), 200)[1:-1]
-            raise ValueError(f"{self._where}: {reason}") from error
+            raise ValueError(f"{self._where}: {reason_of(error)}") from error
 
 
 def _same(decoded: str, normalised: str) -> bool:

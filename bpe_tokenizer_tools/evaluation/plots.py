@@ -123,7 +123,8 @@ def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
         seen = [share or None for share in shares]  # a logarithm has no place for 0
         axes.plot(places, seen, marker="o", markersize=4, color=_colour(i))
     axes.set_xticks(places, list(map(str, places)))
-    axes.set_yscale("log")
+    if any(line.get_ydata()[0] for line in axes.lines):
+        axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g} %")
     axes.set_title(f"words that have more than so many tokens ({_literal(last)}; logarithmic)")
     axes.grid(axis="y", alpha=0.3)

@@ -1,7 +1,7 @@
 """What a vocabulary is spent on: its tokens by Unicode script.
 
-Of a token, only characters that belong to a script count: digits, punctuation, white space and
-marks are used with all of them.  So " the" is Latin, and "don't", too.  A token is
+Of a token, only characters that belong to a script count: white space, numbers, most punctuation
+and some marks are used with all of them.  So " the", "don't" and "x1" are Latin.  A token is
 
 - of a script, if all characters that belong to one belong to that one;
 - of "several scripts", such as a Japanese word in kanji and kana;
@@ -108,7 +108,9 @@ def class_of(token: bytes) -> str:
 @functools.lru_cache(maxsize=1)
 def _script_pattern() -> regex.Pattern[str]:
     known = "|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in _SCRIPTS.split())
-    return regex.compile(rf"(?P<none>[\p{{Script=Common}}\p{{Script=Inherited}}\p{{C}}])|{known}")
+    return regex.compile(
+        rf"(?P<none>[\p{{Script=Common}}\p{{Script=Inherited}}\p{{C}}\p{{N}}])|{known}"
+    )
 
 
 @functools.lru_cache(maxsize=1 << 17)

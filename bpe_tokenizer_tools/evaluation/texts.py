@@ -108,13 +108,17 @@ def sample(documents: Iterable[str], max_bytes: int) -> list[str]:
     ['aa', 'cc']
     """
     taken: list[tuple[int, int, str, int]] = []  # the largest hash first
-    total = 0
+    total, bound = 0, 1 << 64  # nothing from this hash on has a place
     for place, text in enumerate(documents):
         size = core._utf8_length(text)
-        key = hashlib.blake2b(f"{place} {text}".encode(), digest_size=8).digest()
-        heapq.heappush(taken, (-int.from_bytes(key, "big"), place, text, size))
+        digest = hashlib.blake2b(f"{place} {text}".encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "big")
+        if key >= bound:
+            continue
+        heapq.heappush(taken, (-key, place, text, size))
         total += size
         while total > max_bytes and len(taken) > 1:
+            bound = -taken[0][0]
             total -= heapq.heappop(taken)[3]
     kept = [text for _, _, text, _ in sorted(taken, key=lambda item: item[1])]
     if total > max_bytes:
