@@ -59,6 +59,9 @@ _TOKENIZER_FILES = (  # what `BPETokenizer.save` may write
 )
 _SHORT = 12  # digits of a hash that are shown: enough for 2**24 entries of one name
 _SHORTEST_KEY, _LONGEST_KEY = 16, 65_536  # bytes
+_LARGEST_ENTRY = 2**26  # bytes of entry.json, most of which are the report
+_DEEPEST = 100  # lists and objects within each other
+_LONGEST_SHOWN = 400  # characters of a report, for people
 
 # =============================================================================
 # 1. Names and references
@@ -177,6 +180,8 @@ class Entry:
         lines += [f"{'metadata':<18}: {'' if self.metadata else 'none'}".rstrip()]
         lines += [f"  {_shown(key):<24} {_shown(self.metadata[key])}" for key in self.metadata]
         report = "none" if self.report is None else json.dumps(self.report, ensure_ascii=False)
+        if len(report) > _LONGEST_SHOWN:
+            report = f"{report[:_LONGEST_SHOWN]}... ({len(report):,} characters)"
         return "\n".join([*lines, f"{'report':<18}: {_shown(report)}"])
 
 
@@ -200,9 +205,19 @@ def _plain(value: Any, what: str) -> Any:
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False)
         text.encode()
-        return json.loads(text)
+        plain = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{what}: expected what JSON can hold: {error}") from None
+    if _is_deeper(plain, _DEEPEST):
+        raise ValueError(f"{what}: more than {_DEEPEST} lists and objects within each other")
+    return plain
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (list, dict)):
+        return False
+    children = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(child, levels - 1) for child in children)
 
 
 def _plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -261,7 +276,12 @@ def _encode_entry(entry: Entry, key: bytes | None) -> bytes:
     }
     data["signature"] = None if key is None else _sign(data, key)
     data["checksum"] = hashlib.sha256(_to_bytes(data)).hexdigest()
-    return _to_bytes(data)
+    encoded = _to_bytes(data)
+    if len(encoded) > _LARGEST_ENTRY:
+        raise ValueError(
+            f"metadata and report take {len(encoded):,} bytes; at most {_LARGEST_ENTRY:,} are kept"
+        )
+    return encoded
 
 
 def _to_bytes(data: Mapping[str, Any]) -> bytes:
@@ -344,7 +364,7 @@ _MEND = "restore it from a copy, or move its directory away and register the tok
 # =============================================================================
 
 
-def _read(path: Path, limit: int = core._MAX_FILE_BYTES) -> bytes:
+def _read(path: Path, limit: int) -> bytes:
     """Read a plain file; what a link, a pipe or a device gives is not asked for."""
     info = path.lstat()
     if not stat.S_ISREG(info.st_mode):
@@ -356,9 +376,9 @@ def _read(path: Path, limit: int = core._MAX_FILE_BYTES) -> bytes:
         return file.read(limit + 1)
 
 
-def _read_part(path: Path) -> bytes:
+def _read_part(path: Path, limit: int = core._MAX_FILE_BYTES) -> bytes:
     try:
-        return _read(path)
+        return _read(path, limit)
     except FileNotFoundError:
         raise FileFormatError(path, "", f"is missing; {_MEND}") from None
 
@@ -765,7 +785,8 @@ class Registry:
     def _described(self, folder: Path) -> Entry:
         if not _is_directory(folder):
             raise FileFormatError(folder, "", "is not a directory; an entry is one")
-        return _decode_entry(_read_part(folder / _ENTRY), folder / _ENTRY, self._key)
+        path = folder / _ENTRY
+        return _decode_entry(_read_part(path, _LARGEST_ENTRY), path, self._key)
 
     def _verified(self, folder: Path) -> tuple[Entry, dict[str, bytes]]:
         """Read an entry and its files; each byte of them is covered by the entry's hash."""

@@ -262,6 +262,7 @@ def test_reports_are_taken_in_several_forms(registry: Registry) -> None:
         ({"metadata": {"a": "\ud800"}}, "metadata: expected what JSON can hold"),
         ({"metadata": {1: "a"}}, "metadata: expected a mapping with str keys"),
         ({"metadata": "a=b"}, "metadata: expected a mapping with str keys"),
+        ({"report": json.loads("[" * 101 + "]" * 101)}, "report: more than 100 lists"),
         ({"report": object()}, "report: expected what JSON can hold"),
         ({"corpus_sha256": "abc"}, "corpus_sha256: expected 64 hexadecimal digits, got 'abc'"),
         ({"corpus_sha256": 5}, "corpus_sha256: expected 64 hexadecimal digits, got 5"),
@@ -271,6 +272,23 @@ def test_what_cannot_be_kept_is_refused(registry: Registry, said: Any, problem: 
     with pytest.raises((ValueError, TypeError), match=re.escape(problem)):
         registry.register(trained(), "web", **said)
     assert not registry.path.exists()
+
+
+def test_reports_have_a_size_and_a_depth_that_can_be_read_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = json.loads("[" * 100 + "]" * 100)
+    entry = registry.register(trained(), "deep", report=deep)
+    assert registry.show("deep").report == deep == entry.report
+    large = registry.register(trained(), "large", report="x" * 5000)
+    assert registry.show("large").report == "x" * 5000
+    assert "(5,002 characters)" in str(large) and len(str(large)) < 3000
+    size = (large.path / "entry.json").stat().st_size
+    monkeypatch.setattr(registry_module, "_LARGEST_ENTRY", size)
+    assert registry.load("large") == trained()
+    with pytest.raises(ValueError, match=rf"take {size + 1:,} bytes; at most {size:,} are kept"):
+        registry.register(trained(), "other", report="x" * 5001)
+    assert list((registry.path / ".incoming").iterdir()) == []
 
 
 def test_a_tokenizer_that_files_cannot_hold_is_refused(registry: Registry) -> None:
