@@ -85,7 +85,7 @@ def _write_page(
     if options.json:
         print(json.dumps({"html": options.html, "tokenizers": list(tokenizers)}))
     elif not options.quiet:
-        print(f"Wrote {options.html}")
+        print(f"Wrote {options.html}", file=sys.stderr)
 
 
 COMMANDS: dict[str, core._Command] = {
