@@ -31,7 +31,6 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.metadata
-import itertools
 import json
 import os
 import shutil
@@ -39,16 +38,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Optional
+from typing import IO, TYPE_CHECKING, Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import records
-from bpe_tokenizer_tools.corpus import Recipe, build_corpus
+from bpe_tokenizer_tools.corpus import Recipe, build_corpus, file_sha256
 from bpe_tokenizer_tools.documents import find_files
 from bpe_tokenizer_tools.settings import Settings
 from bpe_tokenizer_tools.stamps import UNKNOWN, FileState, Stamp, changes, states
 from bpe_tokenizer_tools.tables import Table
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.registry import Entry, Registry
 
 __all__ = ["Pipeline", "PipelineReport", "StepReport"]
 
@@ -216,30 +218,32 @@ _PACKAGES = {"tiktoken": "tiktoken", "hf": "tokenizers", "sp": "sentencepiece"} 
 
 @dataclass(frozen=True)
 class _Measuring:
-    """The settings of [evaluate]."""
+    """The settings of [evaluate]: names as they are written, with what they stand for."""
 
-    texts: Mapping[str, Sequence[Path]]  # none: what the recipe holds out
-    parallel: Mapping[str, Path]
-    against: Mapping[str, str]  # name -> spec
+    texts: Mapping[str, Mapping[str, Path]]  # none: what the recipe holds out
+    parallel: Mapping[str, Mapping[str, Path]]  # one for each language
+    against: Mapping[str, tuple[str, str]]  # name -> (as written, spec)
 
     @property
     def on_held_out(self) -> bool:
         return not self.texts
 
-    def files(self) -> Iterator[Path]:
-        """Yield the files that are read."""
-        for path in itertools.chain(*self.texts.values(), self.parallel.values()):
-            yield from _files_below(path)
-        for spec in self.against.values():
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Yield the files that are read, by label."""
+        for paths in (*self.texts.values(), *self.parallel.values()):
+            for written, path in paths.items():
+                yield from _files_below(written, path)
+        for written, spec in self.against.values():
             kind, _, rest = spec.partition(":")
             path = Path(rest if kind in _PACKAGES else spec)
-            yield from _files_below(path) if path.exists() else ()
-            if path.suffix == ".tiktoken":  # what the ranks do not hold stands beside them
-                yield from filter(Path.is_file, [path.with_suffix(".json")])
+            yield from _files_below(written, path) if path.exists() else ()
+            beside = path.with_suffix(".json")
+            if path.suffix == ".tiktoken" and beside.is_file():  # what ranks do not hold
+                yield f"{written} ({beside.name})", beside
 
     def packages(self) -> dict[str, str]:
         """Return the versions of the packages that tokenizers are opened with."""
-        kinds = {spec.partition(":")[0] for spec in self.against.values()} & set(_PACKAGES)
+        kinds = {spec.partition(":")[0] for _, spec in self.against.values()} & set(_PACKAGES)
         versions = {}
         for package in sorted(_PACKAGES[kind] for kind in kinds):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -247,8 +251,12 @@ class _Measuring:
         return versions
 
 
-def _files_below(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+def _files_below(written: str, path: Path) -> Iterator[tuple[str, Path]]:
+    if not path.is_dir():
+        yield written, path
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            yield f"{written}/{file.relative_to(path).as_posix()}", file
 
 
 class _Evaluate(_Step):
@@ -263,7 +271,7 @@ class _Evaluate(_Step):
     def prepare(self) -> None:
         from bpe_tokenizer_tools.evaluation import open_tokenizer
 
-        for name, spec in self._measuring.against.items():
+        for name, (_, spec) in self._measuring.against.items():
             open_tokenizer(spec, name)
 
     def inputs(self, results: _Results) -> dict[str, Any]:
@@ -272,14 +280,15 @@ class _Evaluate(_Step):
         return {
             "tokenizer": _known(results, "train", "fingerprint"),
             **({"held_out": held_out} if given.on_held_out else {}),
-            "texts": {name: list(map(str, paths)) for name, paths in given.texts.items()},
-            "parallel": {name: str(path) for name, path in given.parallel.items()},
-            "against": dict(given.against),
+            "called": self._called,
+            "texts": {name: list(paths) for name, paths in given.texts.items()},
+            "parallel": {name: list(paths) for name, paths in given.parallel.items()},
+            "against": {name: written for name, (written, _) in given.against.items()},
             "packages": given.packages(),
         }
 
     def files(self) -> dict[str, Path]:
-        return {str(file): file for file in self._measuring.files()}
+        return dict(self._measuring.files())
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
         from bpe_tokenizer_tools.evaluation import evaluate, parallel_lines
@@ -287,14 +296,20 @@ class _Evaluate(_Step):
 
         given = self._measuring
         own = BPETokenizer.from_pretrained(self.work / "tokenizer", verbose=False)
-        texts: dict[str, Any] = {name: FileGroup(name, p) for name, p in given.texts.items()}
+        texts: dict[str, Any] = {
+            name: FileGroup(name, list(paths.values())) for name, paths in given.texts.items()
+        }
         if given.on_held_out:
             held_out = self.work / results["corpus"]["held_out_file"]
             texts = {name: _held_out(held_out, name) for name in self._sources}
-        parallel = parallel_lines([f"{name}={path}" for name, path in given.parallel.items()])
-        found = evaluate(
-            {self._called: own, **given.against}, texts, parallel=parallel, verbose=verbose
+        parallel = parallel_lines(
+            [f"{name}={path}" for name, paths in given.parallel.items() for path in paths.values()]
         )
+        tokenizers = {
+            self._called: own,
+            **{name: spec for name, (_, spec) in given.against.items()},
+        }
+        found = evaluate(tokenizers, texts, parallel=parallel, verbose=verbose)
         written = {"json": core._to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
         contents = {self.work / f"evaluation.{ending}": text for ending, text in written.items()}
         core._write_files(contents)
@@ -309,37 +324,44 @@ def _held_out(path: Path, source: str) -> Iterator[str]:
                 yield record["text"]
 
 
+@dataclass(frozen=True)
+class _Registration:
+    """The settings of [register]."""
+
+    written: str  # the registry, as it is written
+    registry: Path
+    name: str
+    metadata: Mapping[str, Any]
+
+
 class _Register(_Step):
     name = "register"
 
-    def __init__(
-        self, work: Path, registry: Path, called: str, metadata: dict[str, Any], evaluated: bool
-    ) -> None:
+    def __init__(self, work: Path, registration: _Registration, evaluated: bool) -> None:
         super().__init__(work)
-        self._evaluated = evaluated
-        self._registry, self._called, self._metadata = registry, called, metadata
+        self._given, self._evaluated = registration, evaluated
 
     def prepare(self) -> None:
         from bpe_tokenizer_tools import registry
 
-        registry._check_name(self._called)
-        core._check_writable(self._registry)
+        registry._check_name(self._given.name)
+        core._check_writable(self._given.registry)
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         return {
             "tokenizer": _known(results, "train", "fingerprint"),
             "corpus": _known(results, "corpus", "sha256"),
             "evaluation": _known(results, "evaluate", "sha256") if self._evaluated else None,
-            "registry": str(self._registry),
-            "name": self._called,
-            "metadata": self._metadata,
+            "registry": self._given.written,
+            "name": self._given.name,
+            "metadata": dict(self._given.metadata),
         }
 
     def missing(self, result: Mapping[str, Any]) -> str:
         from bpe_tokenizer_tools.registry import Registry
 
         try:
-            Registry(self._registry).show(result["entry"])
+            Registry(self._given.registry).show(result["entry"])
         except (ValueError, OSError):
             return f"{result['entry']} is not in the registry any more, or damaged"
         return ""
@@ -347,18 +369,37 @@ class _Register(_Step):
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
         from bpe_tokenizer_tools.registry import Registry
 
-        tokenizer = BPETokenizer.from_pretrained(self.work / "tokenizer", verbose=False)
+        folder = self.work / "tokenizer"
+        registry = Registry(self._given.registry)
         report: dict[str, Any] = {"training": results["train"]["report"]}
         if self._evaluated:
             report["evaluation"] = json.loads((self.work / "evaluation.json").read_bytes())
-        entry = Registry(self._registry).register(
-            tokenizer,
-            self._called,
-            metadata=self._metadata,
-            corpus_sha256=results["corpus"]["sha256"],
+        corpus, note = results["corpus"]["sha256"], ""
+        there = self._registered(registry, folder)
+        if there is not None and there.corpus_sha256 != corpus:
+            corpus = there.corpus_sha256
+            note = "another corpus gave the same tokenizer before, whose entry stays"
+        entry = registry.register(
+            BPETokenizer.from_pretrained(folder, verbose=False),
+            self._given.name,
+            metadata=self._given.metadata,
+            corpus_sha256=corpus,
             report=report,
         )
-        return [], {"entry": f"{entry.name}@{entry.hash}"}
+        return [], {"entry": f"{entry.name}@{entry.hash}", "note": note}
+
+    def _registered(self, registry: Registry, folder: Path) -> Entry | None:
+        """Return the entry of these very files, if there is one."""
+        files = {file.name: file_sha256(file) for file in folder.iterdir()}
+        entries = registry.entries() if registry.path.is_dir() else []
+        for entry in entries:
+            if entry.name != self._given.name:
+                continue
+            with contextlib.suppress(ValueError, OSError):  # one that is damaged is not it
+                found = registry.show(f"{entry.name}@{entry.hash}")
+                if found.files == files:
+                    return found
+        return None
 
 
 # =============================================================================
@@ -415,11 +456,10 @@ def _read_evaluation(
 ) -> _Evaluate:
     settings.check_keys("texts", "parallel", "against")
     texts = _read_paths(settings, "texts", folder)
-    parallel = {}
-    for name, paths in _read_paths(settings, "parallel", folder).items():
+    parallel = _read_paths(settings, "parallel", folder)
+    for name, paths in parallel.items():
         if len(paths) != 1:
             raise settings.error("expected one file for each language", f"parallel.{name}")
-        parallel[name] = paths[0]
     if not texts and not recipe.held_out:
         raise settings.error("there are no texts; set held_out in [corpus], or texts here")
     given = settings.get("against", dict, list, default={})
@@ -429,18 +469,18 @@ def _read_evaluation(
     for name, spec in given.items():
         if not isinstance(spec, str) or name == called:
             raise settings.error(f"expected name = tokenizer, got {name} = {spec!r}", "against")
-        against[name] = _below(folder, spec)
+        against[name] = spec, _below(folder, spec)
     sources = [source.name for source in recipe.sources]
     return _Evaluate(work, called, sources, _Measuring(texts, parallel, against))
 
 
-def _read_paths(settings: Settings, key: str, folder: Path) -> dict[str, list[Path]]:
+def _read_paths(settings: Settings, key: str, folder: Path) -> dict[str, dict[str, Path]]:
     """Read a table of names and paths, each of one or of several files."""
     named = settings.table(key) or Settings({}, settings.path)
     found = {}
     for name in named.data:
-        found[name] = [folder / Path(path).expanduser() for path in named.strings(name)]
-        for path in found[name]:
+        found[name] = {path: folder / Path(path).expanduser() for path in named.strings(name)}
+        for path in found[name].values():
             if not path.exists():
                 raise named.error(f"{path}: no such file or directory", name)
     return found
@@ -454,17 +494,16 @@ def _below(folder: Path, spec: str) -> str:
     return f"{prefix}{path}" if spec and path.exists() else spec
 
 
-def _read_registration(
-    settings: Settings, work: Path, folder: Path, called: str, evaluated: bool
-) -> _Register:
+def _read_registration(settings: Settings, folder: Path) -> _Registration:
     settings.check_keys("registry", "name", "metadata")
-    registry = folder / Path(settings.get("registry", str)).expanduser()
+    written = settings.get("registry", str)
     metadata = settings.get("metadata", dict, default={})
     try:
         json.dumps(metadata)
     except TypeError as error:  # TOML has dates
         raise settings.error(str(error), "metadata") from None
-    return _Register(work, registry, called, metadata, evaluated)
+    registry = folder / Path(written).expanduser()
+    return _Registration(written, registry, settings.get("name", str), metadata)
 
 
 # =============================================================================
@@ -559,8 +598,8 @@ class Pipeline:
         if evaluate is not None:
             steps.append(_read_evaluation(evaluate, self.work, folder, called, recipe))
         if register is not None:
-            evaluated = evaluate is not None
-            steps.append(_read_registration(register, self.work, folder, called, evaluated))
+            registration = _read_registration(register, folder)
+            steps.append(_Register(self.work, registration, evaluate is not None))
         self._steps = {step.name: step for step in steps}
 
     @property
@@ -624,6 +663,7 @@ class Pipeline:
                 else:
                     self._refresh(step, stamp)
                 results[step.name] = stamp.result
+                why += f"; {note}" if why and (note := stamp.result.get("note")) else ""
                 seconds = time.perf_counter() - started
                 reports.append(StepReport(step.name, "ran" if why else "up to date", why, seconds))
         entry = results.get("register", {}).get("entry")
