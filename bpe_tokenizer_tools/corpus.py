@@ -112,6 +112,23 @@ def _share(source: Source, size: int) -> int:
     return math.ceil(source.fraction * size)
 
 
+def _reach(sums: array[int], wanted: int) -> tuple[int, int]:
+    """Return the first number up to which there are so many bytes, and what is below it."""
+    taken, step = 0, 2**12
+    for start in range(0, _NUMBERS, step):  # in strides first, for speed
+        block = sum(sums[start : start + step])
+        if taken + block >= wanted:
+            break
+        taken += block
+    else:  # there is less
+        return _NUMBERS - 1, taken - sums[-1]
+    for number in range(start, start + step):
+        if taken + sums[number] >= wanted:
+            break
+        taken += sums[number]
+    return number, taken
+
+
 class Draw:
     """The documents that a recipe draws: sources are measured, then documents come.
 
@@ -184,9 +201,10 @@ class Draw:
 
     def _plan(self, source: Source, sums: array[int]) -> _Plan:
         held_from, held, wanted = _NUMBERS, 0, _share(source, self.recipe.held_out)
-        while held < wanted and held_from:
-            held_from -= 1
-            held += sums[held_from]
+        if wanted:
+            number, above = _reach(sums[::-1], wanted)
+            held_from = _NUMBERS - 1 - number
+            held = above + sums[held_from]
         there = self.measured[source.name].bytes - held
         share = _share(source, self.recipe.target_size)
         copies, rest = divmod(share, there) if there else (0, share)
@@ -198,12 +216,7 @@ class Draw:
                 f"{self.measured[source.name].documents:,} documents"
                 + (f", to be taken {allowed} times at most" if allowed > 1 else "")
             )
-        below = taken = 0
-        for number, total in enumerate(itertools.accumulate(sums)):
-            if total >= rest:
-                below = number
-                break
-            taken = total
+        below, taken = _reach(sums, rest)
         return _Plan(copies, below, rest - taken, held_from)
 
     def _too_small(self, error: _ShortError) -> ValueError:

@@ -617,6 +617,13 @@ def test_a_source_that_is_too_small(mixed: Recipe) -> None:
     assert "to be taken 2 times at most" in message
 
 
+def test_a_source_that_is_all_held_out(mixed: Recipe) -> None:
+    for held_out in (10**6, 10**5):
+        message = refusal(corpus.replace(mixed, held_out=held_out))
+        assert "source 'a' is too small: its share is" in message
+        assert "for target_size and held_out together" in message
+
+
 def test_a_source_that_is_not_there_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "blank.jsonl").write_text('{"text": " \\n"}\n\n')
