@@ -1,1 +1,94 @@
-"""One page that tokenises as you type, in any browser, with no network."""
+"""One page that tokenises as you type, in any browser, with no network.
+
+`write_page` puts together what stands beside this file: page.html, page.css, the encoder
+and the interface (encoder.js, page.js), and the packed tokenizers.  The encoder gives the
+ids of the library; tests/test_page.py compares them in Chromium.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Union
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.page.packing import pack
+
+_HERE = Path(__file__).parent
+
+Tokenizers = Union[BPETokenizer, Mapping[str, BPETokenizer], Sequence[BPETokenizer]]
+
+
+def _source(*names: str) -> str:
+    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in names)
+
+
+def _hash(content: str) -> str:
+    """Return how a content security policy names an inline script or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _named(tokenizers: Tokenizers) -> dict[str, BPETokenizer]:
+    """Give each tokenizer a name, where the caller did not."""
+    if isinstance(tokenizers, BPETokenizer):
+        tokenizers = [tokenizers]
+    if not isinstance(tokenizers, Mapping):
+        tokenizers = {
+            f"tokenizer {i}, {tokenizer.vocab_size:,} tokens": tokenizer
+            for i, tokenizer in enumerate(tokenizers, 1)
+        }
+    if not tokenizers:
+        raise ValueError("expected one tokenizer or more to put on the page, got none")
+    return dict(tokenizers)
+
+
+def page(tokenizers: Tokenizers, text: str = "") -> str:
+    """Return the page as HTML; see `write_page`."""
+    packed = [pack(name, tokenizer) for name, tokenizer in _named(tokenizers).items()]
+    data = json.dumps({"text": text, "tokenizers": packed})  # ASCII only: no U+2028
+    style, script = _source("page.css"), _source("encoder.js", "page.js")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "POLICY": policy,
+        "STYLE": style,
+        "DATA": data.replace("<", "\\u003c"),  # neither </script> nor <!-- can stand there
+        "SCRIPT": script,
+    }
+    return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], _source("page.html"))
+
+
+def write_page(tokenizers: Tokenizers, out: str | os.PathLike[str], text: str = "") -> Path:
+    """Write one self-contained page that shows text as tokens while it is typed.
+
+    It holds the whole vocabularies and needs no network, nor a server: it opens from
+    the disk.  Its encoder gives the same ids as the library.
+
+    Args:
+        tokenizers: one or several, by name or in a list.  The first two are shown side
+            by side; the page can choose others.
+        out: the file to write; it is replaced as a whole or not at all.
+        text: what the page shows at first.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: a tokenizer cannot be run by the page exactly; the message says why.
+
+    >>> from tempfile import mkdtemp
+    >>> from bpe_tokenizer import BPETokenizer
+    >>> write_page({"bytes": BPETokenizer("gpt2")}, mkdtemp() + "/page.html").name
+    'page.html'
+    """
+    path = Path(out)
+    core._write_files({path: page(tokenizers, text)})
+    return path

@@ -1,0 +1,160 @@
+r"""A split pattern for the page: classes of characters, and a pattern of classes.
+
+JavaScript's regular expressions know another Unicode than `regex` does, fold case in
+another way and have no possessive quantifiers.  So they are never shown the text.  Each
+character becomes the number of its class: characters are in one class if no part of the
+pattern tells them apart, as the installed `regex` has it.  What JavaScript matches is a
+string of class numbers, and the pattern is written in them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import regex
+
+import bpe_tokenizer as core
+
+_CODE_POINTS = 0x110000
+_FIRST_CODE = 0x20  # class 0 is the character U+0020 of the string that is matched
+_MOST_CLASSES = 0xD000  # beyond, the numbers would be surrogates
+
+Runs = list[tuple[int, int]]  # (first, behind the last) of code points, in order
+
+
+class Split(NamedTuple):
+    """How the page cuts text.
+
+    Attributes:
+        source: a regular expression of JavaScript, over class numbers.
+        runs: (first code point, class) of each run of characters of one class.
+    """
+
+    source: str
+    runs: list[tuple[int, int]]
+
+
+@functools.lru_cache(maxsize=1)
+def _every_character() -> str:
+    return "".join(map(chr, range(_CODE_POINTS)))  # surrogates too: `regex` takes them
+
+
+@functools.lru_cache(maxsize=256)
+def members(pattern: str) -> Runs:
+    r"""Return the code points that a one-character pattern matches.
+
+    >>> members(r"(?i:s)")
+    [(83, 84), (115, 116), (383, 384)]
+    """
+    return [found.span() for found in regex.finditer(f"(?:{pattern})+", _every_character())]
+
+
+def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, list[int]]]:
+    """Find the coarsest classes that keep each set apart from what is not in it.
+
+    Returns:
+        runs as `Split` has them, and the classes of each set.
+    """
+    changes: dict[int, set[str]] = {0: set()}
+    for name, runs in sets.items():
+        for border in (border for run in runs for border in run):
+            changes.setdefault(border, set()).symmetric_difference_update({name})
+    numbers: dict[frozenset[str], int] = {}
+    inside: frozenset[str] = frozenset()
+    found: list[tuple[int, int]] = []
+    for border in sorted(changes):
+        inside = inside ^ changes[border]
+        if border < _CODE_POINTS:
+            found.append((border, numbers.setdefault(inside, len(numbers))))
+    classes = {name: [n for within, n in numbers.items() if name in within] for name in sets}
+    return found, classes
+
+
+def _leaves(node: core._Node) -> set[str]:
+    """Return the one-character patterns that a pattern tree holds."""
+    if isinstance(node, core._Chars):
+        return {node.pattern}
+    if isinstance(node, core._Anchor):
+        return {"$": {"\\n"}, "\\b": {"\\w"}, "\\B": {"\\w"}}.get(node.source, set())
+    if isinstance(node, (core._Repeat, core._Group)):
+        return _leaves(node.item)
+    parts = node.items if isinstance(node, core._Concat) else node.options
+    return set().union(*map(_leaves, parts))
+
+
+class _Writer:
+    """Writes a pattern tree as JavaScript has it; each leaf as a set of class numbers."""
+
+    def __init__(self, classes: dict[str, list[int]]) -> None:
+        self._classes = classes
+        self._captures = 0
+        self._behind = False  # within a look-behind, which is matched from right to left
+
+    def write(self, node: core._Node) -> str:
+        if isinstance(node, core._Chars):
+            return f"[{self._members(node.pattern)}]"
+        if isinstance(node, core._Anchor):
+            return self._anchor(node.source)
+        if isinstance(node, core._Concat):
+            return "".join(map(self.write, node.items))
+        if isinstance(node, core._Either):
+            return "|".join(map(self.write, node.options))
+        if isinstance(node, core._Group):
+            return self._group(node)
+        if node.mode == "+":
+            return self._atomic(node._replace(mode=""))
+        return self.write(node.item) + node.quantifier + node.mode
+
+    def _members(self, pattern: str) -> str:
+        return "".join(f"\\u{_FIRST_CODE + number:04x}" for number in self._classes[pattern])
+
+    def _anchor(self, source: str) -> str:
+        if source in ("\\b", "\\B"):
+            word = self._members("\\w")
+            within, without = ("!", "=") if source == "\\b" else ("=", "!")
+            return f"(?:(?<=[{word}])(?{within}[{word}])|(?<![{word}])(?{without}[{word}]))"
+        new_line = self._members("\\n") if source == "$" else ""
+        return {"\\A": "^", "\\Z": "$", "$": f"(?=[{new_line}]?$)"}[source]
+
+    def _group(self, node: core._Group) -> str:
+        if node.prefix == "(?>":
+            return self._atomic(node.item)
+        before, self._behind = self._behind, self._behind or node.prefix.startswith("(?<")
+        prefix = "(?:" if node.prefix == "(?i:" else node.prefix
+        written = f"{prefix}{self.write(node.item)})"
+        self._behind = before
+        return written
+
+    def _atomic(self, node: core._Node) -> str:
+        """Write what is never given back: JavaScript does not go back into a look-ahead."""
+        if self._behind:
+            raise core._UnknownConstructError("an atomic group within a look-behind")
+        self._captures += 1
+        number = self._captures
+        return f"(?:(?=({self.write(node)}))\\{number})"
+
+
+def translate(pattern: str) -> Split:
+    r"""Translate a split pattern for the page's encoder.
+
+    >>> print(translate("a+|.").source)
+    [\u0022]+|[\u0020\u0022]
+
+    Raises:
+        ValueError: the pattern holds what cannot be translated exactly.
+    """
+    shown = core._shorten(pattern)
+    try:
+        tree = core._PatternParser(pattern).parse()
+        runs, classes = _partition({leaf: members(leaf) for leaf in _leaves(tree)})
+        source = _Writer(classes).write(tree)
+    except (core._UnknownConstructError, RecursionError) as error:
+        raise ValueError(
+            f"split pattern {shown}: {error} is more than the page's encoder can do"
+        ) from None
+    if core._may_be_empty(tree):
+        raise ValueError(f"split pattern {shown} matches the empty text, which the page cannot do")
+    if max(number for _, number in runs) >= _MOST_CLASSES:
+        raise ValueError(f"split pattern {shown} tells too many classes of characters apart")
+    return Split(source, runs)
