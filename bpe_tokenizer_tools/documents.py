@@ -117,7 +117,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 _MAX_DOCUMENT = 2**30  # characters
-_BINARY_WITHIN = 8192  # characters: text has no NUL so early, other files do
+_BINARY_WITHIN = 8192  # bytes: text has no NUL so early, other files do
 
 
 def read_documents(file: File, source: Source) -> Iterator[str]:
@@ -182,12 +182,12 @@ _READERS: dict[str, Callable[[Path, Source], Iterator[str]]] = {
 
 def _checked_chunks(path: Path) -> Iterator[str]:
     """Yield a text file in chunks, unless it is none."""
-    for number, chunk in enumerate(core._text_chunks(path)):
-        at = chunk.find("\0", 0, _BINARY_WITHIN) if number == 0 else -1
-        if at >= 0:
-            place = f"byte {len(chunk[:at].encode())}"
-            raise FileFormatError(path, place, "a NUL byte: this is a binary file, not text")
-        yield chunk
+    with records.decompressed(path) as file:
+        at = file.read(_BINARY_WITHIN).find(b"\0")
+    if at >= 0:
+        problem = "a NUL byte: this is not UTF-8 text but UTF-16, or a binary file"
+        raise FileFormatError(path, f"byte {at}", problem)
+    yield from core._text_chunks(path)
 
 
 def _split(chunks: Iterable[str], separator: str, path: Path) -> Iterator[str]:

@@ -550,7 +550,7 @@ class PipelineReport:
         """Return a row for each step."""
         timed = any(each.seconds for each in self.steps)
         rows = [
-            [each.step, each.status, *([round(each.seconds, 2)] if timed else []), each.why]
+            [each.step, each.status, *([each.seconds] if timed else []), each.why]
             for each in self.steps
         ]
         return Table(["step", "status", *(["seconds"] if timed else []), "why"], rows)

@@ -652,8 +652,14 @@ def test_a_pipe_is_no_source(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("x.txt", b"fine\n\x89PNG\r\n", "x.txt: byte 5: not UTF-8 (invalid start byte)"),
-        ("x.txt", "€".encode() + b"\0\0", "x.txt: byte 3: a NUL byte: this is a binary file"),
-        ("x.txt", "naïve".encode("utf-16"), "x.txt: byte 0: not UTF-8"),
+        ("x.txt", "€".encode() + b"\0\0", "x.txt: byte 3: a NUL byte: this is not UTF-8 text"),
+        (
+            "x.txt",
+            b"\x7fELF\xff\0",
+            "x.txt: byte 5: a NUL byte: this is not UTF-8 text but UTF-16,",
+        ),
+        ("x.txt", "naïve".encode("utf-16-le"), "x.txt: byte 1: a NUL byte"),
+        ("x.txt", "naïve".encode("latin-1"), "x.txt: byte 2: not UTF-8"),
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', "x.jsonl: line 2: not JSON"),
         ("x.jsonl", b'{"text": "a"}\n{"body": "b"}\n', "x.jsonl: line 2: expected text in the"),
         ("x.jsonl", b'{"text": "\xff"}\n', "x.jsonl: line 1: not JSON: 'utf-8' codec"),
