@@ -1,7 +1,71 @@
-"""The commands of `doctor`."""
+"""The command `doctor`."""
 
 from __future__ import annotations
 
-import bpe_tokenizer as core
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-COMMANDS: dict[str, core._Command] = {}
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+
+
+def _doctor_options(add: Callable[..., Any]) -> None:
+    model = "a directory with safetensors, model.safetensors.index.json, or a .safetensors file"
+    add("model", metavar="MODEL", help=model)
+    own = "the model's tokenizer, in any format; default: the one beside the model"
+    add("--tokenizer", metavar="PATH", help=own)
+    usual = "default: the one with a usual name"
+    add("--input-tensor", metavar="NAME", help=f"the table of input embeddings; {usual}")
+    add("--output-tensor", metavar="NAME", help=f"the table of output embeddings; {usual}")
+    score = "list tokens from this score on: 0 is a typical token, 1 a row known to be untrained"
+    add("--threshold", type=float, default=0.5, metavar="X", help=score)
+    add("--limit", type=int, default=20, metavar="N", help="tokens to show in each list")
+    add("--csv", metavar="FILE", help="write the figures of every token there")
+    add("--plot", metavar="FILE", help="draw norm against cosine, as .png, .svg or .pdf")
+
+
+def _cmd_doctor(options: argparse.Namespace) -> None:
+    if options.limit < 0:
+        raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
+    from bpe_tokenizer_tools.model_doctor import check_plot, diagnose
+
+    for path in filter(None, (options.plot, options.csv)):
+        core._check_writable(Path(path).parent)
+    check_plot(options.plot)
+    report = diagnose(
+        options.model,
+        BPETokenizer.from_file(_tokenizer_of(options)),
+        input_tensor=options.input_tensor,
+        output_tensor=options.output_tensor,
+        threshold=options.threshold,
+    )
+    if options.csv:
+        core._write_files({Path(options.csv): report.to_csv()})
+    if options.plot:
+        report.plot(options.plot)
+    written = [path for path in (options.csv, options.plot) if path]
+    if written and not options.quiet:
+        print(f"Wrote {' and '.join(written)}", file=sys.stderr)
+    print(json.dumps(report.to_json()) if options.json else report.show(options.limit))
+
+
+def _tokenizer_of(options: argparse.Namespace) -> Path:
+    if options.tokenizer is not None:
+        return Path(options.tokenizer)
+    model = Path(options.model)
+    if not model.exists():
+        raise FileNotFoundError(f"{model}: no such file or directory")
+    return model if model.is_dir() else model.parent
+
+
+COMMANDS: dict[str, core._Command] = {
+    "doctor": (
+        "Find tokens that a model has never learned, from its embeddings.",
+        _cmd_doctor,
+        _doctor_options,
+    ),
+}
