@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -226,6 +226,7 @@ class _Group:
     tallies: list[Tally]
     differing: int = 0
     words: int = 0
+    pieces: int = 0
 
 
 class _Gatherer:
@@ -237,6 +238,7 @@ class _Gatherer:
         self.examples: dict[str, list[tuple[int, int, Example]]] = {}
         # stretch of text -> what an `Expense` holds of it
         self.expenses: dict[bytes, list[Any]] = {}
+        self._new: list[tuple[int, int, list[Any]]] = []
 
     def add(self, chunk: Chunk) -> None:
         """Count a chunk."""
@@ -253,15 +255,16 @@ class _Gatherer:
             tally.add(chunk, each)
         words = chunk.pieces.words
         differing = words[_cut_differently(chunk, words, *cuts)]
-        self._add_examples(chunk, group.words, differing, cuts)
+        self._add_examples(chunk, group.pieces, differing, cuts)
         group.words += len(words)
+        group.pieces += len(chunk.pieces.starts)
         group.differing += len(differing)
         self._add_expenses(chunk, cuts)
 
     def _add_examples(self, chunk: Chunk, done: int, differing: Any, cuts: Sequence[Cut]) -> None:
         """Keep a few, from all over: those whose places have the smallest hashes."""
         kept = self.examples.setdefault(chunk.group, [])
-        hashes = (differing + done) * _MIX % (1 << 32)
+        hashes = (differing + done + 1) * _MIX % (1 << 32)
         for i in numpy.argsort(hashes, kind="stable")[: self._n_examples]:
             place = (-int(hashes[i]), done + int(differing[i]))
             if len(kept) < self._n_examples or place[0] > kept[0][0]:
@@ -283,33 +286,54 @@ class _Gatherer:
             text = piece.strip(b" ") or piece
             entry = expenses.get(text)
             if entry is None:
-                shown_cuts = [_shown_cut(chunk, start, end, each) for each in cuts]
-                expenses[text] = [1, n_a, n_b, *shown_cuts]
-            else:
-                entry[0] += 1
-                entry[1] += n_a
-                entry[2] += n_b
+                expenses[text] = entry = [0, 0, 0]
+                self._new.append((start, end, entry))
+            entry[0] += 1
+            entry[1] += n_a
+            entry[2] += n_b
+        self._show_new(chunk, cuts)
+
+    def _show_new(self, chunk: Chunk, cuts: Sequence[Cut]) -> None:
+        """Show how stretches of text that are new are cut."""
+        starts, ends = (
+            numpy.array([each[side] for each in self._new], numpy.int64) for side in (0, 1)
+        )
+        for each in cuts:
+            shown_cuts = _shown_cuts(chunk, starts, ends, each)
+            for (_, _, entry), text in zip(self._new, shown_cuts):
+                entry.append(text)
+        self._new.clear()
 
 
 def _cut_differently(chunk: Chunk, words: Any, a: Cut, b: Cut) -> Any:
     """Return which of the words have different token ends inside."""
-    apart = numpy.setxor1d(a.ends, b.ends)
+    apart = [x.ends[~_among(x.ends, y.ends)] for x, y in ((a, b), (b, a))]
+    apart = numpy.sort(numpy.concatenate(apart))
     starts, ends = chunk.pieces.starts[words], chunk.pieces.ends[words]
     # How many of the ends that only one has lie strictly inside each word.
     return numpy.searchsorted(apart, ends, "left") > numpy.searchsorted(apart, starts, "right")
 
 
+def _among(values: Any, others: Any) -> Any:
+    """Tell which values are among others; both are sorted."""
+    if not len(others):
+        return numpy.zeros(len(values), bool)
+    places = numpy.minimum(numpy.searchsorted(others, values), len(others) - 1)
+    return others[places] == values
+
+
 def _common_ends(chunk: Chunk, a: Cut, b: Cut) -> Any:
     """Return where tokens of both end, in no word and no character; and where documents do."""
     pieces = chunk.pieces
-    common = numpy.intersect1d(a.ends, b.ends)
+    common = a.ends[_among(a.ends, b.ends)]
     place = numpy.searchsorted(pieces.starts, common, "right") - 1
     at_start = pieces.starts[place] == common
     in_word = ((pieces.kinds[place] == WORD) | (pieces.kinds[place] == SOLO)) & ~at_start
     in_word[common == len(pieces.data)] = False
-    whole = pieces.byte_at[numpy.searchsorted(pieces.byte_at, common)] == common
+    whole = _among(common, pieces.byte_at)
     ends = chunk.begins + chunk.sizes
-    return numpy.unique(numpy.concatenate([common[whole & ~in_word], chunk.begins, ends]))
+    bounds = numpy.sort(numpy.concatenate([common[whole & ~in_word], chunk.begins, ends]))
+    return bounds[numpy.append(True, bounds[1:] != bounds[:-1])]
 
 
 def _example(chunk: Chunk, piece: int, cuts: Sequence[Cut]) -> Example:
@@ -321,17 +345,19 @@ def _example(chunk: Chunk, piece: int, cuts: Sequence[Cut]) -> Example:
     before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
     before = f"{'…' * (start > _CONTEXT)}{before}"
     after = f"{after}{'…' * (end + _CONTEXT < len(text))}"
-    span = pieces.starts[piece], pieces.ends[piece]
-    a_cut, b_cut = (_shown_cut(chunk, *span, each) for each in cuts)
+    span = pieces.starts[piece : piece + 1], pieces.ends[piece : piece + 1]
+    a_cut, b_cut = (next(_shown_cuts(chunk, *span, each)) for each in cuts)
     return Example(chunk.group, before, text[start:end], after, a_cut, b_cut)
 
 
-def _shown_cut(chunk: Chunk, start: int, end: int, cut: Cut) -> str:
-    """Show the tokens that hold a part of a stretch of text."""
-    first = int(numpy.searchsorted(cut.ends, start, "right"))
-    last = int(numpy.searchsorted(cut.starts, end, "left"))
-    spans = zip(cut.starts[first:last].tolist(), cut.ends[first:last].tolist())
-    return _shorten(" ".join(shown(chunk.pieces.data[s:e]) for s, e in spans if e > s))
+def _shown_cuts(chunk: Chunk, starts: Any, ends: Any, cut: Cut) -> Iterator[str]:
+    """Show the tokens that hold a part of each of some stretches of text."""
+    data = chunk.pieces.data
+    first = numpy.searchsorted(cut.ends, starts, "right").tolist()
+    last = numpy.searchsorted(cut.starts, ends, "left").tolist()
+    for i, j in zip(first, last):
+        spans = zip(cut.starts[i:j].tolist(), cut.ends[i:j].tolist())
+        yield _shorten(" ".join(shown(data[s:e]) for s, e in spans if e > s))
 
 
 def _shorten(text: str) -> str:

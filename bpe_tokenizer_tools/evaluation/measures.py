@@ -61,8 +61,11 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
     for text in [texts] if isinstance(texts, str) else texts:
         if not isinstance(text, str):
             raise TypeError(f"group {group!r}: expected texts, got {core._shorten(text)}")
-        if core._has_surrogate(text):
-            raise ValueError(f"group {group!r}, document {done + len(documents) + 1}: {_why(text)}")
+        try:
+            core._utf8_length(text)
+        except ValueError as error:
+            place = f"group {group!r}, document {done + len(documents) + 1}"
+            raise ValueError(f"{place}: {error}") from None
         documents.append(text)
         size += len(text)
         if size >= _CHUNK_CHARS:
@@ -72,14 +75,6 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
         yield Chunk(group, done + 1, documents)
     elif not done:
         raise ValueError(f"the group {group!r} holds no text")
-
-
-def _why(text: str) -> str:
-    try:
-        core._utf8_length(text)
-    except ValueError as error:
-        return str(error)
-    return "not UTF-8"
 
 
 # -- Cutting ------------------------------------------------------------------
