@@ -41,7 +41,7 @@ from bpe_tokenizer_tools.tables import Table
 
 numpy: Any = core._import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
 
-__all__ = ["Diagnosis", "Embedding", "Group", "Indicator", "Suspect", "check_plot", "diagnose"]
+__all__ = ["Diagnosis", "Embedding", "Group", "Indicator", "Suspect", "diagnose"]
 
 THRESHOLD = 0.5  # half the way from the median of the other tokens to that of reference rows
 # Of the pairs that an indicator has to put in the right order.  It cannot be all of them:
@@ -230,7 +230,7 @@ class Diagnosis:
         return Table(columns, rows).to_csv()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw norm against cosine of every row, as PNG, SVG or PDF.
+        """Draw norm against cosine of every row, as PNG or SVG.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -858,27 +858,16 @@ _MARKS = (  # what is drawn, upon one another
 )
 
 
-def check_plot(path: str | os.PathLike[str] | None) -> Any:
-    """Return matplotlib's figures; raise if a plot cannot be drawn, before the work is done.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: the name ends in something that is not drawn.
-    """
-    if path is None:
-        return None
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"{path}: expected a name that ends in .png, .svg or .pdf")
-    return core._import_optional("matplotlib.figure", "a plot", "'bpe-tokenizer[tools]'")
-
-
 def _plot(report: Diagnosis, path: Path) -> None:
     count = len(report.embeddings)
-    figure = check_plot(path).Figure(figsize=(6.4 * count, 5), layout="constrained")
+    kind = core._tools("evaluation.plots").check_target(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 * count, 5), layout="constrained")
     for axes, embedding in zip(figure.subplots(1, count, squeeze=False)[0], report.embeddings):
         _draw(axes, report, embedding)
     file = io.BytesIO()
-    figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
+    figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     core._write_files({path: file.getvalue()})
 
 

@@ -169,7 +169,7 @@ class Sweep:
         return Table(names, [dataclasses.astuple(point) for point in self.points]).to_csv()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw size against compression, and what decided, as PNG, SVG or PDF.
+        """Draw size against compression, and what decided, as PNG or SVG.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -741,22 +741,11 @@ def read_number(text: str) -> int:
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1571b", "#666666"
 
 
-def check_plot(path: str | os.PathLike[str] | None) -> Any:
-    """Return matplotlib's figures; raise if a plot cannot be drawn, before the work is done.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        ValueError: the name ends in something that is not drawn.
-    """
-    if path is None:
-        return None
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"{path}: expected a name that ends in .png, .svg or .pdf")
-    return core._import_optional("matplotlib.figure", "a plot", "'bpe-tokenizer[tools]'")
-
-
 def _plot(result: Sweep, path: Path) -> None:
-    figure = check_plot(path).Figure(figsize=(8, 6.4), layout="constrained")
+    kind = core._tools("evaluation.plots").check_target(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     sizes = [point.size for point in result.points]
     best = sizes.index(result.recommendation.size)
@@ -777,7 +766,7 @@ def _plot(result: Sweep, path: Path) -> None:
     below.minorticks_off()
     below.set_xlabel("vocabulary size (tokens, log scale)")
     file = io.BytesIO()
-    figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
+    figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     core._write_files({path: file.getvalue()})
 
 

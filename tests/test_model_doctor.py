@@ -613,7 +613,7 @@ def test_plots(tmp_path: Path) -> None:
     assert "<!-- special tokens (2) -->" in written
     report.plot(tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    with pytest.raises(ValueError, match="ends in"):
+    with pytest.raises(ValueError, match=r"a plot is a \.png"):
         report.plot(tmp_path / "plot.gif")
 
 
@@ -654,7 +654,7 @@ def test_the_command_refuses_in_one_line(
         (1, str(tmp_path), [tmp_path]),  # there is no tokenizer beside the model
         (1, "no such file", [tmp_path, "--tokenizer", tmp_path / "none.json"]),
         (1, "has no tensor 'x'", [tmp_path, "--tokenizer", other, "--output-tensor", "x"]),
-        (1, "ends in .png", [tmp_path, "--tokenizer", other, "--plot", tmp_path / "x.txt"]),
+        (1, "a plot is a .png", [tmp_path, "--tokenizer", other, "--plot", tmp_path / "x.txt"]),
         (1, "threshold", [tmp_path, "--tokenizer", other, "--threshold", "7"]),
         (2, "--limit", [tmp_path, "--tokenizer", other, "--limit", "-1"]),
     ]:

@@ -25,17 +25,18 @@ def _doctor_options(add: Callable[..., Any]) -> None:
     add("--threshold", type=float, default=0.5, metavar="X", help=score)
     add("--limit", type=int, default=20, metavar="N", help="tokens to show in each list")
     add("--csv", metavar="FILE", help="write the figures of every token there")
-    add("--plot", metavar="FILE", help="draw norm against cosine, as .png, .svg or .pdf")
+    add("--plot", metavar="FILE", help="draw norm against cosine, as .png or .svg")
 
 
 def _cmd_doctor(options: argparse.Namespace) -> None:
     if options.limit < 0:
         raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
-    from bpe_tokenizer_tools.model_doctor import check_plot, diagnose
+    from bpe_tokenizer_tools.model_doctor import diagnose
 
     for path in filter(None, (options.plot, options.csv)):
         core._check_writable(Path(path).parent)
-    check_plot(options.plot)
+    if options.plot:
+        core._tools("evaluation.plots").check_target(options.plot)
     report = diagnose(
         options.model,
         BPETokenizer.from_file(_tokenizer_of(options)),

@@ -30,7 +30,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     gain = "share of the tokens that a doubling should save, without --parameters (default: 0.03)"
     add("--min-gain", type=float, metavar="X", help=gain)
     add("--output", metavar="DIR", help="save the recommended tokenizer there")
-    add("--plot", metavar="FILE", help="draw size against compression, as .png, .svg or .pdf")
+    add("--plot", metavar="FILE", help="draw size against compression, as .png or .svg")
     add("--csv", metavar="FILE", help="write the table there")
     add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
     patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
@@ -58,7 +58,8 @@ def _cmd_sweep(options: argparse.Namespace) -> None:
 
     for path in filter(None, (options.output, options.plot, options.csv)):
         core._check_writable(Path(path) if path == options.output else Path(path).parent)
-    sweep.check_plot(options.plot)
+    if options.plot:
+        core._tools("evaluation.plots").check_target(options.plot)
     result = sweep.sweep(
         _source(options),
         [Path(name) for name in options.held_out] if options.held_out else None,
