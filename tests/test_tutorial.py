@@ -100,6 +100,25 @@ def test_counts_of_code(run_page: Any, count: Callable[[str, str], int]) -> None
         assert row(page, name) == [count("r50k_base", code), count("cl100k_base", code)]
 
 
+def test_what_follows_a_lone_space(
+    load_vocab: Callable[[str], Vocabulary], corpora: Callable[[str], str]
+) -> None:
+    tiktoken = need("tiktoken")
+    tokens, meta = load_vocab("cl100k_base")
+    encoding = tiktoken.Encoding(
+        "cl100k", pat_str=meta["pat_str"], mergeable_ranks=tokens, special_tokens={}
+    )
+    ids = encoding.encode_ordinary(corpora("english")[:3_000_000])
+    pairs = zip(ids, ids[1:])
+    after = [encoding.decode([id_]) for before, id_ in pairs if before == tokens[b" "]]
+    kinds = [str.isdigit, str.isspace, str.isalpha]
+    shares = [f"{sum(kind(text[0]) for text in after) / len(after):.1%}" for kind in kinds]
+    assert shares == ["77.3%", "22.4%", "0.2%"]
+    page = " ".join((LEARN / "08-trailing-spaces.md").read_text(encoding="utf-8").split())
+    told = f"there are {len(after):,} such tokens. After 77% of them comes a digit, after 22% white"
+    assert told in page
+
+
 def test_counts_of_languages(run_page: Any, count: Callable[[str, str], int]) -> None:
     page = "09-other-languages.md"
     stories = run_page(page)["STORY"]
