@@ -92,7 +92,7 @@ class ViewedToken(NamedTuple):
 # -- A text -----------------------------------------------------------------------
 
 _BOLD, _DIM, _RESET = "\033[1m", "\033[2m", "\033[0m"
-_COLOURS = [f"\033[30;48;5;{n}m" for n in (153, 223, 157, 217, 189, 229)]  # black on pastels
+_COLOURS = [f"\033[38;5;16;48;5;{n}m" for n in (153, 223, 157, 217, 189, 229)]  # black on pastels
 _SPECIAL = "\033[1;97;48;5;54m"
 
 

@@ -223,6 +223,7 @@ def commands(text: str) -> Iterator[list[str]]:
 def calls(line: str) -> Iterator[list[str]]:
     """Yield the arguments of every call of bpe-tokenizer in a line for a shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
     lexer.commenters = "#" if not re.search(r"\S#", line) else ""
     words = [*lexer, ";"]
     call: list[str] = []
@@ -262,13 +263,13 @@ def test_commands_are_known(page: Path) -> None:
 def test_commands_are_found() -> None:
     text = (
         "```bash\nzcat x | bpe-tokenizer encode --text - \\\n  --json > ids.txt  # all\n"
-        "$ NO_COLOR=1 bpe-tokenizer info; python -m bpe_tokenizer check 'a b'\npip install x\n```\n"
+        "$ NO_COLOR=1 bpe-tokenizer info; python -m bpe_tokenizer check 'a b',c:d\npip\n```\n"
         "```text\n$ bpe-tokenizer check a\nbpe-tokenizer is fine\n```\n"
     )
     assert list(commands(text)) == [
         ["encode", "--text", "-", "--json"],
         ["info"],
-        ["check", "a b"],
+        ["check", "a b,c:d"],
         ["check", "a"],
     ]
 

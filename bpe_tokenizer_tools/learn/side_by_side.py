@@ -20,6 +20,7 @@ longest tokens, gpt2: ·the│·dog│·cat│the│·do│cat│he│do
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ from bpe_tokenizer_tools.view import shown
 _NO_PATTERN = r"[\s\S]+"  # finds all of a text at once
 _SEVERAL_WORDS = regex.compile(r"\w\W+\w")
 _PUNCTUATED = regex.compile(r"\w[^\w\s]|[^\w\s]\w")
+
+
+def _whole(word: str) -> regex.Pattern[str]:
+    return regex.compile(rf"(?<!\w){regex.escape(word)}(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,22 @@ class Learned:
 
     def holding(self, word: str) -> list[bytes]:
         """Return the tokens that hold a whole word."""
-        return self.matching(regex.compile(rf"(?<!\w){regex.escape(word)}(?!\w)"))
+        return self.matching(_whole(word))
+
+    def ways(self, word: str, text: str) -> Counter[tuple[bytes, ...]]:
+        """Count the rows of tokens that a whole word is cut into in a text.
+
+        A token counts that has any part of the word, with whatever else it has.
+        """
+        encoded = self.tokenizer.encode_with_offsets(text)
+        tokens = [self.tokenizer.decode_bytes([id_]) for id_ in encoded.input_ids]
+        starts = [start for start, _ in encoded.offsets or ()]
+        found: Counter[tuple[bytes, ...]] = Counter()
+        for place in regex.finditer(_whole(word), text):
+            first = bisect.bisect_right(starts, place.start()) - 1
+            last = bisect.bisect_left(starts, place.end())
+            found[tuple(tokens[first:last])] += 1
+        return found
 
     @property
     def several_words(self) -> list[bytes]:

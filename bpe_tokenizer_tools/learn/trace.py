@@ -285,18 +285,14 @@ class _Merger:
 # -- How it is shown ------------------------------------------------------------------
 
 _HEADS = 16  # columns of what stands at the left
-_MADE, _FAINT, _RESET = "\033[30;48;5;157m", "\033[2m", "\033[0m"
+_MADE, _FAINT, _RESET = "\033[38;5;16;48;5;157m", "\033[2m", "\033[0m"
 
 
 def _lines(trace: Trace, colours: bool) -> Iterator[str]:
     special = [shown(piece.text.encode()) for piece in trace.pieces if isinstance(piece, Special)]
-    changed = shown(trace.normalised.encode())
-    how = trace.normalizer or "nothing is"
-    if trace.normalizer and trace.normalised == trace.text:
-        changed = f"{how} changes nothing" if how != "components" else "nothing changes"
     yield _row("text", shown(trace.text.encode()))
     yield _row("special tokens", " ".join(special) or "none")
-    yield _row("normalised", changed if trace.normalizer else "no")
+    yield _row("normalised", _normalising(trace))
     yield _row("pre-tokens", "│".join(shown(piece.text.encode()) for piece in trace.pieces))
     known: set[str] = set()
     for piece in trace.pieces:
@@ -312,6 +308,14 @@ def _lines(trace: Trace, colours: bool) -> Iterator[str]:
     yield ""
     ids = trace.ids
     yield _row(f"{len(ids)} id{'' if len(ids) == 1 else 's'}", " ".join(map(str, ids)))
+
+
+def _normalising(trace: Trace) -> str:
+    if trace.normalizer is None:
+        return "no"
+    if trace.normalised != trace.text:
+        return shown(trace.normalised.encode())
+    return f"{'' if trace.normalizer == 'components' else f'{trace.normalizer} '}changes nothing"
 
 
 def _row(head: str, text: str) -> str:
