@@ -286,6 +286,10 @@ class _Form:
     ) -> _Form:
         """Tell the form by the name, and refuse what does not go together."""
         path = Path(out)
+        if path.name in ("", "..", "-"):
+            raise ValueError(
+                f"expected the path of a file or a folder to write, got {os.fspath(out)!r}"
+            )
         if format is not None and format not in _ENDINGS:
             raise ValueError(f"expected the format {', '.join(_ENDINGS)}, got {format!r}")
         if not separator:

@@ -91,6 +91,8 @@ class Source:
     def __post_init__(self) -> None:
         """Refuse what nothing could be read with."""
         object.__setattr__(self, "fraction", _parse_fraction(self.fraction))
+        paths = (self.paths,) if isinstance(self.paths, (str, os.PathLike)) else self.paths
+        object.__setattr__(self, "paths", tuple(map(os.fspath, paths)))
         if not self.name or not self.name.isprintable():
             raise ValueError(f"expected a name that can be printed, got {self.name!r}")
         if not self.paths or not all(self.paths):

@@ -80,12 +80,13 @@ def _text_of(record: Any, text_field: str, path: Path, place: str) -> str:
         except ValueError as error:
             raise FileFormatError(path, place, str(error)) from None
         return text
-    fields = sorted(record) if isinstance(record, dict) else type(record).__name__
+    if isinstance(record, dict) and text_field in record:
+        got, hint = core._shorten(text), "leave out records without text"
+    else:
+        fields = sorted(record) if isinstance(record, dict) else type(record).__name__
+        got, hint = core._shorten(fields), "name the right field with text_field"
     raise FileFormatError(
-        path,
-        place,
-        f"expected text in the field {text_field!r}, got {core._shorten(fields)}; "
-        "name the right field with text_field",
+        path, place, f"expected text in the field {text_field!r}, got {got}; {hint}"
     )
 
 
@@ -104,11 +105,17 @@ def parquet_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
                 f"no column {text_field!r}, only {core._shorten(file.schema_arrow.names)}; "
                 "name the right one with text_field",
             )
-        row = 0
-        for batch in file.iter_batches(batch_size=1024, columns=[text_field]):
-            for value in batch.column(0).to_pylist():
-                yield [_text_of({text_field: value}, text_field, path, f"row {row}")]
-                row += 1
+        for row, value in enumerate(_column(file, text_field, path)):
+            yield [_text_of({text_field: value}, text_field, path, f"row {row}")]
+
+
+def _column(file: Any, name: str, path: Path) -> Iterator[Any]:
+    """Yield the values of a column; damage names the file."""
+    try:
+        for batch in file.iter_batches(batch_size=1024, columns=[name]):
+            yield from batch.column(0).to_pylist()
+    except (OSError, ValueError) as error:  # those of pyarrow are either
+        raise FileFormatError(path, "", f"damaged .parquet file: {error}") from None
 
 
 def save_counts(counts: PretokenCounts, path: Path) -> None:

@@ -370,9 +370,18 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     size = sum(len(text.encode()) for text in texts)
     made = recipe(tmp_path, size, source("x", "*.parquet", text_field="body"))
     assert [one.text for one in draw(made)] == texts
-    (tmp_path / "bad.parquet").write_bytes(b"no")
-    with pytest.raises(FileFormatError, match=r"bad\.parquet: not a parquet file"):
-        list(draw(made))
+    whole = (tmp_path / "x.parquet").read_bytes()
+    parquet.write_table(arrow.table({"body": ["a", None]}), tmp_path / "null.parquet")
+    for name, raw, message in (
+        ("bad.parquet", b"no", "not a parquet file"),
+        ("cut.parquet", whole[: len(whole) // 2], "not a parquet file"),
+        ("damaged.parquet", whole[:40] + bytes(400) + whole[440:], "damaged .parquet file"),
+        ("null.parquet", None, "row 1: expected text in the field 'body', got None; leave out"),
+    ):
+        if raw is not None:
+            (tmp_path / name).write_bytes(raw)
+        found = refusal(recipe(tmp_path, 1, source("x", name, text_field="body")))
+        assert found.startswith(f"{tmp_path / name}: {message}")
 
 
 def test_directories_and_patterns_and_hidden_files(tmp_path: Path) -> None:
@@ -561,6 +570,8 @@ def test_fractions_are_exact(tmp_path: Path) -> None:
     assert [each.fraction for each in made.sources] == [Fraction(1, 3)] * 3
     assert len(recipe(tmp_path, 9, *(source(str(i), "x", 0.1) for i in range(10))).sources) == 10
     assert Source("a", ("x",), Fraction("0.5")).fraction * 2 == 1
+    one: Any = Path("x.txt")
+    assert Source("a", one, Fraction(1)).paths == ("x.txt",)
 
 
 def test_recipes_in_files(tmp_path: Path) -> None:
@@ -662,6 +673,11 @@ def test_a_pipe_is_no_source(tmp_path: Path) -> None:
         ("x.txt", "naïve".encode("latin-1"), "x.txt: byte 2: not UTF-8"),
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', "x.jsonl: line 2: not JSON"),
         ("x.jsonl", b'{"text": "a"}\n{"body": "b"}\n', "x.jsonl: line 2: expected text in the"),
+        (
+            "x.jsonl",
+            b'{"text": null}\n',
+            "x.jsonl: line 1: expected text in the field 'text', got ",
+        ),
         ("x.jsonl", b'{"text": "\xff"}\n', "x.jsonl: line 1: not JSON: 'utf-8' codec"),
         ("x.jsonl", b'{"text": "\\ud800"}\n', "x.jsonl: line 1: text holds the lone surrogate"),
         ("x.txt.gz", b"no gzip", "x.txt.gz: damaged .gz file"),
@@ -733,6 +749,7 @@ def test_outputs_that_would_do_harm(mixed: Recipe, tmp_path: Path) -> None:
          {"shard_size": 9}),
         ("out.jsonl", "of one file, which the format 'txt' does not", {"format": "txt"}),
         ("out", "expected the format jsonl, jsonl.gz", {"format": "csv"}),
+        ("-", "expected the path of a file or a folder to write, got '", {}),
         ("a", "holds 'one.jsonl', which a.manifest.json does not list", {}),
         ("mine", "holds 'thesis.txt', which mine.manifest.json does not list", {}),
     ):  # fmt: skip
