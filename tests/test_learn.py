@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import re
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import oracles
 import pytest
+import reference
+from browser import Browser, chromium
+from conftest import EITHER_ENGINE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.formats import ranks as real_ranks
 from bpe_tokenizer_tools.learn import ranks
 from bpe_tokenizer_tools.learn.basic import BasicTokenizer
+from bpe_tokenizer_tools.learn.side_by_side import side_by_side
 from bpe_tokenizer_tools.learn.split import SplitTokenizer
+from bpe_tokenizer_tools.learn.trace import Part, Pretoken, Special, Trace, trace
 from bpe_tokenizer_tools.learn.words import END, UNKNOWN, WordTokenizer
 
 LEARN = Path(ranks.__file__).parent
@@ -229,3 +238,408 @@ def test_merges_of_any_ranks(tokens: list[bytes], rng: random.Random) -> None:
 
 def test_a_token_that_nothing_makes_has_no_merge() -> None:
     assert ranks.recover_merges({b"a": 0, b"b": 1, b"c": 2, b"abc": 3}) == []
+
+
+# -- Every step -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer(engine: str) -> BPETokenizer:
+    text = "the cat sat on the mat, naïve cats 日本語 日本, the end " * 9
+    return train("cl100k", text, 320, ("<|end|>",))
+
+
+def check_trace(found: Trace, tokenizer: BPETokenizer, special: str = "none") -> None:
+    """Hold the steps against a naive encoder, and the ids against the library."""
+    assert found.ids == tokenizer.encode(found.text, allowed_special=special)
+    merges = tokenizer.merges
+    rank = {pair: number for number, pair in enumerate(merges)}
+    for piece in found.pieces:
+        if isinstance(piece, Special):
+            assert tokenizer.special_tokens[piece.text] == piece.id
+            continue
+        for state in piece.states():
+            assert b"".join(part.data for part in state) == piece.text.encode()
+        parts = [bytes([byte]) for byte in piece.text.encode()]
+        assert [part.data for part in piece.start] == parts
+        for merge in piece.merges:
+            known = [
+                (rank[pair], i) for i, pair in enumerate(zip(parts, parts[1:])) if pair in rank
+            ]
+            assert (merge.rank, merge.at) == min(known)
+            assert (merge.left.data, merge.right.data) == merges[merge.rank]
+            parts[merge.at : merge.at + 2] = [merge.made.data]
+        assert not [pair for pair in zip(parts, parts[1:]) if pair in rank]
+        assert [tokenizer.decode_bytes([part.id]) for part in piece.parts] == parts
+        if len(merges) < 1000:  # it makes a table of them for each piece
+            assert parts == reference.encode(piece.text.encode(), merges)
+
+
+@given(any_text | st.text(alphabet="the catsonm日本語<|>", max_size=60))
+@example("the cat<|end|> the")
+def test_every_step_is_right(tokenizer: BPETokenizer, text: str) -> None:
+    for special in ("none", "all"):
+        check_trace(trace(text, tokenizer, allowed_special=special), tokenizer, special)
+
+
+@given(any_text | few_letters)
+def test_no_merge_is_missed_where_all_is_one_piece(text: str) -> None:
+    tokenizer = train(r"[\s\S]+", "a b aba abba aab bb a a  ab" * 9, 290)
+    check_trace(trace(text, tokenizer), tokenizer)
+
+
+def test_steps_are_printed() -> None:
+    tokenizer = BPETokenizer("cl100k").train(iter(["naïve, naïve"]), 260, verbose=False)
+    assert str(trace("nai\u0308ve", tokenizer)) == (
+        "text            nai\u0308ve\n"
+        "special tokens  none\n"
+        "normalised      naïve\n"
+        "pre-tokens      naïve\n"
+        "\n"
+        "naïve\n"
+        "  bytes         n│a│⟨C3⟩│⟨AF⟩│v│e\n"
+        "  rank 0        n│a⟨C3⟩│⟨AF⟩│v│e   a + ⟨C3⟩\n"
+        "  rank 1        na⟨C3⟩│⟨AF⟩│v│e    n + a⟨C3⟩\n"
+        "  rank 2        na⟨C3⟩│⟨AF⟩│ve     v + e\n"
+        "  rank 3        na⟨C3⟩│⟨AF⟩ve      ⟨AF⟩ + ve\n"
+        "  ids           257 259\n"
+        "\n"
+        "2 ids           257 259"
+    )
+
+
+def test_pieces_that_come_again_are_printed_once(tokenizer: BPETokenizer) -> None:
+    printed = str(trace(" the<|end|> the", tokenizer, allowed_special="all"))
+    assert printed.count("  bytes ") == 1
+    assert "\n\n·the  as before\n" in printed
+    assert f"\n\n<|end|>\n  id            {tokenizer.special_tokens['<|end|>']}\n" in printed
+
+
+def test_colours_are_on_what_was_made(tokenizer: BPETokenizer) -> None:
+    found = trace("the cat", tokenizer)
+    coloured = found.render(colours=True)
+    assert re.sub(r"\033\[[\d;]*m", "", coloured) == str(found)
+    made = [str(merge.made) for piece in found.pieces for merge in piece.merges]
+    assert re.findall(r"\033\[38;5;16;48;5;157m(.*?)\033\[0m", coloured) == made
+
+
+def test_nothing_of_a_text_reaches_a_terminal(tokenizer: BPETokenizer) -> None:
+    printed = str(trace("\x1b[2J\u202e\x9b\r a\x07", tokenizer))
+    assert all(char.isprintable() or char == "\n" for char in printed)
+
+
+def test_a_token_that_no_merge_makes_is_taken_whole(tmp_path: Path) -> None:
+    library = oracles.need("tokenizers")
+    alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
+    vocab = {char: i for i, char in enumerate(alphabet)}
+    vocab |= {"ab": 256, "xyz": 257, "bc": 258, "abc": 259}
+    model = library.models.BPE(vocab, [("b", "c"), ("a", "b"), ("ab", "c")], ignore_merges=True)
+    peer = library.Tokenizer(model)
+    peer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    peer.save(str(tmp_path / "tokenizer.json"))
+    found = trace("xyz", real := BPETokenizer.from_file(tmp_path / "tokenizer.json"))
+    assert found.ids == real.encode("xyz") == peer.encode("xyz").ids == [257]
+    assert [(piece.is_whole, len(piece.merges)) for piece in found.pieces] == [(True, 0)]
+    assert "  whole         xyz" in str(found)
+    found = trace("abc ab", real)
+    assert found.ids == real.encode("abc ab") == peer.encode("abc ab").ids
+    assert [piece.is_whole for piece in found.pieces] == [True, False]
+
+
+def test_tokenizers_of_other_kinds(tmp_path: Path) -> None:
+    plain = WordTokenizer().train("low lower newest widest " * 2, 30)
+    peer = huggingface(plain)
+    peer.normalizer = oracles.need("tokenizers").normalizers.Lowercase()
+    peer.save(str(tmp_path / "tokenizer.json"))
+    found = trace("Lowest zoo", BPETokenizer.from_file(tmp_path / "tokenizer.json"))
+    assert found.ids == peer.encode("Lowest zoo").ids
+    assert (found.normalizer, found.normalised, found.unit) == (
+        "components",
+        "lowest zoo",
+        "characters",
+    )
+    assert [[str(part) for part in piece.parts] for piece in found.pieces] == [
+        plain.tokenize("lowest"),
+        plain.tokenize("zoo"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["r50k_base", "qwen3"])
+def test_steps_of_real_tokenizers(
+    vocab_dir: Path, corpora: Callable[[str], str], name: str
+) -> None:
+    real = BPETokenizer.from_file(vocab_dir / f"{name}.tiktoken")
+    text = corpora("multi")[3_000_000:3_000_700] + "<|endoftext|>" + corpora("code")[:700]
+    check_trace(trace(text, real, allowed_special="all"), real, "all")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a" * 2001, "at most 2,000 characters, got 2,001"), ("a\ud800", "U\\+D800 at character 1")],
+)
+def test_what_cannot_be_traced(tokenizer: BPETokenizer, text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        trace(text, tokenizer)
+
+
+def replay(data: dict[str, Any]) -> list[int]:
+    """Go through the steps of a trace's JSON, as any reader of it would."""
+    ids = []
+    for piece in data["pieces"]:
+        if "special" in piece:
+            ids.append(piece["id"])
+            continue
+        parts = list(piece["start"])
+        for merge in piece["merges"]:
+            left, right = parts[merge["at"] : merge["at"] + 2]
+            assert merge["made"]["bytes"] == left["bytes"] + right["bytes"]
+            parts[merge["at"] : merge["at"] + 2] = [merge["made"]]
+        assert [part["id"] for part in parts] == piece["ids"]
+        ids += piece["ids"]
+    return ids
+
+
+def test_steps_as_json(tokenizer: BPETokenizer) -> None:
+    text = "the naïve cats<|end|> sat"
+    found = trace(text, tokenizer, allowed_special="all")
+    data = json.loads(json.dumps(found.to_json()))
+    assert replay(data) == data["ids"] == tokenizer.encode(text, allowed_special="all")
+
+
+# -- The page of steps --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+HOSTILE = "the</script><script>document.title = 1</script> naïve cats <!-- <|end|>日\u202e\x1b"
+
+
+def open_page(browser: Browser, found: Trace, folder: Path) -> None:
+    found.to_html(folder / "trace.html")
+    browser.driver.get((folder / "trace.html").as_uri())
+
+
+def shown_parts(browser: Browser) -> list[list[str]]:
+    """Return the text and id of each part on the page."""
+    parts = browser.run(
+        "return [...document.querySelectorAll('#stage .part')].map("
+        "(part) => [part.firstChild.textContent, part.querySelector('.id').textContent])"
+    )
+    return [list(part) for part in parts]
+
+
+@EITHER_ENGINE
+def test_page_goes_through_the_steps_by_keys(
+    browser: Browser, tokenizer: BPETokenizer, tmp_path: Path
+) -> None:
+    keys = oracles.need("selenium.webdriver.common.keys").Keys
+    found = trace("the cats<|end|> naïve", tokenizer, allowed_special="all")
+    open_page(browser, found, tmp_path)
+    body = browser.driver.find_element("tag name", "body")
+    n_merges = sum(len(piece.merges) for piece in found.pieces if isinstance(piece, Pretoken))
+    n_steps = n_merges + 5  # text, special tokens, pre-tokens, bytes; ids (no normaliser here)
+
+    def count() -> str:
+        return str(browser.driver.find_element("id", "count").text)
+
+    assert count() == f"1 of {n_steps}"
+    body.send_keys(keys.ARROW_LEFT)
+    assert count() == f"1 of {n_steps}"
+    for _ in range(3):
+        body.send_keys(keys.ARROW_RIGHT)
+    assert count() == f"4 of {n_steps}"
+    expected = []
+    for piece in found.pieces:
+        start = [Part(piece.id, piece.text.encode())] if isinstance(piece, Special) else piece.start
+        expected += [[str(part), str(part.id)] for part in start]
+    assert shown_parts(browser) == expected
+    body.send_keys(keys.END)
+    assert count() == f"{n_steps} of {n_steps}"
+    ids = tokenizer.encode("the cats<|end|> naïve", allowed_special="all")
+    assert [int(id_) for _, id_ in shown_parts(browser)] == ids
+    assert browser.driver.find_element("id", "caption").text.endswith(" ".join(map(str, ids)))
+    body.send_keys(keys.HOME)
+    assert count() == f"1 of {n_steps}"
+    assert browser.driver.find_element("id", "stage").text == "the·cats<|end|>·naïve"
+
+
+@EITHER_ENGINE
+def test_page_shows_each_merge(browser: Browser, tokenizer: BPETokenizer, tmp_path: Path) -> None:
+    found = trace("the cats", tokenizer)
+    open_page(browser, found, tmp_path)
+    forward = browser.driver.find_element("id", "forward")
+    for _ in range(2):
+        forward.click()
+    for number, piece in enumerate(found.pieces):
+        assert isinstance(piece, Pretoken)
+        for merge, state in zip(piece.merges, list(piece.states())[1:]):
+            forward.click()
+            boxes = browser.run(
+                "return [...document.querySelectorAll('#stage .piece')].map((box) => "
+                "[...box.querySelectorAll('.part')].map((part) => part.firstChild.textContent))"
+            )
+            assert boxes[number] == list(map(str, state))
+            made = browser.run("return document.querySelector('.made').firstChild.textContent")
+            assert made == str(merge.made)
+            caption = browser.driver.find_element("id", "caption").text
+            assert caption.startswith(f"Rank {merge.rank}: {merge.left} + {merge.right} → ")
+    forward.click()
+    assert not forward.is_enabled()
+    browser.driver.find_element("id", "back").click()
+    assert forward.is_enabled()
+    browser.run("document.querySelector('#list li:nth-child(3) button').click()")
+    assert browser.run("return document.getElementById('count').textContent").startswith("3 of")
+
+
+@EITHER_ENGINE
+def test_page_does_nothing_but_show(
+    browser: Browser, tokenizer: BPETokenizer, tmp_path: Path
+) -> None:
+    """Whatever the text holds: nothing of it runs, and nothing is asked of a network."""
+    found = trace(HOSTILE, tokenizer, allowed_special="all")
+    browser.driver.get_log("performance")
+    open_page(browser, found, tmp_path)
+    browser.run("document.getElementById('last').click()")
+    assert [int(id_) for _, id_ in shown_parts(browser)] == found.ids
+    assert browser.driver.title == "From text to ids, step by step"
+    assert browser.driver.get_log("browser") == []
+    asked = [
+        json.loads(entry["message"])["message"]["params"]["request"]["url"]
+        for entry in browser.driver.get_log("performance")
+        if '"Network.requestWillBeSent"' in entry["message"]
+    ]
+    assert asked == [(tmp_path / "trace.html").as_uri()]
+    page = (tmp_path / "trace.html").read_text(encoding="utf-8")
+    policy = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert len(policy) == 1 and policy[0].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy[0] and "http:" not in page and "https:" not in page
+    blocked = browser.wait("return await fetch('trace.html').then(() => 'read', () => 'blocked')")
+    assert blocked == "blocked"
+
+
+def test_page_is_written_whole_or_not_at_all(tokenizer: BPETokenizer, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere: no such directory"):
+        trace("a", tokenizer).to_html(tmp_path / "nowhere" / "x.html")
+    with pytest.raises(IsADirectoryError):
+        trace("a", tokenizer).to_html(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- Side by side -------------------------------------------------------------------
+
+
+def kind(char: str) -> str:
+    return "w" if char.isalnum() or char == "_" else " " if char.isspace() else "."
+
+
+def test_with_and_without_a_pattern(corpora: Callable[[str], str]) -> None:
+    text = corpora("english")[2_000_000:2_060_000]
+    both = side_by_side(text, 600)
+    seen, held_out = text[:54_000], text[54_000:]
+    for learned, pattern in ((both.without, r"[\s\S]+"), (both.split, "gpt2")):
+        real = BPETokenizer(pattern).train(iter([seen]), 600, verbose=False)
+        assert learned.tokenizer == real
+        assert learned.tokens == [real.decode_bytes([id_]) for id_ in range(256, 600)]
+        assert learned.bytes_per_token == len(seen.encode()) / len(real.encode(seen))
+        assert learned.held_out == len(held_out.encode()) / len(real.encode(held_out))
+        spelt = [token.decode("utf-8", "ignore") for token in learned.tokens]
+        assert len(learned.several_words) == sum(
+            len(re.findall(r"\w+", token)) > 1 for token in spelt
+        )
+        kinds = ["".join(map(kind, token)) for token in spelt]
+        assert len(learned.punctuated) == sum("w." in each or ".w" in each for each in kinds)
+        n_the = sum("the" in re.findall(r"\w+", token) for token in spelt)
+        assert len(learned.holding("the")) == n_the
+    assert both.word == "the"
+    assert len(both.without.several_words) > 10 and not both.split.several_words
+    rows = {row[0]: row[1:] for row in both.table().rows}
+    assert rows['tokens that hold "the"'] == [
+        len(each.holding("the")) for each in (both.without, both.split)
+    ]
+
+
+def test_ways_in_which_a_word_is_cut() -> None:
+    text = "at times. at the time, timely; time! in time. " * 12
+    both = side_by_side(text, 290)
+    for learned in (both.without, both.split):
+        expected: Counter[tuple[bytes, ...]] = Counter()
+        tokens = [learned.tokenizer.decode_bytes([i]) for i in learned.tokenizer.encode(text)]
+        ends = list(itertools.accumulate(map(len, tokens)))
+        for found in re.finditer(r"\btime\b", text):
+            expected[
+                tuple(
+                    token
+                    for token, end in zip(tokens, ends)
+                    if end > found.start() and end - len(token) < found.end()
+                )
+            ] += 1
+        assert learned.ways("time", text) == expected
+        assert sum(expected.values()) == 36
+    assert learned.ways("nowhere", text) == {}
+
+
+def test_side_by_side_as_json() -> None:
+    data = json.loads(json.dumps(side_by_side("the dog. the cat. " * 20, 266).to_json()))
+    assert data["split"]["tokens"][:3] == ["he", "the", "·the"]
+    assert data["without"]["name"] == "no pattern"
+    assert data["without"]["several_words"]
+
+
+@pytest.mark.parametrize("text", ["", "too short"])
+def test_too_little_text_for_two(text: str) -> None:
+    with pytest.raises(ValueError, match="at least 10 characters"):
+        side_by_side(text)
+
+
+# -- The commands -------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[str, str]:
+    assert bpe_tokenizer.main(list(map(str, argv))) == 0
+    return tuple(capsys.readouterr())
+
+
+def test_trace_command(
+    capsys: pytest.CaptureFixture[str], tokenizer: BPETokenizer, tmp_path: Path
+) -> None:
+    tokenizer.save(tmp_path / "t", verbose=False)
+    options = ["trace", "--tokenizer", tmp_path / "t", "the cat<|end|>"]
+    assert run(capsys, *options) == (f"{trace('the cat<|end|>', tokenizer)}\n", "")
+    data = json.loads(run(capsys, *options, "--json", "--allowed-special", "all")[0])
+    assert data["ids"] == tokenizer.encode("the cat<|end|>", allowed_special="all")
+    out, err = run(capsys, *options, "--html", tmp_path / "t.html")
+    assert (out, err) == ("", f"Wrote {tmp_path / 't.html'}\n")
+    assert "<title>From text to ids" in (tmp_path / "t.html").read_text(encoding="utf-8")
+
+
+def test_learn_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = "the dog. the dog! the dog? the cat. the cat! " * 20
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    options = ["learn", tmp_path / "text", "--vocab-size", 270]
+    assert run(capsys, *options) == (f"{side_by_side(text, 270)}\n", "")
+    data = json.loads(run(capsys, *options, "--json", "--pattern", "cl100k")[0])
+    assert data["split"]["name"] == "cl100k"
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "problem"),
+    [
+        (["trace", "--tokenizer", "", "a"], 2, "expected the path of a tokenizer"),
+        (["trace", "--tokenizer", "nowhere", "a"], 1, "nowhere"),
+        (["learn", "nowhere"], 1, "nowhere: No such file"),
+    ],
+)
+def test_commands_say_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], argv: list[str], status: int, problem: str
+) -> None:
+    try:
+        found = bpe_tokenizer.main(argv)
+    except SystemExit as end:
+        found = end.code
+    out, err = capsys.readouterr()
+    assert (found, out) == (status, "")
+    assert problem in err and err.count("\n") == 1

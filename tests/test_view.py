@@ -315,6 +315,22 @@ def test_command_says_what_is_wrong(
     assert problem in err and err.startswith("bpe-tokenizer: error: ") and err.count("\n") == 1
 
 
+def test_command_writes_a_page(
+    capsys: pytest.CaptureFixture[str], saved: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "page.html"
+    both = ["view", "--tokenizer", saved / "one", "--with", saved / "bytes", "--html", out]
+    argv = list(map(str, both))
+    assert bpe_tokenizer.main(argv) == 0
+    assert tuple(capsys.readouterr()) == ("", f"Wrote {out}\n")
+    page = out.read_text(encoding="utf-8")
+    assert all(f'"{name}"' in page for name in ("one", "bytes"))
+    assert bpe_tokenizer.main([*argv, "a text nowhere else", "--quiet", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data == {"html": str(out), "tokenizers": ["one", "bytes"]}
+    assert "a text nowhere else" in out.read_text(encoding="utf-8")
+
+
 def on_a_terminal(saved: Path, **environment: str) -> str:
     """Run the command on a terminal of its own; return what the terminal gets."""
     command = [sys.executable, str(ROOT / "bpe_tokenizer.py"), "view", "the \x1b[31mcat"]
