@@ -10,8 +10,12 @@ import hashlib
 import io
 import json
 import math
+import os
 import random
+import re
 import shutil
+import subprocess
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -402,6 +406,41 @@ def test_settings_of_an_object_are_left_alone() -> None:
     assert len(tokenizer.encode(text).ids) == 9
     assert isinstance(tokenizer, hf.Tokenizer)
     assert not tokenizer.encode_special_tokens
+
+
+def test_a_space_put_before_a_text_and_added_tokens_that_take_space_in(tmp_path: Path) -> None:
+    hf = need("tokenizers")
+    tokenizer = trained().to_hf()
+    tokenizer.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.add_tokens([hf.AddedToken("<x>", rstrip=True, normalized=False)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = ["the lowest", " the", "don't <x>  stop", "x"]
+    found = evaluate({"own": tmp_path, "hf": f"hf:{tmp_path}"}, {"t": texts, "more": texts[:2]})
+    for group in found.groups:
+        assert figures(found, "own", group) == figures(found, "hf", group)
+    own = found.get("own", "t")
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    assert own.tokens == sum(map(len, ids))
+    assert own.wrong_round_trips == 1  # the spaces behind <x>
+    assert found.get("own", "more").words_by_tokens == [
+        0,
+        *measured(ids[:2], [["Ġthe", "Ġlowest"], ["Ġthe"]], tokenizer),
+    ]
+
+
+def measured(ids: list[list[int]], words: list[list[str]], tokenizer: Any) -> list[int]:
+    """Count words by their tokens, where tokens and words together are the text."""
+    counts: Counter[int] = Counter()
+    for row, expected in zip(ids, words):
+        tokens = [tokenizer.id_to_token(id_) for id_ in row]
+        for word in expected:
+            n, joined = 0, ""
+            while joined != word:
+                joined += tokens.pop(0)
+                n += 1
+            counts[n] += 1
+        assert not tokens
+    return [counts[n] for n in range(1, max(counts) + 1)]
 
 
 @functools.cache
@@ -1203,6 +1242,23 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert message in err
     assert err.count("\n") == 1
     assert sorted(files.rglob("*")) == before
+
+
+@pytest.mark.parametrize("missing", ["numpy", "matplotlib"])
+def test_what_is_not_installed_is_named(missing: str, files: Path) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None\nimport bpe_tokenizer as b; sys.exit(b.main())"
+    argv = ["evaluate", "low", *TEXTS, "--plot", "x.png"]
+    root = Path(bpe_tokenizer.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        rf"bpe-tokenizer: error: .*, by {missing}, needs .*pip install 'bpe-tokenizer\[tools\]'\n",
+        done.stderr,
+    )
+    assert not Path("x.png").exists()
 
 
 def test_the_commands_are_there() -> None:

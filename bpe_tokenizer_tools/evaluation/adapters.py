@@ -25,7 +25,7 @@ from bpe_tokenizer import BPETokenizer
 
 __all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
 
-numpy = core._import_optional("numpy", "measuring tokenizers", "'bpe-tokenizer[tools]'")
+numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _SPECS = "the path of a tokenizer, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
 

@@ -25,7 +25,7 @@ from bpe_tokenizer_tools.tables import Table
 
 __all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
 
-numpy = core._import_optional("numpy", "measuring tokenizers", "'bpe-tokenizer[tools]'")
+numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _CONTEXT = 24  # characters before and after a word
 _SHOWN_TEXT = 40  # characters of a long run, such as a line of dashes
@@ -528,4 +528,5 @@ def _cost(adapters: Sequence[Adapter]) -> str:
     if a == b:
         return f"Both need {a:,} embedding rows."
     name = adapters[1].name
-    return f"{name} costs {abs(b - a):,} {'more' if b > a else 'fewer'} embedding rows."
+    rows = "row" if abs(b - a) == 1 else "rows"
+    return f"{name} costs {abs(b - a):,} {'more' if b > a else 'fewer'} embedding {rows}."

@@ -18,7 +18,7 @@ __all__ = [
     "Chunk", "Cut", "Measures", "Tally", "chunks_of", "measures_of", "renyi_entropy",
 ]  # fmt: skip
 
-numpy = core._import_optional("numpy", "measuring tokenizers", "'bpe-tokenizer[tools]'")
+numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 ALPHA = 2.5
 _CHUNK_CHARS = 2 << 20

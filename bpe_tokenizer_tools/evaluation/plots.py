@@ -40,7 +40,7 @@ def check_target(path: str | Path) -> str:
     kind = _FORMATS.get(Path(path).suffix.lower())
     if kind is None:
         raise ValueError(f"{path}: a plot is a .png or an .svg file; give it such a name")
-    core._import_optional("matplotlib", "drawing plots", "'bpe-tokenizer[tools]'")
+    core._import_optional("matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'")
     return kind
 
 
@@ -56,7 +56,9 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         ImportError: matplotlib is not installed.
     """
     kind = check_target(path)
-    matplotlib = core._import_optional("matplotlib", "drawing plots", "'bpe-tokenizer[tools]'")
+    matplotlib = core._import_optional(
+        "matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'"
+    )
     from matplotlib.figure import Figure
 
     file = io.BytesIO()

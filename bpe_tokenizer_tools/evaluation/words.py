@@ -22,7 +22,7 @@ import bpe_tokenizer as core
 
 __all__ = ["OTHER", "SOLO", "SPACE", "UNSPACED_SCRIPTS", "WORD", "Pieces"]
 
-numpy = core._import_optional("numpy", "counting words", "'bpe-tokenizer[tools]'")
+numpy = core._import_optional("numpy", "counting words, by numpy,", "'bpe-tokenizer[tools]'")
 
 OTHER, WORD, SOLO, SPACE = 0, 1, 2, 3  # kinds of pieces; SOLO is a word of one letter
 _MARK, _APOSTROPHE = 4, 5  # of characters only
