@@ -1246,7 +1246,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 @pytest.mark.parametrize("missing", ["numpy", "matplotlib"])
 def test_what_is_not_installed_is_named(missing: str, files: Path) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None\nimport bpe_tokenizer as b; sys.exit(b.main())"
+    code = f"import sys; sys.modules[{missing!r}] = None; import bpe_tokenizer as b\n"
+    code += "sys.exit(b.main())"
     argv = ["evaluate", "low", *TEXTS, "--plot", "x.png"]
     root = Path(bpe_tokenizer.__file__).parent
     done = subprocess.run(
