@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_counts_of_formats(run_page: Any, count: Callable[[str, str], int]) -> N
     for name, text in run_page(page)["spellings"].items():
         counts = [count("r50k_base", text), count("cl100k_base", text)]
         assert row(page, name) == [len(text), *counts]
+
+
+def test_formats_hold_the_same_data(run_page: Any, count: Callable[[str, str], int]) -> None:
+    page = run_page("10-yaml-and-json.md")
+    spellings, records = page["spellings"], page["records"]
+    assert need("yaml").safe_load(spellings["YAML"]) == records
+    for name in ("JSON", "JSON, compact", "JSON, indented by 2", "JSON, indented by 4"):
+        assert json.loads(spellings[name]) == records
+    assert page["nested_yaml"](page["deep"]).count(":") == 11
+    assert need("yaml").safe_load(page["nested_yaml"](page["deep"])) == page["deep"]
+    assert [count("cl100k_base", text) for text in ('","', '":"', '},{"')] == [1, 1, 1]
 
 
 def test_tokens_that_never_occur(
