@@ -36,7 +36,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, Union
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -131,9 +131,9 @@ class Trace:
     """
 
     text: str
-    normalizer: str | None
+    normalizer: Optional[str]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
     normalised: str
-    pieces: Sequence[Pretoken | Special]
+    pieces: Sequence[Union[Pretoken, Special]]  # noqa: UP007
     unit: str = "bytes"
 
     @property
