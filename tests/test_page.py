@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import http.server
+import importlib
 import itertools
 import json
 import random
@@ -19,6 +20,7 @@ import browser as browsers
 import pytest
 from conftest import EITHER_ENGINE
 from hard_text import ATOMS, every_character
+from oracles import need
 
 import bpe_tokenizer as core
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
@@ -263,6 +265,35 @@ def test_added_tokens_take_in_space_and_keep_to_words_as_in_the_library(
     assert 7000 in gaps.encode(" heissen")
 
 
+def test_the_files_of_many_models(browser: Browser, tmp_path: Path) -> None:
+    """With a small vocabulary, tokenizer.json of each model as it is: encoded right, or refused."""
+    need("tokenizers")
+    files = importlib.import_module("tokenizer_files")
+    taken, refused = {}, []
+    for name in FAMILIES:
+        path = tmp_path / "tokenizer.json"
+        path.write_text(files.text(name), encoding="utf-8")
+        tokenizer = BPETokenizer.from_file(path)
+        if tokenizer.components is None:
+            taken[name] = tokenizer
+        else:
+            refused.append(name)
+            with pytest.raises(ValueError, match="components of its own"):
+                pack(name, tokenizer)
+    assert refused == ["llama 2", "deepseek v3"]
+    browser.open(write_page(taken, tmp_path / "page.html"))
+    for index, tokenizer in enumerate(taken.values()):
+        added = [token.content for token in tokenizer.added_tokens]
+        texts = [*files.CORPUS, *random_texts(index, 100), " ".join(added), "".join(added)]
+        for special in (False, True):
+            check_ids(browser, index, tokenizer, texts, special)
+
+
+FAMILIES = ["gpt2", "bart with a prefix space", "tekken", "llama 3", "qwen 3.5", "olmo, gpt-neox"]
+FAMILIES += ["granite 4", "gpt-oss", "kimi", "glm-4", "NFKC", "bloom", "flags"]
+FAMILIES += ["llama 2", "deepseek v3"]
+
+
 def test_lone_surrogates_become_the_replacement_character(small_page: Browser) -> None:
     script = """
         const encoder = await encoderOf(0), ids = idsOf(encoder, false);
@@ -295,17 +326,18 @@ def test_a_pattern_that_cannot_be_translated_is_refused(pattern: str, problem: s
 
 def test_a_tokenizer_with_components_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("as it was", encoding="utf-8")
-    definition = dataclasses.replace(BPETokenizer()._definition, components={})
-    tokenizer = BPETokenizer()
-    tokenizer._definition = definition
-    with pytest.raises(ValueError, match="mine: .* SentencePiece"):
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+    file = {"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    tokenizer = BPETokenizer.from_file(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match="mine: .* components of its own"):
         write_page({"mine": tokenizer}, tmp_path / "page.html")
     with pytest.raises(ValueError, match="mine: split pattern"):
         write_page({"mine": BPETokenizer(r"(\w)\1|\s")}, tmp_path / "page.html")
     with pytest.raises(ValueError, match="one tokenizer or more"):
         write_page([], tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == "as it was"
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "tokenizer.json"}
 
 
 def test_the_same_tokenizer_gives_the_same_page(tmp_path: Path) -> None:
@@ -529,6 +561,15 @@ def test_special_tokens_are_shown_apart_once_they_are_recognised(small_page: Bro
     assert "special token" in small_page.find("#card dl")[0].text
 
 
+def test_special_tokens_may_be_recognised_from_the_first(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    browser.open(write_page(small(special=["<|end|>"]), path, "a<|end|>", allowed_special="all"))
+    assert browser.find("#special")[0].is_selected()
+    assert figures(browser)["Special tokens"] == "1"
+    with pytest.raises(ValueError, match="'none' or 'all', got 'some'"):
+        write_page(small(), path, allowed_special="some")
+
+
 def test_light_and_dark_are_both_readable(small_page: Browser) -> None:
     small_page.find("#special")[0].click()
     type_text(small_page, "the <|end|> tokens, then 龘 and more tokens")
@@ -633,11 +674,12 @@ def test_a_long_text_is_counted_whole_and_shown_in_part(small_page: Browser) -> 
     small_page.wait("text = given[0]; await update()", text)
     count = len(tokenizer.encode(text))
     assert figures(small_page)["Tokens"].split()[0] == f"{count:,}"
-    assert len(tokens(small_page)) == 4000
+    shown = "return panels[0].list.children.length"
+    assert small_page.run(shown) == 4000
     more = small_page.find(".more")[0]
     assert f"the first 4,000 of {count:,} tokens" in more.text
     more.click()
-    assert len(tokens(small_page)) == 8000
+    assert small_page.run(shown) == 8000
     assert small_page.wait("return given[0] === text", text)
 
 
@@ -664,6 +706,44 @@ def test_the_given_text_is_encoded_as_it_is_until_it_is_edited(
     assert browser.run(shown) == tokenizer.encode("the\ntokens\n!")
 
 
+def test_typing_keeps_what_is_the_same(small_page: Browser) -> None:
+    """The tokens before a change stay on the page; all is as if it had been drawn anew."""
+    choose = random.Random(8)
+    text = ""
+    for _ in range(40):
+        at = choose.randrange(len(text) + 1)
+        text = text[:at] + choose.choice([*ATOMS, "the tokens"]) + text[at + choose.randrange(3) :]
+        again = small_page.wait(
+            """
+            text = given[0];
+            const view = given[1] ? "ids" : "text";
+            document.documentElement.dataset.view = view;
+            await update();
+            const found = panels.map((panel) => panel.list.innerHTML);
+            panels.forEach((panel) => panel.keepFirst(0));
+            await update();
+            return panels.map((panel, i) => [found[i], panel.list.innerHTML]);
+            """,
+            text,
+            choose.random() < 0.1,
+        )
+        for kept, anew in again:
+            assert kept == anew
+            assert kept.count('role="option"') > 0
+
+
+def test_a_text_too_long_for_the_browser_is_said_to_be(browser: Browser, tmp_path: Path) -> None:
+    tokenizer = BPETokenizer(r"(?:ab|c)+|[^x]", normalizer=None)
+    browser.open(write_page(tokenizer, tmp_path / "page.html", "abc"))
+    browser.wait("text = 'ab'.repeat(1e7); await update()")
+    failure = browser.find("#failure")[0]
+    assert "cannot match the split pattern against so long a text" in failure.text
+    assert figures(browser)["Tokens"] == "3"
+    type_text(browser, "abab")
+    assert not failure.is_displayed()
+    assert figures(browser)["Tokens"] == "4"
+
+
 # -- No network, and nothing that breaks out ------------------------------------------------------
 
 HOSTILE = (
@@ -677,7 +757,9 @@ def test_a_hostile_vocabulary_or_text_stays_text(browser: Browser, tmp_path: Pat
     tokenizer = small(special=special)
     name = "</option></select><img src=x onerror='window.broken = 5'>"
     path = write_page({name: tokenizer, "b": tokenizer}, tmp_path / "page.html", HOSTILE * 2)
+    browser.driver.get_log("browser")  # of what was open before
     browser.open(path)
+    assert browser.run("return document.querySelectorAll('.special').length") == 0
     browser.find("#special")[0].click()
     browser.until("return document.querySelectorAll('.special').length === 4")
     browser.run("document.querySelector('details').open = true")

@@ -48,10 +48,13 @@ def _named(tokenizers: Tokenizers) -> dict[str, BPETokenizer]:
     return dict(tokenizers)
 
 
-def page(tokenizers: Tokenizers, text: str = "") -> str:
+def page(tokenizers: Tokenizers, text: str = "", *, allowed_special: str = "none") -> str:
     """Return the page as HTML; see `write_page`."""
+    if allowed_special not in ("none", "all"):
+        raise ValueError(f"allowed_special must be 'none' or 'all', got {allowed_special!r}")
     packed = [pack(name, tokenizer) for name, tokenizer in _named(tokenizers).items()]
-    data = json.dumps({"text": text, "tokenizers": packed})  # ASCII only: no U+2028
+    given = {"text": text, "special": allowed_special == "all", "tokenizers": packed}
+    data = json.dumps(given)  # ASCII only: no U+2028
     style, script = _source("page.css"), _source("encoder.js", "page.js")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
@@ -66,7 +69,13 @@ def page(tokenizers: Tokenizers, text: str = "") -> str:
     return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], _source("page.html"))
 
 
-def write_page(tokenizers: Tokenizers, out: str | os.PathLike[str], text: str = "") -> Path:
+def write_page(
+    tokenizers: Tokenizers,
+    out: str | os.PathLike[str],
+    text: str = "",
+    *,
+    allowed_special: str = "none",
+) -> Path:
     """Write one self-contained page that shows text as tokens while it is typed.
 
     It holds the whole vocabularies and needs no network, nor a server: it opens from
@@ -77,12 +86,15 @@ def write_page(tokenizers: Tokenizers, out: str | os.PathLike[str], text: str = 
             by side; the page can choose others.
         out: the file to write; it is replaced as a whole or not at all.
         text: what the page shows at first.
+        allowed_special: whether special tokens in the text are recognised at first,
+            "all" or "none"; the page has a switch for it.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: a tokenizer cannot be run by the page exactly; the message says why.
+        ValueError: there is no tokenizer, or one that the page cannot run exactly; the
+            message says why.
 
     >>> from tempfile import mkdtemp
     >>> from bpe_tokenizer import BPETokenizer
@@ -90,5 +102,5 @@ def write_page(tokenizers: Tokenizers, out: str | os.PathLike[str], text: str = 
     'page.html'
     """
     path = Path(out)
-    core._write_files({path: page(tokenizers, text)})
+    core._write_files({path: page(tokenizers, text, allowed_special=allowed_special)})
     return path

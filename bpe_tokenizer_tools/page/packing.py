@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import unicodedata
 import zlib
 from collections.abc import Iterable
@@ -28,6 +29,9 @@ class _Writer:
 
     def bytes(self, data: bytes) -> None:
         self._parts += [len(data).to_bytes(4, "little"), data]
+
+    def append(self, other: _Writer) -> None:
+        self._parts += other._parts
 
     def numbers(self, numbers: Iterable[int]) -> None:
         """Write numbers below 2**32, plane by plane."""
@@ -94,8 +98,10 @@ def _is_unsettled(char: str, form: str) -> bool:
     return core._normalise(char, form) != char or not core._starts_cluster(char)
 
 
-def _write_normaliser(writer: _Writer, form: str) -> None:
+@functools.lru_cache(maxsize=4)
+def _normaliser(form: str) -> _Writer:
     """Write the tables of this Python, so that the page follows the same Unicode."""
+    writer = _Writer()
     chars = list(map(chr, range(0x110000)))
     nothing = ("Cn", "Co", "Cs")  # unassigned, private, surrogates: they are left alone
     known = [char for char in chars if unicodedata.category(char) not in nothing]
@@ -113,6 +119,7 @@ def _write_normaliser(writer: _Writer, form: str) -> None:
     writer.numbers(pair[0] for _, pair in pairs)
     writer.numbers(pair[1] for _, pair in pairs)
     writer.numbers(ord(char) for char, _ in pairs)
+    return writer
 
 
 def _composed_of(char: str) -> list[int]:
@@ -136,8 +143,8 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     definition = tokenizer._definition
     if definition.components is not None:
         raise ValueError(
-            f"{name}: this tokenizer is no byte-level BPE with one split pattern but has a "
-            "normalizer and steps of its own (as SentencePiece's have); the page cannot run these"
+            f"{name}: the page runs byte-level BPE with one split pattern; this tokenizer has "
+            "components of its own, such as several steps of cutting or SentencePiece's white space"
         )
     try:
         split = translate(definition.split_pattern)
@@ -150,7 +157,7 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     if any(token.single_word for token in definition.added):
         writer.table(_membership(members(f"[{core._WORD_CHARS}]")))
     if definition.normalizer:
-        _write_normaliser(writer, definition.normalizer)
+        writer.append(_normaliser(definition.normalizer))
     return {
         "name": name,
         "pattern": definition.split_pattern,

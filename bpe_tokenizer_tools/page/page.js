@@ -112,14 +112,13 @@ function show(bytes, into, {lines = true} = {}) {
       into.append(shown);
       continue;
     }
+    if (lines && meant === " ") into.append(document.createElement("wbr"));
     const hidden = (kind === "blank" || kind === "line") && !element("whitespace").checked;
     const span = document.createElement("span");
     span.className = kind === "line" ? "blank" : kind;
     span.textContent = hidden && lines ? "" : shown;
     into.append(span);
-    if (!lines) continue;
-    if (hidden || kind === "line" || meant === "\t") into.append(meant);
-    else if (kind === "blank") into.append(document.createElement("wbr"));
+    if (lines && (hidden || kind === "line" || meant === "\t")) into.append(meant);
   }
 }
 
@@ -134,6 +133,7 @@ class Panel {
     this.list = this.part(".tokens");
     this.index = index;
     this.tokens = [];
+    this.drawn = [];   // what each token on the page was drawn from
     this.shown = 0;
     this.current = 0;  // the token that Tab comes to
     data.tokenizers.forEach(({name}, i) => this.select.append(new Option(name, i)));
@@ -143,7 +143,7 @@ class Panel {
       changed();
     });
     this.part(".copy").addEventListener("click", () => this.copy());
-    this.part(".more").addEventListener("click", () => this.showMore());
+    this.part(".more").addEventListener("click", () => this.showUpTo(this.shown + AT_ONCE));
     this.part(".query").addEventListener("input", () => this.search());
     this.part(".vocabulary").addEventListener("toggle", () => this.search());
     this.listen();
@@ -195,7 +195,7 @@ class Panel {
     const count = this.tokens.length;
     const bytes = new TextEncoder().encode(text).length;
     const special = this.tokens.filter((token) => this.isSpecial(token)).length;
-    const characters = Array.from(text).length;
+    const characters = charactersOf(text);
     this.put(".tokens-count", number(count), other && against(count, other.tokens.length));
     this.put(".characters-count", number(characters));
     this.put(".bytes-count", number(bytes));
@@ -206,9 +206,38 @@ class Panel {
     const label = `Tokens of ${this.name}: ${number(count)}`;
     this.list.setAttribute("aria-label", label);
     this.list.dataset.empty = "No tokens yet.";
-    this.list.replaceChildren();
-    this.shown = this.current = 0;
-    this.showMore();
+    this.keepFirst(this.countUnchanged());
+    this.showUpTo(AT_ONCE);
+  }
+
+  /** Count the tokens, from the first, that are on the page as they are to be. */
+  countUnchanged() {
+    const limit = Math.min(this.drawn.length, this.tokens.length, AT_ONCE);
+    let count = 0;
+    while (count < limit && this.drawn[count] === this.look(count)) count++;
+    return count;
+  }
+
+  /** Take all tokens but the first ones off the page. */
+  keepFirst(count) {
+    if (count) {
+      const range = document.createRange();
+      range.setStartAfter(this.list.children[count - 1]);
+      range.setEndAfter(this.list.lastChild);
+      range.deleteContents();
+    } else {
+      this.list.replaceChildren();
+    }
+    this.drawn.length = this.shown = count;
+    if (this.current && this.current >= count) this.current = 0;
+    if (count) this.list.children[this.current].tabIndex = 0;
+  }
+
+  /** Say in one word what decides how a token looks. */
+  look(i) {
+    const {view} = document.documentElement.dataset;
+    const differs = this.differing?.(i) ?? false;
+    return `${this.index} ${this.tokens[i]} ${differs} ${view} ${element("whitespace").checked}`;
   }
 
   put(name, text, aside = "") {
@@ -235,10 +264,13 @@ class Panel {
     this.differing = (i) => spans.get(mine[i]) !== (i ? mine[i - 1] : 0);
   }
 
-  showMore() {
+  showUpTo(limit) {
     const fragment = document.createDocumentFragment();
-    const end = Math.min(this.tokens.length, this.shown + AT_ONCE);
-    for (let i = this.shown; i < end; i++) fragment.append(this.span(i));
+    const end = Math.min(this.tokens.length, limit);
+    for (let i = this.shown; i < end; i++) {
+      fragment.append(this.span(i));
+      this.drawn.push(this.look(i));
+    }
     this.list.append(fragment);
     this.shown = end;
     const left = this.tokens.length - end, more = this.part(".more");
@@ -391,6 +423,13 @@ function lowerBound(numbers, limit) {
   return low;
 }
 
+/** Count characters: two surrogates are one. */
+function charactersOf(text) {
+  let count = text.length;
+  for (let at = 0; at < text.length; at++) count -= (text.charCodeAt(at) & 0xfc00) === 0xd800;
+  return count;
+}
+
 /** Say how a count compares with another. */
 function against(count, other) {
   if (!other || count === other) return count === other ? "the same" : "";
@@ -539,7 +578,7 @@ function charactersIn(bytes) {
     return kinds.every((kind) => kind === "byte") ? ", part of a character"
       : ", with part of a character";
   }
-  return `, ${plural(Array.from(strictly.decode(bytes)).length, "character")}`;
+  return `, ${plural(charactersOf(strictly.decode(bytes)), "character")}`;
 }
 
 function rankOf(encoder, token) {
@@ -652,15 +691,29 @@ async function update() {
   card.close();
   panels.forEach((panel, i) => panel.render(repaired(text), panels[1 - i]));
   remark();
+  announce();
   document.documentElement.dataset.encoded = request;
+}
+
+let announcing = 0;
+
+/** Tell those who do not see the figures, once typing stops. */
+function announce() {
+  clearTimeout(announcing);
+  announcing = setTimeout(() => {
+    element("announced").textContent = panels
+      .map((panel) => `${panel.name}: ${plural(panel.tokens.length, "token")}`).join("; ");
+  }, 1000);
 }
 
 function fail(error) {
   console.error(error);
   element("failure").hidden = false;
-  element("failure").textContent = "This text could not be encoded here, and what is below is of "
-    + `an earlier one: ${error.message}. Chrome, Edge, Firefox and Safari of 2024 or later can `
-    + "run this page.";
+  const reason = error instanceof RangeError
+    ? "this browser cannot match the split pattern against so long a text"
+    : `${error.message}. Chrome, Edge, Firefox and Safari of 2024 or later can run this page`;
+  element("failure").textContent = "This text could not be encoded, and what is below is of an "
+    + `earlier one: ${reason}.`;
 }
 
 function remark() {
@@ -712,6 +765,7 @@ function start() {
   element("compare").closest("label").hidden = data.tokenizers.length < 2;
   const hasSpecial = data.tokenizers.some(({added}) => added.some((token) => token.special));
   element("special").closest("label").hidden = !hasSpecial;
+  element("special").checked = data.special;
   element("text").value = text;
   element("text").addEventListener("input", typed);
   element("compare").addEventListener("change", arrange);
