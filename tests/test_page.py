@@ -340,6 +340,16 @@ def test_a_tokenizer_with_components_is_refused_and_nothing_is_written(tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "tokenizer.json"}
 
 
+def test_a_page_that_cannot_be_written_is_said_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "page.html"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_page(BPETokenizer(), path)
+    assert caught.value.filename == str(path)
+    with pytest.raises(IsADirectoryError, match="expected a file to write"):
+        write_page(BPETokenizer(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_same_tokenizer_gives_the_same_page(tmp_path: Path) -> None:
     pages = [write_page([small()], tmp_path / f"{i}.html").read_bytes() for i in range(2)]
     assert pages[0] == pages[1]
@@ -666,6 +676,42 @@ def test_the_vocabulary_can_be_searched(small_page: Browser) -> None:
         assert set(found) == wanted
     small_page.find(".results button")[0].click()
     assert "300" in small_page.find("#card dl")[0].text
+
+
+def test_the_card_says_when_merges_do_not_lead_to_a_token(browser: Browser, tmp_path: Path) -> None:
+    plain = small(special=["<|end|>"])
+    vocab = {**plain._definition.vocab, b" heissen": 7000, bytes(600): 7001, b"\xf0\x9f\x98": 7002}
+    page = {
+        "merging": changed(plain, vocab=vocab),
+        "whole": changed(plain, vocab=vocab, ignore_merges=True),
+    }
+    assert 7000 not in page["merging"].encode("sie heissen")
+    assert 7000 in page["whole"].encode("sie heissen")
+    browser.open(write_page(page, tmp_path / "page.html"))
+    said = {}
+    for panel, id_ in itertools.product((1, 2), (7000, 7001, 7002, 97)):
+        browser.run("document.querySelectorAll('details')[arguments[0]].open = true", panel - 1)
+        search = browser.find(f".panel:nth-child({panel}) .query")[0]
+        search.clear()
+        search.send_keys(str(id_))
+        browser.find(f".panel:nth-child({panel}) .results button")[0].click()
+        boxes = len(browser.find("#card svg g.leaf"))
+        said[panel, id_] = browser.find("#card dl")[0].text, boxes, _explained(browser)
+    for panel in (1, 2):
+        assert "no merge makes it" in said[panel, 7000][0]
+        assert "600 bytes" in said[panel, 7001][0]
+        assert said[panel, 7001][1:] == (0, "It is too long for its merges to be drawn.")
+        assert "3 bytes, part of a character" in said[panel, 7002][0]
+        assert "a single byte" in said[panel, 97][0]
+        assert said[panel, 97][1:] == (0, "")
+        assert [said[panel, id_][1] for id_ in (7000, 7002)] == [8, 3]
+    assert said[1, 7000][2].endswith("no text gives this token.")
+    assert said[2, 7000][2].endswith("a whole pre-token, which needs no merges.")
+
+
+def _explained(page: Browser) -> str:
+    found: str = page.find("#card .explained")[0].text
+    return found
 
 
 def test_a_long_text_is_counted_whole_and_shown_in_part(small_page: Browser) -> None:

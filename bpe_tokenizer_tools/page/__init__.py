@@ -95,6 +95,7 @@ def write_page(
     Raises:
         ValueError: there is no tokenizer, or one that the page cannot run exactly; the
             message says why.
+        OSError: the file cannot be written.
 
     >>> from tempfile import mkdtemp
     >>> from bpe_tokenizer import BPETokenizer
@@ -102,5 +103,11 @@ def write_page(
     'page.html'
     """
     path = Path(out)
-    core._write_files({path: page(tokenizers, text, allowed_special=allowed_special)})
+    content = page(tokenizers, text, allowed_special=allowed_special)
+    try:
+        core._write_files({path: content})
+    except OSError as error:
+        if not error.errno:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # not a temporary name
     return path
