@@ -78,7 +78,7 @@ def number(seed: int, name: str, label: str, place: int) -> int:
     """Compute a document's number as documented, in another way."""
     key = json.dumps([seed, name, label]).encode() + place.to_bytes(8, "little")
     digest = hashlib.blake2b(key, digest_size=4, person=b"corpus").digest()
-    return int.from_bytes(digest, "little") // 2**12
+    return int.from_bytes(digest, "little") // 2 ** (32 - corpus._NUMBER_BITS)
 
 
 def naively_drawn(
@@ -126,6 +126,19 @@ def test_the_documents_are_those_that_sorting_all_of_them_gives(mixed: Recipe, s
     assert ids(one for one in drawn if not one.held_out) == taken
     assert ids(one for one in drawn if one.held_out) == held
     assert all(one.text == TEXTS[one.source][one.file][one.place] for one in drawn)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_documents_with_the_same_number_are_taken_as_they_stand(
+    mixed: Recipe, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "_NUMBER_BITS", 3)
+    monkeypatch.setattr(corpus, "_NUMBERS", 8)  # so that each has dozens of documents
+    made = corpus.replace(mixed, seed=seed, target_size=20_000)
+    drawn = list(draw(made))
+    taken, held = naively_drawn(made, TEXTS)
+    assert ids(one for one in drawn if not one.held_out) == taken
+    assert ids(one for one in drawn if one.held_out) == held
 
 
 def test_upsampling_takes_all_documents_in_turns_and_then_some_once_more(mixed: Recipe) -> None:
@@ -356,6 +369,8 @@ def test_compressed_files_are_read_and_written(tmp_path: Path, kind: str, end: s
         assert {(each["source"], each["file"]) for each in records} == {("x", path.name)}
     again = build_corpus(made, out)
     assert again == report
+    if end == ".gz":
+        assert out.read_bytes()[3:8] == bytes(5)  # neither a name nor a time
     assert json.loads(out.with_name(out.name + ".manifest.json").read_text()) == again.to_json()
     assert sorted(file.name for file in out.parent.iterdir()) == [
         out.name,

@@ -237,6 +237,8 @@ def another_source(folder: Path, given: Settings) -> None:
         (setting("train", "vocab_size", 300), "train evaluate register",
          "vocab_size changed 330 -> 300"),
         (setting("train", "pattern", "gpt2"), "count train evaluate register", "pattern changed"),
+        (setting("train", "normalizer", "none"), "count train evaluate register",
+         "normalizer changed NFC -> None"),
         (setting("train", "special_tokens", {"<|endoftext|>": 400}), "train evaluate register",
          "special_tokens.<|endoftext|> is new, special_tokens is gone"),
         (setting("train", "max_token_length", 3), "train evaluate register",
