@@ -24,7 +24,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, cast
@@ -469,7 +469,7 @@ def _paths(corpus: Any) -> Iterator[Path]:
 # 4. Tokens at every size
 # =============================================================================
 
-_WHOLE = r"(?s:.+)"  # cuts nothing: what comes is a pre-token already
+_WHOLE = r"(?s:.+)"  # no pattern that an engine cuts by itself: what comes is cut already
 
 
 class _Unmerging:
@@ -532,36 +532,44 @@ class _Unmerging:
         """Return how often each token comes, and the pre-tokens that have to be encoded anew."""
         definition = self._tokenizer._definition
         whole = definition.vocab if definition.ignore_merges else {}
-        encode = _encoder(dataclasses.replace(definition, ignore_merges=False)).encode
+        encode = _encoder(dataclasses.replace(definition, ignore_merges=False))
+
+        def is_unclear(text: str) -> bool:
+            ids, by_itself = encode([text]), whole.get(text.encode())
+            otherwise = by_itself is not None and ids != [by_itself]
+            return otherwise or not self._unclear.isdisjoint(ids)
+
+        alike: dict[int, list[str]] = {}  # those that come equally often need one call
+        for pretoken, count in seen.items():
+            if count:
+                alike.setdefault(count, []).append(pretoken.decode())
         weights: Counter[int] = Counter()
         again: dict[str, int] = {}
-        for pretoken, count in seen.items():
-            if not count:
-                continue
-            text = pretoken.decode()
-            ids = encode(text)
-            by_itself = whole.get(pretoken)
-            if not self._unclear.isdisjoint(ids) or (by_itself is not None and ids != [by_itself]):
-                again[text] = count
-                continue
-            for id_ in ids:
-                weights[id_] += count
+        for count, texts in alike.items():
+            ids = encode(texts)
+            if whole or not self._unclear.isdisjoint(ids):
+                again.update(dict.fromkeys(filter(is_unclear, texts), count))
+                ids = encode([text for text in texts if text not in again])
+            for id_, n in Counter(ids).items():
+                weights[id_] += n * count
         return weights, again
 
     def _encode_at(self, size: int, pretokens: Mapping[str, int]) -> Counter[int]:
         ids: Counter[int] = Counter()
         if pretokens:
-            encode = _encoder(self._tokenizer.with_vocab_size(size)._definition).encode
+            encode = _encoder(self._tokenizer.with_vocab_size(size)._definition)
             for text, count in pretokens.items():
-                for id_ in encode(text):
+                for id_ in encode([text]):
                     ids[id_] += count
         return ids
 
 
-def _encoder(definition: core._Definition) -> core._Encoder:
-    """Return what encodes a pre-token."""
+def _encoder(definition: core._Definition) -> Callable[[Sequence[str]], list[int]]:
+    """Return what encodes pre-tokens, one after another."""
     bare = dataclasses.replace(definition, split_pattern=_WHOLE, normalizer=None, added=())
-    return core._engine.encoder(bare)
+    encoder: Any = core._engine.encoder(bare)
+    encoder._split = list  # they are cut already
+    return cast("Callable[[Sequence[str]], list[int]]", encoder.encode)
 
 
 # =============================================================================
