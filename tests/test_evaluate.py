@@ -40,6 +40,7 @@ from bpe_tokenizer_tools.evaluation import (  # noqa: E402
     compare,
     evaluate,
     file_groups,
+    measures,
     open_tokenizer,
     parallel_lines,
     plots,
@@ -393,6 +394,17 @@ def test_tokens_of_words_by_offsets_where_tokens_do_not_spell_the_text() -> None
     vocabulary = found.vocabularies[0]
     assert vocabulary.special_tokens == 2
     assert class_of(b"##est") == "Latin"
+
+
+def test_a_word_that_a_tokenizer_drops_has_no_token() -> None:
+    hf = need("tokenizers")
+    tokenizer = low().to_hf()
+    tokenizer.normalizer = hf.normalizers.Replace("drop", "")
+    found = evaluate({"hf": tokenizer}, {"t": ["low drop low ab"]}).get("hf", "t")
+    assert found.words_by_tokens == [1, 2, 1]
+    assert found.single_token_words == 0.5
+    assert found.tokens_per_word == 1.0
+    assert (found.changed_documents, found.wrong_round_trips) == (1, 0)
 
 
 def test_settings_of_an_object_are_left_alone() -> None:
@@ -821,6 +833,33 @@ def test_the_verdict_the_other_way_round_and_for_equals() -> None:
     ]  # fmt: skip
 
 
+def test_a_word_is_one_entry_with_and_without_the_space_before_it() -> None:
+    spaced = BPETokenizer("gpt2", normalizer=None)
+    spaced.train([" ab ab ac"], vocab_size=258, verbose=False)
+    found = compare(BPETokenizer(normalizer=None), spaced, {"t": ["x ab", " ab   ab ab"]})
+    (expense,) = found.expensive_for_a
+    assert dataclasses.astuple(expense) == ("ab", 4, 12, 4, "␣ a b", "␣ab")
+
+
+def test_a_stretch_is_whole_characters() -> None:
+    # Both have a token that ends within the character, at the same place.
+    a, b = (BPETokenizer(normalizer=None).train(["😀 😀"], 256 + n, verbose=False) for n in (0, 1))
+    assert b.merges == [(b"\x98", b"\x80")] or len(b.encode("😀")) == 3
+    (expense,) = compare(a, b, {"t": ["😀!"]}).expensive_for_a
+    assert (expense.text, expense.a_tokens, expense.b_tokens) == ("😀", 4, 3)
+    assert expense.a_cut == "\\xf0 \\x9f \\x98 \\x80"
+
+
+def test_nothing_depends_on_how_much_is_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"a": [TEXT[i:] for i in range(60)], "b": ["x", "", "don't"] * 20}
+    measured = evaluate([trained(), low()], texts)
+    compared = compare(trained(), low(), texts)
+    for size in (1, 100, 3000):
+        monkeypatch.setattr(measures, "_CHUNK_CHARS", size)
+        assert evaluate([trained(), low()], texts) == measured
+        assert compare(trained(), low(), texts) == compared
+
+
 def test_examples_are_spread_and_show_white_space_and_bytes() -> None:
     a, b = BPETokenizer(normalizer=None), trained_on_han()
     texts = [f"{'x ' * 40}日本 {i}" for i in range(500)]
@@ -868,11 +907,11 @@ def test_json_and_csv_read_back(evaluation: Evaluation) -> None:
     assert low_scripts["Latin"]["tokens"] == 52 + 2
     rows = list(csv.DictReader(io.StringIO(evaluation.to_csv())))
     assert len(rows) == len(evaluation.measures) == 6
-    for row, measures in zip(rows, evaluation.measures):
-        assert row.pop("tokenizer") == measures.tokenizer
-        assert row.pop("group") == measures.group
+    for row, found in zip(rows, evaluation.measures):
+        assert row.pop("tokenizer") == found.tokenizer
+        assert row.pop("group") == found.group
         for name, text in row.items():
-            value = getattr(measures, name)
+            value = getattr(found, name)
             assert text == "" if value is None else float(text) == value
 
 

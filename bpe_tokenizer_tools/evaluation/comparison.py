@@ -257,7 +257,7 @@ class _Gatherer:
         differing = words[_cut_differently(chunk, words, *cuts)]
         self._add_examples(chunk, group.pieces, differing, cuts)
         group.words += len(words)
-        group.pieces += len(chunk.pieces.starts)
+        group.pieces += len(chunk.pieces.starts) + 1  # as between two documents
         group.differing += len(differing)
         self._add_expenses(chunk, cuts)
 
@@ -329,7 +329,6 @@ def _common_ends(chunk: Chunk, a: Cut, b: Cut) -> Any:
     place = numpy.searchsorted(pieces.starts, common, "right") - 1
     at_start = pieces.starts[place] == common
     in_word = ((pieces.kinds[place] == WORD) | (pieces.kinds[place] == SOLO)) & ~at_start
-    in_word[common == len(pieces.data)] = False
     whole = _among(common, pieces.byte_at)
     ends = chunk.begins + chunk.sizes
     bounds = numpy.sort(numpy.concatenate([common[whole & ~in_word], chunk.begins, ends]))
