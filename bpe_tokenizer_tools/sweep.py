@@ -675,7 +675,8 @@ def _why_worth(points: Sequence[Point], best: int, model: _Model) -> str:
         taken = (left - model.left(there.size)) / left
         if taken < 1:
             said.append(
-                f"{there.size:,} would save {saved:.1%} of the tokens, but take {taken:.1%} of that"
+                f"{there.size:,} would save {saved:.1%} of the tokens, but take {taken:.1%} of the "
+                "layers"
             )
         else:
             said.append(f"{there.size:,} would leave nothing")

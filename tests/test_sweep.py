@@ -132,7 +132,9 @@ def test_the_reason_of_a_budget_has_figures_that_hold() -> None:
     assert f"leave {left:,} for the layers" in reason
     saved, taken = 1 - after.tokens / here.tokens, 64 * (after.size - size) / left
     assert saved < taken
-    expected = f"{after.size:,} would save {saved:.1%} of the tokens, but take {taken:.1%} of that"
+    expected = (
+        f"{after.size:,} would save {saved:.1%} of the tokens, but take {taken:.1%} of the layers"
+    )
     assert expected in reason
     assert str(result.recommendation).startswith(f"{size:,}: ")
 
