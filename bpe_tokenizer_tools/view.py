@@ -14,6 +14,8 @@ some│·│n│e│w│·tex│t│⏎
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,15 +190,19 @@ def view(
     return View(tokens, len(text), len(text.encode()), name)
 
 
+_KNOWN = 2**16  # tokens whose form is remembered
+
+
 def _painted(text: str, place: int, special: bool) -> str:
     return f"{_SPECIAL if special else _COLOURS[place % len(_COLOURS)]}{text}{_RESET}"
 
 
 def _draw_text(tokens: Sequence[ViewedToken], colours: bool) -> Iterator[str]:
     """Yield the lines of a text as they are, each ended by what ends it."""
+    lines_of = functools.lru_cache(_KNOWN)(operator.attrgetter("lines"))
     line = ""
     for place, token in enumerate(tokens):
-        *ended, rest = token.lines
+        *ended, rest = lines_of(token)
         for part in ended:
             yield _add(line, part, place, token.special, colours)
             line = ""
@@ -215,29 +221,34 @@ def _add(line: str, part: str, place: int, special: bool, colours: bool) -> str:
 class _Column(NamedTuple):
     """A token and what stands beneath it."""
 
-    cells: list[str]
-    place: int
+    cells: tuple[str, ...]
+    padded: tuple[str, ...]  # to the same width
+    width: int
     special: bool
     ends_line: bool
-
-    @property
-    def width(self) -> int:
-        return max(map(display_width, self.cells))
 
 
 def _draw_columns(
     tokens: Sequence[ViewedToken], ids: bool, bytes: bool, colours: bool, width: int
 ) -> Iterator[str]:
     """Yield lines of tokens, each with lines of ids and of bytes beneath."""
-    columns = []
-    for place, token in enumerate(tokens):
-        cells = [str(token)] + [str(token.id)] * ids + [token.data.hex(" ")] * bytes
-        columns.append(_Column(cells, place, token.special, token.data.endswith(b"\n")))
-    for number, row in enumerate(_rows(columns, width)):
-        if number:
+
+    @functools.lru_cache(_KNOWN)
+    def column(token: ViewedToken) -> _Column:
+        cells = (str(token), *[str(token.id)] * ids, *[token.data.hex(" ")] * bytes)
+        widths = list(map(display_width, cells))
+        spaces = (" " * (max(widths) - each) for each in widths)
+        padded = tuple(map(operator.add, cells, spaces))
+        ends_line = token.data.endswith(b"\n")
+        return _Column(cells, padded, max(widths), token.special, ends_line)
+
+    place = 0
+    for row in _rows(map(column, tokens), width):
+        if place:
             yield ""
         for i in range(len(row[0].cells)):
-            yield _draw_line(row, i, colours)
+            yield _draw_line(row, i, place, colours)
+        place += len(row)
 
 
 def _rows(columns: Iterable[_Column], width: int) -> Iterator[list[_Column]]:
@@ -254,15 +265,17 @@ def _rows(columns: Iterable[_Column], width: int) -> Iterator[list[_Column]]:
         yield row
 
 
-def _draw_line(row: Sequence[_Column], i: int, colours: bool) -> str:
-    cells = []
-    for column in row:
-        cell = column.cells[i]
-        space = " " * (column.width - display_width(cell))
-        if colours and i == 0:
-            cell = _painted(cell, column.place, column.special)
-        cells.append(cell + space)
-    return (" " if colours else "│").join(cells).rstrip(" ")
+def _draw_line(row: Sequence[_Column], i: int, place: int, colours: bool) -> str:
+    if not colours:
+        return "│".join([column.padded[i] for column in row]).rstrip(" ")
+    cells = [column.padded[i] for column in row]
+    if i == 0:
+        for number, column in enumerate(row):
+            bare = column.cells[0]
+            cells[number] = (
+                _painted(bare, place + number, column.special) + cells[number][len(bare) :]
+            )
+    return " ".join(cells).rstrip(" ")
 
 
 _ENDINGS = regex.compile(r"(?<=.)\.(tiktoken|json|gguf|model)$")

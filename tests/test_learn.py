@@ -56,6 +56,29 @@ def test_each_fits_on_a_page(name: str) -> None:
     assert len((LEARN / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 80
 
 
+# -- Answers to the exercises of docs/learn ---------------------------------------
+
+
+def test_sixteen_times_the_same_letter() -> None:
+    learned = BasicTokenizer().train("a" * 16, 300).tokens[256:]
+    assert learned == [b"aa", b"a" * 4, b"a" * 8]  # a pair of two eights stands there once
+
+
+def test_a_family_is_five_characters() -> None:
+    family = "👨\u200d👩\u200d👧"
+    assert (len(family), len(family.encode())) == (5, 18)
+
+
+def test_two_merges_of_the_same_rank() -> None:
+    story = "the cat sat on the mat. the café near the river. the rat ran to the café. "
+    tokenizer = BPETokenizer("cl100k").train(
+        [story * 9], 290, special_tokens=["<|end|>"], verbose=False
+    )
+    (piece,) = trace("thethe", tokenizer).pieces
+    places = [(merge.rank, merge.at) for merge in piece.merges]
+    assert places[0][0] == places[1][0] and places[0][1] < places[1][1]  # the left one first
+
+
 # -- On bytes -----------------------------------------------------------------
 
 
@@ -326,6 +349,23 @@ def test_colours_are_on_what_was_made(tokenizer: BPETokenizer) -> None:
 def test_nothing_of_a_text_reaches_a_terminal(tokenizer: BPETokenizer) -> None:
     printed = str(trace("\x1b[2J\u202e\x9b\r a\x07", tokenizer))
     assert all(char.isprintable() or char == "\n" for char in printed)
+
+
+def test_of_long_pieces_what_is_near_is_printed() -> None:
+    tokenizer = train(r"[\s\S]+", "abcdefghij" * 20, 260)
+    found = trace("abcdefghij" * 150, tokenizer)
+    check_trace(found, tokenizer)
+    lines = [line for line in str(found).splitlines() if line.startswith("  rank ")]
+    merges = [
+        merge for piece in found.pieces if isinstance(piece, Pretoken) for merge in piece.merges
+    ]
+    assert len(lines) == len(merges) > 150
+    assert max(map(len, lines)) < 200
+    middle = lines[60].split()
+    assert middle[2].startswith("…│") and middle[2].endswith("│…")
+    coloured = found.render(colours=True)
+    made = re.findall(r"\033\[38;5;16;48;5;157m(.*?)\033\[0m", coloured)
+    assert made == [str(merge.made) for merge in merges]
 
 
 def test_a_token_that_no_merge_makes_is_taken_whole(tmp_path: Path) -> None:

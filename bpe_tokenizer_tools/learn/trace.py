@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import itertools
 import json
 import os
@@ -324,19 +323,32 @@ def _row(head: str, text: str) -> str:
 
 def _pretoken_lines(piece: Pretoken, unit: str, colours: bool) -> Iterator[str]:
     yield shown(piece.text.encode())
-    states = list(piece.states())
-    start = "│".join(map(str, states[0]))
+    states = piece.states()
+    parts = next(states)
+    start = _around(parts, 0)[0]
     width = display_width(start) + 2
     yield _row("  whole" if piece.is_whole else f"  {unit}", start)
-    for merge, parts in zip(piece.merges, states[1:]):
-        cells = list(map(str, parts))
-        space = " " * max(2, width - display_width("│".join(cells)))
+    for merge, parts in zip(piece.merges, states):
+        line, made = _around(parts, merge.at)
+        space = " " * max(2, width - display_width(line))
         joined = f"{merge.left} + {merge.right}"
         if colours:
-            cells[merge.at] = f"{_MADE}{cells[merge.at]}{_RESET}"
+            end = made + len(str(merge.made))
+            line = f"{line[:made]}{_MADE}{line[made:end]}{_RESET}{line[end:]}"
             joined = f"{_FAINT}{joined}{_RESET}"
-        yield _row(f"  rank {merge.rank}", "│".join(cells) + space + joined)
-    yield _row("  ids", " ".join(str(part.id) for part in states[-1]))
+        yield _row(f"  rank {merge.rank}", line + space + joined)
+    yield _row("  ids", " ".join(str(part.id) for part in parts))
+
+
+_NEAR = 20  # parts that are shown on each side of one
+
+
+def _around(parts: Sequence[Part], at: int) -> tuple[str, int]:
+    """Write parts side by side, and say where that at a place begins; far ones are left out."""
+    first, end = max(0, at - _NEAR), at + _NEAR + 1
+    cells = [*["…"] * (first > 0), *map(str, parts[first:end]), *["…"] * (end < len(parts))]
+    before = cells[: at - first + (first > 0)]
+    return "│".join(cells), sum(map(len, before)) + len(before)
 
 
 def _piece_json(piece: Pretoken | Special) -> dict[str, Any]:
@@ -371,6 +383,5 @@ def _page(trace: Trace) -> str:
     parts = {
         "POLICY": "; ".join(policy),
         "DATA": json.dumps(trace.to_json()).replace("<", "\\u003c"),
-        "PLAIN": html.escape(str(trace)),
     }
-    return re.sub(r"@(POLICY|DATA|PLAIN)@", lambda found: parts[found[1]], template)
+    return re.sub(r"@(POLICY|DATA)@", lambda found: parts[found[1]], template)
