@@ -145,7 +145,15 @@ class Sweep:
         return Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], title)
 
     def __str__(self) -> str:
-        lines = [str(self.table()), "", f"Recommended: {self.recommendation}."]
+        return f"{self.table()}\n\n{self._said()}"
+
+    def print(self) -> None:
+        """Print the same; the table by rich, where stdout is a terminal and rich is installed."""
+        self.table().print()
+        print(f"\n{self._said()}")
+
+    def _said(self) -> str:
+        lines = [f"Recommended: {self.recommendation}."]
         lines += [f"Note: {note}." for note in self.notes]
         spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self.seconds.items())
         return "\n".join([*lines, f"Took: {spent}."])
@@ -274,7 +282,7 @@ def sweep(
         clock.note(f"one training to {tokenizer.vocab_size:,} tokens")
     reached, notes = _within_reach(wanted, tokenizer)
     points = _points(tokenizer, seen, reached, model)
-    clock.note(f"measuring {len(points)} sizes")
+    clock.note(f"measuring {len(points)} {'size' if len(points) == 1 else 'sizes'}")
     return Sweep(
         points,
         _recommend(points, model),
@@ -362,6 +370,8 @@ class _Reader:
             seen = self._count(held_out)
             if not seen:
                 raise ValueError("the held-out text is empty: nothing can be measured on it")
+            if counts is not None and not counts:
+                raise ValueError("the corpus is empty: there is nothing to train on")
             return counts, seen
         if isinstance(source, (BPETokenizer, PretokenCounts)):
             raise ValueError("there is no held-out text: give some that training has not seen")

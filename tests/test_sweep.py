@@ -369,6 +369,7 @@ def test_what_cannot_be_measured_is_said_in_words(tmp_path: Path) -> None:
         ),
         (ValueError, "min_gain", (text, other, [300]), {"min_gain": 3}),
         (ValueError, "held-out text is empty", (text, "", [300]), {}),
+        (ValueError, "the corpus is empty", ([""], other, [300]), {}),
         (ValueError, "of 1 document none can be set apart", (text, None, [300]), {}),
         (ValueError, "held_out_share", (text, None, [300]), {"held_out_share": 2}),
         (ValueError, "no held-out text", (counts, None, [300]), {}),

@@ -79,7 +79,10 @@ def _cmd_sweep(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
     )
     _write(result, options)
-    print(json.dumps(result.to_json()) if options.json else result)
+    if options.json:
+        print(json.dumps(result.to_json()))
+    else:
+        result.print()
 
 
 def _source(options: argparse.Namespace) -> Any:
