@@ -629,6 +629,14 @@ def test_side_by_side_as_json() -> None:
     assert data["without"]["several_words"]
 
 
+def test_long_tokens_are_cut_where_they_are_printed() -> None:
+    both = side_by_side("one line of a text that comes again and again\n" * 40, 300)
+    assert len(both.without.longest(1)[0]) > 100
+    last = str(both).splitlines()[-2]
+    assert last.startswith("longest tokens, no pattern: ") and "…" in last
+    assert max(map(len, last.partition(": ")[2].split("│"))) == 40
+
+
 @pytest.mark.parametrize("text", ["", "too short"])
 def test_too_little_text_for_two(text: str) -> None:
     with pytest.raises(ValueError, match="at least 10 characters"):

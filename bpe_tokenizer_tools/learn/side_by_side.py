@@ -101,6 +101,10 @@ class Learned:
         return sorted(self.tokens, key=len, reverse=True)[:n]
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
 @dataclass(frozen=True)
 class SideBySide:
     """Two tokenizers, trained on the same text to the same size; printed, a table.
@@ -134,8 +138,8 @@ class SideBySide:
     def __str__(self) -> str:
         lines = [str(self.table()), ""]
         for each in (self.without, self.split):
-            tokens = "│".join(map(shown, each.longest()))
-            lines.append(f"longest tokens, {each.name}: {tokens}")
+            tokens = map(_shortened, map(shown, each.longest()))
+            lines.append(f"longest tokens, {each.name}: {'│'.join(tokens)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
