@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from typing import Any, Optional
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import lint
+from bpe_tokenizer_tools.formats.families import steps_of
 from bpe_tokenizer_tools.safetensors_file import Tensor, tensors
 from bpe_tokenizer_tools.tables import Table
 
@@ -356,8 +356,9 @@ def _trained(suspect: Suspect, role: str, threshold: float) -> str | None:
 
 def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
     """Show a token in quotes, so that its spaces can be seen; a part of a character as bytes."""
-    if suspect.kind in (*_PARTS, "impossible byte"):
-        return repr(report.vocabulary.tokenizer._id_to_bytes[suspect.id])
+    raw = report.vocabulary.raw(suspect.id)
+    if raw is not None and suspect.kind in (*_PARTS, "impossible byte"):
+        return repr(raw)
     token = suspect.token
     return repr(token if len(token) <= limit else token[: limit - 3] + "...")
 
@@ -393,6 +394,8 @@ class _Vocabulary:
         self.tokenizer = tokenizer
         self.ids = sorted(tokenizer._id_to_bytes)
         self.special = set(tokenizer.special_tokens.values())
+        steps = steps_of((tokenizer.components or {}).get("pre_tokenizer"))
+        self._is_byte_level = any(step.get("type") == "ByteLevel" for step in steps)
         vocab = tokenizer._definition.vocab
         names = map(self._byte_name, _IMPOSSIBLE_BYTES)
         self.bytes = {vocab[name] for name in names if name in vocab} - self.special
@@ -413,11 +416,7 @@ class _Vocabulary:
             return bytes([byte])
         if components.get("model", {}).get("byte_fallback"):
             return f"<0x{byte:02X}>".encode()
-        return core._BYTE_TO_CHAR[byte].encode() if self._is_byte_level() else b""
-
-    def _is_byte_level(self) -> bool:
-        components = self.tokenizer._definition.components
-        return components is None or "ByteLevel" in json.dumps(components.get("pre_tokenizer"))
+        return core._BYTE_TO_CHAR[byte].encode() if self._is_byte_level else b""
 
     def groups(self, rows: int) -> dict[str, list[int]]:
         """Return the rows of a table that no text reaches, by why."""
@@ -429,6 +428,7 @@ class _Vocabulary:
         }
 
     def text(self, id_: int) -> str:
+        """Return a token as people read it."""
         if id_ in self.tokenizer._contents:
             return self.tokenizer._contents[id_]
         return lint._readable(self.tokenizer, self.tokenizer._id_to_bytes[id_])
@@ -443,11 +443,24 @@ class _Vocabulary:
             return "unreachable"
         if id_ in self.tokenizer._contents:
             return "added"
-        token = self.tokenizer._id_to_bytes[id_]
-        if lint._is_byte_token(token) or len(token) == 1:
+        raw = self.raw(id_)
+        if raw is None:
+            is_byte = lint._is_byte_token(self.tokenizer._id_to_bytes[id_])
+            return "byte" if is_byte else "text"
+        if len(raw) == 1:
             return "byte"
-        text = lint._text_of(token, self.tokenizer._definition.components is None)
-        return "fragment" if text is None else "text"
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            return "fragment"
+        return "text"
+
+    def raw(self, id_: int) -> bytes | None:
+        """Return the bytes of a token; None if the vocabulary is one of characters."""
+        token = self.tokenizer._id_to_bytes[id_]
+        if self.tokenizer._definition.components is None:
+            return token
+        return core._from_printable(token.decode()) if self._is_byte_level else None
 
     def typical(self) -> list[int]:
         """Return the tokens that the others are compared with: pieces of text.

@@ -236,6 +236,36 @@ def test_a_higher_threshold_lists_fewer(tmp_path: Path) -> None:
         assert scores == sorted(scores, reverse=True) and min(scores) >= report.threshold
 
 
+def test_a_vocabulary_of_characters_with_byte_fallback(tmp_path: Path) -> None:
+    sentencepiece = need("sentencepiece")
+    (tmp_path / "text.txt").write_text(Path(bpe_tokenizer.__file__).read_text("utf-8")[:30_000])
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text.txt"),
+        model_prefix=str(tmp_path / "tokenizer"),
+        vocab_size=600,
+        model_type="bpe",
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    tokenizer = BPETokenizer.from_file(tmp_path / "tokenizer.model")
+    ids = {tokenizer.decode([id_]): id_ for id_ in range(600)}
+    bytes_ = [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in impossible_bytes()]
+    word = next(id_ for token, id_ in ids.items() if token == "self")
+    letter = tokenizer.convert_tokens_to_ids("e")
+    table = torch.randn(600, 64, generator=torch.Generator().manual_seed(5)) + 1
+    table[[*bytes_, word, letter]] *= 0.05
+    path = save({"wte.weight": table}, tmp_path / "model.safetensors")
+    report = diagnose(path, tokenizer)
+    assert {group.name: group.rows for group in report.embeddings[0].groups} == {
+        "impossible bytes": len(bytes_)
+    }
+    assert {suspect.id for suspect in report.under_trained} == {word, letter}
+    assert {report.token(id_).kind for id_ in (word, letter)} == {"text"}
+    kinds = Counter(report.token(id_).kind for id_ in range(600))
+    assert kinds["byte"] == 256 - len(bytes_) and kinds["impossible byte"] == len(bytes_)
+    assert kinds["special"] == 3 and kinds["fragment"] == 0
+
+
 # -- The figures --------------------------------------------------------------
 
 
