@@ -6,6 +6,7 @@ import ast
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import io
 import os
 import re
@@ -163,7 +164,12 @@ def test_examples_in_docstrings_of_the_tools_are_true() -> None:
     for path in TOOLS:
         if ">>> " in path.read_text(encoding="utf-8"):
             name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
-            failed, tried = doctest.testmod(importlib.import_module(name))
+            try:
+                module = importlib.import_module(name)
+            except ImportError:
+                assert importlib.util.find_spec("numpy") is None, name
+                continue
+            failed, tried = doctest.testmod(module)
             assert failed == 0, name
             attempted += tried
     assert attempted >= 9
