@@ -29,12 +29,14 @@ which the taking stops, so that its place decides: the choice is uniform but for
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
 import math
 import os
 import shutil
+import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -42,7 +44,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Optional
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import records
+from bpe_tokenizer_tools import outputs, records
 from bpe_tokenizer_tools.documents import Document, File, changed, find_files, read_documents
 from bpe_tokenizer_tools.recipes import DEFAULT_SEPARATOR, Recipe, Source, parse_size
 from bpe_tokenizer_tools.tables import Table
@@ -213,7 +215,7 @@ class Draw:
             raise _ShortError(
                 f"source {source.name!r} is too small: its share is {share + wanted:,} bytes, and "
                 f"it has {self.measured[source.name].bytes:,} in "
-                f"{self.measured[source.name].documents:,} documents"
+                f"{_documents(self.measured[source.name].documents)}"
                 + (f", to be taken {allowed} times at most" if allowed > 1 else "")
             )
         below, taken = _reach(sums, rest)
@@ -228,6 +230,10 @@ class Draw:
         what = "target_size" if not self.recipe.held_out else "target_size and held_out together"
         most = "" if allowed == math.inf else f" (at most {int(allowed):,} for {what})"
         return ValueError(f"{error}; ask for less{most}, add files, or set upsample for it")
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count:,} documents"
 
 
 def _times(plan: _Plan, number: int, size: int) -> tuple[int, _Plan]:
@@ -289,6 +295,7 @@ class _Form:
         if path.name in ("", "..", "-"):
             raise ValueError(
                 f"expected the path of a file or a folder to write, got {os.fspath(out)!r}"
+                + ("; standard output cannot take a corpus" if path.name == "-" else "")
             )
         if format is not None and format not in _ENDINGS:
             raise ValueError(f"expected the format {', '.join(_ENDINGS)}, got {format!r}")
@@ -580,15 +587,15 @@ def build_corpus(
         FileFormatError: a file is not what it should be; it says where.
         ValueError: a source is empty, too small, or changed meanwhile; the output would replace
             one of the sources or what is no corpus.
-        OSError: nothing could be written; nothing is left of it.
+        OSError: it does not fit on the disk, or nothing could be written; nothing is left.
     """
     form = _Form.of("corpus" if out is None else out, format, separator, shard_size)
     files = find_files(recipe)
     dry_run = dry_run or out is None
     if not dry_run:
-        _check_target(form)
+        _check_target(form, recipe)
         _check_apart(form, recipe, files)
-        core._check_writable(form.path.absolute().parent)
+        _check_room(form, recipe, verbose)
     drawn = Draw(recipe, files, verbose)
     with _scratch(form, not dry_run) as folder:
         corpus, held = _Output(form, folder), _Output(form.held_out, folder)
@@ -607,9 +614,13 @@ def build_corpus(
     return report
 
 
-def _check_target(form: _Form) -> None:
-    """Refuse to replace a folder that holds anything but a corpus's shards."""
-    if form.shard_size is None or not form.path.exists():
+def _check_target(form: _Form, recipe: Recipe) -> None:
+    """Refuse what cannot be written, or is a folder that holds anything but a corpus's shards."""
+    is_file = form.shard_size is None
+    files = [form.path] * is_file + [form.held_out.path] * (recipe.held_out > 0)
+    for path in (*files, form.manifest):
+        outputs.check_file(path, with_directories=True)
+    if is_file or not form.path.exists():
         return
     if not form.path.is_dir():
         raise NotADirectoryError(f"{form.path}: is a file; expected a folder, for shards")
@@ -639,6 +650,23 @@ def _check_apart(form: _Form, recipe: Recipe, files: Mapping[str, list[File]]) -
                 f"{form.path}: is within the source {folder}, of which it would be a part the next "
                 "time; give the output another place"
             )
+
+
+def _check_room(form: _Form, recipe: Recipe, verbose: bool) -> None:
+    """Refuse a corpus that is larger than what is free on the disk; compressed, it may fit."""
+    wanted = recipe.target_size + recipe.held_out
+    free = shutil.disk_usage(outputs.existing_path(form.path.parent)).free
+    if wanted <= free:
+        return
+    problem = f"the corpus is {wanted:,} bytes of text, and {free:,} are free on its disk"
+    if not form.compression:
+        raise OSError(
+            errno.ENOSPC,
+            f"{problem}; ask for less, write elsewhere, or give a name that ends in .zst, say",
+            str(form.path),
+        )
+    if verbose:
+        print(f"note: {form.path}: {problem}, before compression", file=sys.stderr)
 
 
 @contextlib.contextmanager

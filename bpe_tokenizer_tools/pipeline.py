@@ -42,7 +42,7 @@ from typing import IO, TYPE_CHECKING, Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, PretokenCounts
-from bpe_tokenizer_tools import records
+from bpe_tokenizer_tools import outputs, records
 from bpe_tokenizer_tools.corpus import Recipe, build_corpus, file_sha256
 from bpe_tokenizer_tools.documents import find_files
 from bpe_tokenizer_tools.settings import Settings
@@ -345,7 +345,7 @@ class _Register(_Step):
         from bpe_tokenizer_tools import registry
 
         registry._check_name(self._given.name)
-        core._check_writable(self._given.registry)
+        outputs.check_directory(self._given.registry)
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         return {
@@ -571,6 +571,7 @@ class Pipeline:
     Raises:
         FileFormatError: the file says something that has no meaning, and where.
         FileNotFoundError: there is no such file.
+        NotADirectoryError: the working directory is a file.
     """
 
     def __init__(
@@ -580,6 +581,8 @@ class Pipeline:
         settings, folder = Settings.open(path), path.parent
         settings.check_keys(*_TABLES)
         self.work = path.with_suffix(".work") if work_dir is None else Path(work_dir)
+        if self.work.exists() and not self.work.is_dir():
+            raise NotADirectoryError(f"{self.work}: is a file; expected a directory to work in")
         tables = {name: settings.table(name) for name in _TABLES}
         corpus, train, evaluate, register = tables.values()
         if corpus is None or train is None:
@@ -643,10 +646,12 @@ class Pipeline:
             What was done about each step.
 
         Raises:
-            ValueError: there is no such step; or what a step says of its input.
+            ValueError: there is no such step, or none to force until the last; or what a
+                step says of its input.
             BlockingIOError: another run is at work in the same directory.
         """
         chosen = self._chosen(force, until)
+        outputs.check_directory(self.work)
         self.work.mkdir(parents=True, exist_ok=True)
         with _locked(self.work / ".lock"):
             self._sweep()
@@ -674,6 +679,9 @@ class Pipeline:
             if name not in self._steps:
                 raise ValueError(f"there is no step {name!r}: expected {', '.join(self.steps)}")
         last = len(self._steps) if until is None else self.steps.index(until) + 1
+        for name in force:
+            if name not in self.steps[:last]:
+                raise ValueError(f"{name!r} cannot be forced: the run ends before, with {until!r}")
         return list(self._steps.values())[:last]
 
     def _prepare(self, chosen: list[_Step], force: Sequence[str], until: str | None) -> None:

@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -512,6 +513,35 @@ def test_a_disk_that_fills_up_midway_leaves_what_was_there(tmp_path: Path, out: 
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
+def test_a_corpus_that_does_not_fit_on_the_disk_is_not_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.txt").write_text("a few words", encoding="utf-8")
+    made = recipe(tmp_path, "9000000 TB", source("x", "x.txt"), held_out="1 TB").to_json()
+    (tmp_path / "mix.json").write_text(json.dumps(made), encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    for out in ("out.jsonl", "below/it/out.txt", "shards"):
+        path = tmp_path / out
+        assert core.main(["corpus", str(tmp_path / "mix.json"), "--output", str(path)]) == 1
+        free = shutil.disk_usage(tmp_path).free
+        found = capsys.readouterr().err
+        said = re.fullmatch(
+            rf"bpe-tokenizer: error: {re.escape(str(path))}: the corpus is "
+            r"9,000,001,000,000,000,000 bytes of text, and ([\d,]+) are free on its disk; ask for "
+            r"less, write elsewhere, or give a name that ends in \.zst, say\n",
+            found,
+        )
+        assert said is not None
+        assert int(said[1].replace(",", "")) == pytest.approx(free, rel=0.5)
+        assert sorted(tmp_path.rglob("*")) == before
+    packed = str(tmp_path / "out.jsonl.gz")  # which may be smaller
+    assert core.main(["corpus", str(tmp_path / "mix.json"), "--output", packed]) == 1
+    note, error = capsys.readouterr().err.splitlines()
+    assert note.startswith(f"note: {packed}: the corpus is 9,000,001,000,000,000,000 bytes of text")
+    assert "source 'x' is too small" in error
+    assert "it has 11 in 1 document;" in error
+
+
 # -- What is refused ----------------------------------------------------------
 
 
@@ -764,11 +794,16 @@ def test_outputs_that_would_do_harm(mixed: Recipe, tmp_path: Path) -> None:
          {"shard_size": 9}),
         ("out.jsonl", "of one file, which the format 'txt' does not", {"format": "txt"}),
         ("out", "expected the format jsonl, jsonl.gz", {"format": "csv"}),
-        ("-", "expected the path of a file or a folder to write, got '", {}),
+        ("-", "; standard output cannot take a corpus", {}),
+        ("b.txt/out.jsonl", "b.txt is a file, not a directory", {}),
+        ("b.txt/out", "b.txt is a file, not a directory", {}),
+        ("new.txt", "new.held-out.txt: is a directory; expected a file to write", {}),
+        ("new", "new.manifest.json: is a directory; expected a file to write", {}),
         ("a", "holds 'one.jsonl', which a.manifest.json does not list", {}),
         ("mine", "holds 'thesis.txt', which mine.manifest.json does not list", {}),
     ):  # fmt: skip
-        (tmp_path / "mine").mkdir(exist_ok=True)
+        for name in ("mine", "new.held-out.txt", "new.manifest.json"):
+            (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / "mine" / "thesis.txt").write_text("all of it")
         before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
         with pytest.raises((ValueError, OSError)) as caught:

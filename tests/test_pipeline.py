@@ -369,8 +369,8 @@ def test_force_and_until_and_a_dry_run(project: Path) -> None:
     assert tree(project) == before
     report = pipeline.run(force=["train"])
     assert [each.step for each in report.steps if each.status == "ran"] == ["train"]
-    report = pipeline.run(force=["evaluate"], until="count")
-    assert list(statuses(report)) == ["corpus", "count"]
+    report = pipeline.run(force=["count"], until="count")
+    assert statuses(report) == {"corpus": "up to date", "count": "ran"}
     assert report.entry is None
     given = settings()
     given["train"]["vocab_size"] = 299
@@ -385,6 +385,21 @@ def test_force_and_until_and_a_dry_run(project: Path) -> None:
     for options in ({"force": ["trian"]}, {"until": "trian"}):
         with pytest.raises(ValueError, match="there is no step 'trian': expected corpus, count"):
             pipeline.run(**options)  # type: ignore[arg-type]
+    before = tree(project)
+    for ask in (pipeline.run, pipeline.plan):
+        with pytest.raises(ValueError, match="'train' cannot be forced: the run ends before, with"):
+            ask(force=["count", "train"], until="count")
+    assert tree(project) == before
+
+
+def test_a_working_directory_that_cannot_be(project: Path) -> None:
+    path, file = project / "pipe.json", project / "prose.txt"
+    before = tree(project)
+    with pytest.raises(NotADirectoryError, match=r"prose\.txt: is a file; expected a directory to"):
+        Pipeline(path, file)
+    with pytest.raises(NotADirectoryError, match=r"prose\.txt is a file; expected a directory to"):
+        Pipeline(path, file / "below").run()
+    assert tree(project) == before
 
 
 # -- When it is stopped -------------------------------------------------------

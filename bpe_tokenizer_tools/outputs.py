@@ -1,0 +1,84 @@
+"""Places to write to: looked at before work begins whose result would have none."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import bpe_tokenizer as core
+
+__all__ = ["check_directory", "check_file", "existing_path", "write"]
+
+
+def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) -> None:
+    """Raise an error if a file cannot be written; nothing is made yet.
+
+    Args:
+        path: the file.
+        with_directories: whether those that it is in will be made.
+
+    Raises:
+        FileNotFoundError: its directory is not there, and will not be made.
+        IsADirectoryError: it is a directory.
+        ValueError: it names no file that could be replaced.
+        OSError: its directory cannot be written to.
+    """
+    given, path = os.fspath(path), Path(path)
+    if given in ("", "-"):
+        raise ValueError(f"expected the path of a file to write, got {given!r}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: is no regular file; expected one, or a new name")
+    existing = existing_path(path.parent)
+    if not existing.is_dir():
+        raise NotADirectoryError(f"{path}: {existing} is a file, not a directory")
+    if not with_directories and not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no directory {path.parent}; make it first")
+    _try(existing, path)
+
+
+def check_directory(path: str | os.PathLike[str]) -> None:
+    """Raise an error if a directory cannot be made, or written to; nothing is made yet.
+
+    Raises:
+        NotADirectoryError: it is a file, or one of those above it is.
+        ValueError: it is "" or "-".
+        OSError: it cannot be written to.
+    """
+    given, path = os.fspath(path), Path(path)
+    if given in ("", "-"):
+        raise ValueError(f"expected the path of a directory to write to, got {given!r}")
+    existing = existing_path(path)
+    if not existing.is_dir():
+        which = "is a file" if existing == path else f"{existing} is a file"
+        raise NotADirectoryError(f"{path}: {which}; expected a directory to write to")
+    _try(existing, path)
+
+
+def existing_path(path: Path) -> Path:
+    """Return a path or, if nothing is there, the nearest above it where something is."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
+def _try(directory: Path, path: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        problem = f"cannot be written, for nothing can be in {directory}: {error.strerror}"
+        raise OSError(error.errno, problem, str(path)) from None
+
+
+def write(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files whole or not at all; an error names them, not what they were written to first."""
+    try:
+        core._write_files(contents)
+    except OSError as error:
+        if not error.errno:
+            raise
+        met = Path(os.fsdecode(error.filename or "")).name
+        path = next((path for path in contents if met.startswith(f".{path.name}.")), None)
+        raise OSError(error.errno, error.strerror, str(path or next(iter(contents)))) from None

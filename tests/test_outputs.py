@@ -1,0 +1,106 @@
+"""Places to write to: what cannot be written is refused before work begins."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from conftest import EITHER_ENGINE
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools import outputs
+
+pytestmark = EITHER_ENGINE
+
+posix = pytest.mark.skipif(os.name == "nt", reason="modes and pipes are those of POSIX")
+
+
+def refusal(path: Path | str, *, directory: bool = False, **options: bool) -> str:
+    check = outputs.check_directory if directory else outputs.check_file
+    with pytest.raises((ValueError, OSError)) as caught:
+        check(path, **options)
+    return core._one_line(caught.value)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "file.txt").write_text("kept", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_can_be_written_is_not_touched(place: Path) -> None:
+    before = sorted(place.rglob("*")), (place / "file.txt").read_text(encoding="utf-8")
+    for file in ("new.txt", "file.txt", "folder/new.txt", str(place / "new.txt"), "./-"):
+        outputs.check_file(file)
+    outputs.check_file("not/there/new.txt", with_directories=True)
+    for folder in ("folder", "folder/new/below", "new", str(place / "new")):
+        outputs.check_directory(folder)
+    assert (sorted(place.rglob("*")), (place / "file.txt").read_text(encoding="utf-8")) == before
+
+
+def test_files_that_cannot_be_written(place: Path) -> None:
+    apart = os.path.join("not", "there")
+    for path, said in (
+        ("folder", "folder: is a directory; expected a file to write"),
+        (f"{apart}/x.csv", f"{Path(apart, 'x.csv')}: there is no directory {apart}; make it first"),
+        ("file.txt/x.csv", f"{Path('file.txt/x.csv')}: file.txt is a file, not a directory"),
+        ("", "expected the path of a file to write, got ''"),
+        ("-", "expected the path of a file to write, got '-'"),
+    ):
+        assert refusal(path) == said
+    assert refusal("file.txt/a/b", with_directories=True).endswith(
+        "file.txt is a file, not a directory"
+    )
+
+
+def test_directories_that_cannot_be_written_to(place: Path) -> None:
+    for path, said in (
+        ("file.txt", "file.txt: is a file; expected a directory to write to"),
+        ("file.txt/a/b", "file.txt is a file; expected a directory to write to"),
+        ("", "expected the path of a directory to write to, got ''"),
+        ("-", "expected the path of a directory to write to, got '-'"),
+    ):
+        assert refusal(path, directory=True).endswith(said)
+
+
+@posix
+def test_what_is_no_regular_file_is_not_replaced(place: Path) -> None:
+    os.mkfifo(place / "pipe")
+    assert refusal("pipe") == "pipe: is no regular file; expected one, or a new name"
+    assert refusal(os.devnull).startswith("/dev/null: is no regular file")
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self").is_dir(), reason="there is no /proc, where none may write"
+)
+def test_a_place_that_nobody_may_write_to_is_found_by_trying() -> None:
+    for directory in (False, True):
+        said = refusal("/proc/x", directory=directory)
+        assert said.startswith("/proc/x: cannot be written, for nothing can be in /proc: ")
+        assert ".tmp" not in said
+
+
+@posix
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write anywhere")
+def test_a_directory_without_the_right_to_write(place: Path) -> None:
+    (place / "folder").chmod(0o500)
+    expected = "cannot be written, for nothing can be in folder: Permission denied"
+    assert refusal("folder/x") == f"folder/x: {expected}"
+    assert refusal("folder/x", directory=True) == f"folder/x: {expected}"
+
+
+def test_errors_of_writing_name_the_file(place: Path) -> None:
+    outputs.write({place / "a": "text", place / "b": b"bytes"})
+    assert (place / "a").read_bytes() + (place / "b").read_bytes() == b"textbytes"
+    with pytest.raises(FileNotFoundError) as caught:
+        outputs.write({place / "a": "new", place / "none" / "b": "new"})
+    assert caught.value.errno == errno.ENOENT
+    assert caught.value.filename == str(place / "none" / "b")
+    with pytest.raises(IsADirectoryError, match="expected a file to write"):
+        outputs.write({place / "folder": "new"})
+    assert (place / "a").read_text(encoding="utf-8") == "text"
+    assert sorted(each.name for each in place.iterdir()) == ["a", "b", "file.txt", "folder"]
