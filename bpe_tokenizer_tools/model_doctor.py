@@ -865,9 +865,9 @@ def _says_untied(path: Path) -> bool:
 
 _MARKS = (  # what is drawn, upon one another
     ("other tokens", "#b8c4d6", ".", 12),
-    ("reference rows", "#1f5fa8", "o", 22),
-    ("special tokens", "#3f8f3f", "^", 34),
-    ("look under-trained", "#d1571b", "D", 22),
+    ("look under-trained", "#d1571b", "D", 14),
+    ("reference rows", "#1f5fa8", "o", 16),
+    ("special tokens", "#2e7d32", "^", 34),
 )
 
 
@@ -891,7 +891,7 @@ def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:
     reference = sorted({id_ for ids in groups.values() for id_ in ids})
     taken = {*listed, *special, *reference}
     others = [id_ for id_ in report.vocabulary.ids if id_ not in taken]
-    for (label, colour, mark, size), ids in zip(_MARKS, (others, reference, special, listed)):
+    for (label, colour, mark, size), ids in zip(_MARKS, (others, listed, reference, special)):
         if ids:
             axes.scatter(
                 embedding.values["norm"][ids],
