@@ -187,6 +187,7 @@ setup(
     ],
     package_data={
         "bpe_tokenizer_tools": ["py.typed"],
+        "bpe_tokenizer_tools.learn": ["*.html"],
         "bpe_tokenizer_tools.page": ["*.html", "*.js", "*.css"],
     },
     entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
