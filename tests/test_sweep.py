@@ -325,7 +325,7 @@ def test_some_documents_are_kept_out_of_training(tmp_path: Path, reverse: bool) 
     parts += parts[:3]  # copies stay together
     parts = parts[::-1] if reverse else parts
     path = tmp_path / "corpus.txt"
-    path.write_text("<|endoftext|>".join(parts), encoding="utf-8", newline="")
+    path.write_bytes("<|endoftext|>".join(parts).encode())
     result = sweep([path], None, [300, 500], special_tokens=SPECIAL, held_out_share=0.2)
     assert 5 < result.held_out_documents < 40
     taken = [part for part in parts if drawn(part) < 0.2]
@@ -492,8 +492,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need("matplotlib")
-    (tmp_path / "corpus.txt").write_text(training_text(), "utf-8", newline="")
-    (tmp_path / "other.txt").write_text(held_out_text(), "utf-8", newline="")
+    (tmp_path / "corpus.txt").write_bytes(training_text().encode())
+    (tmp_path / "other.txt").write_bytes(held_out_text().encode())
     files: list[str | Path] = ["--corpus", tmp_path / "corpus.txt"]
     files += ["--held-out", tmp_path / "other.txt", "--pattern", "cl100k"]
     files += ["--special-tokens", *SPECIAL]
