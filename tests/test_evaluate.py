@@ -673,6 +673,23 @@ def test_a_long_document_is_cut_at_line_ends(tmp_path: Path) -> None:
     assert list(map(len, FileGroup("g", [tmp_path / "one.txt"]))) == [2**20, 5]
 
 
+def test_a_long_document_is_one_though_it_is_read_in_parts(tmp_path: Path) -> None:
+    ligature = "\ufb01n"  # which NFKC changes
+    texts = ["short", "x\n" * 2_500_000 + ligature, ligature, "", "y\n" * 2**20, "end"]
+    texts[1] = ligature + texts[1]  # in the first and the last of five parts
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "long.jsonl").write_text(lines)
+    (tmp_path / "long.txt").write_text("<|endoftext|>".join(texts), encoding="utf-8")
+    assert len(list(FileGroup("g", [tmp_path / "long.txt"]))) == 10
+    tokenizer = BPETokenizer(normalizer="NFKC")
+    for name in ("long.txt", "long.jsonl"):
+        found = evaluate({"t": tokenizer}, {"g": tmp_path / name}).get("t", "g")
+        assert (found.documents, found.changed_documents, found.wrong_round_trips) == (5, 2, 0)
+        assert found.bytes == sum(len(text.encode()) for text in texts)
+    found = evaluate({"t": tokenizer}, {"a": tmp_path / "long.txt", "b": ["p", "q"]})
+    assert [each.documents for each in found.measures] == [5, 2, 7]
+
+
 def test_a_sample_is_the_same_each_time_from_all_over_and_not_too_large() -> None:
     documents = [f"{i} " + "é" * (i % 7) for i in range(2000)]
     taken = sample(iter(documents), 5000)

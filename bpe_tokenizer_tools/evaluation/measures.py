@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
+from bpe_tokenizer_tools.evaluation.texts import Part
 from bpe_tokenizer_tools.evaluation.words import Pieces
 
 __all__ = [
@@ -31,15 +32,15 @@ class Chunk:
 
     Attributes:
         group: its name.
-        first: the number of the first document, from 1 on.
-        documents: n texts.
+        documents: n texts, each a document or a part of one.
+        numbers: of each the number of its document in the group, from 1 on.
         pieces: of all of them, with a line end between two, which is a piece of its own.
         begins: where each document begins in that, in bytes.
         sizes: their lengths in bytes.
     """
 
-    def __init__(self, group: str, first: int, documents: list[str]) -> None:
-        self.group, self.first, self.documents = group, first, documents
+    def __init__(self, group: str, documents: list[str], numbers: list[int]) -> None:
+        self.group, self.documents, self.numbers = group, documents, numbers
         self.characters = numpy.array(list(map(len, documents)), numpy.int64)
         ends = numpy.cumsum(self.characters + 1) - 1
         self.character_begins = ends - self.characters
@@ -57,23 +58,25 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
         TypeError: a document is no text.
     """
     documents: list[str] = []
-    done = size = 0
+    numbers: list[int] = []
+    number = size = 0
     for text in [texts] if isinstance(texts, str) else texts:
         if not isinstance(text, str):
             raise TypeError(f"group {group!r}: expected texts, got {core._shorten(text)}")
         try:
             core._utf8_length(text)
         except ValueError as error:
-            place = f"group {group!r}, document {done + len(documents) + 1}"
-            raise ValueError(f"{place}: {error}") from None
-        documents.append(text)
+            raise ValueError(f"group {group!r}, document {number + 1}: {error}") from None
+        number += not isinstance(text, Part) or not number
+        documents.append(str(text))
+        numbers.append(number)
         size += len(text)
         if size >= _CHUNK_CHARS:
-            yield Chunk(group, done + 1, documents)
-            done, size, documents = done + len(documents), 0, []
+            yield Chunk(group, documents, numbers)
+            size, documents, numbers = 0, [], []
     if any(documents):
-        yield Chunk(group, done + 1, documents)
-    elif not done:
+        yield Chunk(group, documents, numbers)
+    elif number == len(documents):  # so none came before
         raise ValueError(f"the group {group!r} holds no text")
 
 
@@ -89,15 +92,15 @@ class Cut:
         starts: where each token begins in the chunk, in bytes; None if the library
             does not tell and the tokens do not spell the text.
         ends: where each ends.
-        wrong: how many documents decode to another text.
-        changed: how many documents the normaliser changes.
+        wrong: the numbers of the documents that decode to another text.
+        changed: the numbers of those that the normaliser changes.
     """
 
     ids: Any
     starts: Any
     ends: Any
-    wrong: int
-    changed: int
+    wrong: set[int]
+    changed: set[int]
 
 
 def cut(adapter: Adapter, chunk: Chunk) -> Cut:
@@ -108,12 +111,14 @@ def cut(adapter: Adapter, chunk: Chunk) -> Cut:
     """
     encoded = _encode(adapter, chunk)
     spans = []
-    wrong = changed = 0
+    wrong, changed = set(), set()
     for i, (text, ids) in enumerate(zip(chunk.documents, encoded)):
         with _named(adapter, chunk, i):
             normalised = adapter.normalise(text)
-            changed += not _same(normalised, text)
-            wrong += not _same(adapter.decode(ids), normalised) if text else len(ids) > 0
+            if not _same(normalised, text):
+                changed.add(chunk.numbers[i])
+            if not _same(adapter.decode(ids), normalised) if text else len(ids):
+                wrong.add(chunk.numbers[i])
             spans.append(_spans(adapter, chunk, i, ids))
     ids = numpy.concatenate(encoded)
     if any(span is None for span in spans):
@@ -139,7 +144,7 @@ class _named:
     """Name the tokenizer and the document in what goes wrong."""
 
     def __init__(self, adapter: Adapter, chunk: Chunk, i: int) -> None:
-        self._where = f"{adapter.name} fails on document {chunk.first + i} of {chunk.group!r}"
+        self._where = f"{adapter.name} fails on document {chunk.numbers[i]} of {chunk.group!r}"
 
     def __enter__(self) -> None:
         return None
@@ -206,6 +211,7 @@ class Tally:
         self.documents = self.bytes = self.characters = self.words = self.wrong = self.changed = 0
         self.uses = numpy.zeros(rows, numpy.int64)
         self.by_length: Any = numpy.zeros(0, numpy.int64)
+        self._last: dict[str, int] = {}  # count -> number of the last document in it
 
     @property
     def tokens(self) -> int:
@@ -213,14 +219,14 @@ class Tally:
         return int(self.uses.sum())
 
     def add(self, chunk: Chunk, cut: Cut) -> None:
-        """Count a chunk."""
+        """Count a chunk, the next of its group."""
         words = chunk.pieces.words
-        self.documents += len(chunk.documents)
+        self._count("documents", set(chunk.numbers))
+        self._count("wrong", cut.wrong)
+        self._count("changed", cut.changed)
         self.bytes += int(chunk.sizes.sum())
         self.characters += int(chunk.characters.sum())
         self.words += len(words)
-        self.wrong += cut.wrong
-        self.changed += cut.changed
         self.uses += numpy.bincount(cut.ids, minlength=len(self.uses))
         if cut.starts is None:
             self.by_length = None
@@ -228,6 +234,12 @@ class Tally:
             pieces = chunk.pieces
             n = tokens_per_piece(cut, pieces.starts[words], pieces.ends[words])
             self.by_length = _sum(self.by_length, numpy.bincount(n))
+
+    def _count(self, name: str, numbers: set[int]) -> None:
+        """Count documents, unless for a part of them that came before."""
+        last = self._last.get(name, 0)
+        setattr(self, name, getattr(self, name) + sum(number > last for number in numbers))
+        self._last[name] = max(numbers, default=last)
 
     def __iadd__(self, other: Tally) -> Tally:
         for name in ("documents", "bytes", "characters", "words", "wrong", "changed", "uses"):

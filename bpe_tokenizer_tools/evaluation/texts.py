@@ -3,7 +3,7 @@
 A group is text of one language or domain.  Its documents come from files and directories as a
 corpus does (.txt, .jsonl, .parquet, compressed ones), cut at a separator such as <|endoftext|>,
 which is part of none.  One that is longer than a megabyte is cut at the ends of lines, too, so that
-memory stays bounded.
+memory stays bounded; its parts still count as one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from pathlib import Path
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
 
-__all__ = ["SEPARATOR", "FileGroup", "file_groups", "parallel_lines", "sample"]
+__all__ = ["SEPARATOR", "FileGroup", "Part", "file_groups", "parallel_lines", "sample"]
 
 SEPARATOR = "<|endoftext|>"
 _LONGEST = 1 << 20  # characters of a document
 _LONGEST_SAMPLED = 16  # at least so many documents are in a sample
+
+
+class Part(str):
+    """Text with which the document goes on that the text before it is of."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class FileGroup(Iterable[str]):
         if self.max_bytes:
             longest = min(longest, max(4096, self.max_bytes // _LONGEST_SAMPLED))
         found = itertools.chain.from_iterable(self._documents(path, longest) for path in self.paths)
-        return iter(sample(found, self.max_bytes)) if self.max_bytes else found
+        return iter(sample(map(str, found), self.max_bytes)) if self.max_bytes else found
 
     def _documents(self, path: Path, longest: int) -> Iterator[str]:
         n = 0
@@ -62,9 +68,9 @@ class FileGroup(Iterable[str]):
 
 
 def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[str]:
-    """Cut text that comes in chunks into documents; empty ones are left out."""
+    """Cut text that comes in chunks into documents and their parts; empty ones are left out."""
     stream = core._TokenStream(core._TokenFinder([AddedToken(separator)] if separator else []))
-    held = ""
+    held, kind = "", str
     for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
         for part in stream.feed(chunk, final):
             at = 0
@@ -72,14 +78,15 @@ def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[s
                 held += part
                 while len(held) - at > longest:
                     end = _good_end(held, at, at + longest)
-                    yield held[at:end]
-                    at = end
-            elif held:
-                yield held
-                at = len(held)
+                    yield kind(held[at:end])
+                    at, kind = end, Part
+            else:
+                if held:
+                    yield kind(held)
+                at, kind = len(held), str
             held = held[at:]
     if held:
-        yield held
+        yield kind(held)
 
 
 def _good_end(text: str, start: int, limit: int) -> int:
