@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import http.server
@@ -9,6 +10,7 @@ import importlib
 import itertools
 import json
 import random
+import re
 import threading
 import unicodedata
 from array import array
@@ -24,6 +26,7 @@ from oracles import need
 
 import bpe_tokenizer as core
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
+from bpe_tokenizer_tools.learn.trace import trace
 from bpe_tokenizer_tools.page import write_page
 from bpe_tokenizer_tools.page.packing import pack
 from bpe_tokenizer_tools.page.splitting import translate
@@ -874,6 +877,22 @@ def test_it_reaches_no_network(small_page: Browser, small_file: Path) -> None:
         small_page.driver.get(address + "/really")
         assert "/really" in asked
         server.shutdown()
+
+
+def test_policies_name_what_stands_in_the_page(tmp_path: Path) -> None:
+    write_page({"</script>": small()}, tmp_path / "live.html", "@DATA@ @POLICY@ <script>")
+    trace("@DATA@ </style> <style>", small()).to_html(tmp_path / "trace.html")
+    for name in ("live.html", "trace.html"):
+        written = (tmp_path / name).read_text(encoding="utf-8")
+        policy = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', written)
+        expected = ["default-src 'none'"]
+        for tag in ("script", "style"):
+            (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", written, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            expected.append(f"{tag}-src 'sha256-{digest}'")
+        assert policy == ["; ".join([*expected, "base-uri 'none'", "form-action 'none'"])]
+        (data,) = re.findall('<script type="application/json" id="data">(.*?)</script>', written)
+        assert json.loads(data)["text"].startswith("@DATA@ ")
 
 
 def _requests(page: Browser) -> list[str]:

@@ -26,12 +26,8 @@ slow
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
-import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +35,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools.page.template import fill
 from bpe_tokenizer_tools.tables import display_width
 from bpe_tokenizer_tools.view import shown
 
@@ -171,7 +168,8 @@ class Trace:
         """
         if not Path(path).parent.is_dir():
             raise FileNotFoundError(f"{Path(path).parent}: no such directory to write to")
-        core._write_files({Path(path): _page(self)})
+        template = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
+        core._write_files({Path(path): fill(template, self.to_json())})
 
 
 def _ids_of(piece: Pretoken | Special) -> list[int]:
@@ -369,19 +367,3 @@ def _piece_json(piece: Pretoken | Special) -> dict[str, Any]:
 
 def _part_json(part: Part) -> dict[str, Any]:
     return {"id": part.id, "bytes": part.data.hex(), "shown": str(part)}
-
-
-def _page(trace: Trace) -> str:
-    """Fill the template; only its own script and style may run, told by their hashes."""
-    template = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
-    policy = ["default-src 'none'"]
-    for tag in ("script", "style"):
-        found = re.search(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)
-        assert found is not None
-        digest = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
-        policy.append(f"{tag}-src 'sha256-{digest}'")
-    parts = {
-        "POLICY": "; ".join(policy),
-        "DATA": json.dumps(trace.to_json()).replace("<", "\\u003c"),
-    }
-    return re.sub(r"@(POLICY|DATA)@", lambda found: parts[found[1]], template)

@@ -7,11 +7,7 @@ ids of the library; tests/test_page.py compares them in Chromium.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Union
@@ -19,6 +15,7 @@ from typing import Union
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.page.packing import pack
+from bpe_tokenizer_tools.page.template import fill
 
 _HERE = Path(__file__).parent
 
@@ -27,11 +24,6 @@ Tokenizers = Union[BPETokenizer, Mapping[str, BPETokenizer], Sequence[BPETokeniz
 
 def _source(*names: str) -> str:
     return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in names)
-
-
-def _hash(content: str) -> str:
-    """Return how a content security policy names an inline script or style."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def _named(tokenizers: Tokenizers) -> dict[str, BPETokenizer]:
@@ -54,19 +46,8 @@ def page(tokenizers: Tokenizers, text: str = "", *, allowed_special: str = "none
         raise ValueError(f"allowed_special must be 'none' or 'all', got {allowed_special!r}")
     packed = [pack(name, tokenizer) for name, tokenizer in _named(tokenizers).items()]
     given = {"text": text, "special": allowed_special == "all", "tokenizers": packed}
-    data = json.dumps(given)  # ASCII only: no U+2028
-    style, script = _source("page.css"), _source("encoder.js", "page.js")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    parts = {
-        "POLICY": policy,
-        "STYLE": style,
-        "DATA": data.replace("<", "\\u003c"),  # neither </script> nor <!-- can stand there
-        "SCRIPT": script,
-    }
-    return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], _source("page.html"))
+    parts = {"STYLE": _source("page.css"), "SCRIPT": _source("encoder.js", "page.js")}
+    return fill(_source("page.html"), given, parts)
 
 
 def write_page(
