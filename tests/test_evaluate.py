@@ -47,7 +47,8 @@ from bpe_tokenizer_tools.evaluation import (  # noqa: E402
     renyi_entropy,
 )
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers  # noqa: E402
-from bpe_tokenizer_tools.evaluation.scripts import allocate, class_of  # noqa: E402
+from bpe_tokenizer_tools.evaluation.figures import script_lines  # noqa: E402
+from bpe_tokenizer_tools.evaluation.scripts import CLASSES, allocate, class_of  # noqa: E402
 from bpe_tokenizer_tools.evaluation.texts import FileGroup, sample  # noqa: E402
 from bpe_tokenizer_tools.evaluation.words import UNSPACED_SCRIPTS, Pieces  # noqa: E402
 
@@ -998,6 +999,19 @@ def test_bars_are_as_high_as_the_figures(evaluation: Evaluation) -> None:
     plots._draw_scripts(axes, evaluation)
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert axes.containers[0][labels.index("Latin")].get_height() == 54
+
+
+def test_scripts_with_few_tokens_share_a_line(evaluation: Evaluation) -> None:
+    found = evaluation.vocabularies
+    every = script_lines(found, 99)
+    assert all(scripts == [line] for line, scripts in every.items())
+    scripts = [name for name in every if name not in CLASSES]
+    assert scripts[0] == "Latin"
+    assert list(every) == [*scripts, *(name for name in CLASSES if name in every)]
+    assert list(script_lines(found, 1).items())[:2] == [
+        ("Latin", ["Latin"]), (f"{len(scripts) - 1} other scripts", scripts[1:]),
+    ]  # fmt: skip
+    assert script_lines(found, len(scripts) - 1)["1 other script"] == scripts[-1:]
 
 
 def test_plots_of_odd_names_and_of_texts_without_words(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bpe_tokenizer_tools.evaluation.scripts import CLASSES, Allocation, allocate
 from bpe_tokenizer_tools.evaluation.texts import FileGroup
 from bpe_tokenizer_tools.tables import Table
 
-__all__ = ["OVERALL", "Evaluation", "Vocabulary", "evaluate", "groups_of"]
+__all__ = ["OVERALL", "Evaluation", "Vocabulary", "evaluate", "groups_of", "script_lines"]
 
 OVERALL = "overall"
 _ENGLISH = ("eng", "en", "english", "eng_latn")  # how parallel text in English may be called
@@ -130,23 +130,39 @@ class Evaluation:
         return Table(columns, rows)
 
     def _scripts(self) -> Table:
-        total: dict[str, int] = {}
-        for vocabulary in self.vocabularies:
-            for script, found in vocabulary.scripts.items():
-                total[script] = total.get(script, 0) + found.tokens
-        largest = sorted(total.keys() - set(CLASSES), key=lambda name: (-total[name], name))
-        shown, rest = largest[:_SHOWN_SCRIPTS], largest[_SHOWN_SCRIPTS:]
-        lines = {script: [script] for script in shown}
-        lines.update({f"{len(rest)} other scripts": rest} if rest else {})
-        lines.update({name: [name] for name in CLASSES if name in total})
-        rows = [
+        rows: list[list[object]] = [
             [name, *(cell for v in self.vocabularies for cell in _cells(v, scripts))]
-            for name, scripts in lines.items()
+            for name, scripts in script_lines(self.vocabularies, _SHOWN_SCRIPTS).items()
         ]
         rows.append(["special", *(c for v in self.vocabularies for c in (v.special_tokens, None))])
         rows.append(["in all", *(c for v in self.vocabularies for c in (v.vocab_size, None))])
         names = [cell for name in self.tokenizers for cell in (name, "length")]
         return Table(["tokens of script", *names], rows)
+
+
+def script_lines(vocabularies: Sequence[Vocabulary], most: int) -> dict[str, list[str]]:
+    """Return what to show of vocabularies by script: name of a line -> the scripts in it.
+
+    The largest scripts have a line each, all others one together; then come the classes.
+
+    Args:
+        vocabularies: what is shown side by side.
+        most: how many scripts have a line of their own.
+    """
+    total: dict[str, int] = {}
+    for vocabulary in vocabularies:
+        for script, found in vocabulary.scripts.items():
+            total[script] = total.get(script, 0) + found.tokens
+    largest = sorted(total.keys() - set(CLASSES), key=lambda name: (-total[name], name))
+    lines = {script: [script] for script in largest[:most]}
+    rest = largest[most:]
+    lines.update({_other(len(rest)): rest} if rest else {})
+    lines.update({name: [name] for name in CLASSES if name in total})
+    return lines
+
+
+def _other(n: int) -> str:
+    return f"{n} other script{'' if n == 1 else 's'}"
 
 
 def _cells(vocabulary: Vocabulary, scripts: Sequence[str]) -> tuple[int, float | None]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools.evaluation.figures import Evaluation
-from bpe_tokenizer_tools.evaluation.scripts import CLASSES
+from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
 
 __all__ = ["check_target", "plot"]
 
@@ -134,22 +133,10 @@ def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
 
 def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
     """Draw how many tokens of each script there are, the scale logarithmic."""
-    counts = [
-        {script: found.tokens for script, found in vocabulary.scripts.items()}
-        for vocabulary in evaluation.vocabularies
-    ]
-    total: dict[str, int] = {}
-    for found in counts:
-        for script, n in found.items():
-            total[script] = total.get(script, 0) + n
-    scripts = sorted(total.keys() - set(CLASSES), key=lambda name: (-total[name], name))
-    shown, rest = scripts[:_SCRIPTS], scripts[_SCRIPTS:]
-    lines = {name: [name] for name in shown}
-    lines.update({"other scripts": rest} if rest else {})
-    lines.update({name: [name] for name in CLASSES if name in total})
+    lines = script_lines(evaluation.vocabularies, _SCRIPTS)
     series = [
-        (name, [sum(found.get(script, 0) for script in each) for each in lines.values()])
-        for name, found in zip(evaluation.tokenizers, counts)
+        (v.tokenizer, [_tokens(v, scripts) for scripts in lines.values()])
+        for v in evaluation.vocabularies
     ]
     _draw_groups(axes, list(lines), series)
     axes.set_yscale("log")
@@ -159,3 +146,8 @@ def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
     axes.set_title("tokens of the vocabulary by script (logarithmic)")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
+
+
+def _tokens(vocabulary: Vocabulary, scripts: Sequence[str]) -> int:
+    found = vocabulary.scripts
+    return sum(found[script].tokens for script in scripts if script in found)
