@@ -29,6 +29,8 @@ numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-
 
 _SPECS = "the path of a tokenizer, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
 
+_MOST_ROWS = 1 << 24  # far more than vocabularies have; 128 MB for each array of counts
+
 
 class Adapter:
     """A tokenizer of any library.
@@ -37,10 +39,18 @@ class Adapter:
         name: what tables call it.
         tokens: id -> bytes, of all tokens but the special ones.
         special: the ids that ordinary text never gives.
+
+    Raises:
+        ValueError: an id is above 16 million.
     """
 
     def __init__(self, name: str, tokens: Mapping[int, bytes], special: frozenset[int]) -> None:
         self.name, self.tokens, self.special = name, dict(tokens), special
+        if self.rows > _MOST_ROWS:
+            raise ValueError(
+                f"{name} has ids up to {self.rows - 1:,}, and they are counted in a row for each; "
+                f"at most {_MOST_ROWS:,} rows can be measured"
+            )
         self.lengths = numpy.zeros(self.rows, numpy.int64)
         for id_, token in self.tokens.items():
             self.lengths[id_] = len(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,8 +213,8 @@ def evaluate(
     >>> found.get("bytes", "words").tokens_per_word
     3.0
     """
-    if not alpha > 0:
-        raise ValueError(f"alpha must be above 0, got {alpha}")
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be above 0 and finite, got {alpha}")
     groups, base = groups_of(texts, parallel)
     adapters = named_tokenizers(tokenizers)
     tallies = {group: _tally(adapters, group, found, verbose) for group, found in groups.items()}

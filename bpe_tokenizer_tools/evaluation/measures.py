@@ -6,6 +6,7 @@ two of them can be added.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -59,7 +60,7 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
     """
     documents: list[str] = []
     numbers: list[int] = []
-    number = size = 0
+    number = size = characters = 0
     for text in [texts] if isinstance(texts, str) else texts:
         if not isinstance(text, str):
             raise TypeError(f"group {group!r}: expected texts, got {core._shorten(text)}")
@@ -70,14 +71,15 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
         number += not isinstance(text, Part) or not number
         documents.append(str(text))
         numbers.append(number)
-        size += len(text)
+        characters += len(text)
+        size += len(text) + 1  # so that empty ones do not pile up
         if size >= _CHUNK_CHARS:
             yield Chunk(group, documents, numbers)
             size, documents, numbers = 0, [], []
-    if any(documents):
-        yield Chunk(group, documents, numbers)
-    elif number == len(documents):  # so none came before
+    if not characters:
         raise ValueError(f"the group {group!r} holds no text")
+    if documents:
+        yield Chunk(group, documents, numbers)
 
 
 # -- Cutting ------------------------------------------------------------------
@@ -386,7 +388,7 @@ def renyi_entropy(counts: Sequence[int], alpha: float = ALPHA) -> float:
 
     Args:
         counts: how often each token occurs.
-        alpha: the order, above 0.
+        alpha: the order, above 0; infinity asks for the most frequent token only.
 
     >>> renyi_entropy([1, 1, 1, 1]), renyi_entropy([7, 0]), renyi_entropy([1, 1], alpha=1)
     (2.0, 0.0, 1.0)
@@ -396,6 +398,11 @@ def renyi_entropy(counts: Sequence[int], alpha: float = ALPHA) -> float:
     if not len(used):
         return 0.0
     shares = used / used.sum()
-    if alpha == 1:
+    if abs(alpha - 1) < 1e-8:  # nearer to the limit, nothing would be left of the digits
         return abs(float(-(shares * numpy.log2(shares)).sum()))
-    return abs(float(numpy.log2((shares**alpha).sum()) / (1 - alpha)))
+    largest = shares.max()
+    if alpha == math.inf:
+        return abs(float(numpy.log2(largest)))
+    # Its power is taken apart, for it may be smaller than any number there is.
+    powers = alpha * numpy.log2(largest) + numpy.log2(((shares / largest) ** alpha).sum())
+    return abs(float(powers / (1 - alpha)))
