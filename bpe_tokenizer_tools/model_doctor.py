@@ -34,7 +34,7 @@ from typing import Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import lint
+from bpe_tokenizer_tools import lint, outputs
 from bpe_tokenizer_tools.formats.families import steps_of
 from bpe_tokenizer_tools.safetensors_file import Tensor, tensors
 from bpe_tokenizer_tools.tables import Table
@@ -881,7 +881,7 @@ def _plot(report: Diagnosis, path: Path) -> None:
         _draw(axes, report, embedding)
     file = io.BytesIO()
     figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    core._write_files({path: file.getvalue()})
+    outputs.write({path: file.getvalue()})
 
 
 def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:

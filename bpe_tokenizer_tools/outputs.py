@@ -60,7 +60,7 @@ def check_directory(path: str | os.PathLike[str]) -> None:
 
 def existing_path(path: Path) -> Path:
     """Return a path or, if nothing is there, the nearest above it where something is."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists())
+    return next((each for each in (path, *path.parents) if each.exists()), Path())
 
 
 def _try(directory: Path, path: Path) -> None:

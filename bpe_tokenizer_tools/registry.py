@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import outputs
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.tokenizer_diff import TokenizerDiff
@@ -688,7 +689,7 @@ class Registry:
         entry, contents = self._verified(self._find(ref))
         if _holds(target, contents):
             return entry
-        core._check_writable(target.parent)
+        outputs.check_directory(target.parent if target.is_dir() else target)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
         try:

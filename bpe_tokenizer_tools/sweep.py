@@ -31,6 +31,7 @@ from typing import Any, Optional, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts
+from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.tables import Table
 
 __all__ = ["SIZES", "Point", "Recommendation", "Sweep", "read_number", "sweep"]
@@ -786,7 +787,7 @@ def _plot(result: Sweep, path: Path) -> None:
     below.set_xlabel("vocabulary size (tokens, log scale)")
     file = io.BytesIO()
     figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    core._write_files({path: file.getvalue()})
+    outputs.write({path: file.getvalue()})
 
 
 def _draw(axes: Any, sizes: list[int], values: list[float], best: int, form: str) -> None:

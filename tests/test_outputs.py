@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 from conftest import EITHER_ENGINE
+from oracles import need
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.registry import Registry
 
 pytestmark = EITHER_ENGINE
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes and pipes are those of POSIX")
+nobody_writes = pytest.mark.skipif(
+    not Path("/proc/self").is_dir(), reason="there is no /proc, where none may write"
+)
 
 
 def refusal(path: Path | str, *, directory: bool = False, **options: bool) -> str:
@@ -60,7 +65,10 @@ def test_files_that_cannot_be_written(place: Path) -> None:
 def test_directories_that_cannot_be_written_to(place: Path) -> None:
     for path, said in (
         ("file.txt", "file.txt: is a file; expected a directory to write to"),
-        ("file.txt/a/b", "file.txt is a file; expected a directory to write to"),
+        (
+            "file.txt/a/b",
+            f"{Path('file.txt/a/b')}: file.txt is a file; expected a directory to write to",
+        ),
         ("", "expected the path of a directory to write to, got ''"),
         ("-", "expected the path of a directory to write to, got '-'"),
     ):
@@ -74,9 +82,7 @@ def test_what_is_no_regular_file_is_not_replaced(place: Path) -> None:
     assert refusal(os.devnull).startswith("/dev/null: is no regular file")
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self").is_dir(), reason="there is no /proc, where none may write"
-)
+@nobody_writes
 def test_a_place_that_nobody_may_write_to_is_found_by_trying() -> None:
     for directory in (False, True):
         said = refusal("/proc/x", directory=directory)
@@ -91,6 +97,61 @@ def test_a_directory_without_the_right_to_write(place: Path) -> None:
     expected = "cannot be written, for nothing can be in folder: Permission denied"
     assert refusal("folder/x") == f"folder/x: {expected}"
     assert refusal("folder/x", directory=True) == f"folder/x: {expected}"
+
+
+COMMANDS = [  # of all that they name, nothing is there
+    ["evaluate", "none", "--texts", "none.txt", "--csv", "OUT"],
+    ["evaluate", "none", "--texts", "none.txt", "--plot", "OUT.png"],
+    ["compare", "none", "none", "--texts", "none.txt", "--csv", "OUT"],
+    ["sweep", "--corpus", "none.txt", "--csv", "OUT"],
+    ["sweep", "--corpus", "none.txt", "--plot", "OUT.svg"],
+    ["doctor", "none", "--csv", "OUT"],
+    ["doctor", "none", "--plot", "OUT.png"],
+    ["view", "text", "--tokenizer", "none", "--html", "OUT"],
+    ["trace", "text", "--tokenizer", "none", "--html", "OUT"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command[0]} {command[-2]}")
+def test_commands_look_at_where_to_write_before_all_else(
+    place: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "evaluate" in command or "compare" in command:
+        need("numpy")
+    if "--plot" in command:
+        need("matplotlib")
+    before = sorted(place.rglob("*"))
+    end = Path(command[-1]).suffix
+    (place / f"x{end}").mkdir()
+    for out, said in (
+        (os.path.join("not", f"x{end}"), "there is no directory not; make it first"),
+        (os.path.join("file.txt", f"x{end}"), "file.txt is a file, not a directory"),
+        (f"x{end}", "is a directory; expected a file to write"),
+    ):
+        assert core.main([*command[:-1], out]) == 1
+        assert capsys.readouterr() == ("", f"bpe-tokenizer: error: {out}: {said}\n")
+    (place / f"x{end}").rmdir()
+    assert sorted(place.rglob("*")) == before
+
+
+def test_commands_look_at_folders_too(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert core.main(["sweep", "--corpus", "none.txt", "--output", "file.txt"]) == 1
+    expected = "file.txt: is a file; expected a directory to write to"
+    assert capsys.readouterr() == ("", f"bpe-tokenizer: error: {expected}\n")
+
+
+@nobody_writes
+def test_a_registered_tokenizer_is_written_where_that_can_be(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ref = Registry(place / "kept").register(core.BPETokenizer(), "plain").ref
+    for out, said in (
+        ("/proc/x", "cannot be written, for nothing can be in /proc: No such file or directory"),
+        ("file.txt", "is a file; expected a directory"),
+        ("file.txt/x", "file.txt is a file; expected a directory to write to"),
+    ):
+        assert core.main(["load", ref, "--output", out, "--registry", "kept"]) == 1
+        assert capsys.readouterr() == ("", f"bpe-tokenizer: error: {out}: {said}\n")
 
 
 def test_errors_of_writing_name_the_file(place: Path) -> None:

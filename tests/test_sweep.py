@@ -522,9 +522,15 @@ def test_the_command_refuses_in_one_line(
     text = tmp_path / "a.txt"
     text.write_text(training_text(), "utf-8")
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe\x00")
+    trained_already = ["--tokenizer", tmp_path, "--held-out", text]
+    asked = ["--special-tokens", "<|x|>", "--normalizer", "none"]
     for status, message, arguments in [
         (2, "one of --corpus and --tokenizer is required", []),
         (2, "--tokenizer needs --held-out", ["--tokenizer", tmp_path]),
+        (2, "--pattern: for a training", [*trained_already, "--pattern", "gpt2"]),
+        (2, "--normalizer, --special-tokens: for", [*trained_already, *asked]),
+        (2, "--min-frequency: for a training, and --tokenizer is trained already (try '",
+         [*trained_already, "--min-frequency", "2"]),
         (2, "expected a number such as", ["--corpus", text, "--sizes", "many"]),
         (2, "--corpus - is not read here", ["--corpus", "-"]),
         (1, "is in the corpus", ["--corpus", text, "--held-out", text]),
@@ -532,8 +538,9 @@ def test_the_command_refuses_in_one_line(
         (1, "none can be set apart", ["--corpus", text, "--quiet"]),
         (1, "not UTF-8", ["--corpus", text, "--held-out", tmp_path / "bytes.bin"]),
         (1, "no such file", ["--corpus", tmp_path / "none.txt", "--held-out", text]),
-        (1, "cannot be written to", ["--corpus", text, "--csv", text / "x.csv"]),
-    ]:
+        (1, "is a file, not a directory", ["--corpus", text, "--csv", text / "x.csv"]),
+        (1, "is a file; expected a directory", ["--corpus", text, "--output", text]),
+    ]:  # fmt: skip
         found, out, err = run(capsys, *arguments)
         assert (found, out, err.count("\n")) == (status, "", 1), err
         assert message in err

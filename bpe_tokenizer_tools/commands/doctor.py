@@ -11,6 +11,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
 
 
 def _doctor_options(add: Callable[..., Any]) -> None:
@@ -33,9 +34,10 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
         raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
     from bpe_tokenizer_tools.model_doctor import diagnose
 
-    for path in filter(None, (options.plot, options.csv)):
-        core._check_writable(Path(path).parent)
-    if options.plot:
+    for path in (options.plot, options.csv):
+        if path is not None:
+            outputs.check_file(path)
+    if options.plot is not None:
         core._tools("evaluation.plots").check_target(options.plot)
     report = diagnose(
         options.model,
@@ -44,9 +46,9 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
         output_tensor=options.output_tensor,
         threshold=options.threshold,
     )
-    if options.csv:
-        core._write_files({Path(options.csv): report.to_csv()})
-    if options.plot:
+    if options.csv is not None:
+        outputs.write({Path(options.csv): report.to_csv()})
+    if options.plot is not None:
         report.plot(options.plot)
     written = [path for path in (options.csv, options.plot) if path]
     if written and not options.quiet:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools import outputs
 
 _SPEC = "a file or directory in any format, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
 
@@ -49,18 +50,15 @@ def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def _check_targets(*targets: str | None) -> None:
     """Refuse files that cannot be written before anything is measured."""
-    for path in (Path(target) for target in targets if target):
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"{path}: there is no directory {path.parent}; make it first")
-        if path.is_dir():
-            raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
-        core._check_writable(path.parent)
+    for path in targets:
+        if path is not None:
+            outputs.check_file(path)
 
 
 def _cmd_evaluate(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.evaluation import evaluate, plots
 
-    if options.plot:
+    if options.plot is not None:
         plots.check_target(options.plot)
     _check_targets(options.csv, options.plot)
     texts, parallel = _texts(options)
@@ -71,9 +69,9 @@ def _cmd_evaluate(options: argparse.Namespace) -> None:
         alpha=options.alpha,
         verbose=not options.quiet,
     )
-    if options.csv:
-        core._write_files({Path(options.csv): found.to_csv()})
-    if options.plot:
+    if options.csv is not None:
+        outputs.write({Path(options.csv): found.to_csv()})
+    if options.plot is not None:
         plots.plot(found, options.plot)
     _print(found, options)
     for path in filter(None, (options.csv, options.plot)):
@@ -103,8 +101,8 @@ def _cmd_compare(options: argparse.Namespace) -> None:
     _check_targets(options.csv)
     texts, parallel = _texts(options)
     found = compare(options.a, options.b, texts, parallel=parallel, verbose=not options.quiet)
-    if options.csv:
-        core._write_files({Path(options.csv): found.to_csv()})
+    if options.csv is not None:
+        outputs.write({Path(options.csv): found.to_csv()})
     _print(found, options)
     if not options.json:
         print(f"\n{found.verdict}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.commands.view import read_text
 
 
@@ -29,6 +30,8 @@ def _cmd_trace(options: argparse.Namespace) -> None:
 
     if not options.tokenizer:
         raise core._UsageError("expected the path of a tokenizer, got ''")
+    if options.html is not None:
+        outputs.check_file(options.html)
     text = read_text(options.text, None)
     tokenizer = BPETokenizer.from_file(options.tokenizer)
     steps = trace(text, tokenizer, allowed_special=options.allowed_special)

@@ -11,6 +11,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
 
 
 def _sweep_options(add: Callable[..., Any]) -> None:
@@ -32,16 +33,23 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     add("--output", metavar="DIR", help="save the recommended tokenizer there")
     add("--plot", metavar="FILE", help="draw size against compression, as .png or .svg")
     add("--csv", metavar="FILE", help="write the table there")
-    add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
+    pairs = "merge only pairs this frequent (default: 2)"
+    add("--min-frequency", type=int, metavar="N", help=pairs)
     patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
-    add("--pattern", default="gpt2", metavar="NAME", help=patterns)
+    add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
-    add("--special-tokens", nargs="+", default=[], metavar="TOKEN", help=each)
+    add("--special-tokens", nargs="+", metavar="TOKEN", help=each)
     forms = (*core._NORMALIZERS, "none")
-    add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
+    add("--normalizer", choices=forms, help="Unicode normalisation form (default: NFC)")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+
+
+_TRAINING = (
+    "held_out_share", "pattern", "normalizer", "special_tokens", "min_frequency",
+    "max_token_length",
+)  # fmt: skip
 
 
 def _number(text: str) -> int:
@@ -56,10 +64,8 @@ def _number(text: str) -> int:
 def _cmd_sweep(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools import sweep
 
-    for path in filter(None, (options.output, options.plot, options.csv)):
-        core._check_writable(Path(path) if path == options.output else Path(path).parent)
-    if options.plot:
-        core._tools("evaluation.plots").check_target(options.plot)
+    training = _training(options)
+    _check_targets(options)
     result = sweep.sweep(
         _source(options),
         [Path(name) for name in options.held_out] if options.held_out else None,
@@ -68,12 +74,7 @@ def _cmd_sweep(options: argparse.Namespace) -> None:
         parameters=options.parameters,
         tied=not options.untied,
         min_gain=sweep.MIN_GAIN if options.min_gain is None else options.min_gain,
-        held_out_share=sweep.HELD_OUT if options.held_out_share is None else options.held_out_share,
-        split_pattern=options.pattern,
-        normalizer=None if options.normalizer == "none" else options.normalizer,
-        special_tokens=list(map(core._parse_special_token, options.special_tokens)),
-        min_frequency=options.min_frequency,
-        max_token_length=options.max_token_length,
+        **training,
         num_workers=options.num_workers,
         text_field=options.text_field,
         verbose=not options.quiet,
@@ -83,6 +84,32 @@ def _cmd_sweep(options: argparse.Namespace) -> None:
         print(json.dumps(result.to_json()))
     else:
         result.print()
+
+
+def _check_targets(options: argparse.Namespace) -> None:
+    """Refuse what cannot be written before anything is trained."""
+    if options.output is not None:
+        outputs.check_directory(options.output)
+    for path in (options.plot, options.csv):
+        if path is not None:
+            outputs.check_file(path)
+    if options.plot is not None:
+        core._tools("evaluation.plots").check_target(options.plot)
+
+
+def _training(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how to train, which a tokenizer that is trained already has no use for."""
+    given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
+    if given and options.tokenizer is not None:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise core._UsageError(f"{named}: for a training, and --tokenizer is trained already")
+    if "normalizer" in given and given["normalizer"] == "none":
+        given["normalizer"] = None
+    if "special_tokens" in given:
+        given["special_tokens"] = list(map(core._parse_special_token, given["special_tokens"]))
+    if "pattern" in given:
+        given["split_pattern"] = given.pop("pattern")
+    return given
 
 
 def _source(options: argparse.Namespace) -> Any:
@@ -99,11 +126,11 @@ def _source(options: argparse.Namespace) -> Any:
 
 def _write(result: Any, options: argparse.Namespace) -> None:
     """Write what was asked for besides the table."""
-    if options.plot:
+    if options.plot is not None:
         result.plot(options.plot)
-    if options.csv:
-        core._write_files({Path(options.csv): result.to_csv()})
-    if options.output:
+    if options.csv is not None:
+        outputs.write({Path(options.csv): result.to_csv()})
+    if options.output is not None:
         size = result.recommendation.size
         result.tokenizer(size).save(options.output, verbose=False)
         if not options.quiet:

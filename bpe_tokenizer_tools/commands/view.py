@@ -13,6 +13,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
 
 
 def _view_options(add: Callable[..., Any]) -> None:
@@ -48,6 +49,8 @@ def _cmd_view(options: argparse.Namespace) -> None:
 
     given = options.text is not None or options.file is not None or not options.html
     text = read_text(options.text, options.file) if given else ""
+    if options.html is not None:
+        outputs.check_file(options.html)
     tokenizers = _load(options)
     if options.html is not None:
         return _write_page(tokenizers, text, options)
