@@ -27,7 +27,7 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.tables import display_width
 from bpe_tokenizer_tools.terminal import visible
 
-__all__ = ["View", "ViewedToken", "shown", "view"]
+__all__ = ["View", "ViewedToken", "shortened", "shown", "view"]
 
 # -- One token ------------------------------------------------------------------
 
@@ -64,6 +64,15 @@ def _spell(found: Any) -> str:
     if char < "\x80":
         return _WHITE_SPACE.get(char) or visible(char)
     return f"⟨U+{ord(char):04X}⟩"
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """Cut what is too long for a table, such as a line of dashes, and say so.
+
+    >>> shortened("-" * 50, 10)
+    '---------…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class ViewedToken(NamedTuple):

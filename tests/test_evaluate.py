@@ -38,6 +38,7 @@ from bpe_tokenizer_tools.evaluation import (  # noqa: E402
     Evaluation,
     Measures,
     compare,
+    comparison,
     evaluate,
     file_groups,
     measures,
@@ -156,6 +157,39 @@ def test_entropy_is_that_of_its_definition(alpha: float) -> None:
     assert renyi_entropy(counts, alpha) == pytest.approx(expected)
     assert renyi_entropy([3] * 16, alpha) == pytest.approx(4)
     assert renyi_entropy([], alpha) == renyi_entropy([9], alpha) == 0
+
+
+def test_renyi_entropy_of_any_order() -> None:
+    counts = [5, 3, 2]
+    least = -math.log2(0.5)  # of the most frequent token: the limit
+    assert renyi_entropy(counts, math.inf) == least
+    assert renyi_entropy(counts, 1e6) == pytest.approx(least, rel=1e-5)
+    shannon = renyi_entropy(counts, 1)
+    for near in (1e-16, 1e-12, 1e-8, 1e-5):
+        assert renyi_entropy(counts, 1 + near) == pytest.approx(shannon, rel=1e-4)
+    for order in (math.inf, math.nan, -1):
+        with pytest.raises(ValueError, match="alpha must be above 0 and finite"):
+            evaluate([low()], {"t": ["low"]}, alpha=order)
+
+
+def test_documents_without_text_count_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["", "low", "", "", ""]
+    for size in (2**20, 4, 1):
+        monkeypatch.setattr(measures, "_CHUNK_CHARS", size)
+        found = evaluate([low()], {"t": texts}).get("bpe-tokenizer", "t")
+        assert (found.documents, found.bytes, found.tokens, found.words) == (5, 3, 1, 1)
+        assert compare(low(), low(), {"t": texts}).differences[0].words == 1
+        with pytest.raises(ValueError, match="the group 'u' holds no text"):
+            evaluate([low()], {"u": ["", "", ""]})
+
+
+def test_an_id_far_away_is_refused_and_takes_no_memory() -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens({"<near>": 2**24 - 1})
+    assert open_tokenizer(tokenizer).rows == 2**24
+    tokenizer.add_special_tokens({"<far>": 2**31 - 1})
+    with pytest.raises(ValueError, match="far has ids up to 2,147,483,647, and they are counted"):
+        open_tokenizer(tokenizer, "far")
 
 
 def test_median_and_95th_percentile_are_numbers_of_tokens_that_occur() -> None:
@@ -856,7 +890,7 @@ def test_a_word_is_one_entry_with_and_without_the_space_before_it() -> None:
     spaced.train([" ab ab ac"], vocab_size=258, verbose=False)
     found = compare(BPETokenizer(normalizer=None), spaced, {"t": ["x ab", " ab   ab ab"]})
     (expense,) = found.expensive_for_a
-    assert dataclasses.astuple(expense) == ("ab", 4, 12, 4, "␣ a b", "␣ab")
+    assert dataclasses.astuple(expense) == ("ab", 4, 12, 4, "· a b", "·ab")
 
 
 def test_a_stretch_is_whole_characters() -> None:
@@ -865,7 +899,7 @@ def test_a_stretch_is_whole_characters() -> None:
     assert b.merges == [(b"\x98", b"\x80")] or len(b.encode("😀")) == 3
     (expense,) = compare(a, b, {"t": ["😀!"]}).expensive_for_a
     assert (expense.text, expense.a_tokens, expense.b_tokens) == ("😀", 4, 3)
-    assert expense.a_cut == "\\xf0 \\x9f \\x98 \\x80"
+    assert expense.a_cut == "⟨F0⟩ ⟨9F⟩ ⟨98⟩ ⟨80⟩"
 
 
 def test_nothing_depends_on_how_much_is_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -876,6 +910,24 @@ def test_nothing_depends_on_how_much_is_looked_at_at_once(monkeypatch: pytest.Mo
         monkeypatch.setattr(measures, "_CHUNK_CHARS", size)
         assert evaluate([trained(), low()], texts) == measured
         assert compare(trained(), low(), texts) == compared
+
+
+def test_what_makes_little_difference_is_forgotten_where_there_is_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rare = [f"low{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(300)]
+    texts = ["slow " * 9, *rare[:150], "slow low", *rare[150:]]
+    monkeypatch.setattr(measures, "_CHUNK_CHARS", 200)
+    plain = BPETokenizer("gpt2", normalizer=None)
+    whole = compare(plain, low(), {"t": texts}, n_expensive=500)
+    monkeypatch.setattr(comparison, "_MOST_STRETCHES", 40)
+    found = compare(plain, low(), {"t": texts}, n_expensive=500)
+    assert len(whole.expensive_for_a) == 302
+    assert len(found.expensive_for_a) <= 40
+    assert found.expensive_for_a[0] == whole.expensive_for_a[0]
+    assert whole.expensive_for_a[0].text == "slow"
+    assert found.differences == whole.differences
+    assert found.verdict == whole.verdict
 
 
 def test_examples_are_spread_and_show_white_space_and_bytes() -> None:
@@ -890,7 +942,7 @@ def test_examples_are_spread_and_show_white_space_and_bytes() -> None:
     assert places[-1] - places[0] > 100
     assert all(example.before.startswith("…") for example in found.examples)
     assert found.examples[0].b_cut == "日本"
-    assert found.examples[0].a_cut in ("\\xe6 \\x97 \\xa5", "\\xe6 \\x9c \\xac")
+    assert found.examples[0].a_cut in ("⟨E6⟩ ⟨97⟩ ⟨A5⟩", "⟨E6⟩ ⟨9C⟩ ⟨AC⟩")
     (expense,) = found.expensive_for_a
     assert (expense.text, expense.times, expense.a_tokens, expense.b_tokens) == (
         "日本", 500, 3000, 500,
@@ -1168,7 +1220,7 @@ def test_bad_arguments_are_refused() -> None:
         evaluate([low()], parallel={"eng": ["x"]})
     with pytest.raises(ValueError, match="'eng' is a group of texts and a parallel text"):
         evaluate([low()], {"eng": ["x"]}, parallel={"eng": ["x"], "fra": ["y"]})
-    with pytest.raises(ValueError, match="alpha must be above 0, got 0"):
+    with pytest.raises(ValueError, match="alpha must be above 0 and finite, got 0"):
         evaluate([low()], {"t": ["x"]}, alpha=0)
     assert evaluate([low()], {"t": "low"}).get("bpe-tokenizer", "t").tokens == 1  # one document
 
@@ -1294,7 +1346,7 @@ def test_a_sample_and_a_separator_on_the_command_line(
         (["low", "--parallel", "eng.txt"], 1, "at least two languages, got one"),
         (["low", "--parallel", "eng.txt", "eng=fra.txt"], 1, "'eng' is given twice"),
         (["low", "--parallel", "eng.txt", "x=blank"], 1, "blank: expected a file of parallel"),
-        (["low", *TEXTS, "--alpha", "-1"], 1, "alpha must be above 0, got -1"),
+        (["low", *TEXTS, "--alpha", "-1"], 1, "alpha must be above 0 and finite, got -1"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

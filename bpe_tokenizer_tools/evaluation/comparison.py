@@ -22,13 +22,14 @@ from bpe_tokenizer_tools.evaluation.measures import (
 )
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
 from bpe_tokenizer_tools.tables import Table
+from bpe_tokenizer_tools.view import shortened, shown
 
 __all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
 
 numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _CONTEXT = 24  # characters before and after a word
-_SHOWN_TEXT = 40  # characters of a long run, such as a line of dashes
+_MOST_STRETCHES = 1 << 19  # of text that are kept count of; some 250 MB
 _MIX = 0x9E3779B1  # an odd number: multiplied by it, neighbouring places are far apart
 
 # -- The result ---------------------------------------------------------------
@@ -139,7 +140,9 @@ class Comparison:
         differences: for each group, and last for all of them.
         measures: the figures of both on each group, as `evaluate` gives them.
         examples: some words that are cut differently, of each group.
-        expensive_for_a: what costs the first most, against the second.
+        expensive_for_a: what costs the first most, against the second.  Where texts have
+            more than half a million stretches that the two cut into different numbers of
+            tokens, those that made the least difference were forgotten on the way.
         expensive_for_b: what costs the second most.
         vocabulary: what they have in common.
     """
@@ -292,6 +295,13 @@ class _Gatherer:
             entry[1] += n_a
             entry[2] += n_b
         self._show_new(chunk, cuts)
+        if len(expenses) > _MOST_STRETCHES:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the half of the stretches that has made the least difference so far."""
+        most = sorted(self.expenses.items(), key=lambda item: -abs(item[1][1] - item[1][2]))
+        self.expenses = dict(most[: _MOST_STRETCHES // 2])
 
     def _show_new(self, chunk: Chunk, cuts: Sequence[Cut]) -> None:
         """Show how stretches of text that are new are cut."""
@@ -356,23 +366,7 @@ def _shown_cuts(chunk: Chunk, starts: Any, ends: Any, cut: Cut) -> Iterator[str]
     last = numpy.searchsorted(cut.starts, ends, "left").tolist()
     for i, j in zip(first, last):
         spans = zip(cut.starts[i:j].tolist(), cut.ends[i:j].tolist())
-        yield _shorten(" ".join(shown(data[s:e]) for s, e in spans if e > s))
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN_TEXT else f"{text[: _SHOWN_TEXT - 1]}…"
-
-
-_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
-
-
-def shown(token: bytes) -> str:
-    r"""Show a token: white space made visible, bytes that are no character as hexadecimal.
-
-    >>> shown(b" a\n"), shown(b"\xe6\xbc")
-    ('␣a⏎', '\\xe6\\xbc')
-    """
-    return token.decode("utf-8", "backslashreplace").translate(_VISIBLE)
+        yield shortened(" ".join(shown(data[s:e]) for s, e in spans if e > s))
 
 
 # -- Comparing ----------------------------------------------------------------
@@ -464,7 +458,7 @@ def _expenses(found: Mapping[bytes, Sequence[Any]], sign: int, n: int) -> list[E
     """Return what costs the first (sign 1) or the second (sign -1) most."""
     lost = ((sign * (entry[1] - entry[2]), text) for text, entry in found.items())
     most = heapq.nsmallest(n, ((-more, text) for more, text in lost if more > 0))
-    return [Expense(_shorten(shown(text)), *found[text]) for _, text in most]
+    return [Expense(shortened(shown(text)), *found[text]) for _, text in most]
 
 
 def _overlap(adapters: Sequence[Adapter], tallies: Sequence[Tally]) -> Overlap:
@@ -475,7 +469,7 @@ def _overlap(adapters: Sequence[Adapter], tallies: Sequence[Tally]) -> Overlap:
         used = tally.uses[only] if only else numpy.zeros(0, numpy.int64)
         order = numpy.argsort(-used, kind="stable")[:20]
         examples = [
-            (_shorten(shown(adapter.tokens[only[i]])), int(used[i])) for i in order if used[i]
+            (shortened(shown(adapter.tokens[only[i]])), int(used[i])) for i in order if used[i]
         ]
         sides.append((len({adapter.tokens[id_] for id_ in only}), int(used.sum()), examples))
     shares = [n / tally.tokens if tally.tokens else 0.0 for (_, n, _), tally in zip(sides, tallies)]

@@ -30,7 +30,7 @@ import regex
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.tables import Table
-from bpe_tokenizer_tools.view import shown
+from bpe_tokenizer_tools.view import shortened, shown
 
 _NO_PATTERN = r"[\s\S]+"  # finds all of a text at once
 _SEVERAL_WORDS = regex.compile(r"\w\W+\w")
@@ -101,10 +101,6 @@ class Learned:
         return sorted(self.tokens, key=len, reverse=True)[:n]
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
 @dataclass(frozen=True)
 class SideBySide:
     """Two tokenizers, trained on the same text to the same size; printed, a table.
@@ -138,7 +134,7 @@ class SideBySide:
     def __str__(self) -> str:
         lines = [str(self.table()), ""]
         for each in (self.without, self.split):
-            tokens = map(_shortened, map(shown, each.longest()))
+            tokens = map(shortened, map(shown, each.longest()))
             lines.append(f"longest tokens, {each.name}: {'│'.join(tokens)}")
         return "\n".join(lines)
 
