@@ -114,7 +114,7 @@ SPECIALS = ("<|end|>", "<|", "ab")
     st.lists(few_letters | st.sampled_from(SPECIALS), max_size=8).map("".join),
     st.integers(259, 330),
     st.lists(any_text | st.sampled_from(SPECIALS), max_size=8).map("".join),
-    st.sampled_from(["gpt2", "cl100k", r"\w+|\W+"]),
+    st.sampled_from(["gpt2", "cl100k", r"\w+|\W+", "[ab]+"]),  # the last leaves most unfound
 )
 def test_split_is_the_real_engine(text: str, size: int, other: str, pattern: str) -> None:
     plain = SplitTokenizer(pattern, SPECIALS).train(text, size)

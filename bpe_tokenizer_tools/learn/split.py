@@ -54,8 +54,12 @@ class SplitTokenizer(BasicTokenizer):
         return self
 
     def cut(self, text: str) -> list[str]:
-        """Cut text into pre-tokens."""
-        return [found[0] for found in self.pattern.finditer(text)]
+        """Cut text into pre-tokens; what the pattern does not find is one, too."""
+        words, done = list[str](), 0
+        for found in self.pattern.finditer(text):
+            words += [text[done : found.start()], found[0]]
+            done = found.end()
+        return [word for word in [*words, text[done:]] if word]
 
     def encode(self, text: str, allowed_special: str = "none") -> list[int]:
         """Turn text into ids; what looks like a special token is one only where allowed."""
