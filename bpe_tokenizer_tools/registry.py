@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.tables import printable
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.tokenizer_diff import TokenizerDiff
@@ -188,8 +189,7 @@ class Entry:
 
 def _shown(value: object) -> str:
     """Show a value in one line; what could move a terminal's cursor is escaped."""
-    text = "none" if value is None else str(value)
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return "none" if value is None else printable(str(value))
 
 
 def _plain(value: Any, what: str) -> Any:

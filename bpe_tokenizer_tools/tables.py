@@ -21,7 +21,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 
-__all__ = ["Table", "display_width"]
+__all__ = ["Table", "display_width", "printable"]
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
 _DIGITS = 4  # that the largest number of a column shows, at least
@@ -58,13 +58,14 @@ class Table:
 
     def __str__(self) -> str:
         cells, right = self._cells()
-        lines = [list(self.columns), *cells]
+        lines = [self._names(), *cells]
         widths = [max(map(display_width, column)) for column in zip(*lines)]
         text = [
             "  ".join(_pad(cell, width, at) for cell, width, at in zip(line, widths, right))
             for line in lines
         ]
-        return "\n".join(line.rstrip() for line in [*([self.title] if self.title else []), *text])
+        titles = [printable(self.title)] if self.title else []
+        return "\n".join(line.rstrip() for line in [*titles, *text])
 
     def print(self) -> None:
         """Print the table, by rich where stdout is a terminal and rich is installed."""
@@ -82,11 +83,14 @@ class Table:
         """Return the table as Markdown, with numbers as they are shown."""
         cells, right = self._cells()
         rules = ["---:" if at else "---" for at in right]
-        lines = [list(self.columns), *cells]
+        lines = [self._names(), *cells]
         written = [[cell.replace("|", "\\|") for cell in line] for line in lines]
         written.insert(1, rules)
         table = "\n".join(f"| {' | '.join(line)} |" for line in written)
-        return f"**{self.title}**\n\n{table}" if self.title else table
+        return f"**{printable(self.title)}**\n\n{table}" if self.title else table
+
+    def _names(self) -> list[str]:
+        return list(map(printable, self.columns))
 
     def _cells(self) -> tuple[list[list[str]], list[bool]]:
         """Return all rows as they are shown, and which columns hold numbers."""
@@ -106,14 +110,23 @@ class Table:
         except ImportError:
             return False
         cells, right = self._cells()
-        title = Text(self.title, style="bold") if self.title else None
+        title = Text(printable(self.title), style="bold") if self.title else None
         table = RichTable(title=title, title_justify="left", header_style="bold", box=_box())
-        for name, at in zip(self.columns, right):
+        for name, at in zip(self._names(), right):
             table.add_column(Text(name), justify="right" if at else "left")
         for row in cells:
             table.add_row(*map(Text, row))  # as text: square brackets are no markup
         Console().print(table)
         return True
+
+
+def printable(text: str) -> str:
+    r"""Escape what cannot be printed, such as what moves the cursor of a terminal.
+
+    >>> printable("naïve\x1b[2J")
+    'naïve\\x1b[2J'
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def display_width(text: str) -> int:
@@ -159,4 +172,4 @@ def _shown(value: object, decimals: int) -> str:
         return f"{int(value):,}"
     if isinstance(value, float):
         return f"{value:,.{decimals}f}" if math.isfinite(value) else "-"
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(value))
+    return printable(str(value))

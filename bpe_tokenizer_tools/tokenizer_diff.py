@@ -19,6 +19,7 @@ from typing import Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools.tables import printable
 
 __all__ = ["TokenizerDiff", "compare_tokenizers"]
 
@@ -114,7 +115,7 @@ class TokenizerDiff:
             details += ["chat template:", *(f"  {line}" for line in self.chat_template)]
         details += [_part_line(name, *values) for name, values in self.about.items()]
         if details:
-            yield from ("", *map(_printable, details))
+            yield from ("", *map(printable, details))
 
     def _merge_lines(self) -> Iterator[str]:
         if self.same_merges == max(self.merges):
@@ -143,10 +144,6 @@ def _some(items: list[str]) -> str:
 def _part_line(name: str, a: object, b: object) -> str:
     shown = ["none" if value is None else core._shorten(value, 200) for value in (a, b)]
     return f"{name}: {shown[0]} in a, {shown[1]} in b"
-
-
-def _printable(line: str) -> str:
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 # =============================================================================

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import regex
@@ -1171,8 +1172,9 @@ def test_a_name_of_transformers_is_looked_up_in_its_cache(tmp_path: Path) -> Non
         ("hf:damaged.json", ValueError, r"damaged\.json cannot be loaded: "),
         ("damaged.json", ValueError, r"damaged\.json"),
         ("tiktoken:nothing", ValueError, r"tiktoken:nothing cannot be loaded: Unknown encoding"),
-        ("sp:nowhere.model", FileNotFoundError, r"nowhere\.model"),
-        ("sp:damaged.json", ValueError, r"sp:damaged\.json cannot be loaded"),
+        ("sp:nowhere.model", FileNotFoundError, r"nowhere\.model: no such file; expected a Sent"),
+        ("sp:.", FileNotFoundError, r"tokenizer\.model: no such file; expected a SentencePiece"),
+        ("sp:damaged.json", ValueError, r"^damaged\.json: is no SentencePiece model, or damaged$"),
         ("sp:empty", ValueError, r"empty: the file is empty"),
         (42, TypeError, r"expected the path of a tokenizer, .* got 42"),
     ],
@@ -1312,6 +1314,19 @@ def test_compare_prints_tables_and_the_verdict(
     assert json.loads(out) == json.loads(json.dumps(expected.to_json()))
 
 
+def test_names_move_no_cursor(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("matplotlib")
+    names = ["\x1b[2J=low", "\x9b1m\u202e=mine"]
+    texts = ["--texts", "\x1b[31m=prose.txt", "code.txt"]
+    for argv in (["evaluate", *names, *texts, "--plot", "p.svg"], ["compare", *names, *texts]):
+        status, out, _ = run(capsys, *argv)
+        assert status == 0
+        assert all(char.isprintable() or char == "\n" for char in out)
+        assert all(name in out for name in (r"\x1b[2J", r"\x9b1m\u202e", r"\x1b[31m"))
+    labels = "".join(ElementTree.parse("p.svg").getroot().itertext())
+    assert all(name in labels for name in (r"\x1b[2J", r"\x9b1m\u202e", r"\x1b[31m"))
+
+
 def test_a_sample_and_a_separator_on_the_command_line(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1330,7 +1345,8 @@ def test_a_sample_and_a_separator_on_the_command_line(
     ("argv", "status", "message"),
     [
         (["low"], 2, "one of the arguments --texts and --parallel is required"),
-        (["low", *TEXTS, "--max-bytes", "-1"], 2, "--max-bytes must be 0 or more, got -1"),
+        (["low", *TEXTS, "--max-bytes", "-1"], 2, "--max-bytes must be at least 1, got -1"),
+        (["low", *TEXTS, "--max-bytes", "0"], 2, "--max-bytes must be at least 1, got 0"),
         (["low", "--texts", "empty.txt"], 1, "empty.txt holds no text; leave it out"),
         (["low", "--texts", "x=blank"], 1, "blank holds no text; leave it out of the group 'x'"),
         (["low", "--texts", "x=code.txt", "x=empty.txt"], 1, "empty.txt holds no text"),

@@ -23,6 +23,12 @@ TABLE = Table(
 )
 
 
+def test_nothing_of_a_table_moves_the_cursor() -> None:
+    table = Table(["a\x1b[2J"], [["b\x9b"]], "c\u202e")
+    assert str(table) == "c\\u202e\na\\x1b[2J\nb\\x9b"
+    assert table.to_markdown() == "**c\\u202e**\n\n| a\\x1b[2J |\n| --- |\n| b\\x9b |"
+
+
 def test_numbers_are_right_aligned_and_rounded_to_four_digits_of_the_largest() -> None:
     assert str(TABLE) == (
         "name    tokens  bytes per token   share\n"

@@ -29,7 +29,7 @@ def _text_options(add: Callable[..., Any]) -> None:
     lines = "one file for each language; line n says the same in all"
     add("--parallel", nargs="+", action="extend", metavar="NAME=PATH", help=lines)
     sampled = "take a sample of at most N bytes of each group of --texts, the same each time"
-    add("--max-bytes", type=int, default=0, metavar="N", help=sampled)
+    add("--max-bytes", type=int, metavar="N", help=sampled)
     cut = "where text files are cut into documents; '' leaves them whole"
     add("--separator", default="<|endoftext|>", metavar="TEXT", help=cut)
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
@@ -40,10 +40,10 @@ def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
 
     if not options.texts and not options.parallel:
         raise core._UsageError("one of the arguments --texts and --parallel is required")
-    if options.max_bytes < 0:
-        raise core._UsageError(f"--max-bytes must be 0 or more, got {options.max_bytes}")
+    if options.max_bytes is not None and options.max_bytes < 1:
+        raise core._UsageError(f"--max-bytes must be at least 1, got {options.max_bytes}")
     groups = file_groups(
-        options.texts or [], options.separator, options.max_bytes, options.text_field
+        options.texts or [], options.separator, options.max_bytes or 0, options.text_field
     )
     return groups, parallel_lines(options.parallel or [], options.text_field)
 

@@ -368,14 +368,16 @@ def _open_sentencepiece(spec: str, name: str) -> Adapter:
     library = core._import_optional("sentencepiece", f"sp:{spec}", "sentencepiece")
     path = Path(spec)
     path = path / "tokenizer.model" if path.is_dir() else path
-    data = path.read_bytes()  # OSError names the file
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected a SentencePiece model")
+    data = path.read_bytes()
     if not data:
         raise core.FileFormatError(path, "", "the file is empty; expected a SentencePiece model")
-
-    def load(file: str) -> Any:
-        return library.SentencePieceProcessor(model_proto=data)
-
-    return _SentencePiece(name or _name_of(path), _loaded(f"sp:{spec}", load, str(path)))
+    try:
+        model = library.SentencePieceProcessor(model_proto=data)
+    except (OSError, RuntimeError):  # which name a line of its own source
+        raise core.FileFormatError(path, "", "is no SentencePiece model, or damaged") from None
+    return _SentencePiece(name or _name_of(path), model)
 
 
 def _loaded(spec: str, load: Any, argument: Any) -> Any:

@@ -21,7 +21,7 @@ from bpe_tokenizer_tools.evaluation.measures import (
     measures_of,
 )
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
-from bpe_tokenizer_tools.tables import Table
+from bpe_tokenizer_tools.tables import Table, printable
 from bpe_tokenizer_tools.view import shortened, shown
 
 __all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
@@ -422,7 +422,7 @@ def compare(
     return Comparison(
         adapters[0].name,
         adapters[1].name,
-        _verdict(adapters, differences),
+        printable(_verdict(adapters, differences)),
         differences,
         measures,
         [each for kept in gatherer.examples.values() for *_, each in sorted(kept, key=_by_place)],

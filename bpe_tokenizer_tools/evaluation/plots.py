@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
+from bpe_tokenizer_tools.tables import printable
 
 __all__ = ["check_target", "plot"]
 
@@ -74,7 +76,7 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         figure.savefig(
             file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
         )
-    core._write_files({Path(path): file.getvalue()})
+    outputs.write({Path(path): file.getvalue()})
 
 
 def _colour(i: int) -> str:
@@ -98,6 +100,7 @@ def _draw_groups(axes: Any, names: Sequence[str], series: Sequence[tuple[str, An
 
 def _literal(text: str) -> str:
     """Write a name so that no part of it is a formula, or hides it from the legend."""
+    text = printable(text)
     return f" {text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
 
 
