@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.tables import display_width
 from bpe_tokenizer_tools.terminal import visible
 
-__all__ = ["View", "ViewedToken", "shortened", "shown", "view"]
+__all__ = ["View", "ViewedToken", "name_of", "names_of", "shortened", "shown", "view"]
 
 # -- One token ------------------------------------------------------------------
 
@@ -288,15 +289,25 @@ def _draw_line(row: Sequence[_Column], i: int, place: int, colours: bool) -> str
 
 
 _ENDINGS = regex.compile(r"(?<=.)\.(tiktoken|json|gguf|model)$")
+_ALL_CALLED_SO = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Call a tokenizer by its file, or by its directory where all files are called so.
+
+    >>> name_of("vocab/gpt2.tiktoken"), name_of("mine/v1.2/"), name_of("mine/tokenizer.json")
+    ('gpt2', 'v1.2', 'mine')
+    """
+    found = Path(os.path.abspath(path))
+    found = found.parent if found.name in _ALL_CALLED_SO else found
+    return _ENDINGS.sub("", found.name) or "tokenizer"
 
 
 def names_of(paths: Sequence[str]) -> list[str]:
-    """Call tokenizers by the last part of their paths, or by the paths if that is the same.
+    """Call tokenizers by their files, or by the whole paths if some would be the same.
 
-    >>> names_of(["vocab/gpt2.tiktoken", "mine/v1.2/"])
-    ['gpt2', 'v1.2']
-    >>> names_of(["a/tokenizer.json", "b/tokenizer.json"])
-    ['a/tokenizer.json', 'b/tokenizer.json']
+    >>> names_of(["a/gpt2.tiktoken", "b/tokenizer.json"]), names_of(["a/x.json", "b/x.gguf"])
+    (['gpt2', 'b'], ['a/x.json', 'b/x.gguf'])
     """
-    names = [_ENDINGS.sub("", Path(path).name) for path in paths]
-    return names if all(names) and len(set(names)) == len(names) else list(paths)
+    names = list(map(name_of, paths))
+    return names if len(set(names)) == len(names) else list(paths)

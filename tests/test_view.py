@@ -297,7 +297,8 @@ def test_command_reads_files_and_stdin(
     [
         ([], 2, "expected TEXT, --file FILE, or '-' to read stdin"),
         (["a", "--file", "x"], 2, "expected TEXT or --file, not both"),
-        (["--file", "nowhere"], 1, "nowhere: No such file"),
+        (["--file", "nowhere"], 1, "nowhere: no such file; expected a file that holds text"),
+        (["--file", "."], 1, ".: is a directory; expected a file that holds text"),
         (["a", "--with", ""], 2, "expected the path of a tokenizer, got ''"),
         (["a", "--with", "nowhere"], 1, "nowhere"),
         (["a\udcff"], 1, "lone surrogate U+DCFF at character 1"),
@@ -379,7 +380,12 @@ def test_a_name_cannot_do_anything_either() -> None:
         (["a/gpt2.tiktoken", "b/qwen3.gguf"], ["gpt2", "qwen3"]),
         (["a/x", "b/x"], ["a/x", "b/x"]),
         (["tok/", "v1.5"], ["tok", "v1.5"]),
-        (["."], ["."]),
+        (["."], [Path.cwd().name]),
+        (["a/tokenizer.json", "b/tekken.json"], ["a", "b"]),
+        (["a/tokenizer.json", "a"], ["a/tokenizer.json", "a"]),
+        (["tokenizer.json"], [Path.cwd().name]),
+        (["/tokenizer.json"], ["tokenizer"]),
+        (["a/../b.tar.gguf", ".json"], ["b.tar", ".json"]),
     ],
 )
 def test_names(paths: list[str], names: list[str]) -> None:

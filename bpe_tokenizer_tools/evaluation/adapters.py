@@ -22,6 +22,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.view import name_of
 
 __all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
 
@@ -332,14 +333,7 @@ def _open_spec(spec: str, name: str) -> Adapter:
         raise FileNotFoundError(
             f"{spec or repr(spec)}: no such file or directory; expected {_SPECS}"
         )
-    return _Own(name or _name_of(path), BPETokenizer.from_file(path))
-
-
-def _name_of(path: Path) -> str:
-    """Name a tokenizer by its file, or by its directory where all files are called so."""
-    generic = path.name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
-    path = path.absolute().parent if generic else path.absolute()
-    return (path.name if path.is_dir() else path.stem) or "tokenizer"
+    return _Own(name or name_of(path), BPETokenizer.from_file(path))
 
 
 def _open_huggingface(spec: str, name: str) -> Adapter:
@@ -347,9 +341,7 @@ def _open_huggingface(spec: str, name: str) -> Adapter:
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.is_file():
         library = core._import_optional("tokenizers", f"hf:{spec}", "tokenizers")
-        return _HuggingFace(
-            name or _name_of(path), _loaded(spec, library.Tokenizer.from_file, file)
-        )
+        return _HuggingFace(name or name_of(path), _loaded(spec, library.Tokenizer.from_file, file))
     if not path.exists() and (path.suffix == ".json" or spec.startswith((".", "/", "~"))):
         raise FileNotFoundError(f"{spec}: no such file or directory; expected a tokenizer.json")
     library = core._import_optional("transformers", f"hf:{spec}", "transformers")
@@ -377,7 +369,7 @@ def _open_sentencepiece(spec: str, name: str) -> Adapter:
         model = library.SentencePieceProcessor(model_proto=data)
     except (OSError, RuntimeError):  # which name a line of its own source
         raise core.FileFormatError(path, "", "is no SentencePiece model, or damaged") from None
-    return _SentencePiece(name or _name_of(path), model)
+    return _SentencePiece(name or name_of(path), model)
 
 
 def _loaded(spec: str, load: Any, argument: Any) -> Any:
