@@ -403,6 +403,8 @@ class _Reader:
 
             training.count(rest())
         counts, seen = self._taken(training), self._taken(apart)
+        if not counts and not seen:
+            raise ValueError("the corpus is empty: there is nothing to train on, nor to measure on")
         if not counts or not seen:
             total = training.documents + apart.documents
             documents = "1 document" if total == 1 else f"{total:,} documents"

@@ -678,7 +678,8 @@ def test_learn_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     [
         (["trace", "--tokenizer", "", "a"], 2, "expected the path of a tokenizer"),
         (["trace", "--tokenizer", "nowhere", "a"], 1, "nowhere"),
-        (["learn", "nowhere"], 1, "nowhere: No such file"),
+        (["learn", "nowhere"], 1, "nowhere: no such file; expected a file that holds text"),
+        (["learn", "."], 1, ".: is a directory; expected a file that holds text"),
     ],
 )
 def test_commands_say_what_is_wrong(

@@ -681,7 +681,7 @@ def test_the_command_refuses_in_one_line(
     other = saved(model(True).tokenizer, tmp_path / "other")
     for status, message, arguments in [
         (1, "no such file or directory", [tmp_path / "nothing"]),
-        (1, str(tmp_path), [tmp_path]),  # there is no tokenizer beside the model
+        (1, "name the model's with --tokenizer", [tmp_path]),  # for none is beside it
         (1, "no such file", [tmp_path, "--tokenizer", tmp_path / "none.json"]),
         (1, "has no tensor 'x'", [tmp_path, "--tokenizer", other, "--output-tensor", "x"]),
         (1, "a plot is a .png", [tmp_path, "--tokenizer", other, "--plot", tmp_path / "x.txt"]),

@@ -1085,7 +1085,7 @@ def test_commands_with_a_key(
         status, out, err = run(*argv, "--key", tmp_path / "other", capsys=capsys)
         assert (status, out) == (1, "") and "signature: does not fit the key" in err
     status, out, err = run("list", "--key", tmp_path / "other", capsys=capsys)
-    assert status == 1 and len(out.splitlines()) == 1 and err.startswith("damaged: ")
+    assert status == 1 and len(out.splitlines()) == 1 and err.startswith("bpe-tokenizer: error: ")
 
 
 def test_list_tells_what_is_damaged(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1097,7 +1097,9 @@ def test_list_tells_what_is_damaged(saved: Path, capsys: pytest.CaptureFixture[s
     assert (status, err) == (0, "") and len(out.splitlines()) == 3  # not every file is read
     status, out, err = run("list", "--check", capsys=capsys)
     assert status == 1 and "web@" not in out and "mail@" in out
-    assert err.startswith(f"damaged: {entry.path / 'tokenizer.json'}: has been changed")
+    assert err.startswith(
+        f"bpe-tokenizer: error: {entry.path / 'tokenizer.json'}: has been changed"
+    )
     assert err.count("\n") == 1
 
 
@@ -1110,7 +1112,13 @@ def test_list_tells_what_is_damaged(saved: Path, capsys: pytest.CaptureFixture[s
         (("register", "{saved}", "../x"), 1, "is no name for a registry"),
         (("register", "{saved}", "web", "--metadata", "owner"), 2, "expected KEY=VALUE"),
         (("register", "{saved}", "web", "--metadata", "a=1", "a=2"), 2, "is given twice"),
-        (("register", "{saved}", "web", "--report", "{saved}/none"), 1, "No such file"),
+        (
+            ("register", "{saved}", "web", "--report", "{saved}/none"),
+            1,
+            "expected a report as JSON",
+        ),
+        (("register", "{saved}", "web", "--key", "{saved}/none"), 1, "expected a file that holds"),
+        (("register", "{saved}", "web", "--key", "{saved}"), 1, "is a directory; expected a file"),
         (("register", "{saved}", "web", "--report", __file__), 1, "expected JSON"),
         (("register", "{saved}/none", "web"), 1, "no such file or directory"),
         (("register", "{saved}", "web", "--registry", __file__), 1, "a registry is a directory"),

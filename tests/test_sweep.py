@@ -522,6 +522,7 @@ def test_the_command_refuses_in_one_line(
     text = tmp_path / "a.txt"
     text.write_text(training_text(), "utf-8")
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty.txt").touch()
     trained_already = ["--tokenizer", tmp_path, "--held-out", text]
     asked = ["--special-tokens", "<|x|>", "--normalizer", "none"]
     for status, message, arguments in [
@@ -536,6 +537,7 @@ def test_the_command_refuses_in_one_line(
         (1, "is in the corpus", ["--corpus", text, "--held-out", text]),
         (1, "a plot is a .png", ["--corpus", text, "--plot", tmp_path / "x.doc"]),
         (1, "none can be set apart", ["--corpus", text, "--quiet"]),
+        (1, "the corpus is empty: there is nothing", ["--corpus", tmp_path / "empty.txt"]),
         (1, "not UTF-8", ["--corpus", text, "--held-out", tmp_path / "bytes.bin"]),
         (1, "no such file", ["--corpus", tmp_path / "none.txt", "--held-out", text]),
         (1, "is a file, not a directory", ["--corpus", text, "--csv", text / "x.csv"]),
@@ -544,7 +546,7 @@ def test_the_command_refuses_in_one_line(
         found, out, err = run(capsys, *arguments)
         assert (found, out, err.count("\n")) == (status, "", 1), err
         assert message in err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "bytes.bin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "bytes.bin", "empty.txt"]
 
 
 def test_counts_can_be_given_for_both() -> None:

@@ -41,7 +41,7 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
         core._tools("evaluation.plots").check_target(options.plot)
     report = diagnose(
         options.model,
-        BPETokenizer.from_file(_tokenizer_of(options)),
+        _tokenizer_of(options),
         input_tensor=options.input_tensor,
         output_tensor=options.output_tensor,
         threshold=options.threshold,
@@ -56,13 +56,16 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
     print(json.dumps(report.to_json()) if options.json else report.show(options.limit))
 
 
-def _tokenizer_of(options: argparse.Namespace) -> Path:
+def _tokenizer_of(options: argparse.Namespace) -> BPETokenizer:
     if options.tokenizer is not None:
-        return Path(options.tokenizer)
+        return BPETokenizer.from_file(options.tokenizer)
     model = Path(options.model)
     if not model.exists():
         raise FileNotFoundError(f"{model}: no such file or directory")
-    return model if model.is_dir() else model.parent
+    try:
+        return BPETokenizer.from_file(model if model.is_dir() else model.parent)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; name the model's with --tokenizer") from None
 
 
 COMMANDS: dict[str, core._Command] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,15 @@ from bpe_tokenizer import BPETokenizer
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
+
+
+def expect_file(path: str, what: str) -> Path:
+    """Return a path if something can be read there, and say what is expected if not."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path}: is a directory; expected {what}")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path or repr(path)}: no such file; expected {what}")
+    return Path(path)
 
 
 # -- check --------------------------------------------------------------------

@@ -29,7 +29,10 @@ def _open(options: argparse.Namespace) -> Registry:
 
     if options.registry == "":
         raise core._UsageError("expected the directory of a registry, got ''")
-    return Registry(options.registry, key=read_key(options.key) if options.key else None)
+    key = None
+    if options.key is not None:
+        key = read_key(files.expect_file(options.key, "a file that holds the key"))
+    return Registry(options.registry, key=key)
 
 
 # -- register -----------------------------------------------------------------
@@ -49,7 +52,7 @@ def _register_options(add: Callable[..., Any]) -> None:
 def _cmd_register(options: argparse.Namespace) -> None:
     registry = _open(options)
     metadata = _parse_metadata(options.metadata)
-    report = _read_json(options.report) if options.report else None
+    report = None if options.report is None else _read_json(options.report)
     tokenizer = files._load(options.path, options)
     entry = registry.register(
         tokenizer,
@@ -79,7 +82,7 @@ def _parse_metadata(items: list[str]) -> dict[str, str]:
 
 def _read_json(path: str) -> Any:
     try:
-        return json.loads(Path(path).read_bytes().decode())
+        return json.loads(files.expect_file(path, "a report as JSON").read_bytes().decode())
     except (ValueError, RecursionError) as error:
         raise core.FileFormatError(path, "", f"expected JSON: {error}") from None
 
@@ -108,7 +111,7 @@ def _cmd_list(options: argparse.Namespace) -> int:
     else:
         _table(entries).print()
         for problem in problems:
-            print(f"damaged: {core._one_line(problem)}", file=sys.stderr)
+            print(f"{core._PROGRAM}: error: {core._one_line(problem)}", file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.commands.files import expect_file
 
 
 def _view_options(add: Callable[..., Any]) -> None:
@@ -37,7 +38,7 @@ def read_text(text: str | None, file: str | None) -> str:
     if "-" in (text, file):
         return "".join(core._stdin_text())
     if file is not None:
-        return "".join(core._text_chunks(Path(file)))
+        return "".join(core._text_chunks(expect_file(file, "a file that holds text")))
     if text is None:
         raise core._UsageError("expected TEXT, --file FILE, or '-' to read stdin")
     return text
