@@ -18,6 +18,8 @@ __all__ = ["DEFAULT_SEPARATOR", "Recipe", "Source", "parse_size"]
 DEFAULT_SEPARATOR = "<|endoftext|>"
 _FORMATS = ("text", "jsonl", "parquet")
 _DOCUMENTS = ("separator", "lines", "blank-lines", "file")
+_LONGEST_FRACTION = 1000  # characters
+_LARGE_EXPONENT = re.compile(r"(?i)e[+-]?[\d_]{4}")
 _UNITS = {"": 1, "b": 1}
 _UNITS.update({f"{unit}b": 1000**i for i, unit in enumerate("kmgt", 1)})
 _UNITS.update({f"{unit}ib": 1024**i for i, unit in enumerate("kmgt", 1)})
@@ -50,9 +52,13 @@ def parse_size(value: object) -> int:
 
 def _parse_fraction(value: object) -> Fraction:
     """Return the exact fraction that a number such as 0.1, or text such as "1/3", stands for."""
-    problem = f"expected a fraction above 0 and up to 1, such as 0.25 or '1/3', got {value!r}"
+    shown = core._shorten(value)
+    problem = f"expected a fraction above 0 and up to 1, such as 0.25 or '1/3', got {shown}"
+    text = str(value)
+    if len(text) > _LONGEST_FRACTION or _LARGE_EXPONENT.search(text):
+        raise ValueError(problem)  # its digits might take hours to work out
     try:
-        fraction = Fraction(str(value))
+        fraction = Fraction(text)
     except (ValueError, ZeroDivisionError):
         raise ValueError(problem) from None
     if fraction <= 0 or fraction > 1:
