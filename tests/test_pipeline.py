@@ -681,6 +681,10 @@ def test_the_command(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert err.startswith("train: vocab_size changed 330 -> 310\n")
     assert core.main(["pipeline", path, "--force", "train", "corpus", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
+    twice = ["--force", "corpus", "--force", "train", "--dry-run", "--json"]
+    assert core.main(["pipeline", path, *twice]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [each["step"] for each in steps if each["status"] == "runs"] == ["corpus", "train"]
     with pytest.raises(SystemExit, match="2"):
         core.main(["pipeline", path, "--until", "trian"])
     capsys.readouterr()

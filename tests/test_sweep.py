@@ -497,7 +497,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     files: list[str | Path] = ["--corpus", tmp_path / "corpus.txt"]
     files += ["--held-out", tmp_path / "other.txt", "--pattern", "cl100k"]
     files += ["--special-tokens", *SPECIAL]
-    model = ["--width", "64", "--parameters", "200k", "--sizes", "1.2k", "300", "400", "600", "900"]
+    model = ["--width", "64", "--parameters", "200k"]
+    model += ["--sizes", "1.2k", "300", "--sizes", "400", "600", "900"]  # given twice, both count
     places: list[str | Path] = ["--output", tmp_path / "out", "--plot", tmp_path / "p.png"]
     status, out, err = run(capsys, *files, *model, *places, "--csv", tmp_path / "t.csv")
     assert status == 0

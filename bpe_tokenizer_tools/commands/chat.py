@@ -24,7 +24,14 @@ def _chat_options(add: Callable[..., Any]) -> None:
     add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
     add("--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest; 0: all")
     add("--seed", type=int, metavar="N", help="the same seed repeats the same answers")
-    add("--stop", nargs="+", default=[], metavar="TEXT", help="end an answer before any of these")
+    add(
+        "--stop",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="TEXT",
+        help="end an answer before any of these",
+    )
     add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
     add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
     add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")

@@ -18,7 +18,9 @@ def _pipeline_options(add: Callable[..., Any]) -> None:
     add("file", metavar="FILE", help=f"a .toml or .json file with the tables {tables}")
     add("--work-dir", metavar="DIR", help="where all is made; by default FILE with .work")
     each = f"run these though nothing has changed: {', '.join(_STEPS)}"
-    add("--force", nargs="+", default=[], choices=_STEPS, metavar="STEP", help=each)
+    add(
+        "--force", nargs="+", action="extend", default=[], choices=_STEPS, metavar="STEP", help=each
+    )
     add("--until", choices=_STEPS, metavar="STEP", help="stop after this step")
     add("--dry-run", action="store_true", help="change nothing; say what would run, and why")
 

@@ -16,15 +16,15 @@ from bpe_tokenizer_tools import outputs
 
 def _sweep_options(add: Callable[..., Any]) -> None:
     corpus = "text to train on; files and directories as for train"
-    add("--corpus", nargs="+", metavar="FILE", help=corpus)
+    add("--corpus", nargs="+", action="extend", metavar="FILE", help=corpus)
     trained = "a trained tokenizer to cut smaller, instead of --corpus"
     add("--tokenizer", metavar="PATH", help=trained)
     apart = "text to measure on; default: some of the corpus's documents, kept out of training"
-    add("--held-out", nargs="+", metavar="FILE", help=apart)
+    add("--held-out", nargs="+", action="extend", metavar="FILE", help=apart)
     share = "share of the documents to keep out of training, without --held-out (default: 0.02)"
     add("--held-out-share", type=float, metavar="X", help=share)
     sizes = "vocabulary sizes, such as 16k 32k 50257 (default: nine from 16k to 256k)"
-    add("--sizes", nargs="+", type=_number, metavar="N", help=sizes)
+    add("--sizes", nargs="+", action="extend", type=_number, metavar="N", help=sizes)
     add("--width", type=_number, metavar="N", help="of the model (d_model)")
     add("--parameters", type=_number, metavar="N", help="budget of the whole model, such as 124M")
     add("--untied", action="store_true", help="the model has an output embedding of its own")
@@ -38,7 +38,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
-    add("--special-tokens", nargs="+", metavar="TOKEN", help=each)
+    add("--special-tokens", nargs="+", action="extend", metavar="TOKEN", help=each)
     forms = (*core._NORMALIZERS, "none")
     add("--normalizer", choices=forms, help="Unicode normalisation form (default: NFC)")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
