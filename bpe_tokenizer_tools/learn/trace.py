@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.page.template import fill
 from bpe_tokenizer_tools.tables import display_width
 from bpe_tokenizer_tools.view import shown
@@ -166,10 +167,9 @@ class Trace:
 
         It needs nothing but itself: no network, and no other file.
         """
-        if not Path(path).parent.is_dir():
-            raise FileNotFoundError(f"{Path(path).parent}: no such directory to write to")
+        outputs.check_file(path)
         template = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
-        core._write_files({Path(path): fill(template, self.to_json())})
+        outputs.write({Path(path): fill(template, self.to_json())})
 
 
 def _ids_of(piece: Pretoken | Special) -> list[int]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Union
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.page.packing import pack
 from bpe_tokenizer_tools.page.template import fill
 
@@ -85,10 +85,5 @@ def write_page(
     """
     path = Path(out)
     content = page(tokenizers, text, allowed_special=allowed_special)
-    try:
-        core._write_files({path: content})
-    except OSError as error:
-        if not error.errno:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from None  # not a temporary name
+    outputs.write({path: content})
     return path
