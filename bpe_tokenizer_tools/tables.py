@@ -15,7 +15,7 @@ import numbers
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ import bpe_tokenizer as core
 __all__ = ["Table", "display_width", "printable"]
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
+_NARROW = 12  # columns that a text needs at least, in several lines
 _DIGITS = 4  # that the largest number of a column shows, at least
 
 
@@ -110,14 +111,42 @@ class Table:
         except ImportError:
             return False
         cells, right = self._cells()
-        title = Text(printable(self.title), style="bold") if self.title else None
-        table = RichTable(title=title, title_justify="left", header_style="bold", box=_box())
-        for name, at in zip(self._names(), right):
-            table.add_column(Text(name), justify="right" if at else "left")
-        for row in cells:
-            table.add_row(*map(Text, row))  # as text: square brackets are no markup
-        Console().print(table)
+        console = Console()
+        title = Text(self.title, style="bold") if self.title else None
+        for part in self._parts(cells, right, console.width):
+            table = RichTable(title=title, title_justify="left", header_style="bold", box=_box())
+            for i in part:
+                # Texts may take several lines; a number that is cut would be another one.
+                table.add_column(
+                    Text(self.columns[i]),
+                    justify="right" if right[i] else "left",
+                    overflow="fold",
+                    no_wrap=right[i],
+                )
+            for row in cells:
+                table.add_row(*(Text(row[i]) for i in part))  # as text: brackets are no markup
+            console.print(table)
+            title = None
         return True
+
+    def _parts(
+        self, cells: list[list[str]], right: list[bool], width: int
+    ) -> Iterator[Sequence[int]]:
+        """Yield the columns that go below each other where a terminal has no room for all.
+
+        What stands at the left, up to the first numbers, is there each time.
+        """
+        lines = [self.columns, *cells]
+        widths = [max(map(display_width, column)) for column in zip(*lines)]
+        needs = [3 + (n if at else min(n, _NARROW)) for n, at in zip(widths, right)]
+        first = max(1, right.index(True)) if True in right else len(right)
+        part = list(range(first))
+        for i in range(first, len(right)):
+            if len(part) > first and sum(needs[j] for j in (*part, i)) > width:
+                yield part
+                part = list(range(first))
+            part.append(i)
+        yield part
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import os
+import re
 import sys
 
 import pytest
@@ -124,3 +125,40 @@ def test_print_by_rich_shows_every_cell_as_it_is(monkeypatch: pytest.MonkeyPatch
     assert "A [red]title" in shown
     assert "1,234" in shown
     assert "─" in shown
+
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_a_table_wider_than_the_terminal_is_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("rich")
+    monkeypatch.setitem(os.environ, "COLUMNS", "60")
+    monkeypatch.setitem(os.environ, "TERM", "xterm")
+    names = [f"figure {i}" for i in range(9)]
+    rows = [[name, 10**i, *(i + j / 7 for j in range(8))] for i, name in enumerate(["ab", "日本"])]
+    table = Table(["text", *names], rows, "Title")
+    lines = _ESCAPE.sub("", printed(table, Terminal())).splitlines()
+    assert max(map(display_width, lines)) <= 60
+    heads = [line.split("  ") for line in lines if "figure" in line]
+    seen = [[name.strip() for name in head if name.strip()] for head in heads]
+    assert all(head[0] == "text" for head in seen)
+    assert len(seen) > 1
+    assert [name for head in seen for name in head[1:]] == names
+    for name, row in zip(("ab", "日本"), str(table).splitlines()[2:]):
+        cells = [cell for line in lines if name in line for cell in line.split()[1:]]
+        assert [name, *cells] == row.split()
+    assert sum("Title" in line for line in lines) == 1
+
+
+def test_what_does_not_fit_goes_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("rich")
+    monkeypatch.setitem(os.environ, "COLUMNS", "50")
+    monkeypatch.setitem(os.environ, "TERM", "xterm")
+    word, other = "abcdefghij" * 9, "klmnopqrst" * 9
+    table = Table(["n", "a", "b"], [[1234567890, word, other]])
+    shown = _ESCAPE.sub("", printed(table, Terminal()))
+    assert "1,234,567,890" in shown
+    letters = [char for char in shown if char.isalpha()]
+    assert sorted(letters) == sorted(f"nab{word}{other}")
+    assert max(map(display_width, shown.splitlines())) <= 50
+    assert printed(Table([], []), Terminal()).strip() == ""
