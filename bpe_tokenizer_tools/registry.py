@@ -129,7 +129,7 @@ class Entry:
     Attributes:
         name: what it is registered as.
         hash: the version: the sha256 of SHA256SUMS, which lists the tokenizer's files.
-        created: when it was registered, UTC, as ISO 8601.
+        created: when it was registered, UTC, as ISO 8601; later than all of the name before.
         library_version: of the library that registered it.
         facts: vocab_size, merges, special_tokens, split_pattern and the like.
         corpus_sha256: of the text that it was trained on, if that was said.
@@ -504,7 +504,7 @@ class Registry:
         said = Entry(
             name=name,
             hash="",
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            created="",
             library_version=core.__version__,
             facts=_facts(tokenizer),
             corpus_sha256=_check_sha256(corpus_sha256),
@@ -513,7 +513,9 @@ class Registry:
         )
         self._prepare(name)
         with self._draft(name) as draft:
-            entry = dataclasses.replace(said, hash=_write_tokenizer(tokenizer, draft))
+            entry = dataclasses.replace(
+                said, hash=_write_tokenizer(tokenizer, draft), created=self._now(name)
+            )
             if not _is_directory(self._place(entry)):
                 core._write_files({draft / _ENTRY: _encode_entry(entry, self._key)})
                 _make_read_only(draft)
@@ -524,6 +526,15 @@ class Registry:
         there = self._verified(self._place(entry))[0]
         _check_agreement(there, entry)
         return there
+
+    def _now(self, name: str) -> str:
+        """Return the time; behind the last entry's, if the clock was set back since."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        for entry in self._scan(name)[0] if self._hashes(name) else []:
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # no time that we wrote
+                last = datetime.datetime.fromisoformat(entry.created)
+                now = max(now, last + datetime.timedelta(microseconds=1))
+        return now.isoformat()
 
     def _place(self, entry: Entry) -> Path:
         return self.path / entry.name / entry.hash

@@ -22,6 +22,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,28 @@ def test_a_name_alone_is_the_newest(registry: Registry) -> None:
         newest = registry.register(trained(size), "web")
     assert registry.show("web") == newest and registry.load("web").vocab_size == 290
     assert [entry.facts["vocab_size"] for entry in registry.entries("web")] == [300, 280, 290]
+
+
+def test_the_newest_is_the_one_registered_last_though_the_clock_was_set_back(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    for size, hours in ((300, 0), (280, -5), (290, -5), (270, 1)):
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: Any = None, hours: int = hours) -> datetime:
+                return start + timedelta(hours=hours)
+
+        monkeypatch.setattr("datetime.datetime", Clock)
+        newest = registry.register(trained(size), "web")
+        assert registry.show("web") == newest and registry.load("web").vocab_size == size
+    sizes = [entry.facts["vocab_size"] for entry in registry.entries("web")]
+    assert sizes == [300, 280, 290, 270]
+    created = [datetime.fromisoformat(entry.created) for entry in registry.entries("web")]
+    steps = [later - earlier for earlier, later in zip(created, created[1:])]
+    assert created[0] == start and steps[:2] == [timedelta(microseconds=1)] * 2
+    assert created[3] == start + timedelta(hours=1)  # the clock is right again
 
 
 def test_reports_are_taken_in_several_forms(registry: Registry) -> None:
