@@ -662,7 +662,7 @@ def _check_room(form: _Form, recipe: Recipe, verbose: bool) -> None:
     if not form.compression:
         raise OSError(
             errno.ENOSPC,
-            f"{problem}; ask for less, write elsewhere, or give a name that ends in .zst, say",
+            f"{problem}; ask for less, write elsewhere, or compress it, as .jsonl.zst, say",
             str(form.path),
         )
     if verbose:

@@ -528,7 +528,7 @@ def test_a_corpus_that_does_not_fit_on_the_disk_is_not_begun(
         said = re.fullmatch(
             rf"bpe-tokenizer: error: {re.escape(str(path))}: the corpus is "
             r"9,000,001,000,000,000,000 bytes of text, and ([\d,]+) are free on its disk; ask for "
-            r"less, write elsewhere, or give a name that ends in \.zst, say\n",
+            r"less, write elsewhere, or compress it, as \.jsonl\.zst, say\n",
             found,
         )
         assert said is not None

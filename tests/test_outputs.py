@@ -91,6 +91,19 @@ def test_a_place_that_nobody_may_write_to_is_found_by_trying() -> None:
 
 
 @posix
+def test_convert_replaces_no_pipe(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    core.BPETokenizer().save(place / "bytes", verbose=False)
+    os.mkfifo(place / "pipe.json")
+    for out, said in (
+        ("pipe.json", "is no regular file; expected one, or a new name"),
+        ("file.txt/x.json", "file.txt is a file, not a directory"),
+    ):
+        assert core.main(["convert", "bytes", out]) == 1
+        assert capsys.readouterr() == ("", f"bpe-tokenizer: error: {out}: {said}\n")
+    assert (place / "pipe.json").is_fifo()
+
+
+@posix
 @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write anywhere")
 def test_a_directory_without_the_right_to_write(place: Path) -> None:
     (place / "folder").chmod(0o500)

@@ -13,6 +13,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -146,7 +147,10 @@ def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Pa
     if target.exists() and target.is_dir() != is_folder:
         kind = "a directory" if is_folder else "a file"
         raise ValueError(f"{target}: expected {kind}, which is what {format!r} is written to")
-    core._check_writable(target if is_folder else target.parent)
+    if is_folder:
+        outputs.check_directory(target)
+    else:
+        outputs.check_file(target, with_directories=True)
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         draft = Path(scratch) / (target.absolute().resolve().name or "tokenizer")
         try:
