@@ -45,7 +45,14 @@ from typing import IO, Any, NamedTuple, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools import outputs, records
-from bpe_tokenizer_tools.documents import Document, File, changed, find_files, read_documents
+from bpe_tokenizer_tools.documents import (
+    Document,
+    File,
+    changed,
+    expanded,
+    find_files,
+    read_documents,
+)
 from bpe_tokenizer_tools.recipes import DEFAULT_SEPARATOR, Recipe, Source, parse_size
 from bpe_tokenizer_tools.tables import Table
 
@@ -644,7 +651,7 @@ def _check_apart(form: _Form, recipe: Recipe, files: Mapping[str, list[File]]) -
         if any(target == source or target in source.parents for target in targets):
             raise ValueError(f"{form.path}: {source} is a source; give the output another name")
     for path in (path for source in recipe.sources for path in source.paths):
-        folder = recipe.folder / Path(path).expanduser()
+        folder = recipe.folder / expanded(path)
         if folder.is_dir() and any(Path(os.path.realpath(folder)) in t.parents for t in targets):
             raise ValueError(
                 f"{form.path}: is within the source {folder}, of which it would be a part the next "

@@ -18,7 +18,7 @@ from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import records
 from bpe_tokenizer_tools.recipes import Recipe, Source
 
-__all__ = ["Document", "File", "changed", "find_files", "read_documents"]
+__all__ = ["Document", "File", "changed", "expanded", "find_files", "read_documents"]
 
 
 class File(NamedTuple):
@@ -78,9 +78,17 @@ def find_files(recipe: Recipe) -> dict[str, list[File]]:
     return found
 
 
+def expanded(name: str) -> Path:
+    """Return a path; "~" is the home of whoever runs this, "~user" that of a user, if there is."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # a file whose name begins so
+        return Path(name)
+
+
 def _expand(name: str, source: Source, recipe: Recipe) -> Iterator[tuple[str, Path]]:
     """Yield the label and path of each file that a path of a recipe stands for."""
-    written = Path(name).expanduser()
+    written = expanded(name)
     path = recipe.folder / written
     if path.is_dir():
         files = [file for file in path.rglob("*") if file.is_file() and not _hidden(file, path)]

@@ -157,6 +157,8 @@ class Recipe:
             raise ValueError(f"the fractions sum to {float(total):g}, not to 1: {shown}")
         if self.target_size < 1 or self.held_out < 0:
             raise ValueError("expected a target_size above 0, and held_out not below")
+        if not -(2**63) <= self.seed < 2**63:
+            raise ValueError("seed: expected a number of at most 64 bits")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Recipe:

@@ -576,6 +576,7 @@ def changed(**more: Any) -> dict[str, Any]:
         ({**GOOD, "target_size": 0}, "target_size: expected a size of at least one byte, got 0"),
         ({**GOOD, "target_size": True}, "target_size: expected int or float or str, got True"),
         ({**GOOD, "seed": "x"}, "seed: expected int, got 'x'"),
+        ({**GOOD, "seed": 2**63}, "seed: expected a number of at most 64 bits"),
         ({**GOOD, "held_out": -1}, "held_out: expected a size"),
         ({**GOOD, "taget_size": 1}, "unknown key 'taget_size': did you mean 'target_size'?"),
         ({**GOOD, "zzz": 1}, "unknown key 'zzz': expected target_size, seed, held_out, sources"),
@@ -690,11 +691,19 @@ def test_a_source_that_is_not_there_or_empty(tmp_path: Path) -> None:
     for path, message in (
         ("none.txt", f"source 'x': no such file or directory: {tmp_path / 'none.txt'}"),
         ("*.nothing", f"source 'x': no file matches {tmp_path / '*.nothing'}"),
+        (
+            "~none/x",
+            f"source 'x': no such file or directory: {tmp_path / '~none/x'}",
+        ),
         ("folder", f"source 'x': the directory {tmp_path / 'folder'} holds no files"),
         ("empty.txt", f"source 'x': no text in {tmp_path / 'empty.txt'}"),
         ("blank.jsonl", f"source 'x': no text in {tmp_path / 'blank.jsonl'}"),
     ):
         assert refusal(recipe(tmp_path, 5, source("x", path))) == message
+    (tmp_path / "~$draft.txt").write_text("abcdef")  # as some editors name them
+    assert [each.text for each in draw(recipe(tmp_path, 5, source("x", "~$draft.txt")))] == [
+        "abcdef"
+    ]
     (tmp_path / "y.txt").write_text("abcdef")
     both = recipe(tmp_path, 4, source("a", "y.txt", 0.5), source("b", "*.txt", 0.5))
     assert "is in two sources, 'a' and 'b'" in refusal(both)
