@@ -873,7 +873,7 @@ _MARKS = (  # what is drawn, upon one another
 
 def _plot(report: Diagnosis, path: Path) -> None:
     count = len(report.embeddings)
-    kind = core._tools("evaluation.plots").check_target(path)
+    kind = outputs.plot_format(path)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4 * count, 5), layout="constrained")

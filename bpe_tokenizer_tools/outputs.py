@@ -9,7 +9,16 @@ from pathlib import Path
 
 import bpe_tokenizer as core
 
-__all__ = ["check_directory", "check_file", "existing_path", "write"]
+__all__ = [
+    "check_directory",
+    "check_file",
+    "check_table_and_plot",
+    "existing_path",
+    "plot_format",
+    "write",
+]
+
+_PLOTS = {".png": "png", ".svg": "svg"}
 
 
 def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) -> None:
@@ -56,6 +65,29 @@ def check_directory(path: str | os.PathLike[str]) -> None:
         which = "is a file" if existing == path else f"{existing} is a file"
         raise NotADirectoryError(f"{path}: {which}; expected a directory to write to")
     _try(existing, path)
+
+
+def check_table_and_plot(csv: str | None, plot: str | None) -> None:
+    """Raise an error if one of these files, if there are any, cannot be written."""
+    for path in (csv, plot):
+        if path is not None:
+            check_file(path)
+    if plot is not None:
+        plot_format(plot)
+
+
+def plot_format(path: str | os.PathLike[str]) -> str:
+    """Return the format of a plot, told by the name of its file.
+
+    Raises:
+        ValueError: it ends neither in .png nor in .svg.
+        ImportError: matplotlib is not installed.
+    """
+    kind = _PLOTS.get(Path(path).suffix.lower())
+    if kind is None:
+        raise ValueError(f"{path}: a plot is a .png or an .svg file; give it such a name")
+    core._import_optional("matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'")
+    return kind
 
 
 def existing_path(path: Path) -> Path:

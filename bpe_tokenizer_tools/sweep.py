@@ -764,7 +764,7 @@ _BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1571b", "#666666"
 
 
 def _plot(result: Sweep, path: Path) -> None:
-    kind = core._tools("evaluation.plots").check_target(path)
+    kind = outputs.plot_format(path)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 6.4), layout="constrained")

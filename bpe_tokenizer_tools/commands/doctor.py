@@ -34,11 +34,7 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
         raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
     from bpe_tokenizer_tools.model_doctor import diagnose
 
-    for path in (options.plot, options.csv):
-        if path is not None:
-            outputs.check_file(path)
-    if options.plot is not None:
-        core._tools("evaluation.plots").check_target(options.plot)
+    outputs.check_table_and_plot(options.csv, options.plot)
     report = diagnose(
         options.model,
         _tokenizer_of(options),

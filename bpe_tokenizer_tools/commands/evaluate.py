@@ -48,19 +48,10 @@ def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
     return groups, parallel_lines(options.parallel or [], options.text_field)
 
 
-def _check_targets(*targets: str | None) -> None:
-    """Refuse files that cannot be written before anything is measured."""
-    for path in targets:
-        if path is not None:
-            outputs.check_file(path)
-
-
 def _cmd_evaluate(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.evaluation import evaluate, plots
 
-    if options.plot is not None:
-        plots.check_target(options.plot)
-    _check_targets(options.csv, options.plot)
+    outputs.check_table_and_plot(options.csv, options.plot)
     texts, parallel = _texts(options)
     found = evaluate(
         options.tokenizers,
@@ -98,7 +89,7 @@ def _compare_options(add: Callable[..., Any]) -> None:
 def _cmd_compare(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.evaluation import compare
 
-    _check_targets(options.csv)
+    outputs.check_table_and_plot(options.csv, None)
     texts, parallel = _texts(options)
     found = compare(options.a, options.b, texts, parallel=parallel, verbose=not options.quiet)
     if options.csv is not None:

@@ -90,11 +90,7 @@ def _check_targets(options: argparse.Namespace) -> None:
     """Refuse what cannot be written before anything is trained."""
     if options.output is not None:
         outputs.check_directory(options.output)
-    for path in (options.plot, options.csv):
-        if path is not None:
-            outputs.check_file(path)
-    if options.plot is not None:
-        core._tools("evaluation.plots").check_target(options.plot)
+    outputs.check_table_and_plot(options.csv, options.plot)
 
 
 def _training(options: argparse.Namespace) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
 from bpe_tokenizer_tools.tables import printable
 
-__all__ = ["check_target", "plot"]
+__all__ = ["plot"]
 
-_FORMATS = {".png": "png", ".svg": "svg"}
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "bpe-tokenizer",  # the same figures give the same file
@@ -31,20 +30,6 @@ _MOST_TOKENS = 8  # of a word
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 
-def check_target(path: str | Path) -> str:
-    """Return the format of a plot, told by the name of its file.
-
-    Raises:
-        ValueError: it ends neither in .png nor in .svg.
-        ImportError: matplotlib is not installed.
-    """
-    kind = _FORMATS.get(Path(path).suffix.lower())
-    if kind is None:
-        raise ValueError(f"{path}: a plot is a .png or an .svg file; give it such a name")
-    core._import_optional("matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'")
-    return kind
-
-
 def plot(evaluation: Evaluation, path: str | Path) -> None:
     """Draw bytes per token by group, vocabularies by script, and tokens per word.
 
@@ -56,7 +41,7 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         ValueError: the name of the file ends otherwise.
         ImportError: matplotlib is not installed.
     """
-    kind = check_target(path)
+    kind = outputs.plot_format(path)
     matplotlib = core._import_optional(
         "matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'"
     )
