@@ -4350,10 +4350,10 @@ def _train_options(add: Callable[..., Any]) -> None:
     add(
         "--corpus",
         nargs="+",
+        action="extend",
         required=True,
         metavar="FILE",
-        help="text files and directories; .jsonl, .parquet, .gz, .bz2, .xz and .zst are read too; "
-        "'-' reads text from stdin",
+        help="files and directories of text, .jsonl or .parquet, compressed or not; '-' is stdin",
     )
     add("--output", required=True, metavar="DIR", help="directory to save to")
     add("--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all")
@@ -4361,7 +4361,7 @@ def _train_options(add: Callable[..., Any]) -> None:
     patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", default="gpt2", metavar="NAME", help=patterns)
     each = "special tokens, each as TOKEN or TOKEN=ID"
-    add("--special-tokens", nargs="+", default=[], metavar="TOKEN", help=each)
+    add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
     forms = (*_NORMALIZERS, "none")
     add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")

@@ -98,7 +98,7 @@ EXTRAS = {
     "transformers": ["transformers", "torch", "numpy", "jinja2>=3.1.6"],
     # Tables, charts, records and recipes of the tools around a tokenizer.
     "tools": [
-        "matplotlib",
+        "matplotlib>=3.7",
         "numpy",
         "pyarrow",
         "rich",
@@ -121,7 +121,7 @@ EXTRAS = {
     "benchmark": [
         "fastokens",
         "gigatoken",
-        "matplotlib",
+        "matplotlib>=3.7",
         "numpy",
         "rustbpe",
         "sentencepiece",
@@ -135,7 +135,7 @@ EXTRAS = {
         "huggingface_hub",
         "hypothesis",
         "jinja2",
-        "matplotlib",
+        "matplotlib>=3.7",
         "mistral-common; python_version >= '3.10'",
         "numpy",
         "pyarrow; python_version >= '3.10'",

@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 
 import pytest
 import regex
+import tokenizer_files
 from hard_text import hard_text
 from hypothesis import example, given
 from oracles import need
@@ -474,6 +475,16 @@ def test_a_space_put_before_a_text_and_added_tokens_that_take_space_in(tmp_path:
         0,
         *measured(ids[:2], [["Ġthe", "Ġlowest"], ["Ġthe"]], tokenizer),
     ]
+
+
+def test_tokens_that_the_library_places_nowhere_hold_nothing(tmp_path: Path) -> None:
+    hf = need("tokenizers")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer_files.text("prefix space inside"), encoding="utf-8")
+    told = hf.Tokenizer.from_file(str(path)).encode("a 8, 9", add_special_tokens=False).offsets
+    assert sum(start < end for start, end in told) == 3 < len(told)  # and one goes back
+    found = evaluate({"hf": f"hf:{path}"}, {"t": ["a 8, 9"]}).get("hf", "t")
+    assert found.words_by_tokens == [0, 3]
 
 
 def measured(ids: list[list[int]], words: list[list[str]], tokenizer: Any) -> list[int]:

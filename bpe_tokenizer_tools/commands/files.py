@@ -41,7 +41,7 @@ def _loading_options(add: Callable[..., Any]) -> None:
     text = f"for files that carry none: {patterns}, or a regular expression"
     add("--split-pattern", metavar="NAME", help=text)
     each = "for files that carry none: special tokens, each as TOKEN=ID or TOKEN"
-    add("--special-tokens", nargs="+", default=[], metavar="TOKEN", help=each)
+    add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
 
 
 def _load(path: str, options: argparse.Namespace) -> BPETokenizer:

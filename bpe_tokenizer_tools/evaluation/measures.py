@@ -181,15 +181,20 @@ def _told_spans(adapter: Adapter, chunk: Chunk, i: int) -> Any:
     if told is None:
         return None
     offsets = numpy.array(told, numpy.int64).reshape(-1, 2) + chunk.character_begins[i]
-    # Tokens such as a mere prefix have no place: they stand where the one before ends.
+    # Tokens such as a mere prefix have no place, whatever is told: where the one before ends.
+    nowhere = offsets[:, 0] >= offsets[:, 1]
+    offsets[nowhere] = chunk.character_begins[i]
     offsets = numpy.maximum.accumulate(offsets)
-    return chunk.pieces.byte_at[offsets[:, 0]], chunk.pieces.byte_at[offsets[:, 1]]
+    offsets[nowhere, 0] = offsets[nowhere, 1]
+    starts, ends = numpy.maximum.accumulate(offsets[:, 0]), offsets[:, 1]
+    return chunk.pieces.byte_at[starts], chunk.pieces.byte_at[ends]
 
 
 def tokens_per_piece(cut: Cut, starts: Any, ends: Any) -> Any:
     """Count the tokens that hold at least one byte of each piece."""
-    until = numpy.searchsorted(cut.starts, ends, "left")
-    return until - numpy.searchsorted(cut.ends, starts, "right")
+    holds = cut.starts < cut.ends
+    until = numpy.searchsorted(cut.starts[holds], ends, "left")
+    return until - numpy.searchsorted(cut.ends[holds], starts, "right")
 
 
 # -- Counting -----------------------------------------------------------------

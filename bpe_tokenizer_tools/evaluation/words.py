@@ -1,6 +1,6 @@
 r"""Words, and what stands between them.
 
-A word is a run of letters, marks and digits, with an apostrophe between two letters inside.  In
+A word is a run of letters, marks and digits, with an apostrophe between two of them inside.  In
 scripts that put no space between words, each letter is a word, with the marks on it.  Between
 words stand runs of white space, and runs of all else: punctuation and symbols.
 
