@@ -32,9 +32,9 @@ def _doctor_options(add: Callable[..., Any]) -> None:
 def _cmd_doctor(options: argparse.Namespace) -> None:
     if options.limit < 0:
         raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
+    outputs.check_table_and_plot(options.csv, options.plot)
     from bpe_tokenizer_tools.model_doctor import diagnose
 
-    outputs.check_table_and_plot(options.csv, options.plot)
     report = diagnose(
         options.model,
         _tokenizer_of(options),
