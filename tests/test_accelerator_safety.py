@@ -79,6 +79,8 @@ def test_nothing_leaks_over_a_million_calls() -> None:
 def test_threads_at_odd_moments(name: str) -> None:
     if name != "end" and sys.platform == "win32":
         pytest.skip("Windows has neither")
+    if name == "fork" and SANITIZED:
+        pytest.skip("the sanitizer's own malloc stays locked if another thread has it at a fork")
     for _ in range(3):
         abuse(name)
 
