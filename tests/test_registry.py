@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import EITHER_ENGINE
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import need
@@ -36,6 +37,8 @@ from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import registry as registry_module
 from bpe_tokenizer_tools.registry import Entry, Registry, default_path, read_key
 from bpe_tokenizer_tools.tokenizer_diff import compare_tokenizers
+
+pytestmark = EITHER_ENGINE
 
 TEXT = "the lower the lowest, the newer the newest; 12 345, größer — 世界! " * 20
 TEXT += (
