@@ -118,6 +118,16 @@ def _forget_what_was_cached() -> None:
                     getattr(value, "cache_clear", bool)()
 
 
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run the command line in this process; return its status and what it printed."""
+    try:
+        status = bpe_tokenizer.main(list(map(str, arguments)))
+    except SystemExit as error:
+        status = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
 @functools.cache
 def read_corpus(name: str) -> str:
     return (SHARED / "corpora" / f"{name}.txt").read_text(encoding="utf-8")

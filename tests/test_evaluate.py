@@ -26,6 +26,7 @@ from xml.etree import ElementTree
 import pytest
 import regex
 import tokenizer_files
+from conftest import run_command
 from hard_text import hard_text
 from hypothesis import example, given
 from oracles import need
@@ -1280,15 +1281,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
 
 
-def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    try:
-        status = bpe_tokenizer.main(list(argv))
-    except SystemExit as stop:
-        status = int(stop.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err
-
-
 TEXTS = ["--texts", "prose=prose.txt", "code=code.txt"]
 
 
@@ -1297,7 +1289,7 @@ def test_evaluate_prints_tables_and_writes_files(
 ) -> None:
     need("matplotlib")
     argv = ["evaluate", "mine", "tiny=low", *TEXTS, "--parallel", "eng.txt", "fra=fra.txt"]
-    status, out, err = run(capsys, *argv, "--csv", "out.csv", "--plot", "out.svg")
+    status, out, err = run_command(capsys, *argv, "--csv", "out.csv", "--plot", "out.svg")
     assert (status, err) == (0, "Wrote out.csv\nWrote out.svg\n")
     groups = file_groups(["prose=prose.txt", "code=code.txt"])
     parallel = {"eng": ["low", "lower"], "fra": ["bas", "plus bas"]}
@@ -1305,7 +1297,7 @@ def test_evaluate_prints_tables_and_writes_files(
     assert out == f"{expected}\n"
     assert Path("out.csv").read_text(encoding="utf-8") == expected.to_csv()
     assert ">tiny</text>" in Path("out.svg").read_text(encoding="utf-8")
-    status, out, err = run(capsys, *argv, "--json", "--quiet", "--alpha", "2")
+    status, out, err = run_command(capsys, *argv, "--json", "--quiet", "--alpha", "2")
     assert (status, err) == (0, "")
     again = evaluate({"mine": trained(), "tiny": low()}, groups, parallel=parallel, alpha=2)
     assert json.loads(out) == json.loads(json.dumps(again.to_json()))
@@ -1315,13 +1307,13 @@ def test_evaluate_prints_tables_and_writes_files(
 def test_compare_prints_tables_and_the_verdict(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, err = run(capsys, "compare", "low", "mine", *TEXTS, "--csv", "out.csv")
+    status, out, err = run_command(capsys, "compare", "low", "mine", *TEXTS, "--csv", "out.csv")
     assert (status, err) == (0, "")
     expected = compare("low", "mine", file_groups(TEXTS[1:]))
     assert out == f"{expected}\n"
     assert out.splitlines()[-1] == expected.verdict
     assert Path("out.csv").read_text(encoding="utf-8") == expected.to_csv()
-    status, out, err = run(capsys, "compare", "low", "mine", *TEXTS, "--json")
+    status, out, err = run_command(capsys, "compare", "low", "mine", *TEXTS, "--json")
     assert json.loads(out) == json.loads(json.dumps(expected.to_json()))
 
 
@@ -1330,7 +1322,7 @@ def test_names_move_no_cursor(files: Path, capsys: pytest.CaptureFixture[str]) -
     names = ["\x1b[2J=low", "\x9b1m\u202e=mine"]
     texts = ["--texts", "\x1b[31m=prose.txt", "code.txt"]
     for argv in (["evaluate", *names, *texts, "--plot", "p.svg"], ["compare", *names, *texts]):
-        status, out, _ = run(capsys, *argv)
+        status, out, _ = run_command(capsys, *argv)
         assert status == 0
         assert all(char.isprintable() or char == "\n" for char in out)
         assert all(name in out for name in (r"\x1b[2J", r"\x9b1m\u202e", r"\x1b[31m"))
@@ -1342,13 +1334,13 @@ def test_a_sample_and_a_separator_on_the_command_line(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["evaluate", "low", "--json", "--texts", "prose.txt"]
-    _, out, _ = run(capsys, *argv, "--max-bytes", "10")
+    _, out, _ = run_command(capsys, *argv, "--max-bytes", "10")
     (found,) = json.loads(out)["measures"]
     assert found["documents"] == 1
     assert 0 < found["bytes"] <= 10
-    _, out, _ = run(capsys, *argv, "--separator", "don't")
+    _, out, _ = run_command(capsys, *argv, "--separator", "don't")
     assert json.loads(out)["measures"][0]["documents"] == 3
-    _, out, _ = run(capsys, *argv, "--separator", "")
+    _, out, _ = run_command(capsys, *argv, "--separator", "")
     assert json.loads(out)["measures"][0]["documents"] == 1
 
 
@@ -1385,7 +1377,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         Path("code.txt").write_text("one line\n")
         message = "parallel texts must have the same number of lines: 'eng' has 2, 'code' 1"
     before = sorted(files.rglob("*"))
-    got, out, err = run(capsys, "evaluate", *argv)
+    got, out, err = run_command(capsys, "evaluate", *argv)
     assert (got, out) == (status, "")
     assert err.startswith("bpe-tokenizer: error: ")
     assert message in err

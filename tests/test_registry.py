@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EITHER_ENGINE
+from conftest import EITHER_ENGINE, run_command
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import need
@@ -72,12 +72,7 @@ def registry(tmp_path: Path) -> Registry:
 
 
 def run(*argv: object, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    try:
-        status = bpe_tokenizer.main(list(map(str, argv)))
-    except SystemExit as error:
-        status = int(error.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err
+    return run_command(capsys, *argv)
 
 
 def in_child(work: Callable[[], object]) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import run_command
 from oracles import need
 
 import bpe_tokenizer
@@ -482,12 +483,7 @@ def test_plots(tmp_path: Path) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    try:
-        status = bpe_tokenizer.main(["sweep", *map(str, arguments)])
-    except SystemExit as error:
-        status = int(error.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err
+    return run_command(capsys, "sweep", *arguments)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
