@@ -683,7 +683,7 @@ def _scratch(form: _Form, wanted: bool) -> Iterator[Path | None]:
         yield None
         return
     form.path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    folder = form.path.with_name(f".{form.path.name}.{os.urandom(8).hex()}.tmp")
+    folder = outputs.draft_beside(form.path)
     folder.mkdir()
     try:
         yield folder

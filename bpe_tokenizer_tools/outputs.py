@@ -13,6 +13,7 @@ __all__ = [
     "check_directory",
     "check_file",
     "check_table_and_plot",
+    "draft_beside",
     "existing_path",
     "plot_format",
     "write",
@@ -102,6 +103,11 @@ def _try(directory: Path, path: Path) -> None:
     except OSError as error:
         problem = f"cannot be written, for nothing can be in {directory}: {error.strerror}"
         raise OSError(error.errno, problem, str(path)) from None
+
+
+def draft_beside(path: Path) -> Path:
+    """Return a new, hidden name beside a path, to be renamed to it once all is written there."""
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
 
 
 def write(contents: Mapping[Path, str | bytes]) -> None:

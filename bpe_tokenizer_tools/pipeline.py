@@ -150,12 +150,16 @@ class _Training:
         return BPETokenizer(self.pattern, normalizer=self.normalizer)
 
 
-class _Count(_Step):
-    name = "count"
+class _TrainingStep(_Step):
+    """A step of the training: to count, or to learn."""
 
     def __init__(self, work: Path, training: _Training) -> None:
         super().__init__(work)
         self._training = training
+
+
+class _Count(_TrainingStep):
+    name = "count"
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         return {
@@ -180,12 +184,8 @@ class _Count(_Step):
         return [path], {"sha256": FileState.of(path).sha256}
 
 
-class _Train(_Step):
+class _Train(_TrainingStep):
     name = "train"
-
-    def __init__(self, work: Path, training: _Training) -> None:
-        super().__init__(work)
-        self._training = training
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         facts = dataclasses.asdict(self._training)

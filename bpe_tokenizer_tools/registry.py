@@ -702,7 +702,7 @@ class Registry:
             return entry
         outputs.check_directory(target.parent if target.is_dir() else target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
+        draft = outputs.draft_beside(target)
         try:
             draft.mkdir()
             core._write_files({draft / name: content for name, content in contents.items()})

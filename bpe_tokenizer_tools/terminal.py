@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, TextIO
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools import outputs
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat import Session
@@ -136,7 +137,7 @@ class History:
         return lines
 
     def _shorten(self, kept: list[bytes]) -> None:
-        draft = self.path.with_name(f".{self.path.name}.{os.urandom(8).hex()}.tmp")
+        draft = outputs.draft_beside(self.path)
         try:
             self._append(draft, b"\n".join([*kept, b""]))
             os.replace(draft, self.path)
