@@ -21,9 +21,9 @@ def need(module: str) -> Any:
 
 
 def examples(number: int) -> int:
-    """Say how many random examples a test shall try, of a number that is right for one run.
+    """Say how many examples a test shall try, of a number that is right for one run.
 
-    Where the tests run again, under another Python or a sanitizer, BPE_TOKENIZER_EXAMPLES is the
-    share that is enough: "0.25" tries a quarter.
+    They are random, or a share of all there are.  Where the tests run again, under another Python
+    or a sanitizer, BPE_TOKENIZER_EXAMPLES is the share that is enough: "0.25" tries a quarter.
     """
     return max(1, round(number * float(os.environ.get("BPE_TOKENIZER_EXAMPLES", "1"))))

@@ -63,11 +63,18 @@ def test_every_named_pattern_has_a_scanner() -> None:
 
 
 @SAME_UNICODE
-@pytest.mark.parametrize("name", list(MORE_PATTERNS))  # for the others see test_accelerator.py
+@EVERY_PATTERN
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_every_character(name: str, context: str) -> None:
     for text in every_character(context):
         check(name, text)
+
+
+@SAME_UNICODE
+def test_every_code_point() -> None:
+    chars = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    for first in range(0, len(chars), 0x8000):
+        check("cl100k", "".join(f"{char}a {char}" for char in chars[first : first + 0x8000]))
 
 
 @EVERY_PATTERN

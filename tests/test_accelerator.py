@@ -48,35 +48,11 @@ def engine() -> None:
     """Run these tests once: they compare both engines by themselves."""
 
 
-def split_by_regex(name: str, text: str) -> list[bytes]:
-    return [pretoken.encode() for pretoken in regex.findall(SPLIT_PATTERNS[name], text)]
-
-
-# -- Characters and pre-tokens -------------------------------------------------
-
 # Each `regex` knows the Unicode of its day.
 SAME_UNICODE = pytest.mark.skipif(
     not knows_the_same_unicode(native),
     reason=f"regex {regex.__version__} classes characters unlike {native.UNICODE_TABLES_FROM}",
 )
-
-
-# {} is each character in turn; the contexts decide what it may be part of.
-CONTEXTS = ["a{}B '{} {}9", "{}{}a!{}'s\n{}\t{}/", "'r{}A{}"]
-
-
-@SAME_UNICODE
-@EVERY_PATTERN
-@pytest.mark.parametrize("context", CONTEXTS)
-def test_every_character(name: str, context: str) -> None:
-    scalar_values = [*range(0xD800), *range(0xE000, 0x110000)]
-    step = 0x8000
-    for first in range(0, len(scalar_values), step):
-        chars = map(chr, scalar_values[first : first + step])
-        text = "".join(context.replace("{}", char) for char in chars)
-        expected = split_by_regex(name, text)
-        assert native.split(name, text) == expected
-        assert native.split(name, text, portable=True) == expected
 
 
 # -- Encoding --------------------------------------------------------------------
