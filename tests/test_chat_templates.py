@@ -5,6 +5,7 @@ The templates are the 70 of public model families that llama.cpp comes with.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -34,6 +35,8 @@ from bpe_tokenizer_tools.chat_templates import (
 from bpe_tokenizer_tools.marked_text import Marked
 
 need("jinja2")
+
+from bpe_tokenizer_tools import jinja  # noqa: E402
 
 Messages = list[dict[str, Any]]
 CHATML = (
@@ -102,6 +105,15 @@ CONVERSATIONS: list[tuple[Messages, dict[str, Any]]] = [
     ([USER], {"documents": [{"title": "T", "text": "some text"}]}),
     ([USER, ANSWER, USER], {"enable_thinking": True, "reasoning_effort": "high"}),
 ]
+
+
+# The library keeps some compiled templates; to go through all 70 again and again, more are kept.
+compile_once = functools.cache(jinja._compile.__wrapped__)
+
+
+@pytest.fixture(autouse=True)
+def compiled_templates_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jinja, "_compile", compile_once)
 
 
 @pytest.fixture(scope="session")
