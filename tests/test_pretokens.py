@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 import regex
+from conftest import EITHER_ENGINE
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
+
+pytestmark = EITHER_ENGINE  # Python cuts; the scanners of the extension have tests of their own
 
 NAMES = list(SPLIT_PATTERNS)
 
