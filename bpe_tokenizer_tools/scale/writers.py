@@ -1,0 +1,364 @@
+"""The files that packed token ids are written to: flat ones, Megatron's, and parquet.
+
+A writer takes the ids of one shard, in parts of any size, to hidden drafts beside the files they
+will be. What it writes depends on the ids and on where documents end, and on nothing else.
+
+What each file holds, byte for byte, stands in docs/packed.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools import outputs
+
+__all__ = ["FORMATS", "Writer", "open_writer", "resolve_dtype"]
+
+# The first one that the largest id fits into is what "auto" stands for.
+DTYPES: dict[str, tuple[str, ...]] = {
+    "bin": ("uint16", "uint32"),
+    "megatron": ("uint16", "int32"),
+    "parquet": ("int32", "uint32", "uint16"),
+}
+FORMATS: tuple[str, ...] = tuple(DTYPES)
+STORED = {"uint16": "<u2", "uint32": "<u4", "int32": "<i4"}
+_MAX_ID = {"uint16": 2**16 - 1, "uint32": 2**32 - 1, "int32": 2**31 - 1}
+
+# Megatron-LM, megatron/core/datasets/indexed_dataset.py: what an .idx file begins with is this
+# magic, the version, the code of the dtype, the number of sequences, and that of document borders.
+MEGATRON_HEADER = struct.Struct("<9sQBQQ")
+MEGATRON_MAGIC, MEGATRON_VERSION = b"MMIDIDX\0\0", 1
+MEGATRON_CODES = {"uint16": 8, "int32": 4}
+
+# The most tokens of one document: Megatron keeps its length, and parquet the bytes of its page, in
+# 31 bits.
+_LONGEST = {"bin": 2**63, "megatron": 2**31 - 1, "parquet": 2**28}
+
+_BUFFER = 2**20  # bytes
+_ROW_GROUP = 2**22  # tokens and documents together: 16 MiB of ids
+_AT_ONCE = 2**16  # documents of which an index is written
+
+
+def resolve_dtype(format: str, dtype: str, max_id: int) -> str:
+    """Return the type that ids are stored as.
+
+    Args:
+        format: "bin", "megatron" or "parquet".
+        dtype: the name of a type that the format has; "auto" takes 16 bits where all ids fit in
+            them, for "parquet" always 32.
+        max_id: the largest id there may be.
+
+    Raises:
+        ValueError: there is no such format, it has no such type, or the largest id does not fit.
+
+    >>> resolve_dtype("bin", "auto", 50_256), resolve_dtype("megatron", "auto", 128_255)
+    ('uint16', 'int32')
+    """
+    if format not in DTYPES:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    fitting = [name for name in DTYPES[format] if max_id <= _MAX_ID[name]]
+    if not fitting:
+        raise ValueError(f"the largest id is {max_id:,}, for which {format!r} has no dtype")
+    if dtype == "auto":
+        return fitting[0]
+    would_do = f"use {' or '.join(map(repr, fitting))}, or 'auto'"
+    if dtype not in DTYPES[format]:
+        raise ValueError(f"the format {format!r} has no dtype {dtype!r}; {would_do}")
+    if dtype not in fitting:
+        raise ValueError(
+            f"dtype {dtype!r} holds ids up to {_MAX_ID[dtype]:,}, and the largest is {max_id:,}; "
+            + would_do
+        )
+    return dtype
+
+
+def open_writer(format: str, stem: Path, dtype: str) -> Writer:
+    """Return a writer of one shard.
+
+    Args:
+        format: "bin", "megatron" or "parquet".
+        stem: the path of the shard's files without their suffixes.
+        dtype: what `resolve_dtype` returned.
+
+    Raises:
+        ImportError: numpy is not installed, or pyarrow, which parquet needs.
+        ValueError: there is no such format, or it has no such type.
+        OSError: a file cannot be made.
+    """
+    makers = {"bin": BinWriter, "megatron": MegatronWriter, "parquet": ParquetWriter}
+    if resolve_dtype(format, dtype, 0) != dtype:
+        raise ValueError(f"expected the name of a dtype, got {dtype!r}; resolve_dtype gives it")
+    return makers[format](stem, dtype)
+
+
+def import_numpy() -> Any:
+    """Return the module numpy, or say what needs it."""
+    return core._import_optional("numpy", "packing token ids, by numpy,", "numpy")
+
+
+def npy_header(entries: int) -> bytes:
+    """Return what a .npy file begins with that holds so many uint64, as numpy.save writes it."""
+    fields = f"{{'descr': '<u8', 'fortran_order': False, 'shape': ({entries},), }}"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + fields.ljust(117).encode() + b"\n"
+
+
+class Writer:
+    """Writes the ids of one shard; as a context manager, an exception leaves no file.
+
+    Attributes:
+        files: the final path of each file -> its draft. Drafts are complete after `close`, and it
+            is for the caller to rename them.
+        documents: how many were ended.
+        tokens: how many ids were written.
+    """
+
+    _format = ""
+    _suffixes: tuple[str, ...] = ()
+
+    def __init__(self, stem: Path, dtype: str) -> None:
+        self._numpy = import_numpy()
+        self._dtype = dtype
+        paths = [stem.with_name(stem.name + suffix) for suffix in self._suffixes]
+        self.files: Mapping[Path, Path] = {path: outputs.draft_beside(path) for path in paths}
+        self.documents = self.tokens = 0
+        self._length = 0  # of the document that is being written
+        self._path = paths[0]
+        self._file = self._create(self._path)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.discard()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, ids: Any) -> None:
+        """Write a part of a document: a numpy array of ids, in one dimension.
+
+        Raises:
+            ValueError: an id does not fit the type they are stored as, or the document is longer
+                than the format allows.
+            OSError: it cannot be written, for the disk is full, say; names the final file.
+        """
+        ids = self._numpy.asarray(ids)
+        if not ids.size:
+            return
+        self._check(ids)
+        with _named(self._path):
+            self._append(self._numpy.ascontiguousarray(ids, STORED[self._dtype]))
+        self._length += ids.size
+        self.tokens += ids.size
+
+    def _check(self, ids: Any) -> None:
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ValueError(f"expected a row of ids, got {ids.dtype} of the shape {ids.shape}")
+        longest = _LONGEST[self._format]
+        if self._length + ids.size > longest:
+            raise ValueError(
+                f"{self._path}: document {self.documents} has more than {longest:,} tokens, the "
+                f"most that the format {self._format!r} can hold; cut it, or use the format 'bin'"
+            )
+        wrong = int(ids.max())
+        if ids.dtype.kind == "i" and ids.min() < 0:
+            wrong = int(ids.min())
+        if not 0 <= wrong <= _MAX_ID[self._dtype]:
+            raise ValueError(f"{self._path}: the id {wrong:,} does not fit into {self._dtype}")
+
+    def end_document(self) -> None:
+        """End the document whose parts were written; without any, it is an empty one.
+
+        Raises:
+            OSError: it cannot be written; names the final file.
+        """
+        self._length = 0
+        self.documents += 1
+        with _named(self._path):
+            self._end()
+
+    def close(self) -> None:
+        """Complete the drafts and see that they are on disk; nothing is renamed.
+
+        Raises:
+            ValueError: a document was begun and not ended.
+            OSError: they cannot be written; names the final file.
+        """
+        if self._file.closed:
+            return
+        if self._length:
+            raise ValueError(f"{self._path}: its last document was begun, and not ended")
+        with _named(self._path):
+            self._finish()
+            _close(self._file)
+        for path in [*self.files][1:]:
+            with _named(path), self._create(path) as file:
+                for part in self._index():
+                    file.write(part)
+                _close(file)
+
+    def discard(self) -> None:
+        """Close what is open, and remove the drafts; can be called at any time, and again."""
+        with contextlib.suppress(Exception):
+            self._abandon()
+        with contextlib.suppress(OSError):
+            self._file.close()
+        for draft in self.files.values():
+            with contextlib.suppress(OSError):
+                draft.unlink()
+
+    def _create(self, path: Path) -> IO[bytes]:
+        with _named(path):
+            return open(self.files[path], "wb", buffering=_BUFFER)
+
+    def _append(self, ids: Any) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """Write what is left for the first file."""
+
+    def _index(self) -> Iterator[Any]:
+        """Yield the content of the second file."""
+        return iter(())
+
+    def _abandon(self) -> None:
+        """Let go of what a library holds."""
+
+
+class BinWriter(Writer):
+    """Writes ids one after another with nothing between, and where documents begin to a .npy."""
+
+    _format = "bin"
+    _suffixes = (".bin", ".offsets.npy")
+
+    def __init__(self, stem: Path, dtype: str) -> None:
+        super().__init__(stem, dtype)
+        self._borders = array("Q", [0])  # in tokens
+
+    def _append(self, ids: Any) -> None:
+        self._file.write(ids)
+
+    def _end(self) -> None:
+        self._borders.append(self.tokens)
+
+    def _index(self) -> Iterator[Any]:
+        yield npy_header(len(self._borders))
+        yield self._numpy.asarray(self._borders).astype("<u8", copy=False)
+
+
+class MegatronWriter(BinWriter):
+    """Writes ids as `BinWriter` does, and Megatron's index, in which a document is one sequence."""
+
+    _format = "megatron"
+    _suffixes = (".bin", ".idx")
+
+    def _index(self) -> Iterator[Any]:
+        borders, numpy = self._numpy.asarray(self._borders), self._numpy
+        spans = [
+            (begin, min(begin + _AT_ONCE, self.documents))
+            for begin in range(0, self.documents, _AT_ONCE)
+        ]
+        yield MEGATRON_HEADER.pack(
+            MEGATRON_MAGIC,
+            MEGATRON_VERSION,
+            MEGATRON_CODES[self._dtype],
+            self.documents,
+            self.documents + 1,
+        )
+        for begin, end in spans:  # how many tokens
+            yield numpy.diff(borders[begin : end + 1]).astype("<i4")
+        itemsize = numpy.dtype(self._dtype).itemsize
+        for begin, end in spans:  # at which byte
+            yield (borders[begin:end] * itemsize).astype("<i8")
+        for begin, end in spans:  # which sequence begins each document
+            yield numpy.arange(begin, end, dtype="<i8")
+        yield struct.pack("<q", self.documents)
+
+
+class ParquetWriter(Writer):
+    """Writes a row for each document, with one column, `input_ids`.
+
+    A row group ends with the document that makes it large enough.
+    """
+
+    _format = "parquet"
+    _suffixes = (".parquet",)
+
+    def __init__(self, stem: Path, dtype: str) -> None:
+        self._arrow = core._import_optional("pyarrow", "writing .parquet files", "pyarrow")
+        parquet = core._import_optional("pyarrow.parquet", "writing .parquet files", "pyarrow")
+        self._list = self._arrow.list_(self._arrow.type_for_alias(dtype))
+        self._schema = self._arrow.schema([("input_ids", self._list)])
+        self._start_group()
+        super().__init__(stem, dtype)
+        try:
+            self._table_writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
+        except BaseException:
+            self.discard()
+            raise
+
+    def _start_group(self) -> None:
+        self._ids = bytearray()
+        self._borders = array("i", [0])  # in tokens of this row group
+
+    def _append(self, ids: Any) -> None:
+        self._ids += ids.tobytes()
+
+    def _end(self) -> None:
+        held = len(self._ids) // self._numpy.dtype(self._dtype).itemsize
+        self._borders.append(held)
+        if held + len(self._borders) > _ROW_GROUP:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        held = self._numpy.frombuffer(self._ids, STORED[self._dtype])
+        ids = self._arrow.array(held.astype(self._dtype, copy=False))
+        borders = self._arrow.array(self._numpy.asarray(self._borders))
+        rows = self._arrow.ListArray.from_arrays(borders, ids, type=self._list)
+        table = self._arrow.Table.from_arrays([rows], schema=self._schema)
+        self._table_writer.write_table(table, row_group_size=max(1, len(table)))
+        self._start_group()
+
+    def _finish(self) -> None:
+        if len(self._borders) > 1:
+            self._write_group()
+        self._table_writer.close()
+
+    def _abandon(self) -> None:
+        self._table_writer.close()
+
+
+def _close(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let an OSError name the file that is being made, not its draft."""
+    try:
+        yield
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise OSError(error.errno, problem, str(path)) from None
