@@ -4347,23 +4347,18 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _train_options(add: Callable[..., Any]) -> None:
-    add(
-        "--corpus",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="files and directories of text, .jsonl or .parquet, compressed or not; '-' is stdin",
-    )
+    files = "files and directories of text, .jsonl or .parquet, compressed or not; '-' is stdin"
+    add("--corpus", nargs="+", action="extend", default=[], metavar="FILE", help=files)
+    add("--counts", metavar="FILE", help="train from pre-token counts, of 'count', not a corpus")
     add("--output", required=True, metavar="DIR", help="directory to save to")
     add("--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all")
     add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
     patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
-    add("--pattern", default="gpt2", metavar="NAME", help=patterns)
+    add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2, or that of the counts)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
-    forms = (*_NORMALIZERS, "none")
-    add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
+    form = "Unicode normalisation form (default: NFC, or that of the counts)"
+    add("--normalizer", choices=(*_NORMALIZERS, "none"), help=form)
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
@@ -4412,15 +4407,20 @@ def _cmd_train(options: argparse.Namespace) -> None:
     from_stdin = len(corpora) < len(options.corpus)
     if from_stdin and len(options.corpus) > 1:
         raise _UsageError("--corpus - reads stdin and goes with no other file")
-    normalizer = None if options.normalizer == "none" else options.normalizer
-    tokenizer = BPETokenizer(options.pattern, normalizer=normalizer)
+    if bool(options.corpus) == (options.counts is not None):
+        raise _UsageError("one of the arguments --corpus and --counts is required, and only one")
+    counts = PretokenCounts.load(options.counts) if options.counts else PretokenCounts()
+    given = options.normalizer or counts.normalizer
+    normalizer = None if given == "none" else given
+    tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
     _check_writable(Path(options.output))
     tokenizer.train(
-        _Document(_stdin_text()) if from_stdin else corpora,
+        _Document(_stdin_text()) if from_stdin else corpora or None,
         options.vocab_size,
         options.min_frequency,
         list(map(_parse_special_token, options.special_tokens)),
         verbose=not options.quiet,
+        counts=counts if options.counts else None,
         max_token_length=options.max_token_length,
         num_workers=options.num_workers,
         text_field=options.text_field,

@@ -103,8 +103,11 @@ EXTRAS = {
         "pyarrow",
         "rich",
         "tomli; python_version < '3.11'",
+        "tqdm",
         "backports.zstd; python_version < '3.14'",
     ],
+    # Corpora larger than one machine; every node of the cluster needs it.
+    "ray": ["ray", "numpy", "pyarrow"],
     # Everything a corpus or a model may need here, but for the two that must be compiled or that
     # bring a runtime of their own (llama, openvino, apple).
     "full": [
@@ -130,7 +133,10 @@ EXTRAS = {
     ],
     # The libraries that the tests compare with, and those that are optional at run time.
     "test": [
+        "aiohttp; python_version >= '3.10'",
         "build",
+        "datasets; python_version >= '3.10'",
+        "fsspec",
         "gguf; python_version >= '3.10'",
         "huggingface_hub",
         "hypothesis",
@@ -141,6 +147,7 @@ EXTRAS = {
         "pyarrow; python_version >= '3.10'",
         "pytest",
         "pytest-xdist",
+        "ray; python_version >= '3.10'",
         "rich",
         "safetensors",
         "selenium",
@@ -184,6 +191,7 @@ setup(
         "bpe_tokenizer_tools.formats",
         "bpe_tokenizer_tools.learn",
         "bpe_tokenizer_tools.page",
+        "bpe_tokenizer_tools.scale",
     ],
     package_data={
         "bpe_tokenizer_tools": ["py.typed"],

@@ -11,14 +11,23 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import records
 from bpe_tokenizer_tools.recipes import Recipe, Source
 
-__all__ = ["Document", "File", "changed", "expanded", "find_files", "read_documents"]
+__all__ = [
+    "Document",
+    "File",
+    "changed",
+    "expand",
+    "expanded",
+    "find_files",
+    "read_documents",
+    "split_at",
+]
 
 
 class File(NamedTuple):
@@ -61,9 +70,12 @@ def find_files(recipe: Recipe) -> dict[str, list[File]]:
     owners: dict[tuple[str, str], str] = {}
     found = {}
     for source in recipe.sources:
-        files = {
-            label: path for name in source.paths for label, path in _expand(name, source, recipe)
-        }
+        try:
+            files = {
+                label: path for name in source.paths for label, path in expand(name, recipe.folder)
+            }
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"source {source.name!r}: {error}") from None
         kept: dict[str, File] = {}
         for label in sorted(files):
             real = os.path.realpath(files[label])
@@ -86,37 +98,46 @@ def expanded(name: str) -> Path:
         return Path(name)
 
 
-def _expand(name: str, source: Source, recipe: Recipe) -> Iterator[tuple[str, Path]]:
-    """Yield the label and path of each file that a path of a recipe stands for."""
+def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
+    """Yield the label and path of each file that a name stands for, in no particular order.
+
+    Args:
+        name: a file, a directory, whose hidden files are left out, or a pattern such as "*.txt".
+        folder: what a relative name is relative to.
+
+    Raises:
+        FileNotFoundError: there is no such file, or no file in it.
+        ValueError: it is no regular file.
+    """
     written = expanded(name)
-    path = recipe.folder / written
+    path = folder / written
     if path.is_dir():
         files = [file for file in path.rglob("*") if file.is_file() and not _hidden(file, path)]
         for file in files:
             yield (written / file.relative_to(path)).as_posix(), file
         if not files:
-            raise FileNotFoundError(f"source {source.name!r}: the directory {path} holds no files")
+            raise FileNotFoundError(f"the directory {path} holds no files")
     elif path.is_file():
         yield written.as_posix(), path
     elif path.exists():
-        raise ValueError(f"source {source.name!r}: {path} is no regular file, and is read twice")
+        raise ValueError(f"{path} is no regular file, and is read twice")
     else:
-        yield from _matching(written, source, recipe)
+        yield from _matching(written, folder)
 
 
 def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def _matching(written: Path, source: Source, recipe: Recipe) -> Iterator[tuple[str, Path]]:
-    pattern = os.path.join(glob.escape(str(recipe.folder)), written)
+def _matching(written: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    pattern = os.path.join(glob.escape(str(folder)), written)
     files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
     for file in files:
-        label = file if written.is_absolute() else file.relative_to(recipe.folder)
+        label = file if written.is_absolute() else file.relative_to(folder)
         yield label.as_posix(), file
     if not files:
         what = "no file matches" if glob.has_magic(str(written)) else "no such file or directory:"
-        raise FileNotFoundError(f"source {source.name!r}: {what} {recipe.folder / written}")
+        raise FileNotFoundError(f"{what} {folder / written}")
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -174,10 +195,10 @@ def _parquet_texts(path: Path, source: Source) -> Iterator[str]:
 def _plain_texts(path: Path, source: Source) -> Iterator[str]:
     chunks = _checked_chunks(path)
     if source.documents == "separator":
-        return _split(chunks, source.separator, path)
+        return split_at(chunks, source.separator, path)
     if source.documents == "file":
-        return _split(chunks, "", path)
-    lines = (line[:-1] if line.endswith("\r") else line for line in _split(chunks, "\n", path))
+        return split_at(chunks, "", path)
+    lines = (line[:-1] if line.endswith("\r") else line for line in split_at(chunks, "\n", path))
     return lines if source.documents == "lines" else _paragraphs(lines)
 
 
@@ -198,26 +219,31 @@ def _checked_chunks(path: Path) -> Iterator[str]:
     yield from core._text_chunks(path)
 
 
-def _split(chunks: Iterable[str], separator: str, path: Path) -> Iterator[str]:
-    """Split text that comes in chunks, as str.split does the whole; "" splits nowhere.
+def split_at(chunks: Iterable[AnyStr], separator: AnyStr, path: str | Path) -> Iterator[AnyStr]:
+    """Split text or bytes that come in chunks, as their `split` does the whole; "" splits nowhere.
 
     Cost: O(n), however long a document is: of what has come, only the end is looked at again.
     """
     overlap = max(0, len(separator) - 1)  # characters that may begin a separator
-    parts: list[str] = []
-    held, rest = 0, ""
+    empty = separator[:0]
+    parts: list[AnyStr] = []
+    held, rest = 0, empty
     for chunk in chunks:
-        *whole, last = (rest + chunk).split(separator) if separator else [chunk]
-        for piece in whole:
-            yield "".join([*parts, piece])
+        pieces: list[AnyStr] = (rest + chunk).split(separator) if separator else [chunk]
+        last = pieces.pop()
+        for piece in pieces:
+            parts.append(piece)
+            yield empty.join(parts)
             parts, held = [], 0
         cut = len(last) - overlap if len(last) > overlap else 0
         parts.append(last[:cut])
         held, rest = held + cut, last[cut:]
         if held > _MAX_DOCUMENT:
-            problem = f"a document of more than {_MAX_DOCUMENT:,} characters, with no {separator!r}"
+            what = "bytes" if isinstance(separator, bytes) else "characters"
+            problem = f"a document of more than {_MAX_DOCUMENT:,} {what}, with no {separator!r}"
             raise FileFormatError(path, "", f"{problem}; say what separates its documents")
-    yield "".join([*parts, rest])
+    parts.append(rest)
+    yield empty.join(parts)
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:

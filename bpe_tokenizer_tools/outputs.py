@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import importlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import bpe_tokenizer as core
 
@@ -15,7 +19,10 @@ __all__ = [
     "check_table_and_plot",
     "draft_beside",
     "existing_path",
+    "locked",
+    "naming",
     "plot_format",
+    "replacing",
     "write",
 ]
 
@@ -120,3 +127,70 @@ def write(contents: Mapping[Path, str | bytes]) -> None:
         met = Path(os.fsdecode(error.filename or "")).name
         path = next((path for path in contents if met.startswith(f".{path.name}.")), None)
         raise OSError(error.errno, error.strerror, str(path or next(iter(contents)))) from None
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Make an error of the system name a path, not the hidden name beside it that it met."""
+    try:
+        yield
+    except OSError as error:
+        met = Path(os.fsdecode(error.filename or path)).name
+        if not error.errno or not (met == path.name or met.startswith(f".{path.name}.")):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file bit by bit, whole or not at all: it takes its place once all is on disk."""
+    draft = draft_beside(path)
+    try:
+        with naming(path):
+            with open(draft, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+@contextlib.contextmanager
+def locked(path: Path, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on a file or directory; the system takes it back however the process ends.
+
+    Args:
+        path: what is locked; a file is made if need be.
+        shared: whether others may hold it, too, if they share it as well.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if path.is_dir() and os.name == "nt":  # where a directory cannot be locked
+        path = path / ".lock"
+    is_folder = path.is_dir()
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _lock(handle, shared):
+            folder = path if is_folder else path.parent
+            raise BlockingIOError(f"{folder}: another run is at work there")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, shared: bool) -> bool:
+    """Tell whether the lock was got, or there is none to be had."""
+    try:
+        if os.name == "nt":
+            locking: Any = importlib.import_module("msvcrt")
+            if not shared:
+                locking.locking(handle, locking.LK_NBLCK, 1)
+        else:
+            fcntl: Any = importlib.import_module("fcntl")
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:  # of a file system without locks, too
+        return error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+    return True

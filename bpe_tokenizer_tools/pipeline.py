@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import importlib.metadata
 import json
 import os
@@ -38,7 +37,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, PretokenCounts
@@ -653,7 +652,7 @@ class Pipeline:
         chosen = self._chosen(force, until)
         outputs.check_directory(self.work)
         self.work.mkdir(parents=True, exist_ok=True)
-        with _locked(self.work / ".lock"):
+        with outputs.locked(self.work / ".lock"):
             self._sweep()
             self._prepare(chosen, force, until)
             results: dict[str, Mapping[str, Any]] = {}
@@ -736,23 +735,3 @@ class Pipeline:
 
 def _with_version(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {**inputs, "library": core.__version__}
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the system takes back when the process ends, in whatever way."""
-    with open(path, "ab") as file:
-        try:
-            _lock(file)
-        except OSError:
-            raise BlockingIOError(f"{path.parent}: another run is at work there") from None
-        yield
-
-
-def _lock(file: IO[bytes]) -> None:
-    if os.name == "nt":
-        locking: Any = importlib.import_module("msvcrt")
-        locking.locking(file.fileno(), locking.LK_NBLCK, 1)
-    else:
-        fcntl: Any = importlib.import_module("fcntl")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

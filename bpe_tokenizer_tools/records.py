@@ -8,13 +8,15 @@ import gzip
 import importlib
 import json
 import lzma
+import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Optional, Union, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError, PretokenCounts
+from bpe_tokenizer_tools import outputs
 
 
 def zstd() -> Any:
@@ -32,18 +34,31 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 
 
+_Name = Union[str, "os.PathLike[str]"]  # of a file, or a URL
+
+
 @contextlib.contextmanager
-def decompressed(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading; damage in a compressed one names the file."""
+def decompressed(name: _Name, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """Open a file for reading; damage in a compressed one names the file.
+
+    Args:
+        name: the file, whose ending tells how it is compressed.
+        file: its content, if it has been opened by other means.
+    """
+    suffix = os.path.splitext(name)[1]
     try:
-        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        with contextlib.ExitStack() as stack:
+            if file is None:
+                file = stack.enter_context(open(name, "rb"))
+            if suffix.lower() in _OPENERS:
+                file = stack.enter_context(_OPENERS[suffix.lower()](file, "rb"))
             yield file
     except Exception as error:
         damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error)) or (
             isinstance(error, OSError) and error.errno is None  # from gzip and bz2
         )
         if damaged or type(error).__name__ == "ZstdError":
-            raise FileFormatError(path, "", f"damaged {path.suffix} file: {error}") from None
+            raise FileFormatError(name, "", f"damaged {suffix} file: {error}") from None
         raise
 
 
@@ -58,20 +73,40 @@ def compressor(file: IO[bytes], suffix: str) -> IO[bytes]:
     return cast("IO[bytes]", made)
 
 
-def jsonl_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
+# What to do about a record that has no text; None raises the error.
+_OnError = Optional[Callable[[FileFormatError], object]]
+
+
+def jsonl_documents(
+    path: _Name, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
+) -> Iterator[Iterable[str]]:
     """Yield the text of each line's record, each as chunks."""
-    with decompressed(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise FileFormatError(path, f"line {number}", f"not JSON: {error}") from None
-            yield [_text_of(record, text_field, path, f"line {number}")]
+    with decompressed(path, file) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield from _good(lambda: _text_on(line, text_field, path, number), on_error)  # noqa: B023
 
 
-def _text_of(record: Any, text_field: str, path: Path, place: str) -> str:
+def _good(read: Callable[[], str], on_error: _OnError) -> list[list[str]]:
+    """Return one document, or none if its record was bad and that is not an error."""
+    try:
+        return [[read()]]
+    except FileFormatError as error:
+        if on_error is None:
+            raise
+        on_error(error)
+        return []
+
+
+def _text_on(line: bytes, text_field: str, path: _Name, number: int) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, f"line {number}", f"not JSON: {error}") from None
+    return _text_of(record, text_field, path, f"line {number}")
+
+
+def _text_of(record: Any, text_field: str, path: _Name, place: str) -> str:
     """Return the text of a record: of an object's field, or the record itself."""
     text = record.get(text_field) if isinstance(record, dict) else record
     if isinstance(text, str):
@@ -90,29 +125,32 @@ def _text_of(record: Any, text_field: str, path: Path, place: str) -> str:
     )
 
 
-def parquet_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
+def parquet_documents(
+    path: _Name, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
+) -> Iterator[Iterable[str]]:
     """Yield the text of each row, each as chunks."""
     parquet = core._import_optional("pyarrow.parquet", "reading .parquet files", "pyarrow")
     try:
-        file = parquet.ParquetFile(path)
+        table = parquet.ParquetFile(path if file is None else file)
     except Exception as error:  # pyarrow has many error classes
         raise FileFormatError(path, "", f"not a parquet file: {error}") from None
-    with file:
-        if text_field not in file.schema_arrow.names:
+    with table:
+        if text_field not in table.schema_arrow.names:
             raise FileFormatError(
                 path,
                 "",
-                f"no column {text_field!r}, only {core._shorten(file.schema_arrow.names)}; "
+                f"no column {text_field!r}, only {core._shorten(table.schema_arrow.names)}; "
                 "name the right one with text_field",
             )
-        for row, value in enumerate(_column(file, text_field, path)):
-            yield [_text_of({text_field: value}, text_field, path, f"row {row}")]
+        for row, value in enumerate(_column(table, text_field, path)):
+            record = {text_field: value}
+            yield from _good(lambda: _text_of(record, text_field, path, f"row {row}"), on_error)  # noqa: B023
 
 
-def _column(file: Any, name: str, path: Path) -> Iterator[Any]:
+def _column(table: Any, name: str, path: _Name) -> Iterator[Any]:
     """Yield the values of a column; damage names the file."""
     try:
-        for batch in file.iter_batches(batch_size=1024, columns=[name]):
+        for batch in table.iter_batches(batch_size=1024, columns=[name]):
             yield from batch.column(0).to_pylist()
     except (OSError, ValueError) as error:  # those of pyarrow are either
         raise FileFormatError(path, "", f"damaged .parquet file: {error}") from None
@@ -120,14 +158,20 @@ def _column(file: Any, name: str, path: Path) -> Iterator[Any]:
 
 def save_counts(counts: PretokenCounts, path: Path) -> None:
     """Write counts to a JSON file; see `PretokenCounts.save`."""
-    data = {
-        "format": "bpe_tokenizer.PretokenCounts",
-        **vars(counts),
-        "counts": {
-            core._to_printable(pretoken): count for pretoken, count in sorted(counts.items())
-        },
-    }
-    core._write_files({path: json.dumps(data, ensure_ascii=False)})
+    write_counts(path, vars(counts), sorted(counts.items()))
+
+
+def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[bytes, int]]) -> None:
+    """Write counts that need not be in memory, in the order of their bytes."""
+    head = json.dumps({"format": "bpe_tokenizer.PretokenCounts", **facts}, ensure_ascii=False)
+    with outputs.replacing(path) as file:
+        file.write(f'{head[:-1]}, "counts": {{'.encode())
+        before = ""
+        for pretoken, count in counts:
+            written = json.dumps(core._to_printable(pretoken), ensure_ascii=False)
+            file.write(f"{before}{written}: {count}".encode())
+            before = ", "
+        file.write(b"}}")
 
 
 def load_counts(path: Path) -> PretokenCounts:

@@ -16,11 +16,12 @@ from bpe_tokenizer_tools.commands import (
     learn,
     pipeline,
     registry,
+    scale,
     sweep,
     view,
 )
 
-_MODULES = (chat, files, evaluate, sweep, corpus, pipeline, registry, view, learn, doctor)
+_MODULES = (chat, files, evaluate, sweep, corpus, scale, pipeline, registry, view, learn, doctor)
 
 COMMANDS: dict[str, core._Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()

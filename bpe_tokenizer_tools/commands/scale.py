@@ -1,0 +1,161 @@
+"""The commands `count` and `pack`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+
+
+def _input_options(add: Callable[..., Any]) -> None:
+    kinds = "text, .jsonl or .parquet, as .gz, .bz2, .xz or .zst, too"
+    help_ = f"files, directories, 'patterns' and URLs: {kinds}"
+    add("inputs", nargs="+", metavar="IN", help=help_)
+    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+    separator = "what stands between documents of text files; without it, a file is one"
+    add("--separator", metavar="TEXT", help=separator)
+    bad = "what to do about documents that are not UTF-8, no JSON or no text"
+    add("--on-error", choices=("raise", "skip"), default="raise", help=bad)
+
+
+def _engine_options(add: Callable[..., Any]) -> None:
+    add("--engine", choices=("local", "ray"), default="local", help="what runs the workers")
+    add("--workers", type=int, metavar="N", help="at a time; default: one per core")
+    address = "of a Ray cluster, or 'auto'; without it, one is started here for this job"
+    add("--address", metavar="ADDRESS", help=address)
+    add("--max-retries", type=int, default=3, metavar="N", help="for work whose process was lost")
+    add("--no-resume", action="store_true", help="begin anew, not where a run was stopped")
+    index = "do this share of the shards, from 0: for an array of jobs"
+    add("--shard-index", type=int, metavar="I", help=index)
+    add("--num-shards", type=int, metavar="N", help="how many shares there are")
+
+
+def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what both jobs are told by the same options."""
+    if (options.shard_index is None) != (options.num_shards is None):
+        raise core._UsageError("--shard-index and --num-shards go together")
+    return {
+        "text_field": options.text_field,
+        "separator": options.separator,
+        "on_error": options.on_error,
+        "engine": options.engine,
+        "workers": options.workers,
+        "address": options.address,
+        "max_retries": options.max_retries,
+        "resume": not options.no_resume,
+        "verbose": not options.quiet,
+    }
+
+
+# -- count --------------------------------------------------------------------
+
+
+def _count_options(add: Callable[..., Any]) -> None:
+    _input_options(add)
+    add("-o", "--output", metavar="FILE", help="the counts, for train --counts")
+    patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
+    add("--pattern", default="gpt2", metavar="NAME", help=patterns)
+    cut = "strings that cut a document and are not counted"
+    add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=cut)
+    forms = (*core._NORMALIZERS, "none")
+    add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
+    add("--min-count", type=int, default=1, metavar="N", help="leave out what occurs less often")
+    add("--partitions", type=int, default=64, metavar="N", help="more of them take less memory")
+    keys = "distinct pre-tokens a worker holds before it writes them to disk"
+    add("--max-keys", type=int, default=2_000_000, metavar="N", help=keys)
+    kept = "where work is kept, for the next run; default: OUTPUT.work, removed at the end"
+    add("--work-dir", metavar="DIR", help=kept)
+    _engine_options(add)
+    add("--dry-run", action="store_true", help="say what it would take, and do nothing")
+
+
+def _cmd_count(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools.scale.counting import CountJob
+
+    fields = _shared_fields(options)
+    is_share = options.shard_index is not None
+    if (options.output is None) != (is_share or options.dry_run):
+        raise core._UsageError("one of --output, --shard-index and --dry-run is required")
+    if options.work_dir is None and (is_share or options.address is not None):
+        raise core._UsageError("several machines need a --work-dir that all of them share")
+    work_dir = options.work_dir or f"{options.output}.work"
+    job = CountJob(
+        options.inputs,
+        options.pattern,
+        options.special_tokens,
+        None if options.normalizer == "none" else options.normalizer,
+        work_dir=work_dir,
+        partitions=options.partitions,
+        max_keys=options.max_keys,
+        **fields,
+    )
+    if options.dry_run:
+        print(json.dumps({"estimate": job.estimate()}) if options.json else job.estimate())
+        return
+    if is_share:
+        report = job.count_share(options.shard_index, options.num_shards)
+    else:
+        report = job.to_file(options.output, options.min_count)
+        if options.work_dir is None:
+            shutil.rmtree(work_dir)
+    _show(options, report)
+
+
+def _show(options: argparse.Namespace, report: Any) -> None:
+    if options.json:
+        print(json.dumps(report.to_json()))
+
+
+# -- pack ---------------------------------------------------------------------
+
+
+def _pack_options(add: Callable[..., Any]) -> None:
+    _input_options(add)
+    where = "a directory or file with a tokenizer, in any format"
+    add("--tokenizer", required=True, metavar="PATH", help=where)
+    out = "directory for the shards and the manifest"
+    add("-o", "--output", required=True, metavar="DIR", help=out)
+    add("--format", choices=("bin", "megatron", "parquet"), default="bin", help="of the shards")
+    add("--dtype", default="auto", metavar="NAME", help="of the ids: uint16, uint32 or int32")
+    add("--bos", metavar="TOKEN", help="before each document; without it, nothing")
+    add("--eot", metavar="TOKEN", help="after each document; default: the tokenizer's eos token")
+    add("--no-eot", action="store_true", help="put nothing after a document")
+    allowed = "whether special tokens in the text become their ids"
+    add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
+    _engine_options(add)
+
+
+def _cmd_pack(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools.scale.packing import PackJob
+
+    fields = _shared_fields(options)
+    if options.no_eot and options.eot is not None:
+        raise core._UsageError("--eot and --no-eot do not go together")
+    job = PackJob(
+        BPETokenizer.from_file(options.tokenizer),
+        options.inputs,
+        Path(options.output),
+        options.format,
+        options.dtype,
+        options.bos,
+        "" if options.no_eot else options.eot,
+        options.allowed_special,
+        **fields,
+    )
+    if options.shard_index is not None:
+        report = job.run_share(options.shard_index, options.num_shards)
+    else:
+        report = job.run()
+    _show(options, report)
+
+
+COMMANDS: dict[str, core._Command] = {
+    "count": ("Count the pre-tokens of a large corpus, to train from.", _cmd_count, _count_options),
+    "pack": ("Encode a large corpus to files of token ids.", _cmd_pack, _pack_options),
+}

@@ -1,0 +1,719 @@
+"""Counting the pre-tokens of a corpus of any size.
+
+1. Map: each shard is counted on its own.  Whenever there are more distinct pre-tokens than memory
+   is meant to hold, they are written out, cut into partitions, as a run.
+2. Reduce: a partition of all runs is added up, one at a time; only here is it known how often a
+   pre-token occurs, so only here are rare ones cut.
+3. The partitions are joined: in memory, to train from, or to a file, which needs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import heapq
+import itertools
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken, PretokenCounts
+from bpe_tokenizer_tools import outputs, records
+from bpe_tokenizer_tools.scale import runs, work
+from bpe_tokenizer_tools.scale.engines import Engine, Task
+from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
+from bpe_tokenizer_tools.scale.progress import duration, show_progress, size
+
+__all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_counts"]
+
+_FORMAT = "bpe_tokenizer.counted_shard"
+_PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
+_CHUNK = 2**25  # characters counted between two looks at how many distinct pre-tokens there are
+
+# -- One shard ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """All that decides the counts of a shard, and how they are written."""
+
+    split_pattern: str
+    special_tokens: tuple[str, ...]
+    normalizer: Optional[str]  # noqa: UP045
+    reading: Reading
+    partitions: int = 1
+    max_keys: int = 2**62
+
+    def job(self) -> dict[str, Any]:
+        """Return what a marker must say, so that what was counted is what is wanted."""
+        return {
+            "format": _FORMAT,
+            "split_pattern": self.split_pattern,
+            "special_tokens": list(self.special_tokens),
+            "normalizer": self.normalizer,
+            "partitions": self.partitions,
+            **asdict(self.reading),
+        }
+
+
+def _settings(
+    split_pattern: str,
+    special_tokens: Iterable[str],
+    normalizer: str | None,
+    reading: Reading,
+    partitions: int = 1,
+    max_keys: int = 2**62,
+) -> _Settings:
+    core._check_normalizer(normalizer)
+    core._check_size("partitions", partitions, 1)
+    core._check_size("max_keys", max_keys, 1)
+    pattern = core._splitter(core._pattern_named(split_pattern)).pattern
+    tokens = tuple(sorted(AddedToken(token).content for token in special_tokens))
+    return _Settings(pattern, tokens, normalizer, reading, partitions, max_keys)
+
+
+class _ShardCounter:
+    """Counts a shard, at most so many distinct pre-tokens at a time."""
+
+    def __init__(self, settings: _Settings, shard: Shard, advance: Callable[[int], Any]) -> None:
+        self._settings = settings
+        self._reader = Reader(shard, settings.reading, advance)
+        self._splitter = core._splitter(settings.split_pattern)
+        tokens = map(AddedToken, settings.special_tokens)
+        pipeline = core._Pipeline(self._splitter, settings.normalizer, tokens=tokens)
+        self._cutter = core._PretokenCounter(pipeline, 1, lambda n_bytes: None)
+
+    def counts(self) -> Iterator[dict[bytes, int]]:
+        """Yield counts that add up to those of the shard."""
+        counts: dict[bytes, int] = {}
+        batches = self._cutter._batches(self._reader.documents())
+        for batch in batches:
+            for pretoken, count in self._count(itertools.chain([batch], _up_to(_CHUNK, batches))):
+                counts[pretoken] = counts.get(pretoken, 0) + count
+            if len(counts) > self._settings.max_keys:
+                yield counts
+                counts = {}
+        yield counts
+
+    def _count(self, batches: Iterable[list[str]]) -> Iterable[tuple[bytes, int]]:
+        # What the batches hold is prepared already, and cut where it may be cut.
+        counter = core._engine.counter(
+            core._Pipeline(self._splitter, None), 1, lambda n_bytes: None
+        )
+        counter.count([piece] for batch in batches for piece in batch)
+        return counter.take().items()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was read, once all counts have come."""
+        read = {"documents": self._cutter.documents, "bytes": self._cutter.bytes_read}
+        return {**self._reader.facts(), **read}
+
+
+def _up_to(n_chars: int, batches: Iterator[list[str]]) -> Iterator[list[str]]:
+    while n_chars > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        n_chars -= sum(map(len, batch))
+        yield batch
+
+
+def count_shard(
+    path: str | os.PathLike[str],
+    split_pattern: str = core.GPT2_SPLIT_PATTERN,
+    *,
+    special_tokens: Iterable[str] = (),
+    normalizer: str | None = "NFC",
+    text_field: str = "text",
+    separator: str | None = None,
+    on_error: str = "raise",
+) -> PretokenCounts:
+    """Count the pre-tokens of one file, in this process: the map of any engine.
+
+    Args:
+        path: the file, or a URL that fsspec reads.
+        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
+        special_tokens: strings that cut a document and are not counted.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        text_field: the field or column of .jsonl and .parquet files.
+        separator: what stands between the documents of a text file; None: it is one document.
+        on_error: "raise", or "skip" for leaving out documents that cannot be read.
+
+    Raises:
+        FileNotFoundError, ValueError: see `count_pretokens`.
+    """
+    reading = Reading(text_field, separator, on_error)
+    settings = _settings(split_pattern, special_tokens, normalizer, reading)
+    shards = find_shards(path)
+    if len(shards) != 1:
+        raise ValueError(f"expected one file, got {len(shards)}: {path}; use count_pretokens")
+    counter = _ShardCounter(settings, shards[0], lambda n_bytes: None)
+    (counts,) = counter.counts()
+    facts = counter.facts()
+    return PretokenCounts(
+        counts, settings.split_pattern, normalizer, facts["documents"], facts["bytes"]
+    )
+
+
+def merge_counts(parts: Iterable[PretokenCounts], min_count: int = 1) -> PretokenCounts:
+    """Add up the counts of parts of a corpus: the reduce of any engine.
+
+    Args:
+        parts: counts made with the same pattern and normalizer, at least one.
+        min_count: pre-tokens that occur less often in all are left out.
+
+    Raises:
+        ValueError: there are none, or they were made in different ways.
+
+    >>> parts = [core.count_pretokens(text) for text in ("to be", "or not to be")]
+    >>> sorted(merge_counts(parts, min_count=2).items())
+    [(b' be', 2)]
+    """
+    core._check_size("min_count", min_count, 1)
+    total: PretokenCounts | None = None
+    for part in parts:
+        if total is None:
+            total = PretokenCounts({}, part.split_pattern, part.normalizer)
+        total.check_made_by(part.split_pattern, part.normalizer)
+        total.documents += part.documents
+        total.bytes_read += part.bytes_read
+        _add(total, part.items())
+    if total is None:
+        raise ValueError("expected counts to add up, got none")
+    for pretoken in [key for key, count in total.items() if count < min_count]:
+        del total[pretoken]
+    return total
+
+
+def _add(total: dict[bytes, int], counts: Iterable[tuple[bytes, int]]) -> None:
+    for pretoken, count in counts:
+        total[pretoken] = total.get(pretoken, 0) + count
+
+
+# -- Tasks --------------------------------------------------------------------
+
+
+def _count_to_runs(
+    common: tuple[_Settings, str], shard: Shard, advance: Callable[[int], Any]
+) -> dict[str, Any]:
+    """Count a shard; leave its runs and its marker in a folder, and return the marker."""
+    settings, folder = common[0], Path(common[1])
+    work.check_shared(folder)
+    counter = _ShardCounter(settings, shard, advance)
+    path = folder / f"{shard.name}.run"
+    with work.draft(path) as draft:
+        with open(draft, "wb") as file:
+            pieces = [
+                runs.write_run(file, counts, settings.partitions) for counts in counter.counts()
+            ]
+            work.flush(file)
+        files = {path.name: work.file_facts(draft)}
+        marker = {**settings.job(), **counter.facts(), "files": files, "runs": pieces}
+        work.commit(folder, shard.name, {path: draft}, marker)
+    return marker
+
+
+def _merge_partition(
+    common: tuple[str, int, str],
+    number: int,
+    pieces: list[tuple[str, runs.Piece]],
+    advance: Callable[[int], Any],
+) -> dict[str, Any]:
+    """Add up one partition of all runs; leave it, sorted, with its marker, and return that."""
+    folder, min_count, digest = Path(common[0]), common[1], common[2]
+    name = _partition_name(number)
+    total: dict[bytes, int] = {}
+    for file, piece in pieces:
+        _add(total, runs.read_piece(folder / file, runs.Piece(*piece)))
+        advance(piece[1])
+    kept = sorted(key for key, count in total.items() if count >= min_count)
+    path = folder / f"{name}.counts"
+    with work.draft(path) as draft:
+        with open(draft, "wb") as out:
+            written = runs.write_partition(out, kept, [total[key] for key in kept])
+            work.flush(out)
+        marker = {
+            "format": _PARTITION_FORMAT,
+            "made_of": digest,
+            "min_count": min_count,
+            "distinct": len(total),
+            "pretokens": sum(total.values()),
+            "piece": written,
+            "files": {path.name: work.file_facts(draft)},
+        }
+        work.commit(folder, name, {path: draft}, marker)
+    return marker
+
+
+def _partition_name(number: int) -> str:
+    return f"partition-{number:05}"
+
+
+# -- The job ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CountReport:
+    """What counting did.
+
+    Attributes:
+        shards: files that were read.
+        kept: those of them that an earlier run had counted.
+        documents: documents counted.
+        bytes: UTF-8 bytes of text in them.
+        skipped: documents that were left out, because they could not be read.
+        first_skipped: why the first one was; None if none was.
+        pretokens: how many there were, each time they occurred.
+        distinct: how many different ones there were.
+        min_count: those that occur less often were cut.
+        left: how many different ones are left.
+        workers: processes that worked at a time, on this machine; None on Ray, if Ray chose.
+        input_bytes: size of the files that this run read, as they are on disk.
+        seconds: how long it took.
+    """
+
+    shards: int
+    kept: int
+    documents: int
+    bytes: int
+    skipped: int
+    first_skipped: Optional[str]  # noqa: UP045
+    pretokens: int
+    distinct: int
+    min_count: int
+    left: int
+    workers: Optional[int]  # noqa: UP045
+    input_bytes: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes, as JSON has them."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{size(self.bytes)} in {self.documents:,} documents of {self.shards:,} shards",
+            f"{self.pretokens:,} pre-tokens, {self.distinct:,} distinct",
+        ]
+        if self.min_count > 1:
+            lines.append(f"{self.left:,} distinct that occur {self.min_count} times or more")
+        lines += skipped_line(self.skipped, self.first_skipped)
+        lines.append(speed_line(self))
+        return "\n".join(lines)
+
+
+def skipped_line(skipped: int, first: str | None) -> list[str]:
+    """Say how much was left out, if anything was."""
+    noun = "document was" if skipped == 1 else "documents were"
+    return [f"{skipped:,} {noun} skipped; the first: {first}"] if skipped else []
+
+
+def speed_line(report: Any) -> str:
+    """Say how long a job took, how fast each worker was, and what an earlier run had done."""
+    line = f"took {duration(report.seconds)}"
+    rate = report.input_bytes / report.seconds if report.seconds else 0.0
+    if rate:
+        line += f", {size(rate)} of files a second"
+    if rate and report.workers:
+        noun = "worker" if report.workers == 1 else "workers"
+        line += f" ({size(rate / report.workers)} for each of {report.workers} {noun})"
+    if report.kept:
+        line += f"; {report.kept:,} of {report.shards:,} shards were done before"
+    return line
+
+
+class _Counting:
+    """A counting job in its folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: _Settings,
+        shards: Sequence[Shard],
+        engine: Engine,
+        verbose: bool,
+    ) -> None:
+        self._folder, self._settings = folder, settings
+        self.shards, self._engine, self._verbose = shards, engine, verbose
+        self._began = time.perf_counter()
+        self._markers: dict[Shard, dict[str, Any]] = {}
+        self._kept = self._fresh = 0
+
+    def tidy(self, resume: bool) -> None:
+        """Remove what killed runs left, and what belongs to shards that are not named any more."""
+        work.sweep(self._folder)
+        for path, data in work.left_over(self._folder, self.shards, _FORMAT).items():
+            work.remove(path, data)
+        if not resume:
+            for pattern in (_FORMAT, _PARTITION_FORMAT):
+                for path, data in work.left_over(self._folder, (), pattern).items():
+                    work.remove(path, data)
+
+    def map(self, shards: Sequence[Shard]) -> None:
+        """Count those of some shards that are not counted yet."""
+        job = self._settings.job()
+        for shard in shards:
+            marker = work.finished(self._folder, shard, job)
+            if marker is not None:
+                self._markers[shard] = marker
+        self._kept = len(self._markers)
+        tasks = [
+            Task(shard.label, (shard,), shard.size)
+            for shard in sorted(shards, key=lambda shard: -shard.size)  # the longest first
+            if shard not in self._markers
+        ]
+        self._fresh = sum(task.size for task in tasks)
+        common = self._settings, str(self._folder.absolute())
+        with show_progress("counting", self._fresh, len(tasks), self._verbose) as progress:
+            for task, marker in self._engine.run(_count_to_runs, common, tasks, progress):
+                self._markers[task.arguments[0]] = marker
+                work.check_arrived(self._folder, marker)
+
+    def reduce(self, min_count: int) -> list[dict[str, Any]]:
+        """Add up each partition that is not yet, and return the markers of all."""
+        pieces = self._pieces()
+        read = [self._markers[shard]["files"] for shard in self.shards]
+        digest = hashlib.sha256(core._to_json(read).encode()).hexdigest()
+        wanted = {"format": _PARTITION_FORMAT, "made_of": digest, "min_count": min_count}
+        markers: dict[int, dict[str, Any]] = {}
+        tasks = []
+        for number, parts in enumerate(pieces):
+            path = self._folder / f"{_partition_name(number)}.json"
+            marker = work.read_marker(path, _PARTITION_FORMAT)
+            if marker and wanted.items() <= marker.items() and self._is_there(marker):
+                markers[number] = marker
+            else:
+                n_bytes = sum(piece[1] for _, piece in parts)
+                tasks.append(Task(_partition_name(number), (number, parts), n_bytes))
+        common = str(self._folder.absolute()), min_count, digest
+        total = sum(task.size for task in tasks)
+        with show_progress("adding up", total, len(tasks), self._verbose) as progress:
+            for task, marker in self._engine.run(_merge_partition, common, tasks, progress):
+                markers[task.arguments[0]] = marker
+        return [markers[number] for number in range(len(pieces))]
+
+    def _pieces(self) -> list[list[tuple[str, runs.Piece]]]:
+        """Return where each partition stands in the runs of all shards."""
+        pieces: list[list[tuple[str, runs.Piece]]] = [[] for _ in range(self._settings.partitions)]
+        for shard in self.shards:
+            marker = self._markers[shard]
+            (file,) = marker["files"]
+            for run in marker["runs"]:
+                for parts, piece in zip(pieces, run):
+                    if piece[2]:
+                        parts.append((file, runs.Piece(*piece)))
+        return pieces
+
+    def _is_there(self, marker: Mapping[str, Any]) -> bool:
+        return all((self._folder / name).is_file() for name in marker["files"])
+
+    def counts(self, markers: Iterable[Mapping[str, Any]]) -> PretokenCounts:
+        """Return the counts of all partitions, in memory."""
+        counts = PretokenCounts({}, **self.facts())
+        for path, piece in self._partitions(markers):
+            counts.update(runs.read_piece(path, piece))
+        return counts
+
+    def write(self, markers: Iterable[Mapping[str, Any]], output: Path) -> None:
+        """Write the counts of all partitions to a file, as `PretokenCounts.save` does."""
+        streams = [runs.scan_piece(path, piece) for path, piece in self._partitions(markers)]
+        records.write_counts(output, self.facts(), heapq.merge(*streams))
+
+    def _partitions(
+        self, markers: Iterable[Mapping[str, Any]]
+    ) -> Iterator[tuple[Path, runs.Piece]]:
+        for marker in markers:
+            (name,) = marker["files"]
+            yield self._folder / name, runs.Piece(*marker["piece"])
+
+    def facts(self) -> dict[str, Any]:
+        """Return the attributes of the counts."""
+        return {
+            "split_pattern": self._settings.split_pattern,
+            "normalizer": self._settings.normalizer,
+            "documents": self._sum("documents"),
+            "bytes_read": self._sum("bytes"),
+        }
+
+    def _sum(self, key: str) -> int:
+        return sum(marker[key] for marker in self._markers.values())
+
+    def report(self, partitions: Sequence[Mapping[str, Any]], min_count: int) -> CountReport:
+        """Return what was done up to now."""
+        firsts = (self._markers[shard]["first_skipped"] for shard in sorted(self._markers))
+        on_ray = self._engine.kind == "ray"
+        return CountReport(
+            len(self._markers),
+            self._kept,
+            self._sum("documents"),
+            self._sum("bytes"),
+            self._sum("skipped"),
+            next((first for first in firsts if first), None),
+            sum(marker["pretokens"] for marker in partitions),
+            sum(marker["distinct"] for marker in partitions),
+            min_count,
+            sum(marker["piece"][2] for marker in partitions),
+            self._engine.workers if on_ray else self._engine.n_workers(len(self._markers)),
+            self._fresh,
+            time.perf_counter() - self._began,
+        )
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """The counting of a corpus of any size; `count_pretokens` says what the attributes mean.
+
+    `counts` gives the counts in memory, `to_file` writes them without having them there, and
+    `count_share` does a share of the first step, on one machine of several.
+
+    >>> job = CountJob("corpus/*.jsonl.zst", "llama3", normalizer=None, work_dir="counting")
+    >>> job.partitions
+    64
+    """
+
+    paths: Paths
+    split_pattern: str = core.GPT2_SPLIT_PATTERN
+    special_tokens: Iterable[str] = ()
+    normalizer: Optional[str] = "NFC"  # noqa: UP045
+    text_field: str = "text"
+    separator: Optional[str] = None  # noqa: UP045
+    on_error: str = "raise"
+    engine: str = "local"
+    workers: Optional[int] = None  # noqa: UP045
+    address: Optional[str] = None  # noqa: UP045
+    work_dir: Optional[Union[str, os.PathLike[str]]] = None  # noqa: UP007, UP045
+    partitions: int = 64
+    max_keys: int = 2_000_000
+    max_retries: int = 3
+    resume: bool = True
+    verbose: bool = False
+
+    def counts(self, min_count: int = 1) -> PretokenCounts:
+        """Count, and return the counts of all pre-tokens that occur so often."""
+        core._check_size("min_count", min_count, 1)
+        with self._begun(shared=False) as job:
+            job.map(job.shards)
+            markers = job.reduce(min_count)
+            counts = job.counts(markers)
+            self._say(job.report(markers, min_count))
+            return counts
+
+    def to_file(self, output: str | os.PathLike[str], min_count: int = 1) -> CountReport:
+        """Count, and write a file that `PretokenCounts.load` and ``train --counts`` read.
+
+        The counts are never all in memory.
+
+        Raises:
+            OSError: the file cannot be written; found out before counting.
+        """
+        core._check_size("min_count", min_count, 1)
+        outputs.check_file(output)
+        with self._begun(shared=False) as job:
+            job.map(job.shards)
+            markers = job.reduce(min_count)
+            job.write(markers, Path(output))
+            report = job.report(markers, min_count)
+            self._say(report)
+            return report
+
+    def count_share(self, index: int, of: int) -> CountReport:
+        """Count every `of`-th shard, from number `index` on, and leave it in `work_dir`.
+
+        So does each of `of` machines that share a file system; then `counts` or `to_file`, with the
+        same `work_dir`, finds all shards counted, and adds them up.
+        """
+        if self.work_dir is None:
+            raise ValueError("a share of a job needs work_dir, on a file system that all share")
+        with self._begun(shared=True) as job:
+            job.map(share(job.shards, index, of))
+            report = job.report([], 1)
+            self._say(report)
+            return report
+
+    def estimate(self) -> str:
+        """Say, before anything is done, what it will take in memory; from the sizes alone."""
+        shards = find_shards(self.paths)
+        return self._estimate(shards, sum(shard.size for shard in shards))
+
+    def _estimate(self, shards: Sequence[Shard], n_bytes: int) -> str:
+        text = sum(shard.size * _expansion(shard.label) for shard in shards)
+        keys = _expected_keys(text)
+        workers = self._engine().n_workers(len(shards))
+        at_once = min(self.max_keys + _expected_keys(_CHUNK), _expected_keys(text / len(shards)))
+        noun = "shard" if len(shards) == 1 else "shards"
+        each = "each worker" if workers > 1 else "the one worker"
+        lines = [
+            f"{size(n_bytes)} in {len(shards):,} {noun}, about {_rough(keys)} distinct pre-tokens"
+        ]
+        lines.append(
+            f"memory, roughly: {size(_BASE + at_once * _KEY_BYTES)} in {each} while it counts, "
+            f"{size(_BASE + keys / self.partitions * _KEY_BYTES)} while it adds up one of "
+            f"{self.partitions} partitions"
+        )
+        if len(shards) < workers_wanted(self.workers):
+            lines.append("a file is counted by one worker: cut large ones to use more")
+        return "\n".join(lines)
+
+    def _engine(self) -> Engine:
+        return Engine(self.engine, self.workers, self.address, self.max_retries)
+
+    @contextlib.contextmanager
+    def _begun(self, shared: bool) -> Iterator[_Counting]:
+        reading = Reading(self.text_field, self.separator, self.on_error)
+        settings = _settings(
+            self.split_pattern,
+            self.special_tokens,
+            self.normalizer,
+            reading,
+            self.partitions,
+            self.max_keys,
+        )
+        engine = self._engine()
+        if self.work_dir is None and self.address is not None:
+            raise ValueError("a Ray cluster needs work_dir, on a file system that all nodes share")
+        shards = find_shards(self.paths)
+        with contextlib.ExitStack() as stack:
+            scratch = self.work_dir
+            if scratch is None:
+                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
+            folder = stack.enter_context(work.open_folder(scratch, shared))
+            self._say(self._estimate(shards, sum(shard.size for shard in shards)))
+            job = _Counting(folder, settings, shards, engine, self.verbose)
+            if not shared:
+                job.tidy(self.resume)
+            yield job
+            if not shared:
+                work.sweep(folder)  # what workers left that were killed
+
+    def _say(self, what: object) -> None:
+        if self.verbose:
+            print(what, file=sys.stderr)
+
+
+def share(shards: Sequence[Shard], index: int, of: int) -> Sequence[Shard]:
+    """Return every `of`-th shard from one on.
+
+    Raises:
+        ValueError: there is no such share.
+    """
+    core._check_size("num_shards", of, 1)
+    core._check_size("shard_index", index, 0)
+    if index >= of:
+        raise ValueError(f"shard_index must be from 0 to {of - 1}, got {index}")
+    return shards[index::of]
+
+
+def workers_wanted(workers: int | None) -> int:
+    """Return how many processes there would be if there were shards enough."""
+    return workers or core._cores()
+
+
+# Bytes that a distinct pre-token takes in a dict with its count, and a process before it has any.
+_KEY_BYTES = 170
+_BASE = 60_000_000
+_COMPRESSED_TO = {".gz": 3.5, ".bz2": 4.5, ".xz": 5.0, ".zst": 4.0, ".parquet": 2.5}
+
+
+def _expansion(label: str) -> float:
+    """Guess how much text a file holds for each of its bytes."""
+    return _COMPRESSED_TO.get(os.path.splitext(label)[1].lower(), 1.0)
+
+
+def _expected_keys(n_bytes: float) -> float:
+    """Guess how many distinct pre-tokens so much text has.
+
+    A gigabyte of the Linux kernel's source has one million, and the web has more.  Growth follows
+    Heaps' law, with an exponent of about 0.6.
+    """
+    return 2e6 * math.pow(n_bytes / 1e9, 0.6)
+
+
+def _rough(number: float) -> str:
+    for unit, name in ((1e9, "billion"), (1e6, "million")):
+        if number >= unit:
+            return f"{number / unit:.2g} {name}"
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def count_pretokens(
+    paths: Paths,
+    split_pattern: str = core.GPT2_SPLIT_PATTERN,
+    *,
+    special_tokens: Iterable[str] = (),
+    normalizer: str | None = "NFC",
+    text_field: str = "text",
+    separator: str | None = None,
+    on_error: str = "raise",
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    partitions: int = 64,
+    min_count: int = 1,
+    max_keys: int = 2_000_000,
+    max_retries: int = 3,
+    resume: bool = True,
+    verbose: bool = False,
+) -> PretokenCounts:
+    """Count the pre-tokens of a corpus larger than memory, than one core, or than one machine.
+
+    The counts are those of `bpe_tokenizer.count_pretokens` on the same documents, whatever the
+    engine, the workers and the interruptions.  Train from them with ``train(counts=...)``.
+
+    Args:
+        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
+            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
+        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
+        special_tokens: strings that cut a document and are not counted.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        text_field: the field or column of .jsonl and .parquet files.
+        separator: what stands between the documents of a text file; None: it is one document.
+        on_error: "raise", or "skip" for leaving out, and counting, documents that are not UTF-8,
+            no JSON, or no text.  Damaged files are always errors.
+        engine: "local", processes of this machine, or "ray".
+        workers: how many; None: one per core.
+        address: of a Ray cluster; None: one on this machine, for this job.
+        work_dir: what is counted is kept here, and found again by the next run: one that was
+            stopped, or has more files.  With several machines, they must share it.  None: a
+            temporary directory.
+        partitions: in how many parts counts are added up: more take less memory.
+        min_count: pre-tokens that occur less often, in all, are left out.
+        max_keys: distinct pre-tokens that a worker may hold; with more, it writes them to disk.
+        max_retries: how often work is begun again whose process was lost.
+        resume: whether to go on with what is in `work_dir`, or begin anew.
+        verbose: whether to show an estimate, progress and a summary, on stderr.
+
+    Raises:
+        FileNotFoundError: a path is not there, or matches nothing.
+        FileFormatError: a document cannot be read; the file and the line or row are named.
+        ValueError: `work_dir` holds another job, or a file changed while it was read.
+        RuntimeError: a worker was lost again and again.
+        ImportError: Ray, fsspec or a library for a file's format is needed and missing.
+        OSError: the disk is full, say; what is finished is kept.
+    """
+    job = CountJob(
+        paths,
+        split_pattern,
+        special_tokens,
+        normalizer,
+        text_field,
+        separator,
+        on_error,
+        engine,
+        workers,
+        address,
+        work_dir,
+        partitions,
+        max_keys,
+        max_retries,
+        resume,
+        verbose,
+    )
+    return job.counts(min_count)

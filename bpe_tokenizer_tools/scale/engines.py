@@ -1,0 +1,398 @@
+"""Where shards are worked on: in this process, in several of this machine, or on a Ray cluster.
+
+A task is done by a function that leaves its result in files, and returns a few facts.  It may be
+done twice, where a process died or a node was lost, and must then do the same again.  The function
+and what all tasks have in common are sent to each process once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Optional, cast
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.scale.progress import Progress
+
+__all__ = ["ENGINES", "Engine", "Task"]
+
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work.
+
+    Attributes:
+        name: what it is called in messages: usually the label of a shard.
+        arguments: what the function is called with, besides what all tasks have in common.
+        size: bytes of input.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs tasks.
+
+    Attributes:
+        kind: "local" or "ray".
+        workers: processes, or tasks of Ray, at a time; None: one per core that may be used.
+        address: of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started
+            on this machine and ends with the job, unless this process has joined one already.
+        max_retries: how often a task is begun again whose process was lost.
+    """
+
+    kind: str = "local"
+    workers: Optional[int] = None  # noqa: UP045
+    address: Optional[str] = None  # noqa: UP045
+    max_retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.kind not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {self.kind!r}")
+        if self.address is not None and self.kind != "ray":
+            raise ValueError("address names a Ray cluster, and goes with engine='ray' only")
+        core._check_size("workers", self.workers, 1)
+        core._check_size("max_retries", self.max_retries, 0)
+
+    def n_workers(self, tasks: int) -> int:
+        """Return how many processes of this machine there will be."""
+        return max(1, min(self.workers or core._cores(), tasks))
+
+    def run(
+        self, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
+    ) -> Iterator[tuple[Task, Any]]:
+        """Do all tasks; yield each with its result, in the order in which they are done.
+
+        Args:
+            function: of a module that can be imported, called as function(common, *arguments,
+                advance), where advance(n) is told of n bytes of input that are done.
+            common: what all tasks have in common.
+            tasks: what to do, in the order in which to begin.
+            progress: is told what is done.
+
+        Raises:
+            RuntimeError: the process that did a task was lost, and so were those that tried again.
+            Exception: whatever the function raises; other tasks are given up then.
+        """
+        if self.kind == "ray":
+            done = _run_on_ray(self, function, common, tasks, progress)
+        elif self.n_workers(len(tasks)) == 1:
+            done = _run_here(function, common, tasks, progress)
+        else:
+            done = _run_in_processes(self, function, common, tasks, progress)
+        with contextlib.closing(cast("Any", done)):
+            for task, result in done:
+                progress.finish_shard()
+                yield task, result
+
+
+def _run_here(
+    function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
+) -> Iterator[tuple[Task, Any]]:
+    for task in tasks:
+        yield task, function(common, *task.arguments, progress.advance)
+
+
+def _lost(task: Task, what: str, attempts: int) -> RuntimeError:
+    return RuntimeError(
+        f"the process that worked on {task.name} {what}, {attempts} times in all; often the memory "
+        "did not suffice: try fewer workers. What is finished is kept: the same call goes on"
+    )
+
+
+# -- Processes of this machine ------------------------------------------------
+# They are started as programs, not forked: so it makes no difference what threads this process has
+# and what its script looks like.  Tasks go in by a pipe, results come back by another.  A process
+# whose pipe closes ends at once, in the middle of its work: whoever started it is gone.
+
+_PROGRAM = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from bpe_tokenizer_tools.scale.engines import _serve
+_serve()
+"""
+_TELL_EVERY = 0.2  # seconds
+
+
+def _serve() -> None:
+    """Work for the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it gets Ctrl-C too, and ends this one
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that is printed gets among them
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, inbox), daemon=True).start()
+    payload = inbox.get()
+    teller = _Teller(replies)
+    while True:
+        arguments = inbox.get()
+        try:
+            function, common = _unpacked(payload)
+            reply = ("done", function(common, *arguments, teller.advance))
+        except Exception as error:
+            reply = ("failed", _portable(error))
+        with contextlib.suppress(OSError):  # nobody listens any more: `_listen` ends this process
+            teller.flush()
+            _send(replies, reply)
+
+
+def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            inbox.put(pickle.load(stream))
+    except (EOFError, OSError, pickle.UnpicklingError):
+        os._exit(0)
+
+
+class _Teller:
+    """Tells the process that waits how far a task is, but not too often."""
+
+    def __init__(self, replies: BinaryIO) -> None:
+        self._replies, self._bytes, self._told = replies, 0, time.monotonic()
+
+    def advance(self, n_bytes: int) -> None:
+        self._bytes += n_bytes
+        if time.monotonic() - self._told >= _TELL_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        _send(self._replies, ("advance", self._bytes))
+        self._bytes, self._told = 0, time.monotonic()
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that survives pickling, with where it came from as its cause."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.__cause__ = RuntimeError(f"in another process:\n{trace}")
+    return error
+
+
+def _send(stream: BinaryIO, message: Any) -> None:
+    pickle.dump(message, stream)
+    stream.flush()
+
+
+@functools.lru_cache(maxsize=2)
+def _unpacked(payload: bytes) -> Any:  # once per process, not once per task
+    return pickle.loads(payload)
+
+
+class _LostError(Exception):
+    """A process has ended before its task was done."""
+
+
+class _Process:
+    """A process that works for this one."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._payload = payload
+        self._fresh = True
+
+    def call(self, task: Task, advance: Callable[[int], Any]) -> Any:
+        """Do a task there; raise what it raises, or `_LostError`."""
+        tasks, replies = cast("BinaryIO", self._process.stdin), self._process.stdout
+        told = 0
+        try:
+            if self._fresh:
+                _send(tasks, sys.path)
+                _send(tasks, self._payload)
+                self._fresh = False
+            _send(tasks, task.arguments)
+            while True:
+                kind, value = pickle.load(cast("BinaryIO", replies))
+                if kind != "advance":
+                    break
+                told += value
+                advance(value)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            advance(-told)
+            raise _LostError(self._how_it_ended()) from None
+        if kind == "failed":
+            raise value
+        return value
+
+    def _how_it_ended(self) -> str:
+        self.end()
+        status = self._process.returncode
+        return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+    def kill(self) -> None:
+        """End it at once; a call of it that waits is told so."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it, and free what belongs to it; there must be no call of it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what could not be written before it ended
+                cast("BinaryIO", pipe).close()
+
+
+class _Pool:
+    """Processes, each with a thread here that gives it one task after the other."""
+
+    def __init__(self, payload: bytes, tasks: Sequence[Task], max_retries: int) -> None:
+        self._payload, self._max_retries = payload, max_retries
+        self._tasks = iter(tasks)
+        self._lock = threading.Lock()
+        self._processes: set[_Process] = set()
+        self._stopped = False
+        # What threads have to say: bytes done; or a task, and its result or the error.
+        self.news: queue.SimpleQueue[int | tuple[Task, Any]] = queue.SimpleQueue()
+
+    def attend(self) -> None:
+        """Do tasks until none are left."""
+        process: _Process | None = None
+        while True:
+            with self._lock:
+                task = None if self._stopped else next(self._tasks, None)
+            if task is None:
+                break
+            for attempt in range(1, self._max_retries + 2):
+                try:
+                    process = process or self._start()
+                    self.news.put((task, process.call(task, self.news.put)))
+                    break
+                except _LostError as error:
+                    process = None
+                    if attempt > self._max_retries:
+                        self.news.put((task, _lost(task, str(error), attempt)))
+                except BaseException as error:
+                    self.news.put((task, error))
+                    break
+        if process:
+            process.end()
+
+    def _start(self) -> _Process:
+        with self._lock:
+            if self._stopped:
+                raise KeyboardInterrupt
+            self._processes.add(process := _Process(self._payload))
+            return process
+
+    def stop(self) -> None:
+        """End all processes; their threads end then, too."""
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.kill()
+
+
+def _run_in_processes(
+    engine: Engine, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Any
+) -> Iterator[tuple[Task, Any]]:
+    pool = _Pool(pickle.dumps((function, common)), tasks, engine.max_retries)
+    threads = [
+        threading.Thread(target=pool.attend, daemon=True)
+        for _ in range(engine.n_workers(len(tasks)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in tasks:
+            while isinstance(news := pool.news.get(), int):
+                progress.advance(news)
+            task, result = news
+            if isinstance(result, BaseException):
+                raise result
+            yield task, result
+    finally:
+        pool.stop()
+        for thread in threads:
+            thread.join()
+
+
+# -- Ray ----------------------------------------------------------------------
+# Ray schedules, and begins again what was lost with a process or a node; all that is made goes
+# through files, which every node must see under the same paths.
+
+
+def _run_on_ray(
+    engine: Engine, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Any
+) -> Iterator[tuple[Task, Any]]:
+    ray = core._import_optional("ray", "engine='ray'", "'bpe-tokenizer[ray]'")
+    with _joined(ray, engine):
+        payload = ray.put(pickle.dumps((function, common)))
+        remote = ray.remote(num_cpus=1, max_retries=engine.max_retries)(_on_ray)
+        waiting = deque(tasks)
+        running: dict[Any, Task] = {}
+        try:
+            while waiting or running:
+                room = engine.workers or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+                while waiting and len(running) < room:
+                    task = waiting.popleft()
+                    running[remote.remote(core.__version__, payload, task.arguments)] = task
+                for reference in ray.wait(list(running), timeout=5)[0]:
+                    result = _result(ray, reference, running[reference], engine)
+                    progress.advance(running[reference].size)
+                    yield running.pop(reference), result
+        finally:
+            for reference in running:
+                ray.cancel(reference)
+
+
+@contextlib.contextmanager
+def _joined(ray: Any, engine: Engine) -> Iterator[None]:
+    """Join a cluster, or start one here, for as long as the job takes."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    if engine.address is None:
+        quiet.update(num_cpus=engine.workers, include_dashboard=False)
+    try:
+        ray.init(address=engine.address or "local", **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConnectionError(f"cannot join the Ray cluster {engine.address}: {error}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _on_ray(version: str, payload: bytes, arguments: tuple[Any, ...]) -> Any:
+    """Do a task; runs on a node of the cluster."""
+    if version != core.__version__:
+        raise RuntimeError(
+            f"a node of the Ray cluster has bpe-tokenizer {core.__version__}, and the job was "
+            f"started by {version}: install the same on all of them"
+        )
+    function, common = _unpacked(payload)
+    return function(common, *arguments, lambda n_bytes: None)
+
+
+def _result(ray: Any, reference: Any, task: Task, engine: Engine) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, Exception):
+            raise cause from None
+        raise RuntimeError(f"{task.name}: {error}") from None
+    except ray.exceptions.RayError as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise _lost(task, f"was lost ({first})", engine.max_retries + 1) from None

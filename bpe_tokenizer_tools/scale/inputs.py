@@ -1,0 +1,341 @@
+"""Input shards, on disk or anywhere that fsspec reaches, and the documents in them.
+
+A shard is a file, and the unit of work: it is counted or encoded by one process, from its beginning
+to its end.  Its label, the path as it was given or its URL, is its name everywhere, and shards are
+sorted by it; so the same call means the same job on every machine.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import hashlib
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Optional, Union, cast
+
+import bpe_tokenizer as core
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import documents, records
+
+__all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards"]
+
+Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
+_Advance = Callable[[int], Any]
+
+_BLOCK = 2**20  # bytes read at a time
+_ON_ERROR = ("raise", "skip")
+
+# -- Shards -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """An input file.
+
+    Attributes:
+        label: its path as it was given, with "/" between the parts, or its URL.
+        size: in bytes, as it was found.
+    """
+
+    label: str
+    size: int
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether fsspec reads it."""
+        return "://" in self.label
+
+    @property
+    def name(self) -> str:
+        """What files made of it are called: readable, and of no other shard's name."""
+        base = re.sub(r"[^\w.-]", "_", self.label.split("?")[0].rsplit("/", 1)[-1], flags=re.ASCII)
+        while re.search(_ENDINGS, base.lower()):
+            base = os.path.splitext(base)[0]
+        digest = hashlib.sha256(self.label.encode("utf-8", "surrogateescape")).hexdigest()
+        return f"{base[:60].lstrip('.') or 'shard'}-{digest[:12]}"
+
+    def state(self) -> tuple[int, str]:
+        """Return size and, in words, what else tells that it has changed.
+
+        Raises:
+            FileNotFoundError: it has vanished.
+        """
+        if self.is_remote:
+            system, path = _file_system(self.label)
+            return int(system.info(path)["size"] or 0), str(system.ukey(path))
+        status = os.stat(self.label)
+        return status.st_size, f"{status.st_mtime_ns} {status.st_ctime_ns}"
+
+    def open(self) -> IO[bytes]:
+        """Open it, as it is."""
+        if self.is_remote:
+            system, path = _file_system(self.label)
+            return cast("IO[bytes]", system.open(path, "rb"))
+        return open(self.label, "rb", buffering=0)
+
+
+_ENDINGS = r"\.(txt|text|jsonl|parquet|gz|bz2|xz|zst)$"
+
+
+def find_shards(paths: Paths) -> list[Shard]:
+    """Find the files that paths stand for, each once, sorted by label.
+
+    Args:
+        paths: a path or several: files, directories (with all below, but what is hidden), patterns
+            such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.
+
+    Raises:
+        FileNotFoundError: a path is not there, or matches nothing.
+        ValueError: there are no paths, or one is no regular file.
+        ImportError: a URL, and fsspec or what it needs for that protocol is not installed.
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not given:
+        raise ValueError("expected paths of a corpus, got none")
+    found: dict[str, Shard] = {}  # real path -> shard
+    for path in given:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"expected paths, got an item of type {type(path).__name__}")
+        for real, shard in _remote(path) if "://" in str(path) else _local(os.fspath(path)):
+            found[real] = min(shard, found.get(real, shard))
+    return sorted(found.values())
+
+
+def _local(path: str) -> Iterator[tuple[str, Shard]]:
+    for label, file in documents.expand(path):
+        yield os.path.realpath(file), Shard(_readable(label, file), file.stat().st_size)
+
+
+def _readable(label: str, file: Path) -> str:
+    """Return the label; a home directory written "~" is no path to open."""
+    return file.as_posix() if label.startswith("~") else label
+
+
+def _remote(url: object) -> Iterator[tuple[str, Shard]]:
+    system, path = _file_system(str(url))
+    if system.isdir(path):
+        files = [file for file in system.find(path) if "/." not in file[len(path) :]]
+    elif any(char in path for char in "*?[") and not system.exists(path):
+        files = [file for file in system.glob(path) if system.isfile(file)]
+    else:
+        files = [path] if system.exists(path) else []
+    if not files:
+        raise FileNotFoundError(f"{url}: no such file, and no file matches")
+    for file in files:
+        label = system.unstrip_protocol(file)
+        yield label, Shard(label, int(system.info(file)["size"] or 0))
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path there."""
+    fsspec = core._import_optional("fsspec", f"reading {url}", "fsspec")
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:  # no such protocol, or what it needs is missing
+        raise type(error)(f"{url}: fsspec cannot read this: {error}") from None
+    return system, path
+
+
+# -- Documents ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How documents are found in a file.
+
+    Attributes:
+        text_field: the field of .jsonl records, or column of .parquet files, that holds the text.
+        separator: what stands between the documents of a text file; None: the file is one.
+        on_error: "raise", or "skip" for leaving out documents that are not UTF-8 or no text.
+    """
+
+    text_field: str = "text"
+    separator: Optional[str] = None  # noqa: UP045
+    on_error: str = "raise"
+
+    def __post_init__(self) -> None:
+        if self.on_error not in _ON_ERROR:
+            raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
+        if self.separator == "":
+            raise ValueError("separator must be text, or None where a file is one document; got ''")
+
+
+class Reader:
+    """Reads the documents of a shard, from beginning to end, once.
+
+    Attributes:
+        skipped: how many documents were left out.
+        first_skipped: why the first of them was, or None.
+    """
+
+    def __init__(self, shard: Shard, reading: Reading, advance: _Advance) -> None:
+        self._shard, self._reading = shard, reading
+        self._advance = advance
+        self._before = shard.state()
+        self._sha256: str | None = None
+        self.skipped = 0
+        self.first_skipped: str | None = None
+
+    def documents(self) -> Iterator[Iterable[str]]:
+        """Yield each document as chunks of text; a list of one chunk, if it is in memory anyhow.
+
+        Raises:
+            FileFormatError: a document is not UTF-8, or a record no JSON or without text; the file
+                and the line or row are named.  If such ones are skipped: the file is damaged.
+            ValueError: the shard has changed meanwhile.
+        """
+        file = _InputFile(self._shard.open(), self._advance)
+        with file, io.BufferedReader(file, _BLOCK) as buffered:
+            yield from self._read(cast("IO[bytes]", buffered))
+            self._sha256 = file.sha256(self._shard)
+        if self._shard.state() != self._before:
+            what = "changed while it was read; run again when nothing writes there"
+            raise ValueError(f"{self._shard.label} {what}")
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was read, and what was not, once all documents have come."""
+        facts: dict[str, Any] = {"input": self._shard.label, "input_size": self._before[0]}
+        facts["input_sha256"] = self._sha256
+        if self._shard.is_remote:
+            facts["input_version"] = self._before[1]
+        return {**facts, "skipped": self.skipped, "first_skipped": self.first_skipped}
+
+    def _read(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
+        label, field = self._shard.label, self._reading.text_field
+        suffixes = [suffix.lower() for suffix in Path(label.split("?")[0]).suffixes]
+        if suffixes and suffixes[-1] in core._COMPRESSED:
+            suffixes.pop()
+        kind = suffixes[-1] if suffixes else ""
+        on_error = None if self._reading.on_error == "raise" else self._skip
+        if kind == ".parquet":
+            yield from records.parquet_documents(label, field, file, on_error)
+        elif kind == ".jsonl":
+            yield from records.jsonl_documents(label, field, file, on_error)
+        elif self._reading.separator is not None:
+            yield from self._separated(file, self._reading.separator.encode())
+        else:
+            yield from self._whole(file)
+
+    def _skip(self, error: FileFormatError) -> None:
+        if self._reading.on_error == "raise":
+            raise error
+        self.skipped += 1
+        self.first_skipped = self.first_skipped or str(error)
+
+    def _separated(self, file: IO[bytes], separator: bytes) -> Iterator[list[str]]:
+        """Yield what stands between separators, but where that is nothing at all."""
+        line = 1
+        with records.decompressed(self._shard.label, file) as content:
+            for piece in documents.split_at(_blocks(content), separator, self._shard.label):
+                try:
+                    if piece:
+                        yield [piece.decode()]
+                except UnicodeDecodeError as error:
+                    self._skip(_not_utf8(self._shard, error, line))
+                line += piece.count(b"\n") + separator.count(b"\n")
+
+    def _whole(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
+        """Yield a file as the one document it is; what is skipped must be known before."""
+        if self._reading.on_error == "skip":
+            with (
+                self._shard.open() as again,
+                records.decompressed(self._shard.label, again) as all_,
+            ):
+                try:
+                    for _ in _decoded(all_, self._shard):
+                        pass
+                except FileFormatError as error:
+                    if not error.field:  # a damaged file
+                        raise
+                    self._skip(error)
+                    return
+        with records.decompressed(self._shard.label, file) as content:
+            yield _decoded(content, self._shard)
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: file.read(_BLOCK), b"")
+
+
+def _decoded(file: IO[bytes], shard: Shard) -> Iterator[str]:
+    """Decode a file in chunks; bytes that are not UTF-8 are named by their line."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    for block in _blocks(file):
+        try:
+            yield decoder.decode(block)
+        except UnicodeDecodeError as error:
+            raise _not_utf8(shard, error, line) from None
+        line += block.count(b"\n")
+    try:
+        yield decoder.decode(b"", True)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(shard, error, line) from None
+
+
+def _not_utf8(shard: Shard, error: UnicodeDecodeError, line: int) -> FileFormatError:
+    at = line + error.object[: error.start].count(b"\n")
+    problem = f"not UTF-8 ({error.reason}, 0x{error.object[error.start]:02x})"
+    return FileFormatError(shard.label, f"line {at}", f"{problem}; convert the file to UTF-8 first")
+
+
+class _InputFile(io.RawIOBase):
+    """A file that tells how far it was read, and hashes what was read in passing."""
+
+    def __init__(self, file: IO[bytes], advance: _Advance) -> None:
+        self._file, self._advance = file, advance
+        self._digest = hashlib.sha256()
+        self._hashed = 0  # bytes from the beginning that the hash holds
+        self._told = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        at = self._file.tell()
+        view = memoryview(buffer).cast("B")
+        data = self._file.read(len(view))
+        view[: len(data)] = data
+        if at == self._hashed:
+            self._digest.update(data)
+            self._hashed += len(data)
+        self._told += len(data)
+        self._advance(len(data))
+        return len(data)
+
+    def sha256(self, shard: Shard) -> str:
+        """Hash what has not been read yet, too; of a file that was not read in order, all."""
+        self._file.seek(self._hashed)
+        for block in _blocks(self._file):
+            self._digest.update(block)
+            self._hashed += len(block)
+        self._advance(self._hashed - self._told)  # what was not read counts as done, too
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self._file.close()
+        super().close()
+
+
+def sha256_of(shard: Shard) -> str:
+    """Hash a shard as it stands."""
+    digest = hashlib.sha256()
+    with shard.open() as file:
+        for block in _blocks(file):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,495 @@
+"""A corpus of any size as token ids: one output shard for each input shard.
+
+What a shard becomes depends on the file, on the tokenizer and on a few options, and on nothing
+else: so it makes no difference who encodes it, when, beside what, or at which attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.scale import work
+from bpe_tokenizer_tools.scale.counting import share, skipped_line, speed_line
+from bpe_tokenizer_tools.scale.engines import Engine, Task
+from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
+from bpe_tokenizer_tools.scale.progress import show_progress, size
+from bpe_tokenizer_tools.scale.rows import boundary_ids
+from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
+
+__all__ = ["PackJob", "PackReport", "encode_corpus", "encode_shard"]
+
+_FORMAT = "bpe_tokenizer.packed_shard"
+_MANIFEST_FORMAT = "bpe_tokenizer.packed"
+_VERSION = 1
+_TOKENS_AT_ONCE = 2**16  # of a document that comes in chunks
+
+# -- One shard ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """All that decides what a shard becomes, but the file."""
+
+    packed: bytes
+    reading: Reading
+    layout: str
+    dtype: str
+    bos: Optional[int]  # noqa: UP045
+    eot: Optional[int]  # noqa: UP045
+    allowed_special: Union[str, tuple[str, ...]]  # noqa: UP007
+
+    @property
+    def tokenizer(self) -> BPETokenizer:
+        """The tokenizer; it travels as bytes, whatever its class, and is made once per process."""
+        return _unpacked(self.packed)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest says of the job."""
+        allowed = self.allowed_special
+        return {
+            "version": _VERSION,
+            "layout": self.layout,
+            "dtype": self.dtype,
+            "tokenizer": self.tokenizer.fingerprint,
+            "vocab_size": self.tokenizer.vocab_size,
+            "bos": self.bos,
+            "eot": self.eot,
+            "allowed_special": allowed if isinstance(allowed, str) else list(allowed),
+            **asdict(self.reading),
+        }
+
+    def job(self) -> dict[str, Any]:
+        """Return what a marker must say, so that what was encoded is what is wanted."""
+        return {"format": _FORMAT, **self.facts()}
+
+
+@functools.lru_cache(maxsize=1)
+def _unpacked(packed: bytes) -> BPETokenizer:
+    return core._rebuild(BPETokenizer, packed)
+
+
+def _settings(
+    tokenizer: BPETokenizer,
+    reading: Reading,
+    format: str,
+    dtype: str,
+    bos: str | int | None,
+    eot: str | int | None,
+    allowed_special: str | Iterable[str],
+) -> _Settings:
+    if not isinstance(tokenizer, BPETokenizer):
+        raise TypeError(f"tokenizer must be a BPETokenizer, got {core._shorten(tokenizer)}")
+    import_numpy()
+    allowed = tokenizer._allowed(allowed_special)
+    return _Settings(
+        tokenizer.__reduce__()[1][1],
+        reading,
+        format,
+        resolve_dtype(format, dtype, tokenizer.max_id),
+        *boundary_ids(tokenizer, bos, eot),
+        allowed_special if isinstance(allowed_special, str) else tuple(sorted(allowed)),
+    )
+
+
+def _encode_to_files(
+    common: tuple[_Settings, str], shard: Shard, advance: Callable[[int], Any]
+) -> dict[str, Any]:
+    """Encode a shard; leave its files and its marker in a folder, and return the marker."""
+    settings, folder = common[0], Path(common[1])
+    work.check_shared(folder)
+    reader = Reader(shard, settings.reading, advance)
+    writer = open_writer(settings.layout, folder / shard.name, settings.dtype)
+    try:
+        with writer:
+            n_bytes = _write_documents(writer, settings, reader.documents())
+        marker = {
+            **settings.job(),
+            **reader.facts(),
+            "name": shard.name,
+            "documents": writer.documents,
+            "tokens": writer.tokens,
+            "bytes": n_bytes,
+            "files": {
+                path.name: work.file_facts(draft) for path, draft in sorted(writer.files.items())
+            },
+        }
+        work.commit(folder, shard.name, writer.files, marker)
+    finally:
+        writer.discard()
+    return marker
+
+
+def _write_documents(
+    writer: Writer, settings: _Settings, documents: Iterable[Iterable[str]]
+) -> int:
+    """Write all documents, and return how many UTF-8 bytes they had."""
+    numpy = import_numpy()
+    before = numpy.array([] if settings.bos is None else [settings.bos], numpy.uint32)
+    after = numpy.array([] if settings.eot is None else [settings.eot], numpy.uint32)
+    n_bytes = 0
+
+    def measured(chunks: Iterable[str]) -> Iterator[str]:
+        nonlocal n_bytes
+        for chunk in chunks:
+            n_bytes += core._utf8_length(chunk)
+            yield chunk
+
+    options = (
+        {} if settings.allowed_special == "none" else {"allowed_special": settings.allowed_special}
+    )
+    tokenizer = settings.tokenizer
+    for document in documents:
+        writer.write(before)
+        if isinstance(document, list):
+            text = "".join(measured(document))
+            writer.write(tokenizer.encode_to_numpy(text, **options))
+        else:
+            stream = tokenizer.encode_streaming(measured(document), **options)
+            for ids in _gathered(stream):
+                writer.write(numpy.array(ids, numpy.uint32))
+        writer.write(after)
+        writer.end_document()
+    return n_bytes
+
+
+def _gathered(stream: Iterable[list[int]]) -> Iterator[list[int]]:
+    """Join short lists to longer ones."""
+    held: list[int] = []
+    for ids in stream:
+        held += ids
+        if len(held) >= _TOKENS_AT_ONCE:
+            yield held
+            held = []
+    yield held
+
+
+def encode_shard(
+    tokenizer: BPETokenizer,
+    path: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    **options: Any,
+) -> dict[str, Any]:
+    """Encode one file to one shard of ids, in this process: the map of any engine.
+
+    The shard's marker is written last.  `encode_corpus`, called with all files, the same options
+    and the same `out_dir`, finds it done, and writes the manifest once all are.
+
+    Args:
+        tokenizer: the tokenizer.
+        path: the file, or a URL that fsspec reads.
+        out_dir: where the shard is written to.
+        **options: format, dtype, bos, eot, allowed_special, text_field, separator and on_error, as
+            for `encode_corpus`.
+
+    Returns:
+        The marker: what was read, and what was made of it.
+
+    Raises:
+        FileNotFoundError, ValueError, OSError: see `encode_corpus`.
+    """
+    settings, _, shards = PackJob(tokenizer, path, out_dir, **options)._prepared()
+    if len(shards) != 1:
+        raise ValueError(f"expected one file, got {len(shards)}: {path}; use encode_corpus")
+    with work.open_folder(out_dir, shared=True) as folder:
+        done = work.finished(folder, shards[0], settings.job())
+        return done or _encode_to_files((settings, str(folder)), shards[0], lambda n_bytes: None)
+
+
+# -- The job ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What packing did.
+
+    Attributes:
+        shards: files that were read, and shards there are.
+        kept: those of them that an earlier run had encoded.
+        documents: documents encoded.
+        bytes: UTF-8 bytes of text in them.
+        tokens: ids written, with those before and after each document.
+        skipped: documents that were left out, because they could not be read.
+        first_skipped: why the first one was; None if none was.
+        dtype: how ids are stored.
+        eot: the id after each document, or None.
+        workers: processes that worked at a time, on this machine; None on Ray, if Ray chose.
+        input_bytes: size of the files that this run read, as they are on disk.
+        seconds: how long it took.
+    """
+
+    shards: int
+    kept: int
+    documents: int
+    bytes: int
+    tokens: int
+    skipped: int
+    first_skipped: Optional[str]  # noqa: UP045
+    dtype: str
+    eot: Optional[int]  # noqa: UP045
+    workers: Optional[int]  # noqa: UP045
+    input_bytes: int
+    seconds: float
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes of text for each id; 0.0 if there are none."""
+        return self.bytes / self.tokens if self.tokens else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes, as JSON has them."""
+        return {**asdict(self), "bytes_per_token": self.bytes_per_token}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{size(self.bytes)} in {self.documents:,} documents of {self.shards:,} shards",
+            f"{self.tokens:,} tokens as {self.dtype}, {self.bytes_per_token:.3f} bytes per token",
+        ]
+        if self.eot is None:
+            lines.append("nothing stands between documents: the tokenizer has no eos token")
+        lines += skipped_line(self.skipped, self.first_skipped)
+        lines.append(speed_line(self))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class PackJob:
+    """The encoding of a corpus of any size; `encode_corpus` says what the attributes mean.
+
+    `run` does all of it, `run_share` a share, on one machine of several.
+    """
+
+    tokenizer: BPETokenizer
+    paths: Paths
+    out_dir: Union[str, os.PathLike[str]]  # noqa: UP007
+    format: str = "bin"
+    dtype: str = "auto"
+    bos: Union[str, int, None] = None  # noqa: UP007
+    eot: Union[str, int, None] = None  # noqa: UP007
+    allowed_special: Union[str, Iterable[str]] = "none"  # noqa: UP007
+    text_field: str = "text"
+    separator: Optional[str] = None  # noqa: UP045
+    on_error: str = "raise"
+    engine: str = "local"
+    workers: Optional[int] = None  # noqa: UP045
+    address: Optional[str] = None  # noqa: UP045
+    max_retries: int = 3
+    resume: bool = True
+    verbose: bool = False
+
+    def run(self) -> PackReport:
+        """Encode all shards that are not yet, and write the manifest."""
+        settings, engine, shards = self._prepared()
+        with work.open_folder(self.out_dir, shared=False) as folder:
+            self._tidy(folder, shards, settings)
+            markers, report = self._encode(folder, shards, settings, engine)
+            _write_manifest(folder, settings, [markers[shard] for shard in shards])
+            work.sweep(folder)
+            return report
+
+    def run_share(self, index: int, of: int) -> PackReport:
+        """Encode every `of`-th shard, from number `index` on; the manifest is left to `run`.
+
+        So does each of `of` machines that share a file system; then `run` finds all shards done.
+        """
+        settings, engine, shards = self._prepared()
+        with work.open_folder(self.out_dir, shared=True) as folder:
+            return self._encode(folder, share(shards, index, of), settings, engine)[1]
+
+    def _prepared(self) -> tuple[_Settings, Engine, list[Shard]]:
+        reading = Reading(self.text_field, self.separator, self.on_error)
+        settings = _settings(
+            self.tokenizer,
+            reading,
+            self.format,
+            self.dtype,
+            self.bos,
+            self.eot,
+            self.allowed_special,
+        )
+        engine = Engine(self.engine, self.workers, self.address, self.max_retries)
+        return settings, engine, find_shards(self.paths)
+
+    def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
+        """Remove what killed runs left; refuse a folder that holds what is not asked for."""
+        work.sweep(folder)
+        if not self.resume:
+            with contextlib.suppress(FileNotFoundError):
+                (folder / "manifest.json").unlink()
+            for path, data in work.left_over(folder, (), _FORMAT).items():
+                work.remove(path, data)
+        for path, data in work.left_over(folder, shards, _FORMAT).items():
+            work.check_same_job(path, data, settings.job())
+            raise ValueError(
+                f"{folder} holds a shard made of {data.get('input')}, which is not named now; name "
+                "it too, or another folder, or begin anew with resume=False (--no-resume)"
+            )
+
+    def _encode(
+        self, folder: Path, shards: Sequence[Shard], settings: _Settings, engine: Engine
+    ) -> tuple[dict[Shard, dict[str, Any]], PackReport]:
+        began = time.perf_counter()
+        job = settings.job()
+        found = {shard: work.finished(folder, shard, job) for shard in shards}
+        markers = {shard: marker for shard, marker in found.items() if marker is not None}
+        kept = len(markers)
+        tasks = [
+            Task(shard.label, (shard,), shard.size)
+            for shard in sorted(shards, key=lambda shard: -shard.size)  # the longest first
+            if shard not in markers
+        ]
+        if tasks:  # what is there is not what is asked for any more, until all is done again
+            with contextlib.suppress(FileNotFoundError):
+                (folder / "manifest.json").unlink()
+        total = sum(task.size for task in tasks)
+        common = settings, str(folder.absolute())
+        with show_progress("encoding", total, len(tasks), self.verbose) as progress:
+            for task, marker in engine.run(_encode_to_files, common, tasks, progress):
+                markers[task.arguments[0]] = marker
+                work.check_arrived(folder, marker)
+        report = self._report(markers, settings, engine, kept, total, began)
+        if self.verbose:
+            print(report, file=sys.stderr)
+        return markers, report
+
+    def _report(
+        self,
+        markers: Mapping[Shard, Mapping[str, Any]],
+        settings: _Settings,
+        engine: Engine,
+        kept: int,
+        input_bytes: int,
+        began: float,
+    ) -> PackReport:
+        sums = _sums(markers.values())
+        firsts = (markers[shard]["first_skipped"] for shard in sorted(markers))
+        on_ray = engine.kind == "ray"
+        return PackReport(
+            len(markers),
+            kept,
+            sums["documents"],
+            sums["bytes"],
+            sums["tokens"],
+            sums["skipped"],
+            next((first for first in firsts if first), None),
+            settings.dtype,
+            settings.eot,
+            engine.workers if on_ray else engine.n_workers(len(markers)),
+            input_bytes,
+            time.perf_counter() - began,
+        )
+
+
+def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    listed = list(markers)
+    keys = ("documents", "tokens", "bytes", "skipped")
+    return {key: sum(marker[key] for marker in listed) for key in keys}
+
+
+def _write_manifest(
+    folder: Path, settings: _Settings, markers: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write what the whole corpus is, last of all; the same bytes are left alone."""
+    job = settings.job()
+    entries = [
+        {key: value for key, value in marker.items() if key not in job} for marker in markers
+    ]
+    manifest = {"format": _MANIFEST_FORMAT, **settings.facts(), **_sums(markers), "shards": entries}
+    path, content = folder / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    if not path.is_file() or path.read_text(encoding="utf-8") != content:
+        outputs.write({path: content})
+
+
+def encode_corpus(
+    tokenizer: BPETokenizer,
+    paths: Paths,
+    out_dir: str | os.PathLike[str],
+    *,
+    format: str = "bin",
+    dtype: str = "auto",
+    bos: str | int | None = None,
+    eot: str | int | None = None,
+    allowed_special: str | Iterable[str] = "none",
+    text_field: str = "text",
+    separator: str | None = None,
+    on_error: str = "raise",
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    max_retries: int = 3,
+    resume: bool = True,
+    verbose: bool = False,
+) -> PackReport:
+    """Encode a corpus of any size to files of token ids, one shard for each file of it.
+
+    The files are the same, byte for byte, whatever the engine, the workers and the interruptions.
+    A run that was stopped, in whatever way, goes on when it is started again: shards that are
+    finished are not touched, unless their input has changed.  `open_packed` reads what was made.
+
+    Args:
+        tokenizer: the tokenizer.
+        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
+            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
+        out_dir: where the shards, their markers and `manifest.json` are written to.
+        format: "bin", flat ids and document offsets; "megatron", .bin and .idx; or "parquet".
+        dtype: how ids are stored; "auto" takes 16 bits where all ids fit in them.
+        bos: a token, or its id, before each document; None: none.
+        eot: a token, or its id, after each document; None: the tokenizer's eos token, if it has
+            one; "": none.
+        allowed_special: "none" reads special tokens in the text as ordinary text; "all" or a set of
+            them recognises them.
+        text_field: the field or column of .jsonl and .parquet files.
+        separator: what stands between the documents of a text file; None: it is one document.
+        on_error: "raise", or "skip" for leaving out, and counting, documents that are not UTF-8,
+            no JSON, or no text.  Damaged files are always errors.
+        engine: "local", processes of this machine, or "ray".
+        workers: how many; None: one per core.
+        address: of a Ray cluster; None: one on this machine, for this job.
+        max_retries: how often a shard is begun again whose process was lost.
+        resume: whether to go on with what is in `out_dir`, or remove it and begin anew.
+        verbose: whether to show progress and a summary, on stderr.
+
+    Returns:
+        What was done; the same facts, but those about this run, are in `manifest.json`.
+
+    Raises:
+        FileNotFoundError: a path is not there, or matches nothing.
+        FileFormatError: a document cannot be read; the file and the line or row are named.
+        ValueError: `out_dir` holds another job, or a file changed while it was read; ids do not fit
+            the dtype; bos or eot is no token.
+        BlockingIOError: another run is at work in `out_dir`.
+        RuntimeError: a worker was lost again and again.
+        ImportError: numpy, Ray, fsspec or a library for a file's format is needed and missing.
+        OSError: the disk is full, say; what is finished is kept.
+    """
+    job = PackJob(
+        tokenizer,
+        paths,
+        out_dir,
+        format,
+        dtype,
+        bos,
+        eot,
+        allowed_special,
+        text_field,
+        separator,
+        on_error,
+        engine,
+        workers,
+        address,
+        max_retries,
+        resume,
+        verbose,
+    )
+    return job.run()

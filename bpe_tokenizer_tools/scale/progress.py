@@ -1,0 +1,83 @@
+"""How far a job is: a bar at a terminal, and a line now and then where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["Progress", "duration", "show_progress", "size"]
+
+_EVERY = 30.0  # seconds between two lines
+
+
+def size(n_bytes: float) -> str:
+    """Write a number of bytes for people, in powers of ten: "1.24 GB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 999.5:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:,.4g} TB"
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people: "7.2 s", "3:05", "12:00:00"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Progress:
+    """Follows the bytes of input that are done, and the shards."""
+
+    def __init__(self, what: str, total: int, shards: int, bar: Any, lines: bool) -> None:
+        self._what, self._total, self._shards = what, total, shards
+        self._bar, self._lines = bar, lines
+        self._began = self._said = time.monotonic()
+        self._bytes = self._finished = 0
+
+    def advance(self, n_bytes: int) -> None:
+        """Count bytes of input as done; a number below 0 takes back what must be done again."""
+        self._bytes += n_bytes
+        if self._bar is not None:
+            self._bar.update(n_bytes)
+        elif self._lines and time.monotonic() - self._said >= _EVERY:
+            self._said = time.monotonic()
+            print(self, file=sys.stderr, flush=True)
+
+    def finish_shard(self) -> None:
+        """Count a shard as done."""
+        self._finished += 1
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{self._finished}/{self._shards} shards")
+
+    def __str__(self) -> str:
+        seconds = time.monotonic() - self._began
+        rate = self._bytes / seconds if seconds else 0.0
+        left = duration((self._total - self._bytes) / rate) if rate else "unknown time"
+        share = f"{self._bytes / self._total:.0%}" if self._total else "100%"
+        return (
+            f"{self._what}: {size(self._bytes)} of {size(self._total)} ({share}), "
+            f"{self._finished} of {self._shards} shards, {size(rate)}/s, {left} left"
+        )
+
+
+@contextlib.contextmanager
+def show_progress(what: str, total: int, shards: int, verbose: bool) -> Iterator[Progress]:
+    """Show progress on stderr: by tqdm, if that is a terminal and tqdm is there, else in lines."""
+    tqdm: Any = None
+    if verbose and sys.stderr is not None and sys.stderr.isatty():
+        with contextlib.suppress(ImportError):
+            tqdm = importlib.import_module("tqdm").tqdm
+    if tqdm is None:
+        yield Progress(what, total, shards, None, verbose and sys.stderr is not None)
+        return
+    with tqdm(
+        desc=what, unit="B", total=total, unit_scale=True, file=sys.stderr, dynamic_ncols=True
+    ) as bar:
+        yield Progress(what, total, shards, bar, False)

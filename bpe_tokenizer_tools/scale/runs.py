@@ -1,0 +1,119 @@
+"""Files of sorted pre-token counts, cut into partitions: what counting leaves on disk.
+
+A pre-token is in the partition of its hash, so all counts of it, from whatever shard, are in the
+same one, and partitions can be added up one at a time.  A partition is its counts, as little-endian
+64-bit integers, and then its pre-tokens, in the order of their bytes, with 0xFF between them, which
+UTF-8 never holds.  A file of them is their concatenation; where each begins is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import array
+import mmap
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from bpe_tokenizer import FileFormatError
+
+__all__ = ["Piece", "partition_of", "read_piece", "scan_piece", "write_partition", "write_run"]
+
+_END = b"\xff"
+
+
+class Piece(NamedTuple):
+    """Where a partition stands in a file.
+
+    Attributes:
+        offset: in bytes.
+        length: in bytes.
+        n_keys: pre-tokens in it.
+        crc: of the bytes, CRC-32.
+    """
+
+    offset: int
+    length: int
+    n_keys: int
+    crc: int
+
+
+def partition_of(pretoken: bytes, n_partitions: int) -> int:
+    """Return the partition of a pre-token, from 0; the same on every machine and in every process.
+
+    >>> partition_of(b" the", 64), partition_of(b" the", 1)
+    (22, 0)
+    """
+    return zlib.crc32(pretoken) % n_partitions
+
+
+def write_run(file: IO[bytes], counts: Mapping[bytes, int], n_partitions: int) -> list[Piece]:
+    """Write counts as partitions, from where a file stands; return where each is."""
+    parted: list[list[bytes]] = [[] for _ in range(n_partitions)]
+    for pretoken in counts:
+        parted[zlib.crc32(pretoken) % n_partitions].append(pretoken)
+    pieces = []
+    for keys in parted:
+        keys.sort()
+        pieces.append(write_partition(file, keys, [counts[key] for key in keys]))
+    return pieces
+
+
+def write_partition(file: IO[bytes], keys: list[bytes], counts: list[int]) -> Piece:
+    """Write one partition, sorted already."""
+    numbers = array.array("Q", counts)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    data = numbers.tobytes() + _END.join(keys)
+    piece = Piece(file.tell(), len(data), len(keys), zlib.crc32(data))
+    file.write(data)
+    return piece
+
+
+def read_piece(path: Path, piece: Piece) -> Iterable[tuple[bytes, int]]:
+    """Return the pre-tokens and counts of a partition.
+
+    Raises:
+        FileFormatError: it is not what was written.
+    """
+    with open(path, "rb") as file:
+        file.seek(piece.offset)
+        data = file.read(piece.length)
+    if len(data) != piece.length or zlib.crc32(data) != piece.crc:
+        raise _damaged(path)
+    if not piece.n_keys:
+        return []
+    keys = data[8 * piece.n_keys :].split(_END)
+    if len(keys) != piece.n_keys:
+        raise _damaged(path)
+    return zip(keys, _numbers(data[: 8 * piece.n_keys]))
+
+
+def scan_piece(path: Path, piece: Piece) -> Iterator[tuple[bytes, int]]:
+    """Yield what `read_piece` returns, of a file's only partition, without reading it to memory."""
+    if not piece.n_keys:
+        return
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if len(data) != piece.length or zlib.crc32(data) != piece.crc:
+            raise _damaged(path)
+        numbers = _numbers(data[: 8 * piece.n_keys])
+        start = 8 * piece.n_keys
+        for number in numbers:
+            end = data.find(_END, start)
+            end = len(data) if end < 0 else end
+            yield data[start:end], number
+            start = end + 1
+
+
+def _numbers(data: bytes) -> array.array[int]:
+    numbers = array.array("Q", data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _damaged(path: Path) -> FileFormatError:
+    return FileFormatError(
+        path, "", "not what was written; remove it, and the same call counts its shard again"
+    )

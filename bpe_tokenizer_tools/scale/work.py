@@ -1,0 +1,194 @@
+"""Folders that a job works in: what is finished there stays, what is not is done again.
+
+What is made of a shard takes its place first, and then its marker, NAME.json: it says what the job
+was, what was read and what was made, with the hashes of both.  So what has a marker is whole.  On
+another run, a shard whose file is not what its marker says is done again.  Nothing in these files
+tells when, where or by whom they were made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.corpus import file_sha256
+from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
+
+__all__ = ["commit", "draft", "file_facts", "finished", "open_folder", "read_marker", "sweep"]
+
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names that outputs.draft_beside makes
+_CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
+
+
+@contextlib.contextmanager
+def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
+    """Make a folder if need be, and keep other jobs out of it.
+
+    Args:
+        path: the folder.
+        shared: whether others may work there at the same time, on other shards of the same job.
+
+    Raises:
+        NotADirectoryError, OSError: nothing can be written there.
+        BlockingIOError: another run is at work there.
+    """
+    outputs.check_directory(path)
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with outputs.locked(folder, shared):
+        yield folder
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts of runs and workers that were killed; none may be at work there."""
+    for file in folder.iterdir():
+        if _DRAFT.fullmatch(file.name):
+            with contextlib.suppress(FileNotFoundError):
+                file.unlink()
+
+
+def check_shared(folder: Path) -> None:
+    """Raise FileNotFoundError if a folder is not there, on the node that this runs on."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not there on {platform.node()}; name a folder that all nodes share"
+        )
+
+
+def check_arrived(folder: Path, marker: Mapping[str, Any]) -> None:
+    """Raise FileNotFoundError if what was made, maybe elsewhere, cannot be seen here."""
+    for name in marker["files"]:
+        if not (folder / name).is_file():
+            problem = "was made and cannot be seen here; name a folder that all nodes share"
+            raise FileNotFoundError(f"{folder / name} {problem}")
+
+
+def read_marker(path: Path, format: str) -> dict[str, Any] | None:
+    """Return what a marker says; None for no marker, and for any other file."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) and data.get("format") == format else None
+
+
+@contextlib.contextmanager
+def draft(path: Path) -> Iterator[Path]:
+    """Give a hidden name to write to, whose file is removed unless `commit` has renamed it."""
+    hidden = outputs.draft_beside(path)
+    try:
+        with outputs.naming(path):
+            yield hidden
+    finally:
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+
+
+def flush(file: IO[bytes]) -> None:
+    """See that what was written is on disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def commit(folder: Path, name: str, drafts: Mapping[Path, Path], marker: Mapping[str, Any]) -> None:
+    """Put files in their places, and then the marker; until then, the old marker is gone."""
+    path = folder / f"{name}.json"
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    for final, draft in drafts.items():
+        with outputs.naming(final):
+            os.replace(draft, final)
+    outputs.write({path: core._to_json(marker)})
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Return what a marker says of a file that was made."""
+    return {"size": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def finished(folder: Path, shard: Shard, job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the marker of a shard, if what was made is whole and the shard is still the same.
+
+    Args:
+        folder: where the marker stands.
+        shard: the input, as it is now.
+        job: what the marker must say, or the folder belongs to another job; its "format" is what
+            tells a marker.
+
+    Raises:
+        ValueError: the marker is of a job with other settings.
+    """
+    path = folder / f"{shard.name}.json"
+    marker = read_marker(path, job["format"])
+    if marker is None:
+        return None
+    check_same_job(path, marker, job)
+    try:
+        same = _is_whole(folder, path, marker) and _is_same(shard, path, marker)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(path, str(error), "this marker is damaged; remove it") from None
+    return marker if same else None
+
+
+def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]) -> None:
+    """Raise ValueError if a marker was written with other settings."""
+    for key, value in json.loads(json.dumps(job)).items():
+        if marker.get(key) != value:
+            raise ValueError(
+                f"{path.parent} holds what was made with {key} {core._shorten(marker.get(key))}, "
+                f"and now it is {core._shorten(value)}; name another folder, or begin anew with "
+                "resume=False (--no-resume)"
+            )
+
+
+def _is_whole(folder: Path, path: Path, marker: Mapping[str, Any]) -> bool:
+    """Tell whether the files that a marker lists are there, as they were made."""
+    return all(_is_as_made(folder / name, path, facts) for name, facts in marker["files"].items())
+
+
+def _is_as_made(file: Path, marker: Path, facts: Mapping[str, Any]) -> bool:
+    try:
+        status = file.stat()
+    except OSError:
+        return False
+    untouched = status.st_mtime_ns <= marker.stat().st_mtime_ns
+    same_size = bool(status.st_size == facts["size"])
+    return same_size and (untouched or file_sha256(file) == facts["sha256"])
+
+
+def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:
+    """Tell whether a shard is what was read; if its times leave a doubt, its hash decides."""
+    size, version = shard.state()
+    if size != marker["input_size"]:
+        return False
+    if shard.is_remote:
+        return bool(version == marker["input_version"])
+    changed = max(map(int, version.split()))
+    if changed < path.stat().st_mtime_ns - _CLOCK:
+        return True
+    return bool(sha256_of(shard) == marker["input_sha256"])
+
+
+def left_over(folder: Path, shards: Iterable[Shard], format: str) -> dict[Path, dict[str, Any]]:
+    """Return the markers in a folder, by path, of shards that are not named any more."""
+    named = {f"{shard.name}.json" for shard in shards}
+    markers = {path: read_marker(path, format) for path in sorted(folder.glob("*.json"))}
+    return {path: data for path, data in markers.items() if data and path.name not in named}
+
+
+def remove(marker: Path, data: Mapping[str, Any]) -> None:
+    """Remove what was made of a shard, its marker first."""
+    marker.unlink()
+    for name in data.get("files", {}):
+        if Path(name).name == name:  # a marker may be no friend's
+            with contextlib.suppress(FileNotFoundError):
+                (marker.parent / name).unlink()
