@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -181,13 +182,21 @@ def test_an_index_of_many_documents(tmp_path: Path) -> None:
     assert read_megatron(tmp_path / "x", "uint16") == documents
 
 
-def test_megatron_itself_reads_what_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+def test_megatron_itself_writes_and_reads_the_same(tmp_path: Path, dtype: str) -> None:
     need("megatron")
-    indexed = need("megatron.core.datasets.indexed_dataset")
-    for dtype in ("uint16", "int32"):
-        write("megatron", tmp_path / dtype, dtype, THREE)
-        read = indexed.IndexedDataset(str(tmp_path / dtype))
-        assert lists(read[number] for number in range(len(read))) == THREE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells of what else it could use
+        indexed = need("megatron.core.datasets.indexed_dataset")
+    made = write("megatron", tmp_path / "x", dtype, THREE)
+    builder = indexed.IndexedDatasetBuilder(str(tmp_path / "y.bin"), getattr(numpy, dtype))
+    for ids in THREE:
+        builder.add_document(numpy.array(ids), [len(ids)])
+    builder.finalize(str(tmp_path / "y.idx"))
+    assert made[tmp_path / "x.bin"] == (tmp_path / "y.bin").read_bytes()
+    assert made[tmp_path / "x.idx"] == (tmp_path / "y.idx").read_bytes()
+    read = indexed.IndexedDataset(str(tmp_path / "x"))
+    assert lists(read[number] for number in range(len(read))) == THREE
 
 
 def test_rows_are_grouped_by_their_tokens(tmp_path: Path) -> None:
