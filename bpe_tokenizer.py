@@ -904,11 +904,7 @@ _Match = tuple[int, int, Optional[AddedToken], int]
 class _TokenFinder:
     """Finds added tokens in text: leftmost first, and of those the longest."""
 
-    def __init__(
-        self,
-        tokens: Iterable[AddedToken],
-        normalise: Callable[[str], str] = str,
-    ) -> None:
+    def __init__(self, tokens: Iterable[AddedToken], normalise: Callable[[str], str] = str) -> None:
         self.tokens = {normalise(token.content): token for token in tokens}
         longest_first = sorted(self.tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
@@ -2828,6 +2824,7 @@ class EncodingResult:
         return vars(self)[key]
 
 
+@Mapping.register  # what `datasets.map` asks for
 class BatchEncoding(Sequence[EncodingResult]):
     """Several encoded texts: a sequence of `EncodingResult`, and a model's input.
 
@@ -2856,6 +2853,14 @@ class BatchEncoding(Sequence[EncodingResult]):
     def keys(self) -> list[str]:
         """Return the fields that a model takes."""
         return list(self._data)
+
+    def values(self) -> list[Any]:
+        """Return what these fields hold."""
+        return list(self._data.values())
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the fields with what they hold."""
+        return list(self._data.items())
 
     def __contains__(self, item: object) -> bool:
         return item in self._data or item in self.encodings
@@ -3579,10 +3584,7 @@ class BPETokenizer:
         return self._encoder.encode_batch(prepared, num_threads or _cores())
 
     def encode_with_offsets(
-        self,
-        text: str,
-        add_special_tokens: bool = False,
-        allowed_special: _AllowedSpecial = "none",
+        self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
     ) -> EncodingResult:
         """Encode a text, and say which characters each token stands for.
 
@@ -3752,10 +3754,7 @@ class BPETokenizer:
         return _encode_stream(text_stream, pipeline, self._encoder)
 
     def count_tokens(
-        self,
-        text: str,
-        add_special_tokens: bool = False,
-        allowed_special: _AllowedSpecial = "none",
+        self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
         _check_text(text)
