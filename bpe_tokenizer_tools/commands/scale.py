@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,7 @@ def _cmd_count(options: argparse.Namespace) -> None:
     else:
         report = job.to_file(options.output, options.min_count)
         if options.work_dir is None:
-            shutil.rmtree(work_dir)
+            job.forget()
     _show(options, report)
 
 

@@ -29,7 +29,8 @@ from bpe_tokenizer_tools import outputs, records
 from bpe_tokenizer_tools.scale import runs, work
 from bpe_tokenizer_tools.scale.engines import Engine, Task
 from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
-from bpe_tokenizer_tools.scale.progress import duration, show_progress, size
+from bpe_tokenizer_tools.scale.progress import show_progress, size
+from bpe_tokenizer_tools.scale.report import JobReport
 
 __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_counts"]
 
@@ -260,73 +261,29 @@ def _partition_name(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class CountReport:
-    """What counting did.
+class CountReport(JobReport):
+    """What counting did, besides what any job does.
 
     Attributes:
-        shards: files that were read.
-        kept: those of them that an earlier run had counted.
-        documents: documents counted.
-        bytes: UTF-8 bytes of text in them.
-        skipped: documents that were left out, because they could not be read.
-        first_skipped: why the first one was; None if none was.
-        pretokens: how many there were, each time they occurred.
-        distinct: how many different ones there were.
-        min_count: those that occur less often were cut.
-        left: how many different ones are left.
-        workers: processes that worked at a time, on this machine; None on Ray, if Ray chose.
-        input_bytes: size of the files that this run read, as they are on disk.
-        seconds: how long it took.
+        min_count: pre-tokens that occur less often were cut.
+        pretokens: how many there were, each time they occurred; None if they were not added up,
+            as this was a share of a job.
+        distinct: how many different ones there were; or None.
+        left: how many different ones are left; or None.
     """
 
-    shards: int
-    kept: int
-    documents: int
-    bytes: int
-    skipped: int
-    first_skipped: Optional[str]  # noqa: UP045
-    pretokens: int
-    distinct: int
     min_count: int
-    left: int
-    workers: Optional[int]  # noqa: UP045
-    input_bytes: int
-    seconds: float
+    pretokens: Optional[int] = None  # noqa: UP045
+    distinct: Optional[int] = None  # noqa: UP045
+    left: Optional[int] = None  # noqa: UP045
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the attributes, as JSON has them."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{size(self.bytes)} in {self.documents:,} documents of {self.shards:,} shards",
-            f"{self.pretokens:,} pre-tokens, {self.distinct:,} distinct",
-        ]
+    def _lines(self) -> list[str]:
+        if self.pretokens is None:
+            return ["counted; a run without a share adds up"]
+        lines = [f"{self.pretokens:,} pre-tokens, {self.distinct:,} distinct"]
         if self.min_count > 1:
             lines.append(f"{self.left:,} distinct that occur {self.min_count} times or more")
-        lines += skipped_line(self.skipped, self.first_skipped)
-        lines.append(speed_line(self))
-        return "\n".join(lines)
-
-
-def skipped_line(skipped: int, first: str | None) -> list[str]:
-    """Say how much was left out, if anything was."""
-    noun = "document was" if skipped == 1 else "documents were"
-    return [f"{skipped:,} {noun} skipped; the first: {first}"] if skipped else []
-
-
-def speed_line(report: Any) -> str:
-    """Say how long a job took, how fast each worker was, and what an earlier run had done."""
-    line = f"took {duration(report.seconds)}"
-    rate = report.input_bytes / report.seconds if report.seconds else 0.0
-    if rate:
-        line += f", {size(rate)} of files a second"
-    if rate and report.workers:
-        noun = "worker" if report.workers == 1 else "workers"
-        line += f" ({size(rate / report.workers)} for each of {report.workers} {noun})"
-    if report.kept:
-        line += f"; {report.kept:,} of {report.shards:,} shards were done before"
-    return line
+        return lines
 
 
 class _Counting:
@@ -348,13 +305,11 @@ class _Counting:
 
     def tidy(self, resume: bool) -> None:
         """Remove what killed runs left, and what belongs to shards that are not named any more."""
+        if not resume:
+            self.clear()
         work.sweep(self._folder)
         for path, data in work.left_over(self._folder, self.shards, _FORMAT).items():
             work.remove(path, data)
-        if not resume:
-            for pattern in (_FORMAT, _PARTITION_FORMAT):
-                for path, data in work.left_over(self._folder, (), pattern).items():
-                    work.remove(path, data)
 
     def map(self, shards: Sequence[Shard]) -> None:
         """Count those of some shards that are not counted yet."""
@@ -445,25 +400,27 @@ class _Counting:
     def _sum(self, key: str) -> int:
         return sum(marker[key] for marker in self._markers.values())
 
-    def report(self, partitions: Sequence[Mapping[str, Any]], min_count: int) -> CountReport:
+    def report(
+        self, partitions: Sequence[Mapping[str, Any]] = (), min_count: int = 1
+    ) -> CountReport:
         """Return what was done up to now."""
-        firsts = (self._markers[shard]["first_skipped"] for shard in sorted(self._markers))
-        on_ray = self._engine.kind == "ray"
+        facts = JobReport.facts(self._markers, self._kept, self._engine, self._fresh, self._began)
+        if not partitions:
+            return CountReport(**facts, min_count=min_count)
         return CountReport(
-            len(self._markers),
-            self._kept,
-            self._sum("documents"),
-            self._sum("bytes"),
-            self._sum("skipped"),
-            next((first for first in firsts if first), None),
-            sum(marker["pretokens"] for marker in partitions),
-            sum(marker["distinct"] for marker in partitions),
-            min_count,
-            sum(marker["piece"][2] for marker in partitions),
-            self._engine.workers if on_ray else self._engine.n_workers(len(self._markers)),
-            self._fresh,
-            time.perf_counter() - self._began,
+            **facts,
+            min_count=min_count,
+            pretokens=sum(marker["pretokens"] for marker in partitions),
+            distinct=sum(marker["distinct"] for marker in partitions),
+            left=sum(marker["piece"][2] for marker in partitions),
         )
+
+    def clear(self) -> None:
+        """Remove all that a job leaves in its folder."""
+        work.sweep(self._folder)
+        for format in (_FORMAT, _PARTITION_FORMAT):
+            for path, data in work.left_over(self._folder, (), format).items():
+                work.remove(path, data)
 
 
 @dataclass(frozen=True)
@@ -523,6 +480,15 @@ class CountJob:
             self._say(report)
             return report
 
+    def forget(self) -> None:
+        """Remove what counting left in `work_dir`, and the folder, if nothing else is in it."""
+        if self.work_dir is None or not Path(self.work_dir).is_dir():
+            return
+        with self._begun(shared=False, quiet=True) as job:
+            job.clear()
+        with contextlib.suppress(OSError):
+            Path(self.work_dir).rmdir()
+
     def count_share(self, index: int, of: int) -> CountReport:
         """Count every `of`-th shard, from number `index` on, and leave it in `work_dir`.
 
@@ -533,7 +499,7 @@ class CountJob:
             raise ValueError("a share of a job needs work_dir, on a file system that all share")
         with self._begun(shared=True) as job:
             job.map(share(job.shards, index, of))
-            report = job.report([], 1)
+            report = job.report()
             self._say(report)
             return report
 
@@ -553,8 +519,8 @@ class CountJob:
             f"{size(n_bytes)} in {len(shards):,} {noun}, about {_rough(keys)} distinct pre-tokens"
         ]
         lines.append(
-            f"memory, roughly: {size(_BASE + at_once * _KEY_BYTES)} in {each} while it counts, "
-            f"{size(_BASE + keys / self.partitions * _KEY_BYTES)} while it adds up one of "
+            f"memory, roughly: {size(_BASE + at_once * _KEY_BYTES, 2)} in {each} while it counts, "
+            f"{size(_BASE + keys / self.partitions * _KEY_BYTES, 2)} while it adds up one of "
             f"{self.partitions} partitions"
         )
         if len(shards) < workers_wanted(self.workers):
@@ -565,7 +531,7 @@ class CountJob:
         return Engine(self.engine, self.workers, self.address, self.max_retries)
 
     @contextlib.contextmanager
-    def _begun(self, shared: bool) -> Iterator[_Counting]:
+    def _begun(self, shared: bool, quiet: bool = False) -> Iterator[_Counting]:
         reading = Reading(self.text_field, self.separator, self.on_error)
         settings = _settings(
             self.split_pattern,
@@ -584,7 +550,8 @@ class CountJob:
             if scratch is None:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
             folder = stack.enter_context(work.open_folder(scratch, shared))
-            self._say(self._estimate(shards, sum(shard.size for shard in shards)))
+            if not quiet:
+                self._say(self._estimate(shards, sum(shard.size for shard in shards)))
             job = _Counting(folder, settings, shards, engine, self.verbose)
             if not shared:
                 job.tidy(self.resume)

@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -51,9 +52,14 @@ class Shard:
         return "://" in self.label
 
     @property
+    def path(self) -> str:
+        """The label without what follows a URL's path, such as "?download=true"."""
+        return re.split("[?#]", self.label)[0] if self.is_remote else self.label
+
+    @property
     def name(self) -> str:
         """What files made of it are called: readable, and of no other shard's name."""
-        base = re.sub(r"[^\w.-]", "_", self.label.split("?")[0].rsplit("/", 1)[-1], flags=re.ASCII)
+        base = re.sub(r"[^\w.-]", "_", self.path.rsplit("/", 1)[-1], flags=re.ASCII)
         while re.search(_ENDINGS, base.lower()):
             base = os.path.splitext(base)[0]
         digest = hashlib.sha256(self.label.encode("utf-8", "surrogateescape")).hexdigest()
@@ -67,7 +73,10 @@ class Shard:
         """
         if self.is_remote:
             system, path = _file_system(self.label)
-            return int(system.info(path)["size"] or 0), str(system.ukey(path))
+            system.invalidate_cache(path)  # how it is now, not how it was when last looked at
+            info = system.info(path)
+            tags = [info[tag] for tag in ("ETag", "Last-Modified") if info.get(tag)][:1]
+            return int(info["size"] or 0), " ".join([str(system.ukey(path)), *map(str, tags)])
         status = os.stat(self.label)
         return status.st_size, f"{status.st_mtime_ns} {status.st_ctime_ns}"
 
@@ -118,7 +127,8 @@ def _readable(label: str, file: Path) -> str:
 
 def _remote(url: object) -> Iterator[tuple[str, Shard]]:
     system, path = _file_system(str(url))
-    if system.isdir(path):
+    # Over HTTP, whatever has links in it passes for a directory.
+    if (str(url).endswith("/") or not str(url).startswith("http")) and system.isdir(path):
         files = [file for file in system.find(path) if "/." not in file[len(path) :]]
     elif any(char in path for char in "*?[") and not system.exists(path):
         files = [file for file in system.glob(path) if system.isfile(file)]
@@ -133,6 +143,8 @@ def _remote(url: object) -> Iterator[tuple[str, Shard]]:
 
 def _file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path there."""
+    if "::" in url:
+        raise ValueError(f"{url}: a URL within a URL cannot be read; unpack or copy it first")
     fsspec = core._import_optional("fsspec", f"reading {url}", "fsspec")
     try:
         system, path = fsspec.core.url_to_fs(url)
@@ -189,10 +201,14 @@ class Reader:
                 and the line or row are named.  If such ones are skipped: the file is damaged.
             ValueError: the shard has changed meanwhile.
         """
-        file = _InputFile(self._shard.open(), self._advance)
+        file = _InputFile(self._shard, self._advance)
         with file, io.BufferedReader(file, _BLOCK) as buffered:
             yield from self._read(cast("IO[bytes]", buffered))
-            self._sha256 = file.sha256(self._shard)
+            self._sha256 = file.sha256()
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError if the shard is not any more what it was before it was read."""
         if self._shard.state() != self._before:
             what = "changed while it was read; run again when nothing writes there"
             raise ValueError(f"{self._shard.label} {what}")
@@ -206,8 +222,8 @@ class Reader:
         return {**facts, "skipped": self.skipped, "first_skipped": self.first_skipped}
 
     def _read(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
-        label, field = self._shard.label, self._reading.text_field
-        suffixes = [suffix.lower() for suffix in Path(label.split("?")[0]).suffixes]
+        label, field = self._shard.path, self._reading.text_field
+        suffixes = [suffix.lower() for suffix in Path(self._shard.path).suffixes]
         if suffixes and suffixes[-1] in core._COMPRESSED:
             suffixes.pop()
         kind = suffixes[-1] if suffixes else ""
@@ -230,8 +246,8 @@ class Reader:
     def _separated(self, file: IO[bytes], separator: bytes) -> Iterator[list[str]]:
         """Yield what stands between separators, but where that is nothing at all."""
         line = 1
-        with records.decompressed(self._shard.label, file) as content:
-            for piece in documents.split_at(_blocks(content), separator, self._shard.label):
+        with records.decompressed(self._shard.path, file) as content:
+            for piece in documents.split_at(_blocks(content), separator, self._shard.path):
                 try:
                     if piece:
                         yield [piece.decode()]
@@ -242,20 +258,16 @@ class Reader:
     def _whole(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
         """Yield a file as the one document it is; what is skipped must be known before."""
         if self._reading.on_error == "skip":
-            with (
-                self._shard.open() as again,
-                records.decompressed(self._shard.label, again) as all_,
-            ):
+            with self._shard.open() as again:
                 try:
-                    for _ in _decoded(all_, self._shard):
+                    for _ in _decoded(again, self._shard):
                         pass
                 except FileFormatError as error:
                     if not error.field:  # a damaged file
                         raise
                     self._skip(error)
                     return
-        with records.decompressed(self._shard.label, file) as content:
-            yield _decoded(content, self._shard)
+        yield _decoded(file, self._shard)
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
@@ -266,16 +278,14 @@ def _decoded(file: IO[bytes], shard: Shard) -> Iterator[str]:
     """Decode a file in chunks; bytes that are not UTF-8 are named by their line."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line = 1
-    for block in _blocks(file):
-        try:
-            yield decoder.decode(block)
-        except UnicodeDecodeError as error:
-            raise _not_utf8(shard, error, line) from None
-        line += block.count(b"\n")
-    try:
-        yield decoder.decode(b"", True)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(shard, error, line) from None
+    with records.decompressed(shard.path, file) as content:
+        for block in itertools.chain(_blocks(content), [b""]):
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                raise _not_utf8(shard, error, line) from None
+            yield text
+            line += block.count(b"\n")
 
 
 def _not_utf8(shard: Shard, error: UnicodeDecodeError, line: int) -> FileFormatError:
@@ -287,8 +297,9 @@ def _not_utf8(shard: Shard, error: UnicodeDecodeError, line: int) -> FileFormatE
 class _InputFile(io.RawIOBase):
     """A file that tells how far it was read, and hashes what was read in passing."""
 
-    def __init__(self, file: IO[bytes], advance: _Advance) -> None:
-        self._file, self._advance = file, advance
+    def __init__(self, shard: Shard, advance: _Advance) -> None:
+        self._shard, self._advance = shard, advance
+        self._file = shard.open()
         self._digest = hashlib.sha256()
         self._hashed = 0  # bytes from the beginning that the hash holds
         self._told = 0
@@ -308,7 +319,7 @@ class _InputFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         at = self._file.tell()
         view = memoryview(buffer).cast("B")
-        data = self._file.read(len(view))
+        data = self._read_some(len(view))
         view[: len(data)] = data
         if at == self._hashed:
             self._digest.update(data)
@@ -317,10 +328,20 @@ class _InputFile(io.RawIOBase):
         self._advance(len(data))
         return len(data)
 
-    def sha256(self, shard: Shard) -> str:
+    def _read_some(self, n_bytes: int) -> bytes:
+        try:
+            return self._file.read(n_bytes)
+        except OSError as error:
+            if not error.errno:
+                raise _unreadable(self._shard, error) from error
+            raise OSError(error.errno, error.strerror, self._shard.label) from None
+        except Exception as error:  # file systems of fsspec have many classes
+            raise _unreadable(self._shard, error) from error
+
+    def sha256(self) -> str:
         """Hash what has not been read yet, too; of a file that was not read in order, all."""
         self._file.seek(self._hashed)
-        for block in _blocks(self._file):
+        for block in iter(lambda: self._read_some(_BLOCK), b""):
             self._digest.update(block)
             self._hashed += len(block)
         self._advance(self._hashed - self._told)  # what was not read counts as done, too
@@ -330,6 +351,10 @@ class _InputFile(io.RawIOBase):
         with contextlib.suppress(AttributeError):
             self._file.close()
         super().close()
+
+
+def _unreadable(shard: Shard, error: Exception) -> ConnectionError:
+    return ConnectionError(f"{shard.label}: cannot be read: {core._one_line(error)}")
 
 
 def sha256_of(shard: Shard) -> str:

@@ -21,10 +21,11 @@ import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.counting import share, skipped_line, speed_line
+from bpe_tokenizer_tools.scale.counting import share
 from bpe_tokenizer_tools.scale.engines import Engine, Task
 from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
-from bpe_tokenizer_tools.scale.progress import show_progress, size
+from bpe_tokenizer_tools.scale.progress import show_progress
+from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
 
@@ -211,36 +212,18 @@ def encode_shard(
 
 
 @dataclass(frozen=True)
-class PackReport:
-    """What packing did.
+class PackReport(JobReport):
+    """What packing did, besides what any job does.
 
     Attributes:
-        shards: files that were read, and shards there are.
-        kept: those of them that an earlier run had encoded.
-        documents: documents encoded.
-        bytes: UTF-8 bytes of text in them.
         tokens: ids written, with those before and after each document.
-        skipped: documents that were left out, because they could not be read.
-        first_skipped: why the first one was; None if none was.
         dtype: how ids are stored.
         eot: the id after each document, or None.
-        workers: processes that worked at a time, on this machine; None on Ray, if Ray chose.
-        input_bytes: size of the files that this run read, as they are on disk.
-        seconds: how long it took.
     """
 
-    shards: int
-    kept: int
-    documents: int
-    bytes: int
     tokens: int
-    skipped: int
-    first_skipped: Optional[str]  # noqa: UP045
     dtype: str
     eot: Optional[int]  # noqa: UP045
-    workers: Optional[int]  # noqa: UP045
-    input_bytes: int
-    seconds: float
 
     @property
     def bytes_per_token(self) -> float:
@@ -249,18 +232,14 @@ class PackReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the attributes, as JSON has them."""
-        return {**asdict(self), "bytes_per_token": self.bytes_per_token}
+        return {**super().to_json(), "bytes_per_token": self.bytes_per_token}
 
-    def __str__(self) -> str:
-        lines = [
-            f"{size(self.bytes)} in {self.documents:,} documents of {self.shards:,} shards",
-            f"{self.tokens:,} tokens as {self.dtype}, {self.bytes_per_token:.3f} bytes per token",
-        ]
+    def _lines(self) -> list[str]:
+        tokens = f"{self.tokens:,} tokens as {self.dtype}"
+        lines = [f"{tokens}, {self.bytes_per_token:.3f} bytes per token"]
         if self.eot is None:
-            lines.append("nothing stands between documents: the tokenizer has no eos token")
-        lines += skipped_line(self.skipped, self.first_skipped)
-        lines.append(speed_line(self))
-        return "\n".join(lines)
+            lines.append("nothing stands between documents: no token ends one")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -358,37 +337,15 @@ class PackJob:
             for task, marker in engine.run(_encode_to_files, common, tasks, progress):
                 markers[task.arguments[0]] = marker
                 work.check_arrived(folder, marker)
-        report = self._report(markers, settings, engine, kept, total, began)
+        report = PackReport(
+            **JobReport.facts(markers, kept, engine, total, began),
+            tokens=sum(marker["tokens"] for marker in markers.values()),
+            dtype=settings.dtype,
+            eot=settings.eot,
+        )
         if self.verbose:
             print(report, file=sys.stderr)
         return markers, report
-
-    def _report(
-        self,
-        markers: Mapping[Shard, Mapping[str, Any]],
-        settings: _Settings,
-        engine: Engine,
-        kept: int,
-        input_bytes: int,
-        began: float,
-    ) -> PackReport:
-        sums = _sums(markers.values())
-        firsts = (markers[shard]["first_skipped"] for shard in sorted(markers))
-        on_ray = engine.kind == "ray"
-        return PackReport(
-            len(markers),
-            kept,
-            sums["documents"],
-            sums["bytes"],
-            sums["tokens"],
-            sums["skipped"],
-            next((first for first in firsts if first), None),
-            settings.dtype,
-            settings.eot,
-            engine.workers if on_ray else engine.n_workers(len(markers)),
-            input_bytes,
-            time.perf_counter() - began,
-        )
 
 
 def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:

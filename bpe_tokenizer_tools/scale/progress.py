@@ -14,13 +14,13 @@ __all__ = ["Progress", "duration", "show_progress", "size"]
 _EVERY = 30.0  # seconds between two lines
 
 
-def size(n_bytes: float) -> str:
+def size(n_bytes: float, digits: int = 3) -> str:
     """Write a number of bytes for people, in powers of ten: "1.24 GB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 999.5:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:,.4g} TB"
+    number, units = float(f"{n_bytes:.{digits}g}"), ["TB", "GB", "MB", "kB", "B"]
+    while number >= 1000 and len(units) > 1:
+        number /= 1000
+        units.pop()
+    return f"{number:,.{max(digits, 4 if len(units) == 1 else 0)}g} {units[-1]}"
 
 
 def duration(seconds: float) -> str:
