@@ -36,6 +36,7 @@ __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_c
 
 _FORMAT = "bpe_tokenizer.counted_shard"
 _PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
+_LITTLE = 2**25  # bytes of runs
 _CHUNK = 2**25  # characters counted between two looks at how many distinct pre-tokens there are
 
 # -- One shard ----------------------------------------------------------------
@@ -349,8 +350,10 @@ class _Counting:
                 tasks.append(Task(_partition_name(number), (number, parts), n_bytes))
         common = str(self._folder.absolute()), min_count, digest
         total = sum(task.size for task in tasks)
+        # What is added up in seconds is added up before processes would have started.
+        engine = Engine("local", 1) if total < _LITTLE else self._engine
         with show_progress("adding up", total, len(tasks), self._verbose) as progress:
-            for task, marker in self._engine.run(_merge_partition, common, tasks, progress):
+            for task, marker in engine.run(_merge_partition, common, tasks, progress):
                 markers[task.arguments[0]] = marker
         return [markers[number] for number in range(len(pieces))]
 
