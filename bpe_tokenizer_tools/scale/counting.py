@@ -305,10 +305,9 @@ class _Counting:
         self._kept = self._fresh = 0
 
     def tidy(self, resume: bool) -> None:
-        """Remove what killed runs left, and what belongs to shards that are not named any more."""
+        """Remove what belongs to shards that are not named any more, or all."""
         if not resume:
             self.clear()
-        work.sweep(self._folder)
         for path, data in work.left_over(self._folder, self.shards, _FORMAT).items():
             work.remove(path, data)
 
@@ -420,7 +419,6 @@ class _Counting:
 
     def clear(self) -> None:
         """Remove all that a job leaves in its folder."""
-        work.sweep(self._folder)
         for format in (_FORMAT, _PARTITION_FORMAT):
             for path, data in work.left_over(self._folder, (), format).items():
                 work.remove(path, data)
@@ -559,8 +557,6 @@ class CountJob:
             if not shared:
                 job.tidy(self.resume)
             yield job
-            if not shared:
-                work.sweep(folder)  # what workers left that were killed
 
     def _say(self, what: object) -> None:
         if self.verbose:

@@ -274,7 +274,6 @@ class PackJob:
             self._tidy(folder, shards, settings)
             markers, report = self._encode(folder, shards, settings, engine)
             _write_manifest(folder, settings, [markers[shard] for shard in shards])
-            work.sweep(folder)
             return report
 
     def run_share(self, index: int, of: int) -> PackReport:
@@ -301,8 +300,7 @@ class PackJob:
         return settings, engine, find_shards(self.paths)
 
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
-        """Remove what killed runs left; refuse a folder that holds what is not asked for."""
-        work.sweep(folder)
+        """Begin anew, if asked; refuse a folder that holds what is not asked for."""
         if not self.resume:
             with contextlib.suppress(FileNotFoundError):
                 (folder / "manifest.json").unlink()

@@ -23,7 +23,7 @@ from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.corpus import file_sha256
 from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
 
-__all__ = ["commit", "draft", "file_facts", "finished", "open_folder", "read_marker", "sweep"]
+__all__ = ["commit", "draft", "file_facts", "finished", "open_folder", "read_marker"]
 
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names that outputs.draft_beside makes
 _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
@@ -31,7 +31,7 @@ _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
 
 @contextlib.contextmanager
 def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
-    """Make a folder if need be, and keep other jobs out of it.
+    """Make a folder if need be, and keep other jobs out of it; drafts do not outlast the job.
 
     Args:
         path: the folder.
@@ -45,10 +45,17 @@ def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     with outputs.locked(folder, shared):
-        yield folder
+        if shared:
+            yield folder
+            return
+        _sweep(folder)
+        try:
+            yield folder
+        finally:
+            _sweep(folder)
 
 
-def sweep(folder: Path) -> None:
+def _sweep(folder: Path) -> None:
     """Remove the drafts of runs and workers that were killed; none may be at work there."""
     for file in folder.iterdir():
         if _DRAFT.fullmatch(file.name):
