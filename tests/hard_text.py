@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import share
 
 ATOMS = [
     *["'", "'s", "'S", "'ſ", "'ll", "'Re", "'VE", "'t", "'d", "'m", "x's", "don't", "’s"],
@@ -27,8 +27,7 @@ CONTEXTS = ["a{}B '{} {}9", "{}{}a!{}'s\n{}\t{}/", "'r{}A{}", "  {}1 {}の {}  �
 # Every character, but for surrogates, and of what is alike for 65,536 code points at a time: planes
 # that are unassigned or private.  Of those, some.  Where a share of the examples is enough, the
 # scripts behind kana are many and alike, too.
-_ALIKE = [*range(0x3100, 0xD800), *range(0xE000, 0x40000)]
-_CODES = [*range(0x3100), *_ALIKE[:: len(_ALIKE) // examples(len(_ALIKE))]]
+_CODES = [*range(0x3100), *share([*range(0x3100, 0xD800), *range(0xE000, 0x40000)])]
 _CODES += [*range(0x40000, 0x110000, 251), *range(0xE0000, 0xE0200)]
 CHARACTERS = [chr(code) for code in _CODES]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import pytest
+
+Item = TypeVar("Item")
 
 # What must be here: its absence fails a test that would otherwise be skipped.
 REQUIRED = os.environ.get("BPE_TOKENIZER_REQUIRE", "").replace(",", " ").split()
@@ -23,7 +26,12 @@ def need(module: str) -> Any:
 def examples(number: int) -> int:
     """Say how many examples a test shall try, of a number that is right for one run.
 
-    They are random, or a share of all there are.  Where the tests run again, under another Python
-    or a sanitizer, BPE_TOKENIZER_EXAMPLES is the share that is enough: "0.25" tries a quarter.
+    Where the tests run again, under another Python or a sanitizer, BPE_TOKENIZER_EXAMPLES is the
+    share that is enough: "0.25" tries a quarter.
     """
     return max(1, round(number * float(os.environ.get("BPE_TOKENIZER_EXAMPLES", "1"))))
+
+
+def share(everything: Sequence[Item]) -> Sequence[Item]:
+    """Return evenly spaced ones of all there are, as many as `examples` says."""
+    return everything[:: max(1, len(everything) // examples(len(everything)))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import functools
 import json
 import random
 import threading
@@ -183,13 +184,27 @@ def merges_from_ranks(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
     return merges
 
 
+@pytest.fixture(scope="session")
+def ranks_and_merges(load_vocab: Any) -> Any:
+    """Give a function from a vocabulary's name to its ranks and merges: once for both engines."""
+
+    def find(name: str) -> tuple[dict[bytes, int], list[tuple[bytes, bytes]]]:
+        ranks = load_vocab(name)[0]
+        some = examples(len(ranks))  # the first ones are a vocabulary, too
+        ranks = {token: rank for token, rank in ranks.items() if rank < some}
+        return ranks, merges_from_ranks(ranks)
+
+    return functools.cache(find)
+
+
 @pytest.fixture(scope="module", params=["r50k_base", "cl100k_base", "o200k_base", "qwen3"])
 def published(
-    engine: str, request: Any, load_vocab: Any, tmp_path_factory: Any
+    engine: str, request: Any, load_vocab: Any, ranks_and_merges: Any, tmp_path_factory: Any
 ) -> tuple[BPETokenizer, Any]:
     """A published vocabulary, in this library and in tiktoken."""
     tiktoken = pytest.importorskip("tiktoken")
-    ranks, meta = load_vocab(request.param)
+    meta = load_vocab(request.param)[1]
+    ranks, merges = ranks_and_merges(request.param)
     oracle = tiktoken.Encoding(
         meta["name"],
         pat_str=meta["pat_str"],
@@ -200,7 +215,7 @@ def published(
     BPETokenizer(meta["pat_str"], normalizer=None).save(folder, verbose=False)
     data = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     parts = {"pre_tokenizer": data["pre_tokenizer"], "model": {"ignore_merges": True}}
-    tokenizer = load(folder, file_of(merges_from_ranks(ranks), ranks, **parts))
+    tokenizer = load(folder, file_of(merges, ranks, **parts))
     tokenizer.add_special_tokens(meta["special_tokens"])
     return tokenizer, oracle
 
