@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Optional, cast
 
@@ -77,8 +77,10 @@ class Engine:
 
     def run(
         self, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
-    ) -> Iterator[tuple[Task, Any]]:
+    ) -> Generator[tuple[Task, Any], None, None]:
         """Do all tasks; yield each with its result, in the order in which they are done.
+
+        Closed before that, it gives up the rest, and leaves no process.
 
         Args:
             function: of a module that can be imported, called as function(common, *arguments,
@@ -93,7 +95,7 @@ class Engine:
         """
         if self.kind == "ray":
             done = _run_on_ray(self, function, common, tasks, progress)
-        elif self.n_workers(len(tasks)) == 1:
+        elif self.n_workers(2) == 1:
             done = _run_here(function, common, tasks, progress)
         else:
             done = _run_in_processes(self, function, common, tasks, progress)
@@ -123,7 +125,9 @@ def _lost(task: Task, what: str, attempts: int) -> RuntimeError:
 # whose pipe closes ends at once, in the middle of its work: whoever started it is gone.
 
 _PROGRAM = """
-import pickle, sys
+import sys
+sys.path[:] = filter(None, sys.path)  # no module is looked for where the user happens to be
+import pickle
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from bpe_tokenizer_tools.scale.engines import _serve
 _serve()
@@ -133,7 +137,7 @@ _TELL_EVERY = 0.2  # seconds
 
 def _serve() -> None:
     """Work for the process that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it gets Ctrl-C too, and ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Windows it is not blocked
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed gets among them
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -197,6 +201,12 @@ def _unpacked(payload: bytes) -> Any:  # once per process, not once per task
     return pickle.loads(payload)
 
 
+def _block_interrupts() -> None:
+    """Let no Ctrl-C reach a process that this thread starts; it goes to the main thread."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
 class _LostError(Exception):
     """A process has ended before its task was done."""
 
@@ -205,6 +215,7 @@ class _Process:
     """A process that works for this one."""
 
     def __init__(self, payload: bytes) -> None:
+        _block_interrupts()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -235,6 +246,8 @@ class _Process:
         return value
 
     def _how_it_ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
         self.end()
         status = self._process.returncode
         return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
