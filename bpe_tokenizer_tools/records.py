@@ -143,17 +143,39 @@ def parquet_documents(
                 "name the right one with text_field",
             )
         for row, value in enumerate(_column(table, text_field, path)):
-            record = {text_field: value}
-            yield from _good(lambda: _text_of(record, text_field, path, f"row {row}"), on_error)  # noqa: B023
+            yield from _good(lambda: _text_in(value, text_field, path, f"row {row}"), on_error)  # noqa: B023
 
 
 def _column(table: Any, name: str, path: _Name) -> Iterator[Any]:
     """Yield the values of a column; damage names the file."""
     try:
         for batch in table.iter_batches(batch_size=1024, columns=[name]):
-            yield from batch.column(0).to_pylist()
+            yield from _values(batch.column(0))
     except (OSError, ValueError) as error:  # those of pyarrow are either
         raise FileFormatError(path, "", f"damaged .parquet file: {error}") from None
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of a part of a column; an error for text that is not UTF-8."""
+    try:
+        return cast("list[Any]", column.to_pylist())
+    except UnicodeDecodeError:
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return error
+
+
+def _text_in(value: Any, text_field: str, path: _Name, place: str) -> str:
+    """Return the text of a row."""
+    if isinstance(value, UnicodeDecodeError):
+        byte = value.object[value.start]
+        raise FileFormatError(path, place, f"not UTF-8 ({value.reason}, 0x{byte:02x})")
+    return _text_of({text_field: value}, text_field, path, place)
 
 
 def save_counts(counts: PretokenCounts, path: Path) -> None:

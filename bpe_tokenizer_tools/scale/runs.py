@@ -9,7 +9,7 @@ UTF-8 never holds.  A file of them is their concatenation; where each begins is 
 from __future__ import annotations
 
 import array
-import mmap
+import itertools
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +21,7 @@ from bpe_tokenizer import FileFormatError
 __all__ = ["Piece", "partition_of", "read_piece", "scan_piece", "write_partition", "write_run"]
 
 _END = b"\xff"
+_BLOCK = 2**15  # bytes, of each partition, that are in memory at a time; a multiple of 8
 
 
 class Piece(NamedTuple):
@@ -91,19 +92,40 @@ def read_piece(path: Path, piece: Piece) -> Iterable[tuple[bytes, int]]:
 
 
 def scan_piece(path: Path, piece: Piece) -> Iterator[tuple[bytes, int]]:
-    """Yield what `read_piece` returns, of a file's only partition, without reading it to memory."""
+    """Yield what `read_piece` returns, of a file's only partition, without reading it to memory.
+
+    No file stays open meanwhile: there may be more partitions than files that may be open.
+    """
     if not piece.n_keys:
         return
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if len(data) != piece.length or zlib.crc32(data) != piece.crc:
+    if path.stat().st_size != piece.length or _crc(path) != piece.crc:
+        raise _damaged(path)
+    border = 8 * piece.n_keys
+    blocks = _blocks(path, 0, border)
+    numbers = itertools.chain.from_iterable(map(_numbers, blocks))
+    last = b""
+    for block in _blocks(path, border, piece.length):
+        *keys, last = (last + block).split(_END)
+        yield from zip(keys, numbers)
+    yield last, next(numbers)
+
+
+def _crc(path: Path) -> int:
+    crc = 0
+    for block in _blocks(path, 0, path.stat().st_size):
+        crc = zlib.crc32(block, crc)
+    return crc
+
+
+def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
+    while start < end:
+        with open(path, "rb") as file:
+            file.seek(start)
+            block = file.read(min(_BLOCK, end - start))
+        if not block:
             raise _damaged(path)
-        numbers = _numbers(data[: 8 * piece.n_keys])
-        start = 8 * piece.n_keys
-        for number in numbers:
-            end = data.find(_END, start)
-            end = len(data) if end < 0 else end
-            yield data[start:end], number
-            start = end + 1
+        yield block
+        start += len(block)
 
 
 def _numbers(data: bytes) -> array.array[int]:
