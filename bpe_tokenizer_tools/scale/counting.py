@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -61,7 +61,7 @@ class _Settings:
             "special_tokens": list(self.special_tokens),
             "normalizer": self.normalizer,
             "partitions": self.partitions,
-            **asdict(self.reading),
+            **self.reading.facts(),
         }
 
 
@@ -111,6 +111,10 @@ class _ShardCounter:
         )
         counter.count([piece] for batch in batches for piece in batch)
         return counter.take().items()
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError if the shard is not any more what it was before it was read."""
+        self._reader.check_unchanged()
 
     def facts(self) -> dict[str, Any]:
         """Return what was read, once all counts have come."""
@@ -218,7 +222,7 @@ def _count_to_runs(
             work.flush(file)
         files = {path.name: work.file_facts(draft)}
         marker = {**settings.job(), **counter.facts(), "files": files, "runs": pieces}
-        work.commit(folder, shard.name, {path: draft}, marker)
+        work.commit(folder, shard.name, {path: draft}, marker, counter.check_unchanged)
     return marker
 
 
@@ -308,14 +312,17 @@ class _Counting:
         """Remove what belongs to shards that are not named any more, or all."""
         if not resume:
             self.clear()
-        for path, data in work.left_over(self._folder, self.shards, _FORMAT).items():
+        left = work.left_over(self._folder, self.shards, _FORMAT)
+        for path, data in left.items():
+            work.check_same_job(path, data, self._settings.job())
+        for path, data in left.items():
             work.remove(path, data)
 
     def map(self, shards: Sequence[Shard]) -> None:
         """Count those of some shards that are not counted yet."""
         job = self._settings.job()
         for shard in shards:
-            marker = work.finished(self._folder, shard, job)
+            marker = work.finished(self._folder, shard, job, self._settings.reading.on_error)
             if marker is not None:
                 self._markers[shard] = marker
         self._kept = len(self._markers)
@@ -327,9 +334,11 @@ class _Counting:
         self._fresh = sum(task.size for task in tasks)
         common = self._settings, str(self._folder.absolute())
         with show_progress("counting", self._fresh, len(tasks), self._verbose) as progress:
-            for task, marker in self._engine.run(_count_to_runs, common, tasks, progress):
-                self._markers[task.arguments[0]] = marker
-                work.check_arrived(self._folder, marker)
+            results = self._engine.run(_count_to_runs, common, tasks, progress)
+            with contextlib.closing(results):
+                for task, marker in results:
+                    self._markers[task.arguments[0]] = marker
+                    work.check_arrived(self._folder, marker)
 
     def reduce(self, min_count: int) -> list[dict[str, Any]]:
         """Add up each partition that is not yet, and return the markers of all."""
@@ -342,7 +351,7 @@ class _Counting:
         for number, parts in enumerate(pieces):
             path = self._folder / f"{_partition_name(number)}.json"
             marker = work.read_marker(path, _PARTITION_FORMAT)
-            if marker and wanted.items() <= marker.items() and self._is_there(marker):
+            if marker and wanted.items() <= marker.items() and work.is_whole(path, marker):
                 markers[number] = marker
             else:
                 n_bytes = sum(piece[1] for _, piece in parts)
@@ -352,8 +361,10 @@ class _Counting:
         # What is added up in seconds is added up before processes would have started.
         engine = Engine("local", 1) if total < _LITTLE else self._engine
         with show_progress("adding up", total, len(tasks), self._verbose) as progress:
-            for task, marker in engine.run(_merge_partition, common, tasks, progress):
-                markers[task.arguments[0]] = marker
+            results = engine.run(_merge_partition, common, tasks, progress)
+            with contextlib.closing(results):
+                for task, marker in results:
+                    markers[task.arguments[0]] = marker
         return [markers[number] for number in range(len(pieces))]
 
     def _pieces(self) -> list[list[tuple[str, runs.Piece]]]:
@@ -367,9 +378,6 @@ class _Counting:
                     if piece[2]:
                         parts.append((file, runs.Piece(*piece)))
         return pieces
-
-    def _is_there(self, marker: Mapping[str, Any]) -> bool:
-        return all((self._folder / name).is_file() for name in marker["files"])
 
     def counts(self, markers: Iterable[Mapping[str, Any]]) -> PretokenCounts:
         """Return the counts of all partitions, in memory."""

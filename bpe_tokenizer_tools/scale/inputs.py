@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import hashlib
 import io
 import itertools
@@ -54,7 +55,7 @@ class Shard:
     @property
     def path(self) -> str:
         """The label without what follows a URL's path, such as "?download=true"."""
-        return re.split("[?#]", self.label)[0] if self.is_remote else self.label
+        return re.split("[?#]", self.label)[0] if _is_http(self.label) else self.label
 
     @property
     def name(self) -> str:
@@ -128,7 +129,7 @@ def _readable(label: str, file: Path) -> str:
 def _remote(url: object) -> Iterator[tuple[str, Shard]]:
     system, path = _file_system(str(url))
     # Over HTTP, whatever has links in it passes for a directory.
-    if (str(url).endswith("/") or not str(url).startswith("http")) and system.isdir(path):
+    if (str(url).endswith("/") or not _is_http(str(url))) and system.isdir(path):
         files = [file for file in system.find(path) if "/." not in file[len(path) :]]
     elif any(char in path for char in "*?[") and not system.exists(path):
         files = [file for file in system.glob(path) if system.isfile(file)]
@@ -139,6 +140,10 @@ def _remote(url: object) -> Iterator[tuple[str, Shard]]:
     for file in files:
         label = system.unstrip_protocol(file)
         yield label, Shard(label, int(system.info(file)["size"] or 0))
+
+
+def _is_http(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
 
 
 def _file_system(url: str) -> tuple[Any, str]:
@@ -169,6 +174,10 @@ class Reading:
     text_field: str = "text"
     separator: Optional[str] = None  # noqa: UP045
     on_error: str = "raise"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what decides how a file is read in which all can be read."""
+        return {"text_field": self.text_field, "separator": self.separator}
 
     def __post_init__(self) -> None:
         if self.on_error not in _ON_ERROR:
@@ -331,12 +340,10 @@ class _InputFile(io.RawIOBase):
     def _read_some(self, n_bytes: int) -> bytes:
         try:
             return self._file.read(n_bytes)
-        except OSError as error:
-            if not error.errno:
-                raise _unreadable(self._shard, error) from error
-            raise OSError(error.errno, error.strerror, self._shard.label) from None
         except Exception as error:  # file systems of fsspec have many classes
-            raise _unreadable(self._shard, error) from error
+            code = getattr(error, "errno", None) or errno.EIO
+            problem = getattr(error, "strerror", None) or f"cannot be read: {error!r}"
+            raise OSError(code, problem, self._shard.label) from error
 
     def sha256(self) -> str:
         """Hash what has not been read yet, too; of a file that was not read in order, all."""
@@ -351,10 +358,6 @@ class _InputFile(io.RawIOBase):
         with contextlib.suppress(AttributeError):
             self._file.close()
         super().close()
-
-
-def _unreadable(shard: Shard, error: Exception) -> ConnectionError:
-    return ConnectionError(f"{shard.label}: cannot be read: {core._one_line(error)}")
 
 
 def sha256_of(shard: Shard) -> str:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -68,7 +68,7 @@ class _Settings:
             "bos": self.bos,
             "eot": self.eot,
             "allowed_special": allowed if isinstance(allowed, str) else list(allowed),
-            **asdict(self.reading),
+            **self.reading.facts(),
         }
 
     def job(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _encode_to_files(
                 path.name: work.file_facts(draft) for path, draft in sorted(writer.files.items())
             },
         }
-        work.commit(folder, shard.name, writer.files, marker)
+        work.commit(folder, shard.name, writer.files, marker, reader.check_unchanged)
     finally:
         writer.discard()
     return marker
@@ -204,8 +204,12 @@ def encode_shard(
     if len(shards) != 1:
         raise ValueError(f"expected one file, got {len(shards)}: {path}; use encode_corpus")
     with work.open_folder(out_dir, shared=True) as folder:
-        done = work.finished(folder, shards[0], settings.job())
-        return done or _encode_to_files((settings, str(folder)), shards[0], lambda n_bytes: None)
+        done = work.finished(folder, shards[0], settings.job(), settings.reading.on_error)
+        if done is None:
+            _remove_manifest(folder)
+            common = settings, str(folder)
+            done = _encode_to_files(common, shards[0], lambda n_bytes: None)
+        return done
 
 
 # -- The job ------------------------------------------------------------------
@@ -271,6 +275,7 @@ class PackJob:
         """Encode all shards that are not yet, and write the manifest."""
         settings, engine, shards = self._prepared()
         with work.open_folder(self.out_dir, shared=False) as folder:
+            _check_manifest(folder)
             self._tidy(folder, shards, settings)
             markers, report = self._encode(folder, shards, settings, engine)
             _write_manifest(folder, settings, [markers[shard] for shard in shards])
@@ -302,8 +307,7 @@ class PackJob:
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
         """Begin anew, if asked; refuse a folder that holds what is not asked for."""
         if not self.resume:
-            with contextlib.suppress(FileNotFoundError):
-                (folder / "manifest.json").unlink()
+            _remove_manifest(folder)
             for path, data in work.left_over(folder, (), _FORMAT).items():
                 work.remove(path, data)
         for path, data in work.left_over(folder, shards, _FORMAT).items():
@@ -318,7 +322,8 @@ class PackJob:
     ) -> tuple[dict[Shard, dict[str, Any]], PackReport]:
         began = time.perf_counter()
         job = settings.job()
-        found = {shard: work.finished(folder, shard, job) for shard in shards}
+        on_error = settings.reading.on_error
+        found = {shard: work.finished(folder, shard, job, on_error) for shard in shards}
         markers = {shard: marker for shard, marker in found.items() if marker is not None}
         kept = len(markers)
         tasks = [
@@ -327,14 +332,15 @@ class PackJob:
             if shard not in markers
         ]
         if tasks:  # what is there is not what is asked for any more, until all is done again
-            with contextlib.suppress(FileNotFoundError):
-                (folder / "manifest.json").unlink()
+            _remove_manifest(folder)
         total = sum(task.size for task in tasks)
         common = settings, str(folder.absolute())
         with show_progress("encoding", total, len(tasks), self.verbose) as progress:
-            for task, marker in engine.run(_encode_to_files, common, tasks, progress):
-                markers[task.arguments[0]] = marker
-                work.check_arrived(folder, marker)
+            results = engine.run(_encode_to_files, common, tasks, progress)
+            with contextlib.closing(results):
+                for task, marker in results:
+                    markers[task.arguments[0]] = marker
+                    work.check_arrived(folder, marker)
         report = PackReport(
             **JobReport.facts(markers, kept, engine, total, began),
             tokens=sum(marker["tokens"] for marker in markers.values()),
@@ -350,6 +356,20 @@ def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     listed = list(markers)
     keys = ("documents", "tokens", "bytes", "skipped")
     return {key: sum(marker[key] for marker in listed) for key in keys}
+
+
+def _check_manifest(folder: Path) -> None:
+    """Raise ValueError if a folder has a file where the manifest will be, and it is none."""
+    path = folder / "manifest.json"
+    if path.exists() and work.read_marker(path, _MANIFEST_FORMAT) is None:
+        raise ValueError(f"{path} is there, and is no manifest of token ids; name another folder")
+
+
+def _remove_manifest(folder: Path) -> None:
+    """Remove what says that all shards are done, before that ceases to be so."""
+    _check_manifest(folder)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / "manifest.json").unlink()
 
 
 def _write_manifest(

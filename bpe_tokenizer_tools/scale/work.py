@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -106,8 +106,18 @@ def flush(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def commit(folder: Path, name: str, drafts: Mapping[Path, Path], marker: Mapping[str, Any]) -> None:
-    """Put files in their places, and then the marker; until then, the old marker is gone."""
+def commit(
+    folder: Path,
+    name: str,
+    drafts: Mapping[Path, Path],
+    marker: Mapping[str, Any],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Put files in their places, and then the marker; until then, the old marker is gone.
+
+    Should `check` fail then, which looks at the input, the marker does not stay: an input that
+    changes later is newer than the marker.
+    """
     path = folder / f"{name}.json"
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -115,6 +125,11 @@ def commit(folder: Path, name: str, drafts: Mapping[Path, Path], marker: Mapping
         with outputs.naming(final):
             os.replace(draft, final)
     outputs.write({path: core._to_json(marker)})
+    try:
+        check()
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def file_facts(path: Path) -> dict[str, Any]:
@@ -122,7 +137,9 @@ def file_facts(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": file_sha256(path)}
 
 
-def finished(folder: Path, shard: Shard, job: Mapping[str, Any]) -> dict[str, Any] | None:
+def finished(
+    folder: Path, shard: Shard, job: Mapping[str, Any], on_error: str
+) -> dict[str, Any] | None:
     """Return the marker of a shard, if what was made is whole and the shard is still the same.
 
     Args:
@@ -130,6 +147,7 @@ def finished(folder: Path, shard: Shard, job: Mapping[str, Any]) -> dict[str, An
         shard: the input, as it is now.
         job: what the marker must say, or the folder belongs to another job; its "format" is what
             tells a marker.
+        on_error: "skip", if documents may have been left out.
 
     Raises:
         ValueError: the marker is of a job with other settings.
@@ -140,7 +158,8 @@ def finished(folder: Path, shard: Shard, job: Mapping[str, Any]) -> dict[str, An
         return None
     check_same_job(path, marker, job)
     try:
-        same = _is_whole(folder, path, marker) and _is_same(shard, path, marker)
+        same = is_whole(path, marker) and _is_same(shard, path, marker)
+        same = same and (on_error == "skip" or not marker["skipped"])
     except (KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(path, str(error), "this marker is damaged; remove it") from None
     return marker if same else None
@@ -157,9 +176,11 @@ def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]
             )
 
 
-def _is_whole(folder: Path, path: Path, marker: Mapping[str, Any]) -> bool:
+def is_whole(path: Path, marker: Mapping[str, Any]) -> bool:
     """Tell whether the files that a marker lists are there, as they were made."""
-    return all(_is_as_made(folder / name, path, facts) for name, facts in marker["files"].items())
+    return all(
+        _is_as_made(path.parent / name, path, facts) for name, facts in marker["files"].items()
+    )
 
 
 def _is_as_made(file: Path, marker: Path, facts: Mapping[str, Any]) -> bool:
@@ -167,7 +188,7 @@ def _is_as_made(file: Path, marker: Path, facts: Mapping[str, Any]) -> bool:
         status = file.stat()
     except OSError:
         return False
-    untouched = status.st_mtime_ns <= marker.stat().st_mtime_ns
+    untouched = max(status.st_mtime_ns, status.st_ctime_ns) <= marker.stat().st_mtime_ns
     same_size = bool(status.st_size == facts["size"])
     return same_size and (untouched or file_sha256(file) == facts["sha256"])
 
