@@ -188,10 +188,9 @@ def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[by
     head = json.dumps({"format": "bpe_tokenizer.PretokenCounts", **facts}, ensure_ascii=False)
     with outputs.replacing(path) as file:
         file.write(f'{head[:-1]}, "counts": {{'.encode())
-        before = ""
+        before, quoted = "", json.JSONEncoder(ensure_ascii=False).encode
         for pretoken, count in counts:
-            written = json.dumps(core._to_printable(pretoken), ensure_ascii=False)
-            file.write(f"{before}{written}: {count}".encode())
+            file.write(f"{before}{quoted(core._to_printable(pretoken))}: {count}".encode())
             before = ", "
         file.write(b"}}")
 

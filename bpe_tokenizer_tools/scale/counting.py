@@ -97,20 +97,23 @@ class _ShardCounter:
         counts: dict[bytes, int] = {}
         batches = self._cutter._batches(self._reader.documents())
         for batch in batches:
-            for pretoken, count in self._count(itertools.chain([batch], _up_to(_CHUNK, batches))):
-                counts[pretoken] = counts.get(pretoken, 0) + count
+            found = self._count(itertools.chain([batch], _up_to(_CHUNK, batches)))
+            if counts:
+                _add(counts, found.items())
+            else:
+                counts = found
             if len(counts) > self._settings.max_keys:
                 yield counts
                 counts = {}
         yield counts
 
-    def _count(self, batches: Iterable[list[str]]) -> Iterable[tuple[bytes, int]]:
+    def _count(self, batches: Iterable[list[str]]) -> dict[bytes, int]:
         # What the batches hold is prepared already, and cut where it may be cut.
         counter = core._engine.counter(
             core._Pipeline(self._splitter, None), 1, lambda n_bytes: None
         )
         counter.count([piece] for batch in batches for piece in batch)
-        return counter.take().items()
+        return counter.take()
 
     def check_unchanged(self) -> None:
         """Raise ValueError if the shard is not any more what it was before it was read."""
