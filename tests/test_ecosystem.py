@@ -172,7 +172,7 @@ def map_all():
         functions = {
             "logged": logged,
             "lambda": lambda rows: {"input_ids": tokenizer.encode_batch(rows["text"])["input_ids"]},
-            "dict": lambda batch: dict(tokenizer(batch["text"])),
+            "called": lambda batch: tokenizer(batch["text"]),
             "encoder": BatchEncoder(tokenizer),
         }
         for name, function in functions.items():
@@ -237,7 +237,7 @@ def days(folder: Path) -> Iterator[dict[str, Any]]:
     }
 
 
-MAPPED = ["logged", "lambda", "dict", "encoder"]
+MAPPED = ["logged", "lambda", "called", "encoder"]
 
 
 @EITHER_ENGINE
