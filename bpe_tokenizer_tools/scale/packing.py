@@ -71,6 +71,11 @@ class _Settings:
             **self.reading.facts(),
         }
 
+    def mark(self) -> str:
+        """Return the text of the token after each document, where it would be text; else ""."""
+        content = self.tokenizer._contents.get(-1 if self.eot is None else self.eot, "")
+        return "" if content in self.tokenizer._allowed(self.allowed_special) else content
+
     def job(self) -> dict[str, Any]:
         """Return what a marker must say, so that what was encoded is what is wanted."""
         return {"format": _FORMAT, **self.facts()}
@@ -114,14 +119,15 @@ def _encode_to_files(
     writer = open_writer(settings.layout, folder / shard.name, settings.dtype)
     try:
         with writer:
-            n_bytes = _write_documents(writer, settings, reader.documents())
+            gauge = _write_documents(writer, settings, reader.documents())
         marker = {
             **settings.job(),
             **reader.facts(),
             "name": shard.name,
             "documents": writer.documents,
             "tokens": writer.tokens,
-            "bytes": n_bytes,
+            "bytes": gauge.bytes,
+            "eot_in_text": gauge.marked,
             "files": {
                 path.name: work.file_facts(draft) for path, draft in sorted(writer.files.items())
             },
@@ -132,37 +138,51 @@ def _encode_to_files(
     return marker
 
 
+class _Gauge:
+    """Measures text on its way.
+
+    Attributes:
+        bytes: as UTF-8.
+        marked: how many documents have the text of the token that ends one in them.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self.bytes = self.marked = 0
+
+    def read(self, document: Iterable[str]) -> Iterator[str]:
+        """Yield the chunks of a document."""
+        rest, found = "", not self._mark
+        for chunk in document:
+            self.bytes += core._utf8_length(chunk)
+            if not found:
+                found = self._mark in rest + chunk
+                rest = (rest + chunk)[1 - len(self._mark) :] if len(self._mark) > 1 else ""
+            yield chunk
+        self.marked += found and bool(self._mark)
+
+
 def _write_documents(
     writer: Writer, settings: _Settings, documents: Iterable[Iterable[str]]
-) -> int:
-    """Write all documents, and return how many UTF-8 bytes they had."""
+) -> _Gauge:
+    """Write all documents, and return how much text they had."""
     numpy = import_numpy()
     before = numpy.array([] if settings.bos is None else [settings.bos], numpy.uint32)
     after = numpy.array([] if settings.eot is None else [settings.eot], numpy.uint32)
-    n_bytes = 0
-
-    def measured(chunks: Iterable[str]) -> Iterator[str]:
-        nonlocal n_bytes
-        for chunk in chunks:
-            n_bytes += core._utf8_length(chunk)
-            yield chunk
-
-    options = (
-        {} if settings.allowed_special == "none" else {"allowed_special": settings.allowed_special}
-    )
-    tokenizer = settings.tokenizer
+    tokenizer, allowed = settings.tokenizer, settings.allowed_special
+    options = {} if allowed == "none" else {"allowed_special": allowed}
+    gauge = _Gauge(settings.mark())
     for document in documents:
         writer.write(before)
         if isinstance(document, list):
-            text = "".join(measured(document))
+            text = "".join(gauge.read(document))
             writer.write(tokenizer.encode_to_numpy(text, **options))
         else:
-            stream = tokenizer.encode_streaming(measured(document), **options)
-            for ids in _gathered(stream):
+            for ids in _gathered(tokenizer.encode_streaming(gauge.read(document), **options)):
                 writer.write(numpy.array(ids, numpy.uint32))
         writer.write(after)
         writer.end_document()
-    return n_bytes
+    return gauge
 
 
 def _gathered(stream: Iterable[list[int]]) -> Iterator[list[int]]:
@@ -223,11 +243,13 @@ class PackReport(JobReport):
         tokens: ids written, with those before and after each document.
         dtype: how ids are stored.
         eot: the id after each document, or None.
+        eot_in_text: documents in whose text the text of that token stands, as ordinary text.
     """
 
     tokens: int
     dtype: str
     eot: Optional[int]  # noqa: UP045
+    eot_in_text: int
 
     @property
     def bytes_per_token(self) -> float:
@@ -243,6 +265,11 @@ class PackReport(JobReport):
         lines = [f"{tokens}, {self.bytes_per_token:.3f} bytes per token"]
         if self.eot is None:
             lines.append("nothing stands between documents: no token ends one")
+        if self.eot_in_text:
+            lines.append(
+                f"in {self.eot_in_text:,} of them the text of the token that ends a document stands, "
+                "and is ordinary text; if it stands between documents, name it as separator"
+            )
         return lines
 
 
@@ -346,6 +373,7 @@ class PackJob:
             tokens=sum(marker["tokens"] for marker in markers.values()),
             dtype=settings.dtype,
             eot=settings.eot,
+            eot_in_text=sum(marker["eot_in_text"] for marker in markers.values()),
         )
         if self.verbose:
             print(report, file=sys.stderr)
