@@ -267,8 +267,8 @@ class PackReport(JobReport):
             lines.append("nothing stands between documents: no token ends one")
         if self.eot_in_text:
             lines.append(
-                f"in {self.eot_in_text:,} of them the text of the token that ends a document stands, "
-                "and is ordinary text; if it stands between documents, name it as separator"
+                f"documents with the text of the eot token in them, as text: {self.eot_in_text:,}; "
+                "where it stands between documents, name it as separator"
             )
         return lines
 
