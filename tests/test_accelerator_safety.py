@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from oracles import examples
 from test_accelerator import FOLDER, native
 
 SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
@@ -89,8 +90,9 @@ def test_threads_at_odd_moments(name: str) -> None:
 
 
 def test_the_fuzzer_runs() -> None:
+    seconds = str(examples(15))
     run = subprocess.run(
-        [sys.executable, ROOT / "accelerator" / "fuzz.py", "--seconds", "15", "--seed", "1"],
+        [sys.executable, ROOT / "accelerator" / "fuzz.py", "--seconds", seconds, "--seed", "1"],
         env={**os.environ, "PYTHONPATH": str(FOLDER)},
         capture_output=True,
         text=True,
