@@ -1,0 +1,899 @@
+"""Counting and packing at scale: exact, whatever the files, the engine and the memory allowed."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import functools
+import gzip
+import http.server
+import json
+import lzma
+import os
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import regex
+from conftest import run_command
+from oracles import need
+
+import bpe_tokenizer as core
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError, PretokenCounts
+from bpe_tokenizer_tools.scale import (
+    CountJob,
+    PackJob,
+    count_pretokens,
+    count_shard,
+    counting,
+    encode_corpus,
+    encode_shard,
+    inputs,
+    merge_counts,
+    open_packed,
+    packing,
+    partition_of,
+    runs,
+)
+
+numpy = need("numpy")
+
+END = "<|endoftext|>"
+# Everything that could be cut at a wrong place: blank lines, runs of spaces, what NFC joins.
+DOCUMENTS = [
+    "Low lower lowest.\n\n\n  newer   newest\r\n\tidea",
+    "cafe\u0301 Zoe\u0308 e\u0301te\u0301\u0301 \u1100\u1161\u11a8 \u212b ﬁn",
+    "世界, мир; 123456 'll don't WE'RE  \u00a0\u2003 x",
+    "🙂🙃 \u200d a\u0000b \ufeff tail   ",
+    " ",
+    "<s>token</s> in a text <s>",
+    "the same the same\nthe same",
+]
+PATTERNS = ["gpt2", "cl100k", r"\s+|\S{1,4}", "[a-z]+"]
+
+
+def naive(
+    documents: Iterable[str],
+    pattern: str = "gpt2",
+    normalizer: str | None = "NFC",
+    special_tokens: Sequence[str] = (),
+) -> dict[bytes, int]:
+    """Count by the words of the definition: cut, normalise, split; no text is dropped."""
+    counts: Counter[bytes] = Counter()
+    for document in documents:
+        cuts = "|".join(map(regex.escape, sorted(special_tokens, key=len, reverse=True)))
+        for text in regex.split(cuts, document) if cuts else [document]:
+            text = unicodedata.normalize(normalizer, text) if normalizer else text
+            end = 0
+            for match in regex.finditer(SPLIT_PATTERNS.get(pattern, pattern), text):
+                counts.update([text[end : match.start()].encode(), match[0].encode()])
+                end = match.end()
+            counts[text[end:].encode()] += 1
+    del counts[b""]
+    return dict(counts)
+
+
+def packed_as(data: bytes, suffix: str) -> bytes:
+    if suffix == ".zst":
+        zstd = need("backports.zstd")
+        return bytes(zstd.compress(data))
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress
+    }  # fmt: skip
+    return pack[suffix](data) if suffix else data
+
+
+def as_jsonl(documents: Iterable[str], field: str = "text") -> bytes:
+    records = [json.dumps({field: text, "n": n}) for n, text in enumerate(documents)]
+    return "\n".join([*records, "", ""]).encode()
+
+
+def as_text(documents: Iterable[str], separator: str = END) -> bytes:
+    return separator.join(documents).encode()
+
+
+def write_parquet(path: Path, documents: Sequence[str | None], field: str = "text") -> None:
+    arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
+    table = arrow.table({"n": list(range(len(documents))), field: list(documents)})
+    parquet.write_table(table, path, row_group_size=3)
+
+
+SUFFIXES = ["", ".gz", ".zst", ".xz", ".bz2"]
+
+
+def write_corpus(folder: Path) -> list[str]:
+    """Write files of every kind, and some to be left alone; return their documents, in order."""
+    texts: dict[str, list[str]] = {}
+    for number, suffix in enumerate(SUFFIXES):
+        for kind, content in (("txt", as_text), ("jsonl", as_jsonl)):
+            documents = [*DOCUMENTS[number:], f"only in {kind} {number}"]
+            path = folder / f"part {number % 2}" / f"{kind}-{number}.{kind}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(packed_as(content(documents), suffix))
+            texts[path.as_posix()] = documents
+    write_parquet(folder / "rows.parquet", [*DOCUMENTS, "in a row"])
+    texts[(folder / "rows.parquet").as_posix()] = [*DOCUMENTS, "in a row"]
+    (folder / ".hidden.txt").write_bytes(b"\xff")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config.txt").write_bytes(b"\xff")
+    return [document for label in sorted(texts) for document in texts[label]]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("scale") / "corpus"
+    return folder, write_corpus(folder)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is read and counted at a time be so little that all borders are met."""
+    monkeypatch.setattr(inputs, "_BLOCK", 7)
+    monkeypatch.setattr(counting, "_CHUNK", 1)
+    monkeypatch.setattr(packing, "_TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(core._PretokenCounter, "_BATCH_CHARS", 5)
+
+
+# -- Counts -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("normalizer", ["NFC", "NFKD", None])
+@pytest.mark.parametrize("special_tokens", [(), ("<s>", "</s>", "<s>t")])
+def test_counts_are_those_of_the_documents(
+    corpus: tuple[Path, list[str]],
+    pattern: str,
+    normalizer: str | None,
+    special_tokens: tuple[str, ...],
+) -> None:
+    folder, documents = corpus
+    options: dict[str, Any] = {"special_tokens": special_tokens, "normalizer": normalizer}
+    counts = count_pretokens(folder, pattern, separator=END, workers=1, **options)
+    assert counts == naive(documents, pattern, normalizer, special_tokens)
+    whole = core.count_pretokens(documents, pattern, **options)
+    assert (counts, vars(counts)) == (whole, vars(whole))
+    assert counts.documents == len(documents)
+    assert counts.bytes_read == sum(len(document.encode()) for document in documents)
+
+
+def test_two_processes_count_as_one(corpus: tuple[Path, list[str]]) -> None:
+    folder, documents = corpus
+    counts = count_pretokens(folder, "cl100k", separator=END, workers=2, special_tokens=["<s>"])
+    assert counts == naive(documents, "cl100k", "NFC", ["<s>"])
+    assert counts.documents == len(documents)
+
+
+def test_a_file_is_one_document_unless_something_separates_them(tmp_path: Path) -> None:
+    text = END.join(DOCUMENTS)
+    for suffix in SUFFIXES:
+        path = tmp_path / f"x.txt{suffix}"
+        path.write_bytes(packed_as(text.encode(), suffix))
+        one = count_shard(path)
+        assert (one, one.documents) == (naive([text]), 1)
+        many = count_shard(path, separator=END)
+        assert (many, many.documents) == (naive(DOCUMENTS), len(DOCUMENTS))
+    assert one != many
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 12, 13, 14])
+@pytest.mark.parametrize("separator", [END, "\n\n", "e", "\u0301"])
+def test_separators_and_characters_across_the_borders_of_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, separator: str
+) -> None:
+    monkeypatch.setattr(inputs, "_BLOCK", block)
+    text = END.join(["", *DOCUMENTS, "", ""])
+    (tmp_path / "x.txt").write_bytes(text.encode())
+    pieces = [piece for piece in text.split(separator) if piece]
+    counts = count_shard(tmp_path / "x.txt", separator=separator)
+    assert (counts, counts.documents) == (naive(pieces), len(pieces))
+    assert count_shard(tmp_path / "x.txt") == naive([text])
+
+
+def test_one_long_document_is_counted_as_a_whole(tmp_path: Path) -> None:
+    text = "".join(f"{' ' * (n % 5)}word{n % 997}{DOCUMENTS[n % 7]}\n" for n in range(40_000))
+    assert len(text) > 2**20  # more than is read at a time
+    (tmp_path / "x.txt").write_bytes(text.encode())
+    assert count_shard(tmp_path / "x.txt") == naive([text])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("partitions", [1, 3, 64])
+def test_spilling_and_partitions_change_nothing(
+    corpus: tuple[Path, list[str]], tmp_path: Path, partitions: int
+) -> None:
+    folder, documents = corpus
+    job = CountJob(
+        folder, separator=END, workers=1, max_keys=3, partitions=partitions, work_dir=tmp_path
+    )
+    assert job.counts() == naive(documents)
+    markers = [json.loads(path.read_bytes()) for path in tmp_path.glob("*.json")]
+    runs_of = [len(marker["runs"]) for marker in markers if "runs" in marker]
+    assert len(runs_of) == 11 and min(runs_of) > 2
+    of = {
+        number: job_counts
+        for number in range(partitions)
+        if (job_counts := partition_in(tmp_path, number))
+    }
+    assert sum(map(len, of.values())) == len(naive(documents))
+    assert all(partition_of(key, partitions) == n for n, counts in of.items() for key in counts)
+
+
+def partition_in(folder: Path, number: int) -> dict[bytes, int]:
+    marker = json.loads((folder / f"partition-{number:05}.json").read_bytes())
+    piece = runs.Piece(*marker["piece"])
+    read = dict(runs.read_piece(folder / f"partition-{number:05}.counts", piece))
+    assert list(runs.scan_piece(folder / f"partition-{number:05}.counts", piece)) == [*read.items()]
+    return read
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of a process are those of POSIX")
+def test_more_partitions_than_files_may_be_open(
+    corpus: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = need("resource")
+    monkeypatch.setattr(runs, "_BLOCK", 8)
+    folder, documents = corpus
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        job = CountJob(folder, separator=END, workers=1, partitions=100)
+        job.to_file(tmp_path / "counts.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert PretokenCounts.load(tmp_path / "counts.json") == naive(documents)
+
+
+def test_only_what_is_rare_in_all_is_cut(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text(f"often often {'abcde'[number]}", encoding="utf-8")
+    assert count_pretokens(tmp_path, min_count=5, workers=1) == {b"often": 5, b" often": 5}
+    assert count_pretokens(tmp_path, min_count=6, workers=1) == {}
+    parts = [count_shard(path) for path in sorted(tmp_path.glob("*.txt"))]
+    assert merge_counts(parts, 5) == {b"often": 5, b" often": 5}
+    assert merge_counts(parts) == naive(path.read_text() for path in tmp_path.glob("*.txt"))
+
+
+def test_a_file_of_counts_is_what_saved_counts_are(
+    corpus: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    folder, documents = corpus
+    for min_count in (1, 2, 1000):
+        job = CountJob(folder, "cl100k", separator=END, workers=1, partitions=7)
+        report = job.to_file(tmp_path / "counts.json", min_count)
+        whole = core.count_pretokens(documents, "cl100k")
+        assert (report.pretokens, report.distinct) == (sum(whole.values()), len(whole))
+        for pretoken in [key for key, count in whole.items() if count < min_count]:
+            del whole[pretoken]
+        whole.save(tmp_path / "whole.json")
+        assert (tmp_path / "counts.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+        loaded = PretokenCounts.load(tmp_path / "counts.json")
+        assert (loaded, vars(loaded), report.left) == (whole, vars(whole), len(whole))
+    assert not loaded
+
+
+# -- Which files --------------------------------------------------------------
+
+
+def labels(*paths: str | Path) -> list[str]:
+    return [shard.label for shard in inputs.find_shards(paths)]
+
+
+def test_which_files_are_shards(
+    corpus: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = corpus
+    monkeypatch.chdir(folder.parent)
+    every = labels("corpus")
+    assert len(every) == 11 and every == sorted(every)
+    assert "corpus/rows.parquet" in every
+    assert labels("corpus/part 1/*.txt*", "corpus/part 1/") == [
+        label for label in every if "part 1" in label
+    ]
+    assert labels("corpus/**/txt-*.gz") == ["corpus/part 1/txt-1.txt.gz"]
+    # the same file by another name is no other file; the first name in the order stands
+    assert labels("corpus", "./corpus//rows.parquet", "corpus/rows.parquet") == every
+    assert labels("corpus", "corpus/../corpus/rows.parquet")[0] == "corpus/../corpus/rows.parquet"
+    assert len(labels("corpus", "corpus/../corpus/rows.parquet")) == len(every)
+    assert labels(folder, "corpus") == [str(folder.parent / label) for label in every]
+    link = tmp_path / "link.parquet"
+    link.symlink_to(folder / "rows.parquet")
+    assert len(labels(link, folder / "rows.parquet")) == 1
+    counts = count_pretokens(["corpus/rows.parquet", "corpus/rows.parquet"], workers=1)
+    assert counts == naive([*DOCUMENTS, "in a row"])
+
+
+def test_names_of_files_that_are_hard_to_read(tmp_path: Path) -> None:
+    names = ["a?b.jsonl", "#.jsonl", "x y.jsonl.gz", "[0-9].jsonl", "é.JSONL", "-.jsonl.GZ"]
+    for name in names:
+        data = as_jsonl([f"in {name}"])
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.lower().endswith("gz") else data)
+    assert count_pretokens(tmp_path, workers=1) == naive(f"in {name}" for name in names)
+    assert count_shard(tmp_path / "[0-9].jsonl") == naive(["in [0-9].jsonl"])
+    outputs = [shard.name for shard in inputs.find_shards(tmp_path)]
+    assert len(set(outputs)) == len(names)
+    assert all(regex.fullmatch(r"[A-Za-z0-9_-][\w.-]*-[0-9a-f]{12}", name) for name in outputs)
+
+
+def test_no_such_files(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for paths, said in (
+        ([], "expected paths of a corpus, got none"),
+        ([tmp_path / "x.txt"], f"no such file or directory: {tmp_path / 'x.txt'}"),
+        ([tmp_path / "*.txt"], f"no file matches {tmp_path / '*.txt'}"),
+        ([tmp_path / "empty"], f"the directory {tmp_path / 'empty'} holds no files"),
+        ([os.devnull], f"{os.devnull} is no regular file, and is read twice"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            count_pretokens(paths, workers=1)
+        assert core._one_line(caught.value) == said
+    with pytest.raises(TypeError, match="expected paths, got an item of type int"):
+        count_pretokens([3], workers=1)  # type: ignore[list-item]
+
+
+# -- Files elsewhere ----------------------------------------------------------
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder; of a file whose name says so, less than it promised."""
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        if "cut short" in self.translate_path(self.path):
+            outputfile.write(source.read(10))
+            return
+        super().copyfile(source, outputfile)
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_files_by_fsspec(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
+    need("fsspec")
+    folder, documents = corpus
+    counts = count_pretokens(folder.as_uri(), separator=END, workers=1)
+    assert (counts, counts.documents) == (naive(documents), len(documents))
+    some = count_pretokens(f"file://{folder.as_posix()}/part 0/*.jsonl*", workers=1)
+    assert some == count_pretokens(f"{folder}/part 0/*.jsonl*", workers=1)
+    with pytest.raises(FileNotFoundError, match="x.txt: no such file, and no file matches"):
+        count_pretokens((folder / "x.txt").as_uri(), workers=1)
+    with pytest.raises(ValueError, match="nosuch://x: fsspec cannot read this: Protocol not known"):
+        count_pretokens("nosuch://x", workers=1)
+    with pytest.raises(ValueError, match="a URL within a URL cannot be read; unpack or copy it"):
+        count_pretokens("zip://x.txt::file:///x.zip", workers=1)
+
+
+def test_a_file_by_fsspec_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    need("fsspec")
+    path = tmp_path / "x.txt"
+    for text in ("one two", "two one", "two one three"):
+        path.write_text(text, encoding="utf-8")
+        assert count_pretokens(path.as_uri(), work_dir=tmp_path / "w", workers=1) == naive([text])
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_files_by_http(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
+    need("fsspec")
+    need("aiohttp")
+    folder, documents = corpus
+    (tmp_path / "links.html").write_text('<a href="x.txt">x</a> text', encoding="utf-8")
+    (tmp_path / "cut short.txt").write_bytes(b"text " * 100)
+    (tmp_path / "cut short.txt.gz").write_bytes(gzip.compress(os.urandom(1000)))
+    with served(folder) as url:
+        for path in (f"{url}/part%200/txt-2.txt.zst", f"{url}/part%200/txt-2.txt.zst?x=1.y"):
+            counts = count_pretokens(path, separator=END, workers=1)
+            assert counts == naive([*DOCUMENTS[2:], "only in txt 2"])
+        assert count_shard(f"{url}/rows.parquet") == naive([*DOCUMENTS, "in a row"])
+        all_of = count_pretokens([f"{url}/part%20{n}/" for n in (0, 1)], separator=END, workers=1)
+        assert all_of == count_pretokens(folder / "part */*", separator=END, workers=1)
+        missing = pytest.raises(FileNotFoundError, match="/none.txt: no such file")
+        with missing:
+            count_shard(f"{url}/none.txt")
+    with served(tmp_path) as url:
+        # a page of links is a file, unless it is named as a directory
+        assert count_shard(f"{url}/links.html") == naive(['<a href="x.txt">x</a> text'])
+        for name in ("cut%20short.txt", "cut%20short.txt.gz"):
+            with pytest.raises(OSError) as caught:
+                count_shard(f"{url}/{name}")
+            assert core._one_line(caught.value).startswith(f"{url}/{name}: cannot be read: ")
+
+
+def test_a_missing_library_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.zst").write_bytes(b"")
+    (tmp_path / "x.parquet").write_bytes(b"")
+    found = core._import_optional
+
+    def without(name: str, *rest: str) -> Any:
+        if name.split(".")[0] in ("fsspec", "pyarrow", "backports", "ray"):
+            monkeypatch.setitem(__import__("sys").modules, name, None)
+        return found(name, *rest)
+
+    monkeypatch.setattr(core, "_import_optional", without)
+    monkeypatch.setattr(
+        "bpe_tokenizer_tools.records.zstd",
+        lambda: without("backports.zstd", "reading .zst files", "backports.zstd"),
+    )
+    for path, said in (
+        ("http://127.0.0.1/x", "fsspec"),
+        (tmp_path / "x.parquet", "pyarrow"),
+        (tmp_path / "x.zst", "backports.zstd"),
+    ):
+        with pytest.raises(ImportError, match=f"pip install .*{said}") as caught:
+            count_pretokens(path, workers=1)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ImportError, match="pip install .*ray"):
+        count_pretokens(tmp_path / "x.zst", engine="ray")
+
+
+# -- Training from counts -----------------------------------------------------
+
+
+def saved(folder: Path) -> bytes:
+    return (folder / "tokenizer.json").read_bytes()
+
+
+def test_training_from_counts_is_training_on_the_corpus(
+    corpus: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, documents = corpus
+    special = ["<s>", "</s>"]
+    counts = count_pretokens(folder, "cl100k", separator=END, special_tokens=special, workers=1)
+    options: dict[str, Any] = {"vocab_size": 330, "special_tokens": special, "verbose": False}
+    by_counts = BPETokenizer("cl100k").train(counts=counts, **options)
+    by_corpus = BPETokenizer("cl100k").train(documents, num_workers=1, **options)
+    assert by_counts == by_corpus
+    assert len(by_counts) == 330
+    with pytest.raises(ValueError, match="counts were made with pattern"):
+        BPETokenizer("gpt2").train(counts=counts, **options)
+
+
+def test_the_commands_count_and_train(
+    corpus: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = corpus
+    run = functools.partial(run_command, capsys)
+    rows = folder / "rows.parquet"
+    counts, tok = tmp_path / "counts.json", tmp_path / "tok"
+    same = ("--pattern", "cl100k", "--normalizer", "NFKC")
+    how = (*same, "--special-tokens", "<s>", "--quiet")
+    assert run("count", rows, "-o", counts, "--workers", 1, *how) == (0, "", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.json"]
+    size = ("--vocab-size", 300, "--special-tokens", "<s>", "--quiet")
+    assert run("train", "--counts", counts, "--output", tok, *size) == (0, "", "")
+    by_corpus = ("--output", tmp_path / "b", *size, *same)
+    assert run("train", "--corpus", rows, *by_corpus) == (0, "", "")
+    assert saved(tok) == saved(tmp_path / "b")
+    loaded = BPETokenizer.from_pretrained(tok, verbose=False)
+    assert (loaded.split_pattern, loaded.normalizer) == (SPLIT_PATTERNS["cl100k"], "NFKC")
+    for given in (("--pattern", "gpt2"), ("--normalizer", "NFC"), ("--normalizer", "none")):
+        status, out, err = run("train", "--counts", counts, "--output", tmp_path / "c", *given)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert "these counts were made with pattern" in err and "count again" in err
+    assert not (tmp_path / "c").exists()
+    assert run("train", "--counts", counts, "--output", tmp_path / "d", *size, *same)[0] == 0
+    assert saved(tok) == saved(tmp_path / "d")
+
+
+def test_shares_of_counting_on_the_command_line(
+    corpus: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, documents = corpus
+    base = ("count", folder, "--separator", END, "--workers", 1, "--json", "--quiet")
+    shared = ("--work-dir", tmp_path / "w")
+    done = 0
+    for index in (2, 0, 1):
+        share = ("--shard-index", index, "--num-shards", 3)
+        status, out, err = run_command(capsys, *base, *shared, *share)
+        assert (status, err) == (0, "")
+        done += json.loads(out)["shards"]
+    assert done == 11
+    status, out, err = run_command(capsys, *base, *shared, "-o", tmp_path / "c.json")
+    report = json.loads(out)
+    assert (status, err, report["shards"], report["kept"]) == (0, "", 11, 11)
+    assert PretokenCounts.load(tmp_path / "c.json") == naive(documents)
+    for wrong in (
+        ("--shard-index", 0),
+        ("--num-shards", 3),
+        ("--shard-index", 0, "--num-shards", 3),
+    ):
+        assert run_command(capsys, *base, *wrong)[0] == 2
+    status, _, err = run_command(capsys, *base, *shared, "--shard-index", 3, "--num-shards", 3)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "shard_index must be from 0 to 2, got 3" in err
+
+
+# -- Packs --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer(engine: str) -> BPETokenizer:
+    trained = BPETokenizer("cl100k").train(
+        DOCUMENTS, 300, special_tokens=["<s>", "</s>", END], verbose=False, num_workers=1
+    )
+    trained.eos_token = END
+    return trained
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def documents_in(folder: Path) -> list[list[int]]:
+    corpus = open_packed(folder)
+    return [corpus[number].tolist() for number in range(len(corpus))]
+
+
+@pytest.mark.parametrize("layout", ["bin", "megatron", "parquet"])
+def test_ids_are_those_of_each_document(
+    corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer, layout: str
+) -> None:
+    if layout == "parquet":
+        need("pyarrow")
+    folder, documents = corpus
+    options: dict[str, Any] = {"format": layout, "separator": END, "workers": 1}
+    report = encode_corpus(tokenizer, folder, tmp_path / "a", **options)
+    eot = tokenizer.eos_token_id
+    expected = [[*tokenizer.encode(document), eot] for document in documents]
+    found = packed_documents(tmp_path / "a", layout)
+    assert found == expected
+    sizes = (len(documents), sum(map(len, expected)), sum(len(d.encode()) for d in documents))
+    assert (report.documents, report.tokens, report.bytes) == sizes
+    assert report.bytes_per_token == sizes[2] / sizes[1]
+    assert report.dtype == ("int32" if layout == "parquet" else "uint16")
+
+    options.update(bos="<s>", eot="", allowed_special={"</s>"})
+    encode_corpus(tokenizer, folder, tmp_path / "b", **options)
+    bos = tokenizer.convert_tokens_to_ids("<s>")
+    with_special = [tokenizer.encode(d, allowed_special={"</s>"}) for d in documents]
+    assert packed_documents(tmp_path / "b", layout) == [[bos, *ids] for ids in with_special]
+    assert with_special != [tokenizer.encode(document) for document in documents]
+
+
+def packed_documents(folder: Path, layout: str) -> list[list[int]]:
+    if layout != "parquet":
+        return documents_in(folder)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    parquet = need("pyarrow.parquet")
+    tables = [parquet.read_table(folder / f"{s['name']}.parquet") for s in manifest["shards"]]
+    return [ids for table in tables for ids in table["input_ids"].to_pylist()]
+
+
+def test_ids_are_those_of_huggingface(
+    corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer
+) -> None:
+    theirs = need("tokenizers")
+    folder, documents = corpus
+    tokenizer.save(tmp_path / "tok", verbose=False)
+    oracle = theirs.Tokenizer.from_file(str(tmp_path / "tok" / "tokenizer.json"))
+    encode_corpus(
+        tokenizer, folder, tmp_path / "out", separator=END, allowed_special="all", eot="", workers=1
+    )
+    assert documents_in(tmp_path / "out") == [
+        oracle.encode(document, add_special_tokens=False).ids for document in documents
+    ]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_document_in_chunks_has_the_ids_of_the_whole(
+    tmp_path: Path, tokenizer: BPETokenizer
+) -> None:
+    text = "\n".join(DOCUMENTS)
+    (tmp_path / "x.txt").write_bytes(text.encode())
+    for allowed in ("none", "all"):
+        out = tmp_path / allowed
+        encode_corpus(tokenizer, tmp_path / "x.txt", out, eot="", allowed_special=allowed)
+        assert documents_in(out) == [tokenizer.encode(text, allowed_special=allowed)]
+
+
+def test_ids_above_16_bits_take_32(tmp_path: Path, tokenizer: BPETokenizer) -> None:
+    large = BPETokenizer("cl100k").train(
+        DOCUMENTS, 280, special_tokens={"<big>": 70_000}, verbose=False, num_workers=1
+    )
+    (tmp_path / "x.txt").write_text("low <big>", encoding="utf-8")
+    report = encode_corpus(large, tmp_path / "x.txt", tmp_path / "a", eot="<big>", workers=1)
+    assert (report.dtype, report.eot) == ("uint32", 70_000)
+    assert documents_in(tmp_path / "a") == [[*large.encode("low <big>"), 70_000]]
+    for options, said in (
+        ({"dtype": "uint16"}, "holds ids up to 65,535, and the largest is 70,000"),
+        ({"eot": "<none>"}, "eot: the tokenizer has no token '<none>'"),
+        ({"format": "npz"}, "format must be one of bin, megatron, parquet, got 'npz'"),
+        ({"allowed_special": "some"}, "allowed_special"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            encode_corpus(large, tmp_path / "x.txt", tmp_path / "b", **options)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.fixture(scope="module")
+def packed(
+    corpus: tuple[Path, list[str]],
+    tokenizer: BPETokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, bytes]:
+    """What one process writes for the corpus, without any interruption."""
+    out = tmp_path_factory.mktemp("packed")
+    encode_corpus(tokenizer, corpus[0], out, separator=END, workers=1)
+    written = tree(out)
+    assert len(written) == 11 * 3 + 1
+    return written
+
+
+# The same whatever the engine: what one packed is compared with what the other does.
+FIRST_TREES: dict[str, dict[str, bytes]] = {}
+
+
+def test_both_engines_write_the_same(packed: dict[str, bytes], corpus: tuple[Path, Any]) -> None:
+    assert FIRST_TREES.setdefault(str(corpus[0]), packed) == packed
+
+
+def test_two_processes_write_what_one_does(
+    corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer, packed: Any
+) -> None:
+    report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, workers=2)
+    assert (report.workers, report.shards, report.kept) == (2, 11, 0)
+    assert tree(tmp_path) == packed
+
+
+def test_files_one_by_one_and_then_all(
+    corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer, packed: Any
+) -> None:
+    shards = [shard.label for shard in inputs.find_shards(corpus[0])]
+    for label in reversed(shards):
+        marker = encode_shard(tokenizer, label, tmp_path, separator=END)
+        assert marker == json.loads(packed[f"{marker['name']}.json"])
+        assert marker == encode_shard(tokenizer, label, tmp_path, separator=END)
+    assert "manifest.json" not in tree(tmp_path)
+    report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, workers=2)
+    assert (report.shards, report.kept) == (11, 11)
+    assert tree(tmp_path) == packed
+    with pytest.raises(ValueError, match="expected one file, got 11: .*; use encode_corpus"):
+        encode_shard(tokenizer, corpus[0], tmp_path, separator=END)
+
+
+def test_shares_in_any_order_and_at_once(
+    corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer, packed: Any
+) -> None:
+    job = PackJob(tokenizer, corpus[0], tmp_path, separator=END, workers=1)
+    threads = [threading.Thread(target=job.run_share, args=(index, 4)) for index in (3, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index in (2, 0, 1):
+        job.run_share(index, 4)
+    assert "manifest.json" not in tree(tmp_path)
+    assert job.run().kept == 11
+    assert tree(tmp_path) == packed
+
+
+def test_the_command_pack(
+    corpus: tuple[Path, list[str]],
+    tmp_path: Path,
+    tokenizer: BPETokenizer,
+    packed: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tokenizer.save(tmp_path / "tok", verbose=False)
+    out = tmp_path / "out"
+    base = ("pack", corpus[0], "--tokenizer", tmp_path / "tok", "-o", out, "--quiet")
+    command = (*base, "--separator", END, "--workers", 1)
+    for index in (1, 0):
+        share = ("--shard-index", index, "--num-shards", 2)
+        assert run_command(capsys, *command, *share) == (0, "", "")
+    status, said, err = run_command(capsys, *command, "--json")
+    assert (status, err, json.loads(said)["kept"]) == (0, "", 11)
+    assert tree(out) == packed
+    assert run_command(capsys, *command, "--eot", "<s>", "--no-eot")[0] == 2
+    options = ("--no-eot", "--bos", "<s>", "--allowed-special", "all", "--format", "megatron")
+    status, said, err = run_command(capsys, *command, *options)
+    assert (status, said, err.count("\n")) == (1, "", 1)
+    assert f"{out} holds what was made with layout 'bin', and now it is 'megatron'" in err
+    assert tree(out) == packed
+    assert run_command(capsys, *command, *options, "--no-resume")[0] == 0
+    first = documents_in(out)[0]
+    assert first[0] == tokenizer.convert_tokens_to_ids("<s>")
+    assert first[1:] == tokenizer.encode(corpus[1][0], allowed_special="all")
+
+
+# -- What cannot be read ------------------------------------------------------
+
+GOOD = ["first good", "second good"]
+
+
+def bad_files(folder: Path) -> dict[Path, tuple[str, list[str]]]:
+    """Write files that hold one bad document; return how it is named, and what is good in each."""
+    folder.mkdir()
+    found = {}
+
+    def add(name: str, data: bytes, said: str, good: Sequence[str] = GOOD) -> None:
+        path = folder / name
+        suffix = path.suffix if path.suffix in core._COMPRESSED else ""
+        path.write_bytes(packed_as(data, suffix))
+        found[path] = said, list(good)
+
+    add("a.txt", b"line\nline " + b"\xc3" + END.encode() + as_text(GOOD), "line 2: not UTF-8")
+    middle = as_text([GOOD[0], "\n\n"]) + b"x\ny\xff" + f"{END}{GOOD[1]}".encode()
+    add("b.txt.gz", middle, "line 4: not UTF-8 (invalid start byte, 0xff); convert the file to")
+    add("c.txt", as_text([*GOOD, "\r\nx"]) + b"\xe4\xb8", "line 2: not UTF-8", GOOD)
+    record = json.dumps({"text": GOOD[1]}).encode()
+    one = json.dumps({"text": GOOD[0]}).encode() + b"\n\n"
+    for letter, line, said in (
+        ("d", b'{"text": "cut', "line 3: not JSON: "),
+        ("e", b'{"text": "\xff"}', "line 3: not JSON: "),
+        ("f", b'{"content": "x"}', "line 3: expected text in the field 'text', got ['content']; "),
+        ("g", b'{"text": null}', "line 3: expected text in the field 'text', got None; leave out"),
+        ("h", b'{"text": "\\ud800"}', "line 3: "),
+        ("i", b"[1]", "line 3: expected text in the field 'text', got 'list'; name the right"),
+    ):
+        suffix = {"d": ".zst", "g": ".xz"}.get(letter, "")
+        add(f"{letter}.jsonl{suffix}", one + line + b"\n" + record, said)
+    path = folder / "j.parquet"
+    write_parquet(path, [*GOOD[:1], None, *GOOD[1:]])
+    found[path] = "row 1: expected text in the field 'text', got None; leave out", GOOD
+    path = folder / "k.parquet"
+    write_bad_text(path, [b"first good", b"\xff", b"second good"])
+    found[path] = "row 1: not UTF-8 (invalid start byte, 0xff)", GOOD
+    return found
+
+
+def write_bad_text(path: Path, values: Sequence[bytes]) -> None:
+    """Write a column of text that is not all UTF-8, as careless writers do."""
+    arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
+    column = arrow.array(values, arrow.binary()).view(arrow.string())
+    parquet.write_table(arrow.table({"text": column}), path)
+
+
+def test_what_cannot_be_read_is_named_or_skipped(tmp_path: Path, tokenizer: BPETokenizer) -> None:
+    need("pyarrow")
+    found = bad_files(tmp_path / "in")
+    firsts = []
+    for path, (said, good) in found.items():
+        for work in (
+            functools.partial(count_shard, path),
+            functools.partial(encode_shard, tokenizer, path, tmp_path / "out"),
+        ):
+            with pytest.raises(FileFormatError) as caught:
+                work(separator=END)
+            assert core._one_line(caught.value).startswith(f"{path}: {said}")
+        firsts.append(core._one_line(caught.value))
+        counts = count_shard(path, separator=END, on_error="skip")
+        assert (counts, counts.documents) == (naive(good), len(good))
+    assert not list((tmp_path / "out").iterdir())
+
+    good = [document for _, listed in found.values() for document in listed]
+    job = CountJob(tmp_path / "in", separator=END, on_error="skip", workers=2)
+    report = job.to_file(tmp_path / "counts.json")
+    assert PretokenCounts.load(tmp_path / "counts.json") == naive(good)
+    assert (report.skipped, report.first_skipped) == (len(found), firsts[0])
+    assert f"{len(found)} documents skipped; the first: {firsts[0]}" in str(report)
+    packed = encode_corpus(
+        tokenizer, tmp_path / "in", tmp_path / "out", separator=END, on_error="skip", workers=1
+    )
+    eot = tokenizer.eos_token_id
+    assert documents_in(tmp_path / "out") == [[*tokenizer.encode(text), eot] for text in good]
+    assert (packed.skipped, packed.first_skipped) == (len(found), firsts[0])
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    assert (manifest["skipped"], manifest["documents"]) == (len(found), len(good))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_file_that_is_one_document_is_skipped_as_a_whole(
+    tmp_path: Path, tokenizer: BPETokenizer
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(b"good words " * 50 + b"\n\xff")
+    (tmp_path / "in" / "b.txt.gz").write_bytes(gzip.compress(b"good words " * 50 + b"\n\xe4"))
+    (tmp_path / "in" / "c.txt").write_bytes(b"better words")
+    for name in ("a.txt", "b.txt.gz"):
+        with pytest.raises(FileFormatError, match=rf"{name}: line 2: not UTF-8"):
+            count_shard(tmp_path / "in" / name)
+    job = CountJob(tmp_path / "in", on_error="skip", workers=1)
+    report = job.to_file(tmp_path / "counts.json")
+    counts = PretokenCounts.load(tmp_path / "counts.json")
+    assert (counts, counts.documents) == (naive(["better words"]), 1)
+    assert report.skipped == 2
+    report = encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", on_error="skip", eot="")
+    assert documents_in(tmp_path / "out") == [tokenizer.encode("better words")]
+    assert (report.skipped, report.documents, report.shards) == (2, 1, 3)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("separator", [None, END])
+def test_damaged_files_are_errors(
+    tmp_path: Path, tokenizer: BPETokenizer, on_error: str, separator: str | None
+) -> None:
+    data = "".join(f"text {os.urandom(4).hex()}" for _ in range(500)).encode()
+    files = {}
+    for suffix in (".gz", ".zst", ".xz", ".bz2"):
+        whole = packed_as(as_jsonl([data.decode()]) + data, suffix)
+        files[f"cut.jsonl{suffix}"] = packed_as(as_jsonl([data.decode()] * 2), suffix)[:-30]
+        files[f"cut.txt{suffix}"] = whole[: len(whole) // 2]
+        files[f"none.txt{suffix}"] = b"no such thing"
+    files["not.parquet"] = b"PAR1 no parquet at all PAR1"
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        options: dict[str, Any] = {"separator": separator, "on_error": on_error}
+        for work in (
+            functools.partial(count_shard, tmp_path / name),
+            functools.partial(encode_shard, tokenizer, tmp_path / name, tmp_path / "out"),
+        ):
+            with pytest.raises(FileFormatError) as caught:
+                work(**options)
+            said = core._one_line(caught.value)
+            kind = f"damaged {os.path.splitext(name)[1]} file" if name[0] != "n" else ""
+            if name == "not.parquet":
+                kind = "not a parquet file"
+            assert said.startswith(f"{tmp_path / name}: {kind}"), said
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_missing_column_and_a_damaged_page(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", DOCUMENTS * 50, "content")
+    for on_error in ("raise", "skip"):
+        with pytest.raises(FileFormatError, match=r"no column 'text', only \['n', 'content'\]"):
+            count_shard(tmp_path / "a.parquet", on_error=on_error)
+    field = {"text_field": "content"}
+    assert count_shard(tmp_path / "a.parquet", **field) == naive(DOCUMENTS * 50)  # type: ignore[arg-type]
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[40:400] = bytes(360)
+    (tmp_path / "a.parquet").write_bytes(data)
+    for on_error in ("raise", "skip"):
+        with pytest.raises(FileFormatError, match=r"a\.parquet: damaged \.parquet file"):
+            count_shard(tmp_path / "a.parquet", text_field="content", on_error=on_error)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file that cannot be read")
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, tokenizer: BPETokenizer) -> None:
+    for work in (
+        functools.partial(count_pretokens, "/proc/self/mem", workers=1),
+        functools.partial(encode_corpus, tokenizer, "/proc/self/mem", tmp_path, workers=1),
+    ):
+        with pytest.raises(OSError) as caught:
+            work()
+        assert core._one_line(caught.value) == "/proc/self/mem: Input/output error"
+
+
+def test_what_makes_no_sense(tmp_path: Path, tokenizer: BPETokenizer) -> None:
+    (tmp_path / "x.txt").write_text("text", encoding="utf-8")
+    for options, said in (
+        ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
+        ({"separator": ""}, "separator must be text, or None where a file is one document"),
+        ({"engine": "spark"}, "engine must be one of local, ray, got 'spark'"),
+        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"max_retries": -1}, "max_retries must be at least 0, got -1"),
+        ({"address": "auto"}, "address names a Ray cluster, and goes with engine='ray' only"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            count_pretokens(tmp_path / "x.txt", **options)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=said):
+            encode_corpus(tokenizer, tmp_path / "x.txt", tmp_path / "o", **options)  # type: ignore[arg-type]
+    for more, said in (
+        ({"partitions": 0}, "partitions must be at least 1, got 0"),
+        ({"min_count": 0}, "min_count must be at least 1, got 0"),
+        ({"max_keys": 0}, "max_keys must be at least 1, got 0"),
+        ({"normalizer": "nfc"}, "normalizer must be one of"),
+        ({"split_pattern": "nosuch"}, "unknown split pattern 'nosuch'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            count_pretokens(tmp_path / "x.txt", **more)  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
