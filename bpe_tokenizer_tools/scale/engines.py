@@ -353,6 +353,8 @@ def _run_on_ray(
     engine: Engine, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Any
 ) -> Iterator[tuple[Task, Any]]:
     ray = core._import_optional("ray", "engine='ray'", "'bpe-tokenizer[ray]'")
+    if not tasks:
+        return
     with _joined(ray, engine) as is_ours:
         payload = ray.put(pickle.dumps((function, common)))
         options = {"num_cpus": 1, "max_retries": engine.max_retries, "name": function.__name__}
