@@ -25,6 +25,7 @@ __all__ = [
     "expand",
     "expanded",
     "find_files",
+    "is_seen_in",
     "read_documents",
     "split_at",
 ]
@@ -112,7 +113,7 @@ def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
     written = expanded(name)
     path = folder / written
     if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file() and not _hidden(file, path)]
+        files = [file for file in path.rglob("*") if file.is_file() and is_seen_in(file, path)]
         for file in files:
             yield (written / file.relative_to(path)).as_posix(), file
         if not files:
@@ -125,8 +126,11 @@ def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
         yield from _matching(written, folder)
 
 
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+def is_seen_in(path: Path, folder: Path) -> bool:
+    """Tell whether a path is a folder or in it, and not hidden there."""
+    return path.is_relative_to(folder) and not any(
+        part.startswith(".") for part in path.relative_to(folder).parts
+    )
 
 
 def _matching(written: Path, folder: Path) -> Iterator[tuple[str, Path]]:

@@ -484,7 +484,7 @@ class CountJob:
         """
         core._check_size("min_count", min_count, 1)
         outputs.check_file(output)
-        with self._begun(shared=False) as job:
+        with self._begun(shared=False, output=output) as job:
             job.map(job.shards)
             markers = job.reduce(min_count)
             job.write(markers, Path(output))
@@ -543,7 +543,12 @@ class CountJob:
         return Engine(self.engine, self.workers, self.address, self.max_retries)
 
     @contextlib.contextmanager
-    def _begun(self, shared: bool, quiet: bool = False) -> Iterator[_Counting]:
+    def _begun(
+        self,
+        shared: bool,
+        quiet: bool = False,
+        output: str | os.PathLike[str] | None = None,
+    ) -> Iterator[_Counting]:
         reading = Reading(self.text_field, self.separator, self.on_error)
         settings = _settings(
             self.split_pattern,
@@ -556,7 +561,8 @@ class CountJob:
         engine = self._engine()
         if self.work_dir is None and self.address is not None:
             raise ValueError("a Ray cluster needs work_dir, on a file system that all nodes share")
-        shards = find_shards(self.paths)
+        apart = [path for path in (self.work_dir, output) if path is not None]
+        shards = find_shards(self.paths, apart)
         with contextlib.ExitStack() as stack:
             scratch = self.work_dir
             if scratch is None:

@@ -92,16 +92,17 @@ class Shard:
 _ENDINGS = r"\.(txt|text|jsonl|parquet|gz|bz2|xz|zst)$"
 
 
-def find_shards(paths: Paths) -> list[Shard]:
+def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> list[Shard]:
     """Find the files that paths stand for, each once, sorted by label.
 
     Args:
         paths: a path or several: files, directories (with all below, but what is hidden), patterns
             such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.
+        apart: what is going to be written: another time, it must not be found among them.
 
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.
-        ValueError: there are no paths, or one is no regular file.
+        ValueError: there are no paths, or one is no regular file, or is not apart.
         ImportError: a URL, and fsspec or what it needs for that protocol is not installed.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
@@ -113,7 +114,27 @@ def find_shards(paths: Paths) -> list[Shard]:
             raise TypeError(f"expected paths, got an item of type {type(path).__name__}")
         for real, shard in _remote(path) if "://" in str(path) else _local(os.fspath(path)):
             found[real] = min(shard, found.get(real, shard))
+    for written in apart:
+        _check_apart(written, given, found)
     return sorted(found.values())
+
+
+def _check_apart(
+    written: str | os.PathLike[str], given: Iterable[Any], found: Iterable[str]
+) -> None:
+    place = Path(os.path.realpath(written))
+    folders = [documents.expanded(os.fspath(path)) for path in given if "://" not in str(path)]
+    inputs = [
+        folder
+        for folder in folders
+        if folder.is_dir() and documents.is_seen_in(place, Path(os.path.realpath(folder)))
+    ]
+    inputs += [path for path in map(Path, found) if path.is_relative_to(place)]
+    if inputs:
+        raise ValueError(
+            f"{os.fspath(written)} is to be written, and {inputs[0]} is read: another run would "
+            "read what this one wrote; write elsewhere"
+        )
 
 
 def _local(path: str) -> Iterator[tuple[str, Shard]]:

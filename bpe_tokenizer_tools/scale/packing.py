@@ -329,7 +329,7 @@ class PackJob:
             self.allowed_special,
         )
         engine = Engine(self.engine, self.workers, self.address, self.max_retries)
-        return settings, engine, find_shards(self.paths)
+        return settings, engine, find_shards(self.paths, [self.out_dir])
 
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
         """Begin anew, if asked; refuse a folder that holds what is not asked for."""

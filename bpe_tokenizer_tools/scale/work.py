@@ -124,7 +124,8 @@ def commit(
     for final, draft in drafts.items():
         with outputs.naming(final):
             os.replace(draft, final)
-    outputs.write({path: core._to_json(marker)})
+    # NOTE: in ASCII, for names of files need not be UTF-8.
+    outputs.write({path: json.dumps(marker, indent=1) + "\n"})
     try:
         check()
     except BaseException:
