@@ -309,11 +309,13 @@ def test_which_files_are_shards(
 
 def test_names_of_files_that_are_hard_to_read(tmp_path: Path) -> None:
     names = ["a?b.jsonl", "#.jsonl", "x y.jsonl.gz", "[0-9].jsonl", "é.JSONL", "-.jsonl.GZ"]
+    if os.name == "posix":
+        names.append(os.fsdecode(b"\xff.jsonl"))
     for name in names:
-        data = as_jsonl([f"in {name}"])
+        data = as_jsonl([f"in {name!a}"])
         (tmp_path / name).write_bytes(gzip.compress(data) if name.lower().endswith("gz") else data)
-    assert count_pretokens(tmp_path, workers=1) == naive(f"in {name}" for name in names)
-    assert count_shard(tmp_path / "[0-9].jsonl") == naive(["in [0-9].jsonl"])
+    assert count_pretokens(tmp_path, workers=1) == naive(f"in {name!a}" for name in names)
+    assert count_shard(tmp_path / "[0-9].jsonl") == naive(["in '[0-9].jsonl'"])
     outputs = [shard.name for shard in inputs.find_shards(tmp_path)]
     assert len(set(outputs)) == len(names)
     assert all(regex.fullmatch(r"[A-Za-z0-9_-][\w.-]*-[0-9a-f]{12}", name) for name in outputs)
