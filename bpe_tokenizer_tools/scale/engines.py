@@ -339,7 +339,8 @@ def _run_in_processes(
     finally:
         pool.stop()
         for thread in threads:
-            thread.join()
+            if thread.is_alive():  # one that starts only now finds nothing to do
+                thread.join()
 
 
 # -- Ray ----------------------------------------------------------------------
