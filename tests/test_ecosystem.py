@@ -5,28 +5,19 @@ What starts processes runs as a script of its own, and is only done when none of
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pickle
 import re
-import secrets
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import EITHER_ENGINE
-from oracles import REQUIRED, need
+from oracles import need
+from processes import ray_variables, run_alone, wanted
 
-import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.scale.rows import BatchEncoder, boundary_ids
 
@@ -42,75 +33,7 @@ def trained(vocab_size: int = 320) -> BPETokenizer:
     )
 
 
-def wanted(*modules: str) -> None:
-    """Skip a test whose scripts need what is missing; nothing is imported into this process."""
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            assert module not in REQUIRED, f"{module} is required, and not installed"
-            pytest.skip(f"{module} is not installed")
-
-
-# -- Scripts, and the processes that they start -------------------------------------
-
-
-def processes_with(mark: str) -> list[int]:
-    """Return the processes that have a variable in their environment, as children inherit it."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended, or is another user's
-            continue
-        if mark.encode() in variables:
-            found.append(int(folder.name))
-    return found
-
-
-def end(processes: list[int]) -> None:
-    for number in processes:
-        try:
-            os.kill(number, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-
-
-def run_alone(script: Path, *arguments: object, timeout: float = 150, **variables: str) -> Any:
-    """Run a script to its end; return what it reports, when no process of it is left."""
-    mark = f"BPE_TOKENIZER_TEST_RUN={uuid.uuid4()}"
-    folder = str(Path(bpe_tokenizer.__file__).parent)
-    paths = [folder, os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        **dict([mark.split("=")]),
-        **variables,
-    }
-    report, said = script.with_suffix(".json"), script.with_suffix(".log")
-    report.unlink(missing_ok=True)
-    # NOTE: to a file, not a pipe, which a process that is left would keep open.
-    with open(said, "wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(report), *map(str, arguments)],
-            env=environment,
-            cwd=script.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        status = process.wait(timeout)
-        deadline = time.monotonic() + 20
-        while (left := processes_with(mark)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    finally:
-        end(processes_with(mark))
-        process.kill()
-        process.wait()
-    text = said.read_text(encoding="utf-8", errors="replace")
-    assert status == 0, text[-5000:]
-    assert left == [], f"processes are left: {left}\n{text[-2000:]}"
-    return json.loads(report.read_text(encoding="utf-8"))
-
+# -- Scripts that start processes --------------------------------------------------------
 
 # What each script begins with: its report's path, and a tokenizer from a file.
 HEAD = """
@@ -410,7 +333,7 @@ def main():
     shards = [texts[start::4] for start in range(4)]
     ray.init(
         address="local", num_cpus=2, include_dashboard=False, log_to_driver=False,
-        object_store_memory=100_000_000, _temp_dir=sys.argv[3],
+        object_store_memory=100_000_000,
     )
     try:
         shared = ray.put(tokenizer)
@@ -433,20 +356,8 @@ if __name__ == "__main__":
 @EITHER_ENGINE
 def test_ray(folder: Path) -> None:
     wanted("ray")
-    # NOTE: short, as it holds sockets, whose paths may have some hundred characters.
-    temporary = tempfile.mkdtemp(prefix="bpe-ray-", dir="/tmp")
-    try:
-        report = run_alone(
-            folder / "cluster.py",
-            "tokenizer",
-            temporary,
-            timeout=240,
-            RAY_USAGE_STATS_ENABLED="0",
-            RAY_worker_niceness="0",
-            RAY_AUTH_TOKEN=secrets.token_hex(32),  # else it writes one to the home directory
-        )
-    finally:
-        shutil.rmtree(temporary)
+    with ray_variables() as variables:
+        report = run_alone(folder / "cluster.py", "tokenizer", timeout=240, **variables)
     tokenizer = trained()
     expected = [[tokenizer.encode(text) for text in TEXTS[start::4]] for start in range(4)]
     for process, told, rows in report["tasks"] + report["actor"]:

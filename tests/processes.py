@@ -1,0 +1,142 @@
+"""Programs that tests run, done when no process of theirs is left; Ray for small machines."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from oracles import REQUIRED
+
+import bpe_tokenizer
+
+
+def wanted(*modules: str) -> None:
+    """Skip a test whose scripts need what is missing; nothing is imported into this process."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            assert module not in REQUIRED, f"{module} is required, and not installed"
+            pytest.skip(f"{module} is not installed", allow_module_level=True)
+
+
+def processes_with(mark: str) -> list[int]:
+    """Return the processes that have a variable in their environment, as children inherit it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or is another user's
+            continue
+        if mark.encode() in variables:
+            found.append(int(folder.name))
+    return found
+
+
+def end(processes: list[int]) -> None:
+    for number in processes:
+        try:
+            os.kill(number, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+class Ended(NamedTuple):
+    """How a program has ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Program:
+    """A program with all the processes that it starts, none of which outlives `with`."""
+
+    def __init__(self, command: Sequence[object], said: Path, **variables: str) -> None:
+        self._mark = f"BPE_TOKENIZER_TEST_RUN={uuid.uuid4()}"
+        folder = str(Path(bpe_tokenizer.__file__).parent)
+        paths = [folder, os.environ.get("PYTHONPATH", "")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            **dict([self._mark.split("=")]),
+            **variables,
+        }
+        # NOTE: to files, not pipes, which a process that is left would keep open.
+        self._said = said.with_suffix(".out"), said.with_suffix(".err")
+        with open(self._said[0], "wb") as out, open(self._said[1], "wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, *map(str, command)],
+                env=environment,
+                cwd=said.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        end(processes_with(self._mark))
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, timeout: float, patience: float = 20) -> Ended:
+        """Wait until it and all that it has started are gone."""
+        status = self.process.wait(timeout)
+        deadline = time.monotonic() + patience
+        while (left := processes_with(self._mark)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        out, err = (path.read_text(encoding="utf-8", errors="replace") for path in self._said)
+        assert left == [], f"processes are left: {left}\n{out[-2000:]}\n{err[-2000:]}"
+        return Ended(status, out, err)
+
+
+def run_alone(
+    script: Path,
+    *arguments: object,
+    at: Path | None = None,
+    timeout: float = 150,
+    **variables: str,
+) -> Any:
+    """Run a script to its end, in its directory or `at` another; return what it reports.
+
+    No process of it is left then.
+    """
+    said = (at or script.parent) / script.name
+    report = said.with_suffix(".json")
+    report.unlink(missing_ok=True)
+    with Program([script, report, *arguments], said, **variables) as program:
+        ended = program.wait(timeout)
+    assert ended.status == 0, (ended.out + ended.err)[-5000:]
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
+@contextlib.contextmanager
+def ray_variables() -> Iterator[dict[str, str]]:
+    """Give variables for Ray on a small machine; all that it writes is removed afterwards."""
+    # NOTE: short, as it holds sockets, whose paths may have some hundred characters.
+    temporary = tempfile.mkdtemp(prefix="bpe-ray-", dir="/tmp")
+    try:
+        yield {
+            "RAY_TMPDIR": temporary,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),  # else it writes one to the home directory
+        }
+    finally:
+        shutil.rmtree(temporary)
