@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +64,13 @@ class Ended(NamedTuple):
 class Program:
     """A program with all the processes that it starts, none of which outlives `with`."""
 
-    def __init__(self, command: Sequence[object], said: Path, **variables: str) -> None:
+    def __init__(
+        self,
+        command: Sequence[object],
+        said: Path,
+        options: Mapping[str, Any] | None = None,  # of subprocess.Popen
+        **variables: str,
+    ) -> None:
         self._mark = f"BPE_TOKENIZER_TEST_RUN={uuid.uuid4()}"
         folder = str(Path(bpe_tokenizer.__file__).parent)
         paths = [folder, os.environ.get("PYTHONPATH", "")]
@@ -77,13 +83,12 @@ class Program:
         # NOTE: to files, not pipes, which a process that is left would keep open.
         self._said = said.with_suffix(".out"), said.with_suffix(".err")
         with open(self._said[0], "wb") as out, open(self._said[1], "wb") as err:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
             self.process = subprocess.Popen(
                 [sys.executable, *map(str, command)],
                 env=environment,
                 cwd=said.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                **{**streams, **(options or {})},
             )
 
     def __enter__(self) -> Program:
