@@ -9,6 +9,7 @@ import importlib
 import json
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -196,17 +197,15 @@ def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[by
 
 
 def load_counts(path: Path) -> PretokenCounts:
-    """Read what `save_counts` wrote."""
+    """Read what `save_counts` wrote, of any size; if it was spelled anew, up to the usual limit."""
+    try:
+        with open(path, "rb") as file:
+            return _read_counts(file)
+    except ValueError:  # what is wrong, and where, is for the JSON reader to say
+        if path.stat().st_size > core._MAX_FILE_BYTES:
+            raise FileFormatError(path, "", "damaged, or not a file of pre-token counts") from None
     data = core._JsonReader.open(path)
-    if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
-        raise data.error("not a file of pre-token counts", "format")
-    counts = PretokenCounts(
-        {},
-        data.get("split_pattern", str),
-        data.get("normalizer", str, None),
-        data.get("documents", int),
-        data.get("bytes_read", int),
-    )
+    counts = _no_counts(data)
     for written, count in data.get("counts", dict).items():
         pretoken = core._from_printable(written)
         if pretoken is None or type(count) is not int or count < 0:
@@ -215,3 +214,54 @@ def load_counts(path: Path) -> PretokenCounts:
             )
         counts[pretoken] = count
     return counts
+
+
+def _no_counts(data: core._JsonReader) -> PretokenCounts:
+    """Return counts with the attributes that a file gives them, and nothing counted."""
+    if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
+        raise data.error("not a file of pre-token counts", "format")
+    facts = data.get("split_pattern", str), data.get("normalizer", str, None)
+    return PretokenCounts({}, *facts, data.get("documents", int), data.get("bytes_read", int))
+
+
+_HEAD = re.compile(rb',\s*"counts":\s*\{')
+_ENTRY = re.compile(rb'\s*"([^"\\]*(?:\\.[^"\\]*)*)"\s*:\s*(\d+)\s*([,}])', re.DOTALL)
+_AT_ONCE = 2**20  # bytes
+
+
+def _read_counts(file: IO[bytes]) -> PretokenCounts:
+    """Read counts entry by entry, so that memory holds them once; ValueError if they are not so."""
+    text = file.read(_AT_ONCE)
+    head = _HEAD.search(text)
+    if head is None:
+        raise ValueError
+    facts = json.loads(text[: head.start()] + b"}")
+    counts = _no_counts(core._JsonReader(facts, Path(file.name)))
+    rest = text[head.end() :]
+    if rest.split() == [b"}}"] and not file.read(1):
+        return counts
+    for key, count in _entries(file, rest):
+        written = json.loads(b'"%b"' % key) if b"\\" in key else key.decode()
+        pretoken = core._from_printable(written)
+        if pretoken is None:
+            raise ValueError
+        counts[pretoken] = int(count)
+    return counts
+
+
+def _entries(file: IO[bytes], text: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while True:
+        found = _ENTRY.match(text, at)
+        if found is not None:
+            yield found[1], found[2]
+            at = found.end()
+            if found[3] == b"}":
+                break
+        else:
+            more = file.read(max(_AT_ONCE, len(text) - at))
+            if not more:
+                raise ValueError
+            text, at = text[at:] + more, 0
+    if (text[at:] + file.read(_AT_ONCE)).split() != [b"}"]:
+        raise ValueError

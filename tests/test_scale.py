@@ -389,6 +389,10 @@ def test_files_by_fsspec(corpus: tuple[Path, list[str]], tmp_path: Path) -> None
         count_pretokens("nosuch://x", workers=1)
     with pytest.raises(ValueError, match="a URL within a URL cannot be read; unpack or copy it"):
         count_pretokens("zip://x.txt::file:///x.zip", workers=1)
+    with pytest.raises(ValueError, match=r"^\.\.\.@host/x: no passwords in URLs"):
+        count_pretokens("ftp://me:secret@host/x", workers=1)
+    with pytest.raises(TypeError, match="special_tokens must be a list of texts, got '<x>'"):
+        count_pretokens(folder, special_tokens="<x>", workers=1)
 
 
 def test_a_file_by_fsspec_that_has_changed_is_read_again(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from bpe_tokenizer import (
     PretokenCounts,
     count_pretokens,
 )
+from bpe_tokenizer_tools import records
 
 WORDS = r"\w+|\s+|[^\w\s]+"
 
@@ -827,6 +828,35 @@ def test_damaged_counts_are_a_clear_error(damage: Callable[[str], str], tmp_path
     path.write_text(damage(text), encoding="utf-8")
     with pytest.raises(FileFormatError, match=r"counts\.json"):
         PretokenCounts.load(path)
+
+
+def test_counts_of_any_size_are_read_entry_by_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = PretokenCounts(
+        {f'{i}"\\\n,}}é\U0001f642'.encode() * (1 + i % 40): i for i in range(500)},
+        ', "counts": {',
+        documents=7,
+    )
+    path = tmp_path / "counts.json"
+    counts.save(path)
+    monkeypatch.setattr(bpe_tokenizer, "_MAX_FILE_BYTES", 10)
+    for at_once in (200, 1000, 2**20):
+        monkeypatch.setattr(records, "_AT_ONCE", at_once)
+        back = PretokenCounts.load(path)
+        assert dict(back) == dict(counts)
+        assert vars(back) == vars(counts)
+    text = path.read_bytes()
+    for damaged in (
+        text[:-1],
+        text[:-2],
+        text + b"1",
+        text.replace(b": 77,", b": 7.5,"),
+        text[:300],
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(FileFormatError, match=r"counts\.json: damaged, or not a file of"):
+            PretokenCounts.load(path)
 
 
 def test_missing_counts_are_an_error(tmp_path: Path) -> None:

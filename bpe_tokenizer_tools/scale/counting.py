@@ -77,6 +77,8 @@ def _settings(
     core._check_size("partitions", partitions, 1)
     core._check_size("max_keys", max_keys, 1)
     pattern = core._splitter(core._pattern_named(split_pattern)).pattern
+    if isinstance(special_tokens, str):
+        raise TypeError(f"special_tokens must be a list of texts, got {special_tokens!r}")
     tokens = tuple(sorted(AddedToken(token).content for token in special_tokens))
     return _Settings(pattern, tokens, normalizer, reading, partitions, max_keys)
 

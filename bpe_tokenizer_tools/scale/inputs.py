@@ -171,6 +171,9 @@ def _file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path there."""
     if "::" in url:
         raise ValueError(f"{url}: a URL within a URL cannot be read; unpack or copy it first")
+    if re.match(r"[^/]+://[^/@]*:[^/@]*@", url):  # it would stand in the manifest
+        where = url.partition("@")[2]
+        raise ValueError(f"...@{where}: no passwords in URLs; put it in fsspec's configuration")
     fsspec = core._import_optional("fsspec", f"reading {url}", "fsspec")
     try:
         system, path = fsspec.core.url_to_fs(url)
