@@ -45,6 +45,13 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
+def title_of(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().rstrip(b"\0 ").decode()
+    except OSError:
+        return ""
+
+
 def end(processes: list[int]) -> None:
     for number in processes:
         try:
@@ -99,15 +106,18 @@ class Program:
         self.process.kill()
         self.process.wait()
 
-    def wait(self, timeout: float, patience: float = 20) -> Ended:
-        """Wait until it and all that it has started are gone."""
+    def wait(self, timeout: float, spared: Sequence[str] = ()) -> Ended:
+        """Wait until it and all that it has started are gone, but what has one of some titles."""
         status = self.process.wait(timeout)
-        deadline = time.monotonic() + patience
-        while (left := processes_with(self._mark)) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 20
+        while (left := self._left(spared)) and time.monotonic() < deadline:
             time.sleep(0.1)
         out, err = (path.read_text(encoding="utf-8", errors="replace") for path in self._said)
         assert left == [], f"processes are left: {left}\n{out[-2000:]}\n{err[-2000:]}"
         return Ended(status, out, err)
+
+    def _left(self, spared: Sequence[str]) -> list[int]:
+        return [each for each in processes_with(self._mark) if title_of(each) not in spared]
 
 
 def run_alone(
