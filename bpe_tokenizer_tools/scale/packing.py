@@ -44,6 +44,7 @@ class _Settings:
     """All that decides what a shard becomes, but the file."""
 
     packed: bytes
+    fingerprint: str  # of the tokenizer: working it out may take half a second
     reading: Reading
     layout: str
     dtype: str
@@ -63,7 +64,7 @@ class _Settings:
             "version": _VERSION,
             "layout": self.layout,
             "dtype": self.dtype,
-            "tokenizer": self.tokenizer.fingerprint,
+            "tokenizer": self.fingerprint,
             "vocab_size": self.tokenizer.vocab_size,
             "bos": self.bos,
             "eot": self.eot,
@@ -101,6 +102,7 @@ def _settings(
     allowed = tokenizer._allowed(allowed_special)
     return _Settings(
         tokenizer.__reduce__()[1][1],
+        tokenizer.fingerprint,
         reading,
         format,
         resolve_dtype(format, dtype, tokenizer.max_id),
