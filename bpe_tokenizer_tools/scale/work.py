@@ -115,7 +115,7 @@ def commit(
 ) -> None:
     """Put files in their places, and then the marker; until then, the old marker is gone.
 
-    Should `check` fail then, which looks at the input, the marker does not stay: an input that
+    Should `check` fail then, which looks at the input, neither marker nor files stay: an input that
     changes later is newer than the marker.
     """
     path = folder / f"{name}.json"
@@ -129,7 +129,9 @@ def commit(
     try:
         check()
     except BaseException:
-        path.unlink()
+        for made in (path, *drafts):
+            with contextlib.suppress(FileNotFoundError):
+                made.unlink()
         raise
 
 
@@ -210,8 +212,9 @@ def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:
 def left_over(folder: Path, shards: Iterable[Shard], format: str) -> dict[Path, dict[str, Any]]:
     """Return the markers in a folder, by path, of shards that are not named any more."""
     named = {f"{shard.name}.json" for shard in shards}
-    markers = {path: read_marker(path, format) for path in sorted(folder.glob("*.json"))}
-    return {path: data for path, data in markers.items() if data and path.name not in named}
+    others = [path for path in sorted(folder.glob("*.json")) if path.name not in named]
+    markers = {path: read_marker(path, format) for path in others}
+    return {path: data for path, data in markers.items() if data}
 
 
 def remove(marker: Path, data: Mapping[str, Any]) -> None:
