@@ -20,7 +20,7 @@ def size(n_bytes: float, digits: int = 3) -> str:
     while number >= 1000 and len(units) > 1:
         number /= 1000
         units.pop()
-    return f"{number:,.{max(digits, 4 if len(units) == 1 else 0)}g} {units[-1]}"
+    return f"{number:,.{max(digits, 4 if len(units) == 1 else 3)}g} {units[-1]}"
 
 
 def duration(seconds: float) -> str:
