@@ -168,21 +168,29 @@ def locked(path: Path, shared: bool = False) -> Iterator[None]:
     Raises:
         BlockingIOError: another process holds it.
     """
-    if path.is_dir() and os.name == "nt":  # where a directory cannot be locked
-        path = path / ".lock"
-    is_folder = path.is_dir()
-    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if not _lock(handle, shared):
-            folder = path if is_folder else path.parent
-            raise BlockingIOError(f"{folder}: another run is at work there")
+    places = [path]
+    if path.is_dir():  # which Windows does not lock, and NFS neither
+        places = [path, path / ".lock"][os.name == "nt" :]
+    with contextlib.ExitStack() as stack:
+        for place in places:
+            flags = os.O_RDONLY if place.is_dir() else os.O_RDWR | os.O_CREAT
+            handle = os.open(place, flags, 0o666)
+            stack.callback(os.close, handle)
+            try:
+                if _lock(handle, shared):
+                    break
+            except BlockingIOError:
+                folder = path if path.is_dir() else path.parent
+                raise BlockingIOError(f"{folder}: another run is at work there") from None
         yield
-    finally:
-        os.close(handle)
 
 
 def _lock(handle: int, shared: bool) -> bool:
-    """Tell whether the lock was got, or there is none to be had."""
+    """Tell whether a lock was got; if not, there is none to be had.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
     try:
         if os.name == "nt":
             locking: Any = importlib.import_module("msvcrt")
@@ -191,6 +199,8 @@ def _lock(handle: int, shared: bool) -> bool:
         else:
             fcntl: Any = importlib.import_module("fcntl")
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError as error:  # of a file system without locks, too
-        return error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            raise BlockingIOError from None
+        return False
     return True

@@ -178,3 +178,60 @@ def test_errors_of_writing_name_the_file(place: Path) -> None:
         outputs.write({place / "folder": "new"})
     assert (place / "a").read_text(encoding="utf-8") == "text"
     assert sorted(each.name for each in place.iterdir()) == ["a", "b", "file.txt", "folder"]
+
+
+@posix
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_lock_is_held_by_one_or_by_those_who_share_it(place: Path, shared: bool) -> None:
+    for path in (place / "folder", place / "file.lock"):
+        with outputs.locked(path, shared):
+            with pytest.raises(BlockingIOError, match="another run is at work there"):
+                with outputs.locked(path):
+                    raise AssertionError("two hold the lock")
+            if shared:
+                with outputs.locked(path, shared=True):
+                    pass
+        with outputs.locked(path):
+            pass
+    assert list((place / "folder").iterdir()) == []
+
+
+@posix
+def test_where_no_directory_can_be_locked_a_file_in_it_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    real = fcntl.flock
+
+    def flock(handle: int, how: int) -> None:  # as NFS has it
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with outputs.locked(place / "folder"):
+        assert (place / "folder" / ".lock").is_file()
+        with pytest.raises(BlockingIOError, match="folder: another run is at work there"):
+            with outputs.locked(place / "folder", shared=True):
+                raise AssertionError("two hold the lock")
+    monkeypatch.setattr(
+        fcntl, "flock", lambda handle, how: (_ for _ in ()).throw(OSError(errno.ENOLCK, "No locks"))
+    )
+    with outputs.locked(place / "folder"), outputs.locked(place / "folder"):
+        pass  # without locks, it goes without
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(place: Path) -> None:
+    path = place / "file.txt"
+    with outputs.replacing(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+    with pytest.raises(ZeroDivisionError):
+        with outputs.replacing(path) as file:
+            file.write(b"half")
+            1 // 0  # noqa: B018
+    with pytest.raises(OSError, match="file.txt"):
+        with outputs.replacing(path) as file:
+            raise OSError(errno.ENOSPC, "No space left on device")
+    assert path.read_bytes() == b"new"
+    assert {each.name for each in place.iterdir()} == {"file.txt", "folder"}
