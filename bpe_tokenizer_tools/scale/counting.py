@@ -28,7 +28,14 @@ from bpe_tokenizer import AddedToken, PretokenCounts
 from bpe_tokenizer_tools import outputs, records
 from bpe_tokenizer_tools.scale import runs, work
 from bpe_tokenizer_tools.scale.engines import Engine, Task
-from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
+from bpe_tokenizer_tools.scale.inputs import (
+    Paths,
+    Reader,
+    Reading,
+    Shard,
+    find_shards,
+    path_list,
+)
 from bpe_tokenizer_tools.scale.progress import show_progress, size
 from bpe_tokenizer_tools.scale.report import JobReport
 
@@ -37,7 +44,9 @@ __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_c
 _FORMAT = "bpe_tokenizer.counted_shard"
 _PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
 _LITTLE = 2**25  # bytes of runs
-_CHUNK = 2**25  # characters counted between two looks at how many distinct pre-tokens there are
+# Characters counted between two looks at how many distinct pre-tokens there are; and the most of
+# them for each one that may be held, so that a small bound is kept, too.
+_CHUNK, _CHUNK_PER_KEY = 2**25, 16
 
 # -- One shard ----------------------------------------------------------------
 
@@ -98,8 +107,9 @@ class _ShardCounter:
         """Yield counts that add up to those of the shard."""
         counts: dict[bytes, int] = {}
         batches = self._cutter._batches(self._reader.documents())
+        chunk = min(_CHUNK, _CHUNK_PER_KEY * self._settings.max_keys)
         for batch in batches:
-            found = self._count(itertools.chain([batch], _up_to(_CHUNK, batches)))
+            found = self._count(itertools.chain([batch], _up_to(chunk, batches)))
             if counts:
                 _add(counts, found.items())
             else:
@@ -316,7 +326,7 @@ class _Counting:
     def tidy(self, resume: bool) -> None:
         """Remove what belongs to shards that are not named any more, or all."""
         if not resume:
-            self.clear()
+            _clear(self._folder)
         left = work.left_over(self._folder, self.shards, _FORMAT)
         for path, data in left.items():
             work.check_same_job(path, data, self._settings.job())
@@ -430,11 +440,12 @@ class _Counting:
             left=sum(marker["piece"][2] for marker in partitions),
         )
 
-    def clear(self) -> None:
-        """Remove all that a job leaves in its folder."""
-        for format in (_FORMAT, _PARTITION_FORMAT):
-            for path, data in work.left_over(self._folder, (), format).items():
-                work.remove(path, data)
+
+def _clear(folder: Path) -> None:
+    """Remove all that a counting job leaves in its folder."""
+    for format in (_FORMAT, _PARTITION_FORMAT):
+        for path, data in work.left_over(folder, (), format).items():
+            work.remove(path, data)
 
 
 @dataclass(frozen=True)
@@ -465,6 +476,12 @@ class CountJob:
     max_retries: int = 3
     resume: bool = True
     verbose: bool = False
+
+    def __post_init__(self) -> None:
+        # A job may be asked more than once: for an estimate, and then for counts.
+        object.__setattr__(self, "paths", path_list(self.paths))
+        if isinstance(self.special_tokens, Iterator):
+            object.__setattr__(self, "special_tokens", tuple(self.special_tokens))
 
     def counts(self, min_count: int = 1) -> PretokenCounts:
         """Count, and return the counts of all pre-tokens that occur so often."""
@@ -498,8 +515,8 @@ class CountJob:
         """Remove what counting left in `work_dir`, and the folder, if nothing else is in it."""
         if self.work_dir is None or not Path(self.work_dir).is_dir():
             return
-        with self._begun(shared=False, quiet=True) as job:
-            job.clear()
+        with work.open_folder(self.work_dir, shared=False) as folder:
+            _clear(folder)
         with contextlib.suppress(OSError):
             Path(self.work_dir).rmdir()
 
@@ -523,10 +540,10 @@ class CountJob:
         return self._estimate(shards, sum(shard.size for shard in shards))
 
     def _estimate(self, shards: Sequence[Shard], n_bytes: int) -> str:
-        text = sum(shard.size * _expansion(shard.label) for shard in shards)
-        keys = _expected_keys(text)
+        texts = [shard.size * _expansion(shard.label) for shard in shards]
+        keys = _expected_keys(sum(texts))
         workers = self._engine().n_workers(len(shards))
-        at_once = min(self.max_keys + _expected_keys(_CHUNK), _expected_keys(text / len(shards)))
+        at_once = min(self.max_keys + _expected_keys(_CHUNK), _expected_keys(max(texts)))
         noun = "shard" if len(shards) == 1 else "shards"
         each = "each worker" if workers > 1 else "the one worker"
         lines = [
@@ -548,7 +565,6 @@ class CountJob:
     def _begun(
         self,
         shared: bool,
-        quiet: bool = False,
         output: str | os.PathLike[str] | None = None,
     ) -> Iterator[_Counting]:
         reading = Reading(self.text_field, self.separator, self.on_error)
@@ -570,8 +586,7 @@ class CountJob:
             if scratch is None:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
             folder = stack.enter_context(work.open_folder(scratch, shared))
-            if not quiet:
-                self._say(self._estimate(shards, sum(shard.size for shard in shards)))
+            self._say(self._estimate(shards, sum(shard.size for shard in shards)))
             job = _Counting(folder, settings, shards, engine, self.verbose)
             if not shared:
                 job.tidy(self.resume)

@@ -24,7 +24,7 @@ import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import documents, records
 
-__all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards"]
+__all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
 
 Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 _Advance = Callable[[int], Any]
@@ -92,6 +92,11 @@ class Shard:
 _ENDINGS = r"\.(txt|text|jsonl|parquet|gz|bz2|xz|zst)$"
 
 
+def path_list(paths: Paths) -> list[str | os.PathLike[str]]:
+    """Return one path, or several, as a list: an iterator could be gone through only once."""
+    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+
+
 def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> list[Shard]:
     """Find the files that paths stand for, each once, sorted by label.
 
@@ -105,7 +110,7 @@ def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> l
         ValueError: there are no paths, or one is no regular file, or is not apart.
         ImportError: a URL, and fsspec or what it needs for that protocol is not installed.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = path_list(paths)
     if not given:
         raise ValueError("expected paths of a corpus, got none")
     found: dict[str, Shard] = {}  # real path -> shard

@@ -23,7 +23,14 @@ from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.scale import work
 from bpe_tokenizer_tools.scale.counting import share
 from bpe_tokenizer_tools.scale.engines import Engine, Task
-from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
+from bpe_tokenizer_tools.scale.inputs import (
+    Paths,
+    Reader,
+    Reading,
+    Shard,
+    find_shards,
+    path_list,
+)
 from bpe_tokenizer_tools.scale.progress import show_progress
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
@@ -299,6 +306,12 @@ class PackJob:
     max_retries: int = 3
     resume: bool = True
     verbose: bool = False
+
+    def __post_init__(self) -> None:
+        # A job may be asked more than once: for a share, and then for all.
+        object.__setattr__(self, "paths", path_list(self.paths))
+        if isinstance(self.allowed_special, Iterator):
+            object.__setattr__(self, "allowed_special", tuple(self.allowed_special))
 
     def run(self) -> PackReport:
         """Encode all shards that are not yet, and write the manifest."""
