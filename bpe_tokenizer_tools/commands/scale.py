@@ -39,6 +39,11 @@ def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
     """Return what both jobs are told by the same options."""
     if (options.shard_index is None) != (options.num_shards is None):
         raise core._UsageError("--shard-index and --num-shards go together")
+    if options.no_resume and options.shard_index is not None:
+        raise core._UsageError(
+            "--no-resume does not go with --shard-index, for other shares may be at work: remove "
+            "the directory first"
+        )
     return {
         "text_field": options.text_field,
         "separator": options.separator,
@@ -79,8 +84,13 @@ def _cmd_count(options: argparse.Namespace) -> None:
 
     fields = _shared_fields(options)
     is_share = options.shard_index is not None
-    if (options.output is None) != (is_share or options.dry_run):
+    if options.output is None and not (is_share or options.dry_run):
         raise core._UsageError("one of --output, --shard-index and --dry-run is required")
+    if options.output is not None and is_share:
+        raise core._UsageError(
+            "--output does not go with --shard-index: a run without a share, after all shares, "
+            "writes the counts"
+        )
     if options.work_dir is None and (is_share or options.address is not None):
         raise core._UsageError("several machines need a --work-dir that all of them share")
     work_dir = options.work_dir or f"{options.output}.work"
