@@ -29,7 +29,8 @@ __all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
 Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 _Advance = Callable[[int], Any]
 
-_BLOCK = 2**20  # bytes read at a time
+_BLOCK = 2**20  # bytes read at a time, or characters of a long document
+_LONG = 2**24  # characters: a longer document, if counted at one go, would take ten times its size
 _ON_ERROR = ("raise", "skip")
 
 # -- Shards -------------------------------------------------------------------
@@ -232,7 +233,7 @@ class Reader:
         self.first_skipped: str | None = None
 
     def documents(self) -> Iterator[Iterable[str]]:
-        """Yield each document as chunks of text; a list of one chunk, if it is in memory anyhow.
+        """Yield each document as chunks of text; a list of one chunk, unless it is long.
 
         Raises:
             FileFormatError: a document is not UTF-8, or a record no JSON or without text; the file
@@ -241,7 +242,7 @@ class Reader:
         """
         file = _InputFile(self._shard, self._advance)
         with file, io.BufferedReader(file, _BLOCK) as buffered:
-            yield from self._read(cast("IO[bytes]", buffered))
+            yield from map(_cut, self._read(cast("IO[bytes]", buffered)))
             self._sha256 = file.sha256()
         self.check_unchanged()
 
@@ -306,6 +307,14 @@ class Reader:
                     self._skip(error)
                     return
         yield _decoded(file, self._shard)
+
+
+def _cut(document: Iterable[str]) -> Iterable[str]:
+    """Cut a document to chunks if it is long and has come at once."""
+    if not isinstance(document, list) or len(document[0]) <= _LONG:
+        return document
+    text: str = document.pop()
+    return (text[at : at + _BLOCK] for at in range(0, len(text), _BLOCK))
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
