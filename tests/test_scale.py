@@ -678,7 +678,8 @@ def test_files_one_by_one_and_then_all(
     shards = [shard.label for shard in inputs.find_shards(corpus[0])]
     for label in reversed(shards):
         marker = encode_shard(tokenizer, label, tmp_path, separator=END)
-        assert marker == json.loads(packed[f"{marker['name']}.json"])
+        written = json.loads(packed[f"{marker['name']}.json"])
+        assert marker.items() < written.items() and written.keys() - marker == {"marker_sha256"}
         assert marker == encode_shard(tokenizer, label, tmp_path, separator=END)
     assert "manifest.json" not in tree(tmp_path)
     report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, workers=2)

@@ -6,6 +6,7 @@ Commands run as programs of their own; a test is only done when no process of th
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -451,6 +452,46 @@ def test_an_output_that_is_not_as_it_was_made(both: Both, change: str, which: st
     report = both.run()
     assert report.kept == (5 if which == ".counts" else 4)
     assert both.made() == made
+
+
+def test_a_marker_that_is_not_as_it_was_written(both: Both) -> None:
+    both.run()
+    made = both.made()
+    (path,) = both.out.glob("2-*.json")
+    marker = json.loads(path.read_bytes())
+    changes = [{key: value} for key in marker for value in ([1], 7) if marker[key] != value]
+    for change in changes:
+        path.write_text(json.dumps({**marker, **change}), encoding="utf-8")
+        assert both.run().kept == 4, change
+        assert both.made() == made, change
+    assert len(changes) > 25
+
+
+def test_what_another_kind_of_job_made_stays(both: Both) -> None:
+    other = Both(
+        {"count": "pack", "pack": "count"}[both.kind], both.source, both.out, both.tokenizer
+    )
+    other.run()
+    made = tree(both.out)
+    with pytest.raises(
+        ValueError, match=r"out holds what another kind of job made \(bpe_tokenizer"
+    ):
+        both.run()
+    assert tree(both.out) == made
+
+
+def test_no_file_stays_without_its_marker(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(contents: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(*contents))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(work.outputs, "write", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            both.run()
+    assert tree(both.out) == {}
+    expected = both.afresh()
+    both.run()
+    assert both.made() == expected
 
 
 def test_what_has_long_been_finished_is_not_read_again(

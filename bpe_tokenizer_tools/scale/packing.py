@@ -404,7 +404,7 @@ def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def _check_manifest(folder: Path) -> None:
     """Raise ValueError if a folder has a file where the manifest will be, and it is none."""
     path = folder / "manifest.json"
-    if path.exists() and work.read_marker(path, _MANIFEST_FORMAT) is None:
+    if path.exists() and work.read_facts(path, _MANIFEST_FORMAT) is None:
         raise ValueError(f"{path} is there, and is no manifest of token ids; name another folder")
 
 

@@ -9,6 +9,7 @@ tells when, where or by whom they were made.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import bpe_tokenizer as core
-from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.corpus import file_sha256
 from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
@@ -26,6 +26,7 @@ from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
 __all__ = ["commit", "draft", "file_facts", "finished", "open_folder", "read_marker"]
 
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names that outputs.draft_beside makes
+_CHECK = "marker_sha256"  # the field of a marker with the hash of all others
 _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
 
 
@@ -80,12 +81,29 @@ def check_arrived(folder: Path, marker: Mapping[str, Any]) -> None:
 
 
 def read_marker(path: Path, format: str) -> dict[str, Any] | None:
-    """Return what a marker says; None for no marker, and for any other file."""
+    """Return what a marker says; None for none, for any other file, and for a damaged one."""
+    data = read_facts(path, format)
+    if data is None or data.pop(_CHECK, None) != _checksum(data):
+        return None
+    return data
+
+
+def read_facts(path: Path, format: str) -> dict[str, Any] | None:
+    """Return what a file of a format says, as JSON; None for no file, and for any other."""
+    data = _read(path)
+    return data if data.get("format") == format else None
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) and data.get("format") == format else None
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _checksum(marker: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(marker, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager
@@ -115,18 +133,19 @@ def commit(
 ) -> None:
     """Put files in their places, and then the marker; until then, the old marker is gone.
 
-    Should `check` fail then, which looks at the input, neither marker nor files stay: an input that
-    changes later is newer than the marker.
+    If one of them cannot be written, none stays.  Nor does any should `check` fail then, which
+    looks at the input: an input that changes later is newer than the marker.
     """
     path = folder / f"{name}.json"
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    for final, draft in drafts.items():
-        with outputs.naming(final):
-            os.replace(draft, final)
-    # NOTE: in ASCII, for names of files need not be UTF-8.
-    outputs.write({path: json.dumps(marker, indent=1) + "\n"})
+    signed = {**marker, _CHECK: _checksum(marker)}
     try:
+        for final, draft in drafts.items():
+            with outputs.naming(final):
+                os.replace(draft, final)
+        # NOTE: in ASCII, for names of files need not be UTF-8.
+        outputs.write({path: json.dumps(signed, indent=1) + "\n"})
         check()
     except BaseException:
         for made in (path, *drafts):
@@ -153,19 +172,26 @@ def finished(
         on_error: "skip", if documents may have been left out.
 
     Raises:
-        ValueError: the marker is of a job with other settings.
+        ValueError: the marker is of a job with other settings, or of another kind.
     """
     path = folder / f"{shard.name}.json"
     marker = read_marker(path, job["format"])
     if marker is None:
+        _check_not_others(path, job["format"])
         return None
     check_same_job(path, marker, job)
-    try:
-        same = is_whole(path, marker) and _is_same(shard, path, marker)
-        same = same and (on_error == "skip" or not marker["skipped"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(path, str(error), "this marker is damaged; remove it") from None
+    same = is_whole(path, marker) and _is_same(shard, path, marker)
+    same = same and (on_error == "skip" or not marker["skipped"])
     return marker if same else None
+
+
+def _check_not_others(path: Path, format: str) -> None:
+    """Raise ValueError if a marker would take the place of one of another kind of job."""
+    found = str(_read(path).get("format", ""))
+    if found.startswith("bpe_tokenizer.") and found != format:
+        raise ValueError(
+            f"{path.parent} holds what another kind of job made ({found}); name another folder"
+        )
 
 
 def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]) -> None:
