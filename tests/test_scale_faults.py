@@ -272,6 +272,29 @@ def test_a_full_disk(job: Job, example: Any) -> None:
     resumed(job, example, [])
 
 
+@linux
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_line_that_memory_does_not_hold(tmp_path: Path, workers: int) -> None:
+    resource = need("resource")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (6 * 10**8, 6 * 10**8))
+
+    source, counts = tmp_path / "in", tmp_path / "counts.json"
+    source.mkdir()
+    (source / "1.jsonl").write_text('"short"\n', encoding="utf-8")
+    line = gzip.compress(b'"') + 400 * gzip.compress(b"x" * 2**20)
+    (source / "2.jsonl.gz").write_bytes(line)
+    command = ["count", source, "-o", counts, "--quiet", "--workers", workers]
+    with Running(tmp_path, *command, preexec_fn=limit) as running:
+        assert running.status() == 1
+    out, err = running.said()
+    name = re.escape(f"{source}/2.jsonl.gz")
+    expected = rf"bpe-tokenizer: error: {name}: the memory did not suffice, in which a line .*\n"
+    assert out == "" and re.fullmatch(expected, err), err
+    assert not counts.exists() and drafts(tmp_path) == []
+
+
 # Imported by every Python that finds it; whoever meets this text is gone, as when memory ends.
 DEADLY = """
 import os, signal

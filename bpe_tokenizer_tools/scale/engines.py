@@ -17,7 +17,7 @@ import bpe_tokenizer as core
 from bpe_tokenizer_tools.scale.on_ray import run_on_ray
 from bpe_tokenizer_tools.scale.processes import run_in_processes
 from bpe_tokenizer_tools.scale.progress import Progress
-from bpe_tokenizer_tools.scale.tasks import Task
+from bpe_tokenizer_tools.scale.tasks import Task, starved
 
 __all__ = ["ENGINES", "Engine", "Task"]
 
@@ -90,4 +90,8 @@ def _run_here(
     function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
 ) -> Iterator[tuple[Task, Any]]:
     for task in tasks:
-        yield task, function(common, *task.arguments, progress.advance)
+        try:
+            result = function(common, *task.arguments, progress.advance)
+        except MemoryError as error:
+            raise starved(task) from error
+        yield task, result

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.scale.progress import Progress
-from bpe_tokenizer_tools.scale.tasks import Task, lost, portable, unpacked
+from bpe_tokenizer_tools.scale.tasks import Task, lost, portable, starved, unpacked
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.scale.engines import Engine
@@ -202,6 +202,8 @@ def _result(ray: Any, reference: Any, task: Task, engine: Engine) -> Any:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
+        if isinstance(cause, MemoryError):
+            raise starved(task) from None
         if isinstance(cause, Exception):
             raise cause from None
         raise RuntimeError(f"{task.name}: {_first_line(error)}") from None

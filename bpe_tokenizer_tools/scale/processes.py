@@ -16,11 +16,12 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from bpe_tokenizer_tools.scale.progress import Progress
-from bpe_tokenizer_tools.scale.tasks import Task, lost, portable, unpacked
+from bpe_tokenizer_tools.scale.tasks import Task, lost, portable, starved, unpacked
 
 __all__ = ["run_in_processes"]
 
@@ -62,6 +63,9 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
             inbox.put(pickle.load(stream))
     except (EOFError, OSError, pickle.UnpicklingError):
         os._exit(0)
+    except BaseException:  # what cannot be unpickled here; whoever sent it takes note of the end
+        traceback.print_exc()
+        os._exit(1)
 
 
 class _Teller:
@@ -221,6 +225,8 @@ def run_in_processes(
             while isinstance(news := pool.news.get(), int):
                 progress.advance(news)
             task, result = news
+            if isinstance(result, MemoryError):
+                raise starved(task) from result
             if isinstance(result, BaseException):
                 raise result
             yield task, result

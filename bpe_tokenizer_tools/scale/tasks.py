@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Task", "lost", "portable", "unpacked"]
+__all__ = ["Task", "lost", "portable", "starved", "unpacked"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,14 @@ def lost(task: Task, what: str, attempts: int) -> RuntimeError:
     return RuntimeError(
         f"the process that worked on {task.name} {what}, {attempts} times in all; often the memory "
         "did not suffice: try fewer workers. What is finished is kept: the same call goes on"
+    )
+
+
+def starved(task: Task) -> MemoryError:
+    """Make the error for a task that was refused memory."""
+    return MemoryError(
+        f"{task.name}: the memory did not suffice, in which a line or row is held as a whole: try "
+        "fewer workers, or shorter documents. What is finished is kept: the same call goes on"
     )
 
 
