@@ -122,8 +122,9 @@ def lose_node(cluster: Cluster, node: Any, work: Path) -> dict[str, Any]:
     """Take a node away, with all its processes, while one of them is in the middle of a shard."""
     process, draft = caught(work, cluster, [node])
     done = markers(work)
+    # NOTE: before its node, whose end would wake it: orphans that are stopped are continued.
+    os.kill(process, signal.SIGKILL)
     cluster.remove_node(node, allow_graceful=False)
-    os.kill(process, signal.SIGKILL)  # which, stopped, has not noticed
     return {"draft": draft, "done": done, "left": drafts(work)}
 
 

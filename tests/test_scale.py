@@ -40,6 +40,7 @@ from bpe_tokenizer_tools.scale import (
     partition_of,
     runs,
 )
+from bpe_tokenizer_tools.scale import work as job_folder
 
 END = "<|endoftext|>"
 # Everything that could be cut at a wrong place: blank lines, runs of spaces, what NFC joins.
@@ -144,6 +145,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is read and counted at a time be so little that all borders are met."""
     monkeypatch.setattr(inputs, "_BLOCK", 7)
+    monkeypatch.setattr(inputs, "_LONG", 10)  # so that documents that come at once are cut, too
     monkeypatch.setattr(counting, "_CHUNK", 1)
     monkeypatch.setattr(packing, "_TOKENS_AT_ONCE", 3)
     monkeypatch.setattr(core._PretokenCounter, "_BATCH_CHARS", 5)
@@ -918,3 +920,119 @@ def test_what_makes_no_sense(tmp_path: Path, tokenizer: BPETokenizer) -> None:
         with pytest.raises(ValueError, match=said):
             count_pretokens(tmp_path / "x.txt", **more)  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
+
+
+# -- Formats, shares, pieces ----------------------------------------------------
+
+
+def test_the_format_of_a_file_is_told_by_its_name_or_by_the_caller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.ndjson").write_bytes(as_jsonl(DOCUMENTS))
+    (tmp_path / "b.JSONL").write_bytes(as_jsonl(ROWS))
+    assert count_pretokens(tmp_path, workers=1) == naive([*DOCUMENTS, *ROWS])
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress(as_jsonl(ROWS)))
+    refused = r"c\.json\.gz: \.json may be records, .*input_format='jsonl' or 'text'"
+    for job in (
+        lambda: count_pretokens(tmp_path, workers=1),
+        lambda: count_shard(tmp_path / "c.json.gz"),
+        lambda: CountJob(tmp_path).estimate(),
+    ):
+        with pytest.raises(ValueError, match=refused):
+            job()
+    everything = [*DOCUMENTS, *ROWS, *ROWS]
+    counts = count_pretokens(tmp_path, input_format="jsonl", workers=1)
+    assert (counts, counts.documents) == (naive(everything), len(everything))
+    (tmp_path / "c.json.gz").unlink()
+    texts = [path.read_text(encoding="utf-8") for path in sorted(tmp_path.iterdir())]
+    assert count_pretokens(tmp_path, input_format="text", workers=1) == naive(texts)
+    with pytest.raises(ValueError, match="input_format must be one of auto, text, jsonl, parquet"):
+        count_pretokens(tmp_path, input_format="csv", workers=1)
+    (tmp_path / "d").write_text("text", encoding="utf-8")
+    status, out, _ = run_command(capsys, "count", tmp_path, "--dry-run")
+    assert status == 0
+    assert "in 3 shards (2 jsonl, 1 text), about" in out
+
+
+def test_packing_asks_for_the_format_before_it_begins(
+    tmp_path: Path, tokenizer: BPETokenizer
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "c.json").write_bytes(as_jsonl(ROWS))
+    with pytest.raises(ValueError, match="--input-format"):
+        encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1)
+    assert not (tmp_path / "out").exists()
+    encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1, input_format="jsonl")
+    with pytest.raises(ValueError, match="made with input_format 'jsonl', and now it is 'text'"):
+        encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1, input_format="text")
+    ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in ROWS]
+    assert documents_in(tmp_path / "out") == ids
+
+
+def test_a_share_does_not_begin_a_job_anew(tmp_path: Path, tokenizer: BPETokenizer) -> None:
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    count = CountJob(tmp_path / "a.txt", work_dir=tmp_path / "work", resume=False)
+    pack = PackJob(tokenizer, tmp_path / "a.txt", tmp_path / "out", resume=False)
+    for do in (count.count_share, pack.run_share):
+        with pytest.raises(ValueError, match="a share of a job cannot begin it anew"):
+            do(0, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_pieces_refuse_what_they_are_not_for() -> None:
+    with pytest.raises(TypeError, match="expected PretokenCounts, got dict"):
+        merge_counts([{b"a": 1}])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="n_partitions must be at least 1, got 0"):
+        partition_of(b"a", 0)
+
+
+def test_a_copy_of_an_input_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, job = tmp_path / "a.txt", CountJob(tmp_path / "a.txt", work_dir=tmp_path / "w", workers=1)
+    path.write_text("one two", encoding="utf-8")
+    job.counts()
+    hashed: list[str] = []
+    real = job_folder.sha256_of
+    monkeypatch.setattr(
+        job_folder, "sha256_of", lambda shard: hashed.append(shard.label) or real(shard)
+    )
+    monkeypatch.setattr(job_folder, "_CLOCK", 0)
+    os.utime(path)
+    for _ in range(3):
+        assert job.to_file(tmp_path / "counts").kept == 1
+    assert len(hashed) <= 1
+
+
+def test_the_fingerprint_is_worked_out_once_for_a_job(
+    tmp_path: Path, tokenizer: BPETokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(5):
+        (tmp_path / "in" / f"{number}.txt").write_text("text", encoding="utf-8")
+    asked = []
+    real = BPETokenizer.fingerprint.fget
+    assert real is not None
+    monkeypatch.setattr(
+        BPETokenizer, "fingerprint", property(lambda self: asked.append(1) or real(self))
+    )
+    encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1)
+    assert len(asked) == 1
+
+
+def test_a_shard_that_changes_at_the_last_look_leaves_no_file(
+    tmp_path: Path, tokenizer: BPETokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    real = inputs.Reader.check_unchanged
+    looks = []
+
+    def look(reader: inputs.Reader) -> None:
+        looks.append(1)
+        if len(looks) == 2:  # after the marker was written
+            (tmp_path / "a.txt").write_text("another", encoding="utf-8")
+        real(reader)
+
+    monkeypatch.setattr(inputs.Reader, "check_unchanged", look)
+    with pytest.raises(ValueError, match=r"a\.txt changed while it was read"):
+        encode_corpus(tokenizer, tmp_path / "a.txt", tmp_path / "out", workers=1)
+    assert len(looks) == 2
+    assert list((tmp_path / "out").iterdir()) == []

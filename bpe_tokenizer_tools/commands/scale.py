@@ -16,6 +16,8 @@ def _input_options(add: Callable[..., Any]) -> None:
     kinds = "text, .jsonl or .parquet, as .gz, .bz2, .xz or .zst, too"
     help_ = f"files, directories, 'patterns' and URLs: {kinds}"
     add("inputs", nargs="+", metavar="IN", help=help_)
+    formats = ("auto", "text", "jsonl", "parquet")
+    add("--input-format", choices=formats, default="auto", help="auto goes by each file's name")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
     separator = "what stands between documents of text files; without it, a file is one"
     add("--separator", metavar="TEXT", help=separator)
@@ -45,6 +47,7 @@ def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
             "the directory first"
         )
     return {
+        "input_format": options.input_format,
         "text_field": options.text_field,
         "separator": options.separator,
         "on_error": options.on_error,

@@ -152,6 +152,7 @@ def count_shard(
     *,
     special_tokens: Iterable[str] = (),
     normalizer: str | None = "NFC",
+    input_format: str = "auto",
     text_field: str = "text",
     separator: str | None = None,
     on_error: str = "raise",
@@ -163,6 +164,7 @@ def count_shard(
         split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
         special_tokens: strings that cut a document and are not counted.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of the file.
         text_field: the field or column of .jsonl and .parquet files.
         separator: what stands between the documents of a text file; None: it is one document.
         on_error: "raise", or "skip" for leaving out documents that cannot be read.
@@ -170,7 +172,7 @@ def count_shard(
     Raises:
         FileNotFoundError, ValueError: see `count_pretokens`.
     """
-    reading = Reading(text_field, separator, on_error)
+    reading = Reading(input_format, text_field, separator, on_error)
     settings = _settings(split_pattern, special_tokens, normalizer, reading)
     shards = find_shards(path)
     if len(shards) != 1:
@@ -200,6 +202,8 @@ def merge_counts(parts: Iterable[PretokenCounts], min_count: int = 1) -> Pretoke
     core._check_size("min_count", min_count, 1)
     total: PretokenCounts | None = None
     for part in parts:
+        if not isinstance(part, PretokenCounts):
+            raise TypeError(f"expected PretokenCounts, got {type(part).__name__}")
         if total is None:
             total = PretokenCounts({}, part.split_pattern, part.normalizer)
         total.check_made_by(part.split_pattern, part.normalizer)
@@ -464,6 +468,7 @@ class CountJob:
     split_pattern: str = core.GPT2_SPLIT_PATTERN
     special_tokens: Iterable[str] = ()
     normalizer: Optional[str] = "NFC"  # noqa: UP045
+    input_format: str = "auto"
     text_field: str = "text"
     separator: Optional[str] = None  # noqa: UP045
     on_error: str = "raise"
@@ -528,6 +533,7 @@ class CountJob:
         """
         if self.work_dir is None:
             raise ValueError("a share of a job needs work_dir, on a file system that all share")
+        check_resumes(self.resume)
         with self._begun(shared=True) as job:
             job.map(share(job.shards, index, of))
             report = job.report()
@@ -544,11 +550,9 @@ class CountJob:
         keys = _expected_keys(sum(texts))
         workers = self._engine().n_workers(len(shards))
         at_once = min(self.max_keys + _expected_keys(_CHUNK), _expected_keys(max(texts)))
-        noun = "shard" if len(shards) == 1 else "shards"
+        what = self._reading().describe(shards)
         each = "each worker" if workers > 1 else "the one worker"
-        lines = [
-            f"{size(n_bytes)} in {len(shards):,} {noun}, about {_rough(keys)} distinct pre-tokens"
-        ]
+        lines = [f"{size(n_bytes)} in {what}, about {_rough(keys)} distinct pre-tokens"]
         lines.append(
             f"memory, roughly: {size(_BASE + at_once * _KEY_BYTES, 2)} in {each} while it counts, "
             f"{size(_BASE + keys / self.partitions * _KEY_BYTES, 2)} while it adds up one of "
@@ -557,6 +561,9 @@ class CountJob:
         if len(shards) < workers_wanted(self.workers):
             lines.append("a file is counted by one worker: cut large ones to use more")
         return "\n".join(lines)
+
+    def _reading(self) -> Reading:
+        return Reading(self.input_format, self.text_field, self.separator, self.on_error)
 
     def _engine(self) -> Engine:
         return Engine(self.engine, self.workers, self.address, self.max_retries)
@@ -567,7 +574,7 @@ class CountJob:
         shared: bool,
         output: str | os.PathLike[str] | None = None,
     ) -> Iterator[_Counting]:
-        reading = Reading(self.text_field, self.separator, self.on_error)
+        reading = self._reading()
         settings = _settings(
             self.split_pattern,
             self.special_tokens,
@@ -597,6 +604,12 @@ class CountJob:
             print(what, file=sys.stderr)
 
 
+def check_resumes(resume: bool) -> None:
+    """Raise ValueError if a share of a job is asked to begin all of it anew."""
+    if not resume:
+        raise ValueError("a share of a job cannot begin it anew; run it whole with resume=False")
+
+
 def share(shards: Sequence[Shard], index: int, of: int) -> Sequence[Shard]:
     """Return every `of`-th shard from one on.
 
@@ -616,7 +629,7 @@ def workers_wanted(workers: int | None) -> int:
 
 
 # Bytes that a distinct pre-token takes in a dict with its count, and a process before it has any.
-_KEY_BYTES = 170
+_KEY_BYTES = 250
 _BASE = 60_000_000
 _COMPRESSED_TO = {".gz": 3.5, ".bz2": 4.5, ".xz": 5.0, ".zst": 4.0, ".parquet": 2.5}
 
@@ -648,6 +661,7 @@ def count_pretokens(
     *,
     special_tokens: Iterable[str] = (),
     normalizer: str | None = "NFC",
+    input_format: str = "auto",
     text_field: str = "text",
     separator: str | None = None,
     on_error: str = "raise",
@@ -673,6 +687,7 @@ def count_pretokens(
         split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
         special_tokens: strings that cut a document and are not counted.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
         text_field: the field or column of .jsonl and .parquet files.
         separator: what stands between the documents of a text file; None: it is one document.
         on_error: "raise", or "skip" for leaving out, and counting, documents that are not UTF-8,
@@ -703,6 +718,7 @@ def count_pretokens(
         split_pattern,
         special_tokens,
         normalizer,
+        input_format,
         text_field,
         separator,
         on_error,

@@ -15,7 +15,8 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Optional, Union, cast
@@ -32,6 +33,8 @@ _Advance = Callable[[int], Any]
 _BLOCK = 2**20  # bytes read at a time, or characters of a long document
 _LONG = 2**24  # characters: a longer document, if counted at one go, would take ten times its size
 _ON_ERROR = ("raise", "skip")
+_INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
+_KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 # -- Shards -------------------------------------------------------------------
 
@@ -90,7 +93,7 @@ class Shard:
         return open(self.label, "rb", buffering=0)
 
 
-_ENDINGS = r"\.(txt|text|jsonl|parquet|gz|bz2|xz|zst)$"
+_ENDINGS = r"\.(txt|text|jsonl|ndjson|json|parquet|gz|bz2|xz|zst)$"
 
 
 def path_list(paths: Paths) -> list[str | os.PathLike[str]]:
@@ -196,20 +199,56 @@ class Reading:
     """How documents are found in a file.
 
     Attributes:
+        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
         text_field: the field of .jsonl records, or column of .parquet files, that holds the text.
         separator: what stands between the documents of a text file; None: the file is one.
         on_error: "raise", or "skip" for leaving out documents that are not UTF-8 or no text.
     """
 
+    input_format: str = "auto"
     text_field: str = "text"
     separator: Optional[str] = None  # noqa: UP045
     on_error: str = "raise"
 
     def facts(self) -> dict[str, Any]:
         """Return what decides how a file is read in which all can be read."""
-        return {"text_field": self.text_field, "separator": self.separator}
+        facts = {"input_format": self.input_format, "text_field": self.text_field}
+        return {**facts, "separator": self.separator}
+
+    def kind(self, shard: Shard) -> str:
+        """Return the format of a shard: "text", "jsonl" or "parquet".
+
+        Raises:
+            ValueError: nobody can tell.
+        """
+        if self.input_format != "auto":
+            return self.input_format
+        suffixes = [suffix.lower() for suffix in Path(shard.path).suffixes]
+        if suffixes and suffixes[-1] in core._COMPRESSED:
+            suffixes.pop()
+        suffix = suffixes[-1] if suffixes else ""
+        if suffix == ".json":
+            raise ValueError(
+                f"{shard.label}: .json may be records, one on each line, or a text; say which by "
+                "input_format='jsonl' or 'text' (--input-format)"
+            )
+        return _KINDS.get(suffix, "text")
+
+    def describe(self, shards: Sequence[Shard]) -> str:
+        """Say how many shards there are, and of which formats, if of several.
+
+        Raises:
+            ValueError: nobody can tell the format of one.
+        """
+        kinds = Counter(map(self.kind, shards))
+        noun = "shard" if len(shards) == 1 else "shards"
+        mixed = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
+        return f"{len(shards):,} {noun}" + (f" ({mixed})" if len(kinds) > 1 else "")
 
     def __post_init__(self) -> None:
+        if self.input_format not in _INPUT_FORMATS:
+            formats = ", ".join(_INPUT_FORMATS)
+            raise ValueError(f"input_format must be one of {formats}, got {self.input_format!r}")
         if self.on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
         if self.separator == "":
@@ -262,14 +301,11 @@ class Reader:
 
     def _read(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
         label, field = self._shard.path, self._reading.text_field
-        suffixes = [suffix.lower() for suffix in Path(self._shard.path).suffixes]
-        if suffixes and suffixes[-1] in core._COMPRESSED:
-            suffixes.pop()
-        kind = suffixes[-1] if suffixes else ""
+        kind = self._reading.kind(self._shard)
         on_error = None if self._reading.on_error == "raise" else self._skip
-        if kind == ".parquet":
+        if kind == "parquet":
             yield from records.parquet_documents(label, field, file, on_error)
-        elif kind == ".jsonl":
+        elif kind == "jsonl":
             yield from records.jsonl_documents(label, field, file, on_error)
         elif self._reading.separator is not None:
             yield from self._separated(file, self._reading.separator.encode())

@@ -21,7 +21,7 @@ import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.counting import share
+from bpe_tokenizer_tools.scale.counting import check_resumes, share
 from bpe_tokenizer_tools.scale.engines import Engine, Task
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
@@ -31,7 +31,7 @@ from bpe_tokenizer_tools.scale.inputs import (
     find_shards,
     path_list,
 )
-from bpe_tokenizer_tools.scale.progress import show_progress
+from bpe_tokenizer_tools.scale.progress import show_progress, size
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
@@ -182,14 +182,15 @@ def _write_documents(
     options = {} if allowed == "none" else {"allowed_special": allowed}
     gauge = _Gauge(settings.mark())
     for document in documents:
-        writer.write(before)
         if isinstance(document, list):
             text = "".join(gauge.read(document))
-            writer.write(tokenizer.encode_to_numpy(text, **options))
+            ids = tokenizer.encode_to_numpy(text, **options)
+            writer.write(numpy.concatenate((before, ids, after)))
         else:
+            writer.write(before)
             for ids in _gathered(tokenizer.encode_streaming(gauge.read(document), **options)):
                 writer.write(numpy.array(ids, numpy.uint32))
-        writer.write(after)
+            writer.write(after)
         writer.end_document()
     return gauge
 
@@ -220,8 +221,8 @@ def encode_shard(
         tokenizer: the tokenizer.
         path: the file, or a URL that fsspec reads.
         out_dir: where the shard is written to.
-        **options: format, dtype, bos, eot, allowed_special, text_field, separator and on_error, as
-            for `encode_corpus`.
+        **options: format, dtype, bos, eot, allowed_special, input_format, text_field, separator
+            and on_error, as for `encode_corpus`.
 
     Returns:
         The marker: what was read, and what was made of it.
@@ -297,6 +298,7 @@ class PackJob:
     bos: Union[str, int, None] = None  # noqa: UP007
     eot: Union[str, int, None] = None  # noqa: UP007
     allowed_special: Union[str, Iterable[str]] = "none"  # noqa: UP007
+    input_format: str = "auto"
     text_field: str = "text"
     separator: Optional[str] = None  # noqa: UP045
     on_error: str = "raise"
@@ -328,12 +330,13 @@ class PackJob:
 
         So does each of `of` machines that share a file system; then `run` finds all shards done.
         """
+        check_resumes(self.resume)
         settings, engine, shards = self._prepared()
         with work.open_folder(self.out_dir, shared=True) as folder:
             return self._encode(folder, share(shards, index, of), settings, engine)[1]
 
     def _prepared(self) -> tuple[_Settings, Engine, list[Shard]]:
-        reading = Reading(self.text_field, self.separator, self.on_error)
+        reading = Reading(self.input_format, self.text_field, self.separator, self.on_error)
         settings = _settings(
             self.tokenizer,
             reading,
@@ -344,7 +347,11 @@ class PackJob:
             self.allowed_special,
         )
         engine = Engine(self.engine, self.workers, self.address, self.max_retries)
-        return settings, engine, find_shards(self.paths, [self.out_dir])
+        shards = find_shards(self.paths, [self.out_dir])
+        what = reading.describe(shards)
+        if self.verbose:
+            print(f"{size(sum(shard.size for shard in shards))} in {what}", file=sys.stderr)
+        return settings, engine, shards
 
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
         """Begin anew, if asked; refuse a folder that holds what is not asked for."""
@@ -439,6 +446,7 @@ def encode_corpus(
     bos: str | int | None = None,
     eot: str | int | None = None,
     allowed_special: str | Iterable[str] = "none",
+    input_format: str = "auto",
     text_field: str = "text",
     separator: str | None = None,
     on_error: str = "raise",
@@ -467,6 +475,7 @@ def encode_corpus(
             one; "": none.
         allowed_special: "none" reads special tokens in the text as ordinary text; "all" or a set of
             them recognises them.
+        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
         text_field: the field or column of .jsonl and .parquet files.
         separator: what stands between the documents of a text file; None: it is one document.
         on_error: "raise", or "skip" for leaving out, and counting, documents that are not UTF-8,
@@ -500,6 +509,7 @@ def encode_corpus(
         bos,
         eot,
         allowed_special,
+        input_format,
         text_field,
         separator,
         on_error,

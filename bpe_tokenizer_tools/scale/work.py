@@ -232,7 +232,11 @@ def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:
     changed = max(map(int, version.split()))
     if changed < path.stat().st_mtime_ns - _CLOCK:
         return True
-    return bool(sha256_of(shard) == marker["input_sha256"])
+    same = bool(sha256_of(shard) == marker["input_sha256"])
+    if same:  # so that the next run need not hash it again
+        with contextlib.suppress(OSError):
+            os.utime(path)
+    return same
 
 
 def left_over(folder: Path, shards: Iterable[Shard], format: str) -> dict[Path, dict[str, Any]]:
