@@ -233,6 +233,7 @@ def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:
     if changed < path.stat().st_mtime_ns - _CLOCK:
         return True
     same = bool(sha256_of(shard) == marker["input_sha256"])
+    same = same and shard.state() == (size, version)  # or it changes at this very time
     if same:  # so that the next run need not hash it again
         with contextlib.suppress(OSError):
             os.utime(path)
