@@ -12,6 +12,7 @@ import json
 import lzma
 import os
 import threading
+import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -337,6 +338,7 @@ def test_no_such_files(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for paths, said in (
         ([], "expected paths of a corpus, got none"),
+        ([""], "expected paths of a corpus, got ''"),
         ([tmp_path / "x.txt"], f"no such file or directory: {tmp_path / 'x.txt'}"),
         ([tmp_path / "*.txt"], f"no file matches {tmp_path / '*.txt'}"),
         ([tmp_path / "empty"], f"the directory {tmp_path / 'empty'} holds no files"),
@@ -532,9 +534,11 @@ def test_shares_of_counting_on_the_command_line(
         ("--shard-index", 0, "--num-shards", 3),
     ):
         assert run_command(capsys, *base, *wrong)[0] == 2
-    status, _, err = run_command(capsys, *base, *shared, "--shard-index", 3, "--num-shards", 3)
+    elsewhere = ("--work-dir", tmp_path / "not made")
+    status, _, err = run_command(capsys, *base, *elsewhere, "--shard-index", 3, "--num-shards", 3)
     assert (status, err.count("\n")) == (1, 1)
     assert "shard_index must be from 0 to 2, got 3" in err
+    assert not elsewhere[1].exists()
 
 
 # -- Packs --------------------------------------------------------------------
@@ -997,6 +1001,7 @@ def test_a_copy_of_an_input_is_hashed_once(tmp_path: Path, monkeypatch: pytest.M
     )
     monkeypatch.setattr(job_folder, "_CLOCK", 0)
     os.utime(path)
+    time.sleep(0.02)  # a file system's clock goes in steps
     for _ in range(3):
         assert job.to_file(tmp_path / "counts").kept == 1
     assert len(hashed) <= 1

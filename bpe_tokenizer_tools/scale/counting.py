@@ -534,6 +534,7 @@ class CountJob:
         if self.work_dir is None:
             raise ValueError("a share of a job needs work_dir, on a file system that all share")
         check_resumes(self.resume)
+        share((), index, of)  # before a folder is made
         with self._begun(shared=True) as job:
             job.map(share(job.shards, index, of))
             report = job.report()

@@ -121,6 +121,8 @@ def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> l
     for path in given:
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"expected paths, got an item of type {type(path).__name__}")
+        if not os.fspath(path):  # a variable that is not set, say, and no name of a directory
+            raise ValueError("expected paths of a corpus, got ''")
         for real, shard in _remote(path) if "://" in str(path) else _local(os.fspath(path)):
             found[real] = min(shard, found.get(real, shard))
     for written in apart:

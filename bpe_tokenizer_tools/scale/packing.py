@@ -331,6 +331,7 @@ class PackJob:
         So does each of `of` machines that share a file system; then `run` finds all shards done.
         """
         check_resumes(self.resume)
+        share((), index, of)  # before a folder is made
         settings, engine, shards = self._prepared()
         with work.open_folder(self.out_dir, shared=True) as folder:
             return self._encode(folder, share(shards, index, of), settings, engine)[1]
