@@ -1041,3 +1041,43 @@ def test_a_shard_that_changes_at_the_last_look_leaves_no_file(
         encode_corpus(tokenizer, tmp_path / "a.txt", tmp_path / "out", workers=1)
     assert len(looks) == 2
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"partitions": 10**6}, ValueError, "partitions must be at most 65,536, got 1,000,000"),
+        ({"partitions": 0}, ValueError, "partitions must be at least 1"),
+        ({"max_keys": None}, TypeError, "max_keys must be an int, got None"),
+        ({"min_count": None}, TypeError, "min_count must be an int, got None"),
+        ({"special_tokens": [1]}, TypeError, r"special_tokens must be texts, got \[1\]"),
+        ({"separator": b"x"}, TypeError, "separator must be text, got b'x'"),
+        ({"text_field": None}, TypeError, "text_field must be text, got None"),
+    ],
+)
+def test_wrong_options_are_named(
+    options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    with pytest.raises(error, match=message):
+        count_pretokens(tmp_path / "a.txt", workers=1, **options)
+
+
+def test_a_token_may_be_given_by_its_id(
+    tmp_path: Path, tokenizer: BPETokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer.save(tmp_path / "t", verbose=False)
+    (tmp_path / "a.jsonl").write_bytes(as_jsonl(ROWS))
+    command = ["pack", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "t", "--workers", 1]
+    end = tokenizer.special_tokens["</s>"]
+    status, _, said = run_command(
+        capsys, *command, "-o", tmp_path / "p", "--eot", end, "--bos", "<s>"
+    )
+    assert status == 0, said
+    begin = tokenizer.special_tokens["<s>"]
+    expected = [[begin, *tokenizer.encode(text), end] for text in ROWS]
+    assert documents_in(tmp_path / "p") == expected
+    status, _, said = run_command(
+        capsys, "count", tmp_path / "a.jsonl", "-o", tmp_path / "c", "--work-dir", ""
+    )
+    assert (status, "--work-dir" in said) == (2, True)

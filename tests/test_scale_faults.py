@@ -158,7 +158,7 @@ def example(
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "in").mkdir()
     text = "".join(f"{word}{word % 7}ing th{word * word % 1009}\n" for word in range(25_000))
-    repeated = gzip.compress((text * (4 if request.param == "count" else 1)).encode(), 1)
+    repeated = gzip.compress((text * (6 if request.param == "count" else 2)).encode(), 1)
     for number in range(SHARDS):
         own = gzip.compress(f"in {number} only".encode())
         (folder / "in" / f"{number}.txt.gz").write_bytes(repeated + own)
@@ -862,7 +862,7 @@ def test_at_a_terminal_a_bar_and_ctrl_c_and_again(job: Job, example: Any) -> Non
     need("tqdm")
     with at_a_terminal(job, "--json") as (running, terminal):
         running.wait_for(job.finished)
-        time.sleep(0.3)  # so that there is something to show
+        time.sleep(0.1)  # so that there is something to show
         os.write(terminal, b"\x03")
         said = read_all(terminal)
         assert running.status() == 128 + signal.SIGINT

@@ -96,6 +96,8 @@ def _cmd_count(options: argparse.Namespace) -> None:
         )
     if options.work_dir is None and (is_share or options.address is not None):
         raise core._UsageError("several machines need a --work-dir that all of them share")
+    if options.work_dir == "":
+        raise core._UsageError("expected the path of a directory for --work-dir, got ''")
     work_dir = options.work_dir or f"{options.output}.work"
     job = CountJob(
         options.inputs,
@@ -135,12 +137,22 @@ def _pack_options(add: Callable[..., Any]) -> None:
     add("-o", "--output", required=True, metavar="DIR", help=out)
     add("--format", choices=("bin", "megatron", "parquet"), default="bin", help="of the shards")
     add("--dtype", default="auto", metavar="NAME", help="of the ids: uint16, uint32 or int32")
-    add("--bos", metavar="TOKEN", help="before each document; without it, nothing")
-    add("--eot", metavar="TOKEN", help="after each document; default: the tokenizer's eos token")
+    add("--bos", metavar="TOKEN", help="or its id, before each document; without it, nothing")
+    add(
+        "--eot",
+        metavar="TOKEN",
+        help="or its id, after each document; default: the tokenizer's eos token",
+    )
     add("--no-eot", action="store_true", help="put nothing after a document")
     allowed = "whether special tokens in the text become their ids"
     add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
     _engine_options(add)
+
+
+def _token(tokenizer: BPETokenizer, text: str | None) -> str | int | None:
+    """Return a token as it was given: a number that is no token is an id."""
+    is_id = text is not None and text.isdecimal() and text not in tokenizer.get_vocab()
+    return int(text) if text is not None and is_id else text
 
 
 def _cmd_pack(options: argparse.Namespace) -> None:
@@ -149,14 +161,15 @@ def _cmd_pack(options: argparse.Namespace) -> None:
     fields = _shared_fields(options)
     if options.no_eot and options.eot is not None:
         raise core._UsageError("--eot and --no-eot do not go together")
+    tokenizer = BPETokenizer.from_file(options.tokenizer)
     job = PackJob(
-        BPETokenizer.from_file(options.tokenizer),
+        tokenizer,
         options.inputs,
         Path(options.output),
         options.format,
         options.dtype,
-        options.bos,
-        "" if options.no_eot else options.eot,
+        _token(tokenizer, options.bos),
+        "" if options.no_eot else _token(tokenizer, options.eot),
         options.allowed_special,
         **fields,
     )

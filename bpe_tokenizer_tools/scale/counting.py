@@ -43,6 +43,7 @@ __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_c
 
 _FORMAT = "bpe_tokenizer.counted_shard"
 _PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
+_MAX_PARTITIONS = 2**16
 _LITTLE = 2**25  # bytes of runs
 # Characters counted between two looks at how many distinct pre-tokens there are; and the most of
 # them for each one that may be held, so that a small bound is kept, too.
@@ -83,13 +84,25 @@ def _settings(
     max_keys: int = 2**62,
 ) -> _Settings:
     core._check_normalizer(normalizer)
-    core._check_size("partitions", partitions, 1)
-    core._check_size("max_keys", max_keys, 1)
+    _check_number("partitions", partitions)
+    if partitions > _MAX_PARTITIONS:
+        raise ValueError(f"partitions must be at most {_MAX_PARTITIONS:,}, got {partitions:,}")
+    _check_number("max_keys", max_keys)
     pattern = core._splitter(core._pattern_named(split_pattern)).pattern
     if isinstance(special_tokens, str):
         raise TypeError(f"special_tokens must be a list of texts, got {special_tokens!r}")
+    special_tokens = list(special_tokens)
+    if not all(isinstance(token, str) for token in special_tokens):
+        raise TypeError(f"special_tokens must be texts, got {core._shorten(special_tokens)}")
     tokens = tuple(sorted(AddedToken(token).content for token in special_tokens))
     return _Settings(pattern, tokens, normalizer, reading, partitions, max_keys)
+
+
+def _check_number(name: str, value: object) -> None:
+    """Raise unless a value is an int of at least 1."""
+    if value is None:
+        raise TypeError(f"{name} must be an int, got None")
+    core._check_size(name, value, 1)
 
 
 class _ShardCounter:
@@ -199,7 +212,7 @@ def merge_counts(parts: Iterable[PretokenCounts], min_count: int = 1) -> Pretoke
     >>> sorted(merge_counts(parts, min_count=2).items())
     [(b' be', 2)]
     """
-    core._check_size("min_count", min_count, 1)
+    _check_number("min_count", min_count)
     total: PretokenCounts | None = None
     for part in parts:
         if not isinstance(part, PretokenCounts):
@@ -490,7 +503,7 @@ class CountJob:
 
     def counts(self, min_count: int = 1) -> PretokenCounts:
         """Count, and return the counts of all pre-tokens that occur so often."""
-        core._check_size("min_count", min_count, 1)
+        _check_number("min_count", min_count)
         with self._begun(shared=False) as job:
             job.map(job.shards)
             markers = job.reduce(min_count)
@@ -506,7 +519,7 @@ class CountJob:
         Raises:
             OSError: the file cannot be written; found out before counting.
         """
-        core._check_size("min_count", min_count, 1)
+        _check_number("min_count", min_count)
         outputs.check_file(output)
         with self._begun(shared=False, output=output) as job:
             job.map(job.shards)

@@ -253,6 +253,10 @@ class Reading:
             raise ValueError(f"input_format must be one of {formats}, got {self.input_format!r}")
         if self.on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
+        for name in ("text_field", "separator"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (name == "separator" and value is None):
+                raise TypeError(f"{name} must be text, got {core._shorten(value)}")
         if self.separator == "":
             raise ValueError("separator must be text, or None where a file is one document; got ''")
 

@@ -413,7 +413,10 @@ def _check_manifest(folder: Path) -> None:
     """Raise ValueError if a folder has a file where the manifest will be, and it is none."""
     path = folder / "manifest.json"
     if path.exists() and work.read_facts(path, _MANIFEST_FORMAT) is None:
-        raise ValueError(f"{path} is there, and is no manifest of token ids; name another folder")
+        raise ValueError(
+            f"{path} is there, and is no manifest of token ids; name another folder, or, if it was "
+            "damaged, remove it"
+        )
 
 
 def _remove_manifest(folder: Path) -> None:

@@ -33,6 +33,7 @@ sys.path[:] = pickle.load(sys.stdin.buffer)
 from bpe_tokenizer_tools.scale.processes import _serve
 _serve()
 """
+_ISOLATED = ["-I"] if sys.flags.isolated else []
 _TELL_EVERY = 0.2  # seconds
 
 
@@ -105,7 +106,9 @@ class _Process:
     def __init__(self, payload: bytes) -> None:
         _block_interrupts()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, *_ISOLATED, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._payload = payload
         self._fresh = True
