@@ -1081,3 +1081,18 @@ def test_a_token_may_be_given_by_its_id(
         capsys, "count", tmp_path / "a.jsonl", "-o", tmp_path / "c", "--work-dir", ""
     )
     assert (status, "--work-dir" in said) == (2, True)
+
+
+def test_a_process_that_was_taken_for_lost_does_no_harm(tmp_path: Path) -> None:
+    final, marker = tmp_path / "a.bin", {"format": "x", "files": {}}
+    for content in (b"one", b"two"):
+        with job_folder.draft(final) as draft:
+            draft.write_bytes(content)
+            job_folder.commit(tmp_path, "a", {final: draft}, marker)
+    before = tree(tmp_path)
+    assert (before["a.bin"], sorted(before)) == (b"two", ["a.bin", "a.json"])
+    with pytest.raises(FileNotFoundError), job_folder.draft(final) as draft:
+        draft.write_bytes(b"late")
+        draft.unlink()  # by the run that has ended meanwhile
+        job_folder.commit(tmp_path, "a", {final: draft}, marker)
+    assert tree(tmp_path) == before

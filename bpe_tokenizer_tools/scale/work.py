@@ -135,20 +135,27 @@ def commit(
 
     If one of them cannot be written, none stays.  Nor does any should `check` fail then, which
     looks at the input: an input that changes later is newer than the marker.
+
+    NOTE: another process may have done the same shard meanwhile, if this one was taken for lost;
+    its drafts are removed then, and it must not touch what the other has made.
     """
     path = folder / f"{name}.json"
+    for draft in drafts.values():
+        draft.stat()
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     signed = {**marker, _CHECK: _checksum(marker)}
+    placed = []
     try:
         for final, draft in drafts.items():
             with outputs.naming(final):
                 os.replace(draft, final)
+            placed.append(final)
         # NOTE: in ASCII, for names of files need not be UTF-8.
         outputs.write({path: json.dumps(signed, indent=1) + "\n"})
         check()
     except BaseException:
-        for made in (path, *drafts):
+        for made in (path, *placed):
             with contextlib.suppress(FileNotFoundError):
                 made.unlink()
         raise
