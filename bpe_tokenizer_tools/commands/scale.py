@@ -82,10 +82,8 @@ def _count_options(add: Callable[..., Any]) -> None:
     add("--dry-run", action="store_true", help="say what it would take, and do nothing")
 
 
-def _cmd_count(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.scale.counting import CountJob
-
-    fields = _shared_fields(options)
+def _check_count(options: argparse.Namespace) -> None:
+    """Raise an error for options that do not go together."""
     is_share = options.shard_index is not None
     if options.output is None and not (is_share or options.dry_run):
         raise core._UsageError("one of --output, --shard-index and --dry-run is required")
@@ -98,13 +96,19 @@ def _cmd_count(options: argparse.Namespace) -> None:
         raise core._UsageError("several machines need a --work-dir that all of them share")
     if options.work_dir == "":
         raise core._UsageError("expected the path of a directory for --work-dir, got ''")
-    work_dir = options.work_dir or f"{options.output}.work"
+
+
+def _cmd_count(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools.scale.counting import CountJob
+
+    fields = _shared_fields(options)
+    _check_count(options)
     job = CountJob(
         options.inputs,
         options.pattern,
         options.special_tokens,
         None if options.normalizer == "none" else options.normalizer,
-        work_dir=work_dir,
+        work_dir=options.work_dir or f"{options.output}.work",
         partitions=options.partitions,
         max_keys=options.max_keys,
         **fields,
@@ -112,7 +116,7 @@ def _cmd_count(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(json.dumps({"estimate": job.estimate()}) if options.json else job.estimate())
         return
-    if is_share:
+    if options.shard_index is not None:
         report = job.count_share(options.shard_index, options.num_shards)
     else:
         report = job.to_file(options.output, options.min_count)
