@@ -15,6 +15,14 @@ Item = TypeVar("Item")
 # What must be here: its absence fails a test that would otherwise be skipped.
 REQUIRED = os.environ.get("BPE_TOKENIZER_REQUIRE", "").replace(",", " ").split()
 
+# Under AddressSanitizer a test that forks may hang: its malloc stays locked in the child if a
+# thread had it at that moment, one that was ending, say. That of the system does not.
+SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
+forks = pytest.mark.skipif(
+    SANITIZED or not hasattr(os, "fork"),
+    reason="there is no fork here, or the sanitizer's malloc may stay locked in the child",
+)
+
 
 def need(module: str) -> Any:
     """Import an oracle; without it the test is skipped, or fails where it is required."""

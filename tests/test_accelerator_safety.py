@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from oracles import examples
+from oracles import SANITIZED, examples
 from test_accelerator import FOLDER, native
-
-SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
 
 
 @pytest.fixture(scope="module", autouse=True)

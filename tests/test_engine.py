@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, knows_the_same_unicode
+from oracles import forks
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
@@ -409,7 +410,7 @@ def test_many_threads_share_one(trained: BPETokenizer) -> None:
     assert wrong == []
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@forks
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_goes_on(trained: BPETokenizer) -> None:
     expected = trained.encode_ordinary_batch([TEXT] * 9, 2)

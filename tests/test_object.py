@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import forks
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
@@ -191,7 +192,7 @@ def test_many_threads_may_share_one_object() -> None:
     assert wrong == []
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@forks
 def test_a_forked_child_can_go_on() -> None:
     tokenizer = trained()
     expected = tokenizer.encode(TEXT)
