@@ -38,6 +38,7 @@ from bpe_tokenizer_tools.scale.inputs import (
 )
 from bpe_tokenizer_tools.scale.progress import show_progress, size
 from bpe_tokenizer_tools.scale.report import JobReport
+from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
 
 __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_counts"]
 
@@ -352,25 +353,13 @@ class _Counting:
 
     def map(self, shards: Sequence[Shard]) -> None:
         """Count those of some shards that are not counted yet."""
-        job = self._settings.job()
-        for shard in shards:
-            marker = work.finished(self._folder, shard, job, self._settings.reading.on_error)
-            if marker is not None:
-                self._markers[shard] = marker
+        settings = self._settings
+        self._markers, tasks = look(self._folder, shards, settings.job(), settings.reading.on_error)
         self._kept = len(self._markers)
-        tasks = [
-            Task(shard.label, (shard,), shard.size)
-            for shard in sorted(shards, key=lambda shard: -shard.size)  # the longest first
-            if shard not in self._markers
-        ]
         self._fresh = sum(task.size for task in tasks)
-        common = self._settings, str(self._folder.absolute())
-        with show_progress("counting", self._fresh, len(tasks), self._verbose) as progress:
-            results = self._engine.run(_count_to_runs, common, tasks, progress)
-            with contextlib.closing(results):
-                for task, marker in results:
-                    self._markers[task.arguments[0]] = marker
-                    work.check_arrived(self._folder, marker)
+        what = "counting" if self._verbose else None
+        made = do_tasks(tasks, self._engine, _count_to_runs, settings, self._folder, what)
+        self._markers.update(made)
 
     def reduce(self, min_count: int) -> list[dict[str, Any]]:
         """Add up each partition that is not yet, and return the markers of all."""
@@ -616,25 +605,6 @@ class CountJob:
     def _say(self, what: object) -> None:
         if self.verbose:
             print(what, file=sys.stderr)
-
-
-def check_resumes(resume: bool) -> None:
-    """Raise ValueError if a share of a job is asked to begin all of it anew."""
-    if not resume:
-        raise ValueError("a share of a job cannot begin it anew; run it whole with resume=False")
-
-
-def share(shards: Sequence[Shard], index: int, of: int) -> Sequence[Shard]:
-    """Return every `of`-th shard from one on.
-
-    Raises:
-        ValueError: there is no such share.
-    """
-    core._check_size("num_shards", of, 1)
-    core._check_size("shard_index", index, 0)
-    if index >= of:
-        raise ValueError(f"shard_index must be from 0 to {of - 1}, got {index}")
-    return shards[index::of]
 
 
 def workers_wanted(workers: int | None) -> int:

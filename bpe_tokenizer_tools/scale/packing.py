@@ -21,8 +21,7 @@ import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.counting import check_resumes, share
-from bpe_tokenizer_tools.scale.engines import Engine, Task
+from bpe_tokenizer_tools.scale.engines import Engine
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
     Reader,
@@ -31,9 +30,10 @@ from bpe_tokenizer_tools.scale.inputs import (
     find_shards,
     path_list,
 )
-from bpe_tokenizer_tools.scale.progress import show_progress, size
+from bpe_tokenizer_tools.scale.progress import size
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
+from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
 
 __all__ = ["PackJob", "PackReport", "encode_corpus", "encode_shard"]
@@ -371,26 +371,13 @@ class PackJob:
         self, folder: Path, shards: Sequence[Shard], settings: _Settings, engine: Engine
     ) -> tuple[dict[Shard, dict[str, Any]], PackReport]:
         began = time.perf_counter()
-        job = settings.job()
-        on_error = settings.reading.on_error
-        found = {shard: work.finished(folder, shard, job, on_error) for shard in shards}
-        markers = {shard: marker for shard, marker in found.items() if marker is not None}
+        markers, tasks = look(folder, shards, settings.job(), settings.reading.on_error)
         kept = len(markers)
-        tasks = [
-            Task(shard.label, (shard,), shard.size)
-            for shard in sorted(shards, key=lambda shard: -shard.size)  # the longest first
-            if shard not in markers
-        ]
         if tasks:  # what is there is not what is asked for any more, until all is done again
             _remove_manifest(folder)
         total = sum(task.size for task in tasks)
-        common = settings, str(folder.absolute())
-        with show_progress("encoding", total, len(tasks), self.verbose) as progress:
-            results = engine.run(_encode_to_files, common, tasks, progress)
-            with contextlib.closing(results):
-                for task, marker in results:
-                    markers[task.arguments[0]] = marker
-                    work.check_arrived(folder, marker)
+        what = "encoding" if self.verbose else None
+        markers.update(do_tasks(tasks, engine, _encode_to_files, settings, folder, what))
         report = PackReport(
             **JobReport.facts(markers, kept, engine, total, began),
             tokens=sum(marker["tokens"] for marker in markers.values()),
