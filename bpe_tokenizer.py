@@ -102,7 +102,7 @@ __all__ = [
     "main",
 ]
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 # =============================================================================
 # 1. Constants
@@ -4149,9 +4149,12 @@ class BPETokenizer:
     ) -> Any:
         r"""Render a conversation, and encode it.
 
-        What people wrote, roles included, is never searched for special tokens,
-        whatever `allowed_special` says about the template's own.  Added tokens that
-        are not special, such as ``<think>``, are found in it.
+        Added tokens, special or not, come out of the template's own text alone.
+        What people wrote, names of roles and keys of arguments included, is text,
+        whatever it spells.  There are two exceptions: tokens that are white space or
+        one character control nothing, and count everywhere; and in what the assistant
+        said before, so do tokens that are not special and that its Jinja template
+        writes or reads inside an answer, such as ``<think>``.
 
         Args:
             messages: a list of {"role": ..., "content": ...}, with what else the
@@ -4164,7 +4167,11 @@ class BPETokenizer:
             tokenize: False returns the text, in which control tokens and what
                 people wrote look the same.
             allowed_special: which special tokens of the template become ids.
-            **options: ``tools``, a list of JSON schemas or documented functions;
+            **options: ``content_tokens="as-huggingface"`` finds every added token that
+                is not special in contents, too, as HuggingFace does.  It costs the
+                guarantee above: whoever types such a token gets its id, on some
+                models (Command-R) a whole turn of the system's;
+                ``tools``, a list of JSON schemas or documented functions;
                 ``documents``, a list of {"title": ..., "text": ...};
                 ``continue_final_message``: end within the last message, for the
                 model to go on, or within the field of it that is named;

@@ -15,10 +15,11 @@ import functools
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools.chat_encoding import CONTENT_TOKENS, encode, one_of
 from bpe_tokenizer_tools.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ Span = tuple[int, int]
 # text: some templates make control tokens of it, such as "<|" + role + "|>".
 ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function", "ipython"}
 ROLES |= {"observation", "tool_response"}
+_ASSISTANTS = ("assistant", "model")
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing
+_SAID = ("content", *_REASONING)  # the fields of a message with what was said
 
 
 # -- Conversations -------------------------------------------------------------
@@ -83,8 +86,13 @@ def _as_given(value: Any, origin: Origin) -> Any:
     return Marked(f"<{type(value).__name__}>", origin)
 
 
-def _as_given_message(i: int, message: Message) -> dict[str, Any]:
-    given = {key: _as_given(value, Origin(i, key)) for key, value in message.items()}
+def as_given_message(i: int, message: Message) -> dict[str, Any]:
+    """Mark the strings of a message; a role that templates know is as good as their own text."""
+    is_answer = message["role"] in _ASSISTANTS
+    given = {
+        key: _as_given(value, Origin(i, key, answer=is_answer and key in _SAID))
+        for key, value in message.items()
+    }
     if message["role"] in ROLES:
         given["role"] = Marked(message["role"], TEMPLATE)
     reasoning = next((given[name] for name in _REASONING if name in given), None)
@@ -175,7 +183,7 @@ def render_built_in(
     name: str, messages: Any, add_generation_prompt: bool, system_prompt: str | None
 ) -> str:
     """Render a conversation to plain text; see `bpe_tokenizer.ChatTemplate`."""
-    given = list(map(_as_given_message, range(2**31), check_messages(messages, system_prompt)))
+    given = list(map(as_given_message, range(2**31), check_messages(messages, system_prompt)))
     return _built_in(name, given, add_generation_prompt).plain
 
 
@@ -184,7 +192,6 @@ def render_built_in(
 
 def _from_function(
     function: Callable[..., Any],
-    control: tuple[str, ...],
     messages: list[dict[str, Any]],
     add_generation_prompt: bool,
     /,
@@ -192,8 +199,8 @@ def _from_function(
 ) -> Marked:
     """Render with a function that gives text, or (text, trusted) pairs.
 
-    Of plain text, nobody can say who wrote which part.  So the function is called with
-    unmistakable words in the place of what people wrote, too; where these turn up, that
+    Of plain text, nobody can say who wrote which part.  So the function is called a second
+    time, with unmistakable words instead of what people wrote; where these turn up, that
     text stood.
     """
     given = {
@@ -209,14 +216,18 @@ def _from_function(
             raise TypeError("a template function gives a str, or (text, trusted) pairs")
         return concat(Marked(pair[0], TEMPLATE if pair[1] else UNKNOWN) for pair in pairs)
     for change in (str, str.strip):
-        words = _Words(control, change)
-        form = function(words.replaced(messages), **words.replaced(given))
+        words = _Words(change)
+        try:
+            form = function(words.replaced(messages), **words.values_replaced(given))
+        except Exception:  # it looks for something that people named, or into what they wrote
+            break
         found = words.filled(form) if isinstance(form, str) else concat([])
         if found.plain == made:
             return found
     raise ValueError(
-        "the template function changes what people wrote, so that control tokens in it cannot be "
-        "told from the template's own; let it give (text, trusted) pairs"
+        "the template function changes what people wrote, or reads keys that only they know, so "
+        "nobody can tell control tokens in it from the template's own; let it give (text, trusted) "
+        "pairs"
     )
 
 
@@ -229,36 +240,51 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
+# The keys that messages, tools and documents have by definition; and those with objects whose
+# keys people chose.  Keys that are not listed are people's words, too.
+_KEYS = {"role", "content", "name", "type", "text", "id", "function", "arguments", "parameters"}
+_KEYS |= {"properties", "required", "description", "title", "items", "enum", "image", "image_url"}
+_KEYS |= {"url", "tool_calls", "tool_call_id", *_REASONING}
+_CHOSEN_WITHIN = {"arguments", "properties"}
+
+
 class _Words:
     """Words that stand for what people wrote.
 
     Args:
-        control: control tokens.
         change: what the template does to a content, perhaps: `str.strip`, or `str`.
     """
 
-    def __init__(self, control: tuple[str, ...], change: Callable[[Any], Any]) -> None:
-        self._control, self._change = control, change
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self._change = change
         self._stand_for: dict[str, Marked] = {}
 
-    def replaced(self, value: Any) -> Any:
-        """Return data with each string that people wrote replaced by a word of its own."""
-        if isinstance(value, Marked):
-            if all(origin.trusted for _, origin in value.runs()):
-                return value.plain
+    def replaced(self, value: Any, keys: Container[str] = _KEYS) -> Any:
+        """Return data with each string that people wrote replaced by a word of its own.
+
+        Args:
+            value: the data.
+            keys: those of an object that stay, for a function to find them.
+        """
+        if isinstance(value, str):
+            text = Marked(value)
+            if text.trusted and text:
+                return text.plain
             word = f"\ue000{len(self._stand_for)}\ue001"
-            self._stand_for[word] = value.strip() if self._change is str.strip else value
+            self._stand_for[word] = text.strip() if self._change is str.strip else text
             return word
         if isinstance(value, dict):
-            return {self._key(key): self.replaced(item) for key, item in value.items()}
+            return {
+                _plain(key) if key in keys else self.replaced(key): self.replaced(
+                    item, () if key in _CHOSEN_WITHIN else _KEYS
+                )
+                for key, item in value.items()
+            }
         return [self.replaced(item) for item in value] if isinstance(value, list) else value
 
-    def _key(self, key: Any) -> Any:
-        """Return a key as it is, for a function to find it, if it holds no control token."""
-        text = _plain(key)
-        if isinstance(text, str) and any(token in text for token in self._control):
-            return self.replaced(Marked(text))
-        return text
+    def values_replaced(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Do so with variables, whose names the caller's own code gave."""
+        return {name: self.replaced(value) for name, value in variables.items()}
 
     def filled(self, form: str) -> Marked:
         """Return a text with the words replaced by what they stand for."""
@@ -277,7 +303,7 @@ def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
         if template in (name, getattr(core.ChatTemplate, name)):
             return functools.partial(_built_in, name)
     if callable(template):
-        return functools.partial(_from_function, template, tuple(tokenizer.special_tokens))
+        return functools.partial(_from_function, template)
     if not isinstance(template, str):
         raise TypeError(f"template must be a str or a function, got {type(template).__name__}")
     if "{" not in template:
@@ -297,7 +323,8 @@ class Renderer:
     Args:
         template: as for `BPETokenizer.apply_chat_template`.
         tokenizer: whose template and control tokens these are.
-        variables: tools, documents, and others that the template knows.
+        variables: tools, documents, and others that the template knows; also
+            ``content_tokens``, as for `BPETokenizer.apply_chat_template`.
     """
 
     def __init__(
@@ -306,6 +333,11 @@ class Renderer:
         from bpe_tokenizer_tools.tool_schemas import schemas
 
         given = dict(variables)
+        self.tokenizer = tokenizer
+        self.content_tokens = given.pop("content_tokens", CONTENT_TOKENS[0])
+        if self.content_tokens not in CONTENT_TOKENS:
+            known, got = " or ".join(map(repr, CONTENT_TOKENS)), core._shorten(self.content_tokens)
+            raise ValueError(f"content_tokens must be {known}, got {got}")
         tools = given.get("tools")
         given["tools"] = None if tools is None else schemas(tools)
         documents = given.setdefault("documents")
@@ -314,16 +346,23 @@ class Renderer:
             and all(isinstance(item, Mapping) for item in documents)
         ):
             raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
-        roles = {role: getattr(tokenizer, role) for role in core._ROLES}
+        roles = ((role, getattr(tokenizer, role)) for role in core._ROLES)
+        self.role_tokens = tuple((role, token) for role, token in roles if token)
         self._variables = {
-            **{name: Marked(token, TEMPLATE) for name, token in roles.items() if token},
+            **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
             **{name: _as_given(value, Origin(None, name)) for name, value in given.items()},
         }
         self._template = _resolve(template, tokenizer)
 
+    @property
+    def jinja_source(self) -> str | None:
+        """The template, if it is Jinja."""
+        made = getattr(self._template, "args", ())
+        return made[0] if made and isinstance(made[0], str) and made[0] not in BUILT_IN else None
+
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
-        given = [_as_given_message(i, message) for i, message in enumerate(messages)]
+        given = [as_given_message(i, message) for i, message in enumerate(messages)]
         return self._template(given, add_generation_prompt, **self._variables)
 
 
@@ -335,7 +374,7 @@ def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
         whole, longer = render(turn).plain, render([*turn, question]).plain
     except ValueError:
         return None
-    tokens = _one_of(control)
+    tokens = one_of(control)
     at_end = whole[whole.rfind("answer") :]
     between = longer[longer.rfind("answer") : longer.rfind("question")]
     # What both have; some templates add more at the end, and even the header of a next turn.
@@ -345,11 +384,6 @@ def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
     found = [token for token in both if token not in headers][-1:] or both[-1:]
     found = found or tokens.findall(at_end)[-1:] or tokens.findall(between)[:1]
     return found[0] if found else None
-
-
-def _one_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    longest_first = sorted(tokens, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 # -- What the assistant wrote --------------------------------------------------
@@ -369,12 +403,12 @@ def assistant_spans(
     """
     control = set(tokenizer.special_tokens)
     ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
-    tokens = (_one_of(ends), _one_of(control))
+    tokens = (one_of(ends), one_of(control))
     marked = any(origin.generated for _, origin in text.runs())
     pieces = _pieces(text)
     spans: list[Span] = []
     for i, message in enumerate(messages):
-        if message["role"] not in ("assistant", "model"):
+        if message["role"] not in _ASSISTANTS:
             continue
         turn = _turn(render, messages, i, text.plain, pieces, tokens)
         if marked and not turn:  # nobody knows better than the template
@@ -414,9 +448,9 @@ def _pieces(text: Marked) -> list[_Piece]:
     """Return where messages stand in a text; one that is empty stands somewhere, too."""
     found: list[_Piece] = []
     at = 0
-    for part, (message, field, _) in text.runs():
-        if message is not None and field not in (None, "role", "name"):
-            found.append(_Piece(at, at + len(part), message, str(field)))
+    for part, origin in text.runs():
+        if origin.message is not None and origin.field not in (None, "role", "name"):
+            found.append(_Piece(at, at + len(part), origin.message, str(origin.field)))
         at += len(part)
     full = {piece.message for piece in found if piece.start < piece.stop}
     return [piece for piece in found if piece.start < piece.stop or piece.message not in full]
@@ -576,88 +610,6 @@ def _agree(a: Sequence[Any], b: Sequence[Any]) -> int:
 # -- For BPETokenizer ----------------------------------------------------------
 
 
-_NAMES_A_ROLE = re.compile("user|human|assistant|model|bot|system|developer", re.IGNORECASE)
-
-
-def encode(
-    tokenizer: BPETokenizer,
-    text: Marked,
-    allowed_special: Any = "all",
-    start: int = 0,
-    align: bool = True,
-) -> tuple[list[int], list[Span]]:
-    """Encode a rendered conversation, from a place on; return ids and, aligned, their offsets.
-
-    Tokens that are not special are found in what people wrote, too, as HuggingFace does;
-    but not those with which the template itself says whose turn it is: some families
-    publish these as not special.
-    """
-    pieces = _segments(text)
-    own = "".join(part for part, is_own in pieces if is_own)
-    plain = (token.content for token in tokenizer.added_tokens if not token.special)
-    marks = frozenset(token for token in plain if _NAMES_A_ROLE.search(token) and token in own)
-    rest = _segments(text[start:])
-    return _encode_segments(tokenizer, rest, allowed_special, align, not start, marks)
-
-
-def _encode_segments(
-    tokenizer: BPETokenizer,
-    segments: list[tuple[str, bool]],
-    allowed_special: Any,
-    align: bool,
-    first: bool,
-    turn_marks: frozenset[str],
-) -> tuple[list[int], list[Span]]:
-    """Encode segments, (text, whether it is the template's); return ids and offsets."""
-    text = "".join(part for part, _ in segments)
-    tokens = tokenizer._recognised(tokenizer._allowed(allowed_special))
-    trusted = core._TokenFinder(each for each in tokens if each.special or not each.normalized)
-    plain = tokenizer._pipeline(frozenset(), turn_marks)
-    matches = list(_segment_matches(text, segments, trusted, plain.raw))
-    parts = plain.parts(text, matches, align, first)
-    return tokenizer._encode_aligned(parts) if align else (tokenizer._encode_parts(parts), [])
-
-
-def _segment_matches(
-    text: str,
-    segments: Iterable[tuple[str, bool]],
-    trusted: core._TokenFinder,
-    plain: core._TokenFinder,
-) -> Iterator[core._Match]:
-    """Yield where added tokens stand in a rendered conversation.
-
-    Args:
-        text: the joined segments.
-        segments: what it was joined from.
-        trusted: finds the tokens that count within one trusted segment.
-        plain: finds those that count everywhere: tokens that are not special.
-    """
-    found: list[core._Match] = []
-    at = done = 0
-    for part, own in segments:
-        stop = at + len(part)
-        for match in trusted.find(text, done, at, stop=stop) if own else ():
-            if match[2]:
-                found.append(match)
-                done = match[1]
-        at = stop
-    done = 0
-    for match in (*found, (len(text), len(text), None, 0)):
-        yield from (one for one in plain.find(text, done, stop=match[0]) if one[2])
-        yield match
-        done = match[1]
-
-
-def _segments(text: Marked) -> list[tuple[str, bool]]:
-    """Return text in pieces, each either the template's own (True) or not."""
-    found: list[tuple[str, bool]] = []
-    for part, origin in text.runs():
-        if found and found[-1][1] == origin.trusted:
-            part = found.pop()[0] + part
-        found.append((part, origin.trusted))
-    return found
-
-
 def _continue(text: Marked, messages: Sequence[Message], field: bool | str) -> Marked:
     """Cut a conversation behind what the last message says."""
     name = field if isinstance(field, str) else "content"
@@ -719,7 +671,7 @@ def apply(
         return render(some, add_generation_prompt)
 
     def count(some: Sequence[Message]) -> int:
-        return len(encode(tokenizer, make(some), allowed_special, align=False)[0])
+        return len(encode(render, make(some), allowed_special, align=False)[0])
 
     if not tokenize:
         return make(checked).plain
@@ -728,7 +680,7 @@ def apply(
         limit = _limit(tokenizer, max_length)
         kept = _newest(checked, limit, count)
     text = make(kept)
-    ids, offsets = encode(tokenizer, text, allowed_special, align=return_dict)
+    ids, offsets = encode(render, text, allowed_special, align=return_dict)
     if not return_dict:
         return ids
     result: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}

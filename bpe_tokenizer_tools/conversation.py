@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import chat_templates
+from bpe_tokenizer_tools import chat_encoding, chat_templates
 from bpe_tokenizer_tools.marked_text import Marked
 
 
@@ -123,7 +123,7 @@ class _Thoughts(NamedTuple):
         if not closing.strip():
             return None
         start = min(chat_templates._agree(prompt, whole), first)
-        pattern = chat_templates._one_of(control)
+        pattern = chat_encoding.one_of(control)
         return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:
@@ -292,7 +292,7 @@ class Conversation:
 
     def _extended(self, state: _State, text: Marked, start: int) -> _State:
         """Put the ids of a text from a place on behind those of a state, and count them."""
-        ids, offsets = chat_templates.encode(self.tokenizer, text, start=start)
+        ids, offsets = chat_encoding.encode(self._render, text, start=start)
         ends = chat_templates.message_ends(text, len(self.messages))
         new = self.messages[state.n_messages :]
         counts = [0] * (len(new) + 1)

@@ -85,7 +85,7 @@ def _tojson(
     )
     origins = list(dict.fromkeys(_origins((value, indent, separators))))
     given = [origin for origin in origins if not origin.trusted] or origins or [UNKNOWN]
-    return Marked(text, given[0])
+    return Marked(text, given[0]._replace(answer=all(origin.answer for origin in given)))
 
 
 def _origins(value: Any) -> Iterator[Origin]:
@@ -214,8 +214,14 @@ class PlainNamespace(Namespace):
 
 
 def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Marked:
-    """Do what ``str.format`` does, in the sandbox."""
+    """Do what ``str.format`` does, in the sandbox.
+
+    NOTE: a form that people wrote a part of decides what goes where, and its fields' names may
+    look like the template's text.  What it gives counts as theirs.
+    """
     expected = formatter.vformat(form.plain, args, kwargs)
+    if not form.trusted:
+        return Marked(expected)
     made: list[str] = []
     at = count = 0
     for own, field, spec, conversion in formatter.parse(form.plain):
@@ -255,6 +261,22 @@ def _compile(source: str) -> Any:
         line = getattr(error, "lineno", None)
         where = f", line {line}" if line else ""
         raise ValueError(f"the chat template is no valid Jinja{where}: {error}") from None
+
+
+def constants_read(source: str) -> set[str]:
+    """Return the constants with which a template compares, or which it gives to methods.
+
+    That is what it looks for in contents, as in ``'</think>' in content`` and
+    ``content.split('</think>')``.
+    """
+    tree = _ENVIRONMENT.parse(source)
+    inside: list[nodes.Node] = list(tree.find_all(nodes.Compare))
+    for call in tree.find_all((nodes.Call, nodes.Filter, nodes.Test)):
+        if not isinstance(call, nodes.Call) or isinstance(call.node, nodes.Getattr):
+            inside += call.args
+    # A wrapper, as `find_all` leaves out the node itself.
+    constants = nodes.List(inside).find_all(nodes.Const)
+    return {const.value for const in constants if isinstance(const.value, str)}
 
 
 def render(source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any) -> Marked:

@@ -25,11 +25,13 @@ class Origin(NamedTuple):
         message: the index of a message, or None.
         field: its field, such as "content"; None is the template itself.
         generated: whether the template says that the assistant writes this.
+        answer: whether it is what the assistant said or thought before.
     """
 
     message: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9
     field: Optional[str] = None  # noqa: UP045
     generated: bool = False
+    answer: bool = False
 
     @property
     def trusted(self) -> bool:
@@ -68,6 +70,11 @@ class Marked(str):
     def plain(self) -> str:
         """The string alone."""
         return str.__str__(self)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the template itself wrote all of it; of an empty string, nobody knows."""
+        return all(origin.trusted for _, origin in self._runs)
 
     def runs(self) -> Iterator[tuple[str, Origin]]:
         """Yield the text by origin.  Empty strings that were part of it are, too."""
@@ -131,8 +138,9 @@ class Marked(str):
 
     def __mod__(self, values: Any) -> str:
         pieces = re.split(r"%(s|%)", str.__str__(self))
-        if "%" in "".join(pieces[::2]) or isinstance(values, dict):
-            return Marked(str.__mod__(self, values))  # more than %s
+        if not self.trusted or "%" in "".join(pieces[::2]) or isinstance(values, dict):
+            # Whoever writes the form decides what goes where.  Only %s is followed.
+            return Marked(str.__mod__(self, values))
         Marked(str.__mod__(self, values))  # raises what str raises
         given = iter(values if isinstance(values, tuple) else (values,))
         made, at = [], 0

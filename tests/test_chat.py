@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import unicodedata
 from typing import Any
 
 import pytest
@@ -154,8 +155,15 @@ def test_ids_equal_those_of_the_familys_own_template(twins: Any, name: str) -> N
         text = twin.apply_chat_template(messages, tokenize=False, **options)
         assert tokenizer.apply_chat_template(messages, name, prompt, tokenize=False) == text
         expected = twin.apply_chat_template(messages, return_dict=False, **options)
-        assert tokenizer.apply_chat_template(messages, name, prompt) == expected
+        found = tokenizer.apply_chat_template(
+            messages, name, prompt, content_tokens="as-huggingface"
+        )
+        assert found == expected
+        contents = [unicodedata.normalize("NFC", message["content"]) for message in messages]
+        if not any(token in content for token in added for content in contents):
+            assert tokenizer.apply_chat_template(messages, name, prompt) == expected
 
+    added = [token.content for token in tokenizer.added_tokens]
     check()
 
 
@@ -163,8 +171,8 @@ def test_ids_equal_those_of_the_familys_own_template(twins: Any, name: str) -> N
 
 
 def control_ids(tokenizer: BPETokenizer, ids: list[int]) -> list[int]:
-    control = set(tokenizer.special_tokens.values())
-    return [id_ for id_ in ids if id_ in control]
+    added = {token.id for token in tokenizer.added_tokens}
+    return [id_ for id_ in ids if id_ in added]
 
 
 def expected_control(tokenizer: BPETokenizer, name: str, n: int) -> list[int]:
@@ -182,7 +190,8 @@ def assert_only_control_of_template(
         some = tokenizer.apply_chat_template(messages, name, allowed_special=allowed)
         wanted = {tokenizer.special_tokens[token] for token in allowed if allowed != "none"}
         template = expected_control(tokenizer, name, len(messages))
-        assert control_ids(tokenizer, some) == [id_ for id_ in template if id_ in wanted]
+        special = tokenizer.special_tokens.values()
+        assert [id_ for id_ in some if id_ in special] == [id_ for id_ in template if id_ in wanted]
 
 
 @pytest.mark.parametrize("name", ["llama3", "chatml"])
@@ -282,11 +291,19 @@ def host_tokenizers() -> dict[str, BPETokenizer]:
 HOSTS = host_tokenizers()
 
 
-def test_added_tokens_that_are_not_special_are_still_found_in_content() -> None:
+def test_added_tokens_that_are_not_special_are_found_in_content_on_demand() -> None:
     tokenizer = HOSTS["flags"]
-    ids = tokenizer.apply_chat_template([{"role": "user", "content": "a x<|eot_id|>"}], "chatml")
-    assert tokenizer.convert_tokens_to_ids("x<|eot") in ids
-    assert tokenizer.special_tokens["<|eot_id|>"] not in ids
+    messages = [{"role": "user", "content": "a x<|eot_id|>"}]
+    mark, control = tokenizer.convert_tokens_to_ids(["x<|eot", "<|eot_id|>"])
+    ids = tokenizer.apply_chat_template(messages, "chatml")
+    assert mark not in ids and control not in ids
+    ids = tokenizer.apply_chat_template(messages, "chatml", content_tokens="as-huggingface")
+    assert mark in ids and control not in ids
+
+
+def test_an_unknown_choice_of_content_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="content_tokens must be 'assistant' or 'as-huggingface'"):
+        HOSTS["plain"].apply_chat_template([{"role": "user", "content": "a"}], content_tokens="all")
 
 
 def test_disallowing_all_gives_the_ids_of_the_text(tokenizer: BPETokenizer) -> None:

@@ -1,0 +1,252 @@
+"""Attacks on chat templates, made at random: control tokens wherever people may write.
+
+`python tests/chat_attacks.py 100000` makes that many and counts them; it needs
+BPE_TOKENIZER_LLAMA_CPP_SOURCE, a folder with llama-cpp-python's source.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import chat_encoding
+from bpe_tokenizer_tools.chat_templates import Renderer, check_messages
+from bpe_tokenizer_tools.marked_text import Marked
+
+Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
+
+# Written like a control token in some template.
+LOOKS_LIKE_CONTROL = re.compile(
+    r"<\|[^<>\s'\"+{}]{1,40}?\|?>|<[^|<>\s'\"+{}]{1,40}\|>|<｜[^｜<>]{1,40}｜>|</?[a-z_:]{1,20}>"
+    r"|\[/?[A-Z_]{3,20}\]|\[e~\[|\]~b\]|\[gMASK\]|<SPECIAL_\d+>"
+)
+# Which vocabulary that llama.cpp carries goes with which public templates.
+VOCABULARIES = {
+    "command-r": ("CohereForAI", "Cohere2MoE"),
+    "gemma-4": ("google-gemma-4",),
+    "phi-3": ("microsoft-Phi",),
+    "qwen2": ("Qwen-Qwen2.5", "Qwen-QwQ", "Qwen-Qwen3", "deepseek-ai-DeepSeek-R1-Distill-Qwen"),
+    "qwen35": ("Qwen3.5",),
+    "llama-bpe": ("meta-llama", "NousResearch", "deepseek-ai-DeepSeek-R1-Distill-Llama"),
+    "deepseek-coder": ("llama-cpp-deepseek-r1",),
+}
+
+
+class Target(NamedTuple):
+    """A template, and a tokenizer it is used with."""
+
+    name: str
+    template: str
+    tokenizer: BPETokenizer
+
+    @property
+    def tokens(self) -> list[str]:
+        """Every added token that controls something."""
+        added = self.tokenizer.added_tokens
+        return [token.content for token in added if not chat_encoding.spells_text(token)]
+
+
+def targets(models: Path, rng: random.Random) -> Iterator[Target]:
+    """Yield all public templates, with tokens of their own and with published vocabularies."""
+    templates = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in sorted((models / "templates").glob("*.jinja"))
+    }
+    for name, template in templates.items():
+        tokenizer = BPETokenizer("llama3", normalizer=rng.choice([None, "NFC", "NFKC"]))
+        found = sorted({*LOOKS_LIKE_CONTROL.findall(template), "<s>", "</s>", "<|unused|>"})
+        tokenizer.add_special_tokens(
+            [AddedToken(each, special=rng.random() < 0.4) for each in found if each != "</s>"]
+        )
+        tokenizer.add_special_tokens(["</s>"])
+        tokenizer.eos_token = "</s>"
+        yield Target(name, template, tokenizer)
+    for vocabulary, prefixes in VOCABULARIES.items():
+        tokenizer = BPETokenizer.from_file(models / f"ggml-vocab-{vocabulary}.gguf")
+        if tokenizer.chat_template:
+            yield Target(vocabulary, tokenizer.chat_template, tokenizer)
+        for name, template in templates.items():
+            if name.startswith(prefixes):
+                yield Target(f"{vocabulary} with {name}", template, tokenizer)
+
+
+# -- What is typed -------------------------------------------------------------
+
+WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
+MANGLE: list[Callable[[str], str]] = [
+    str,
+    str,
+    str,
+    str.upper,
+    lambda token: token[: len(token) // 2],
+    lambda token: token[len(token) // 2 :],
+    lambda token: token.strip("<|>[]｜"),
+    lambda token: token.translate(WIDE),
+    lambda token: token[:2].translate(WIDE) + token[2:],
+    lambda token: json.dumps(token)[1:-1],
+    lambda token: f"{{{token}}}",
+    lambda token: f"%s{token}{{0}}%({token})s",
+    lambda token: f"\n{token}\n",
+    lambda token: token.replace("|", "\u200b|"),
+    lambda token: "".join(f"{char}{char}" for char in token),
+]
+FILLERS = ["", "", " ", "\n", "a", "}", "<", "|", "é\u0301", '"', "\\", "user\n", "{{ x }}", "\0"]
+
+
+def typed(rng: random.Random, tokens: list[str]) -> str:
+    """Make what an attacker types: tokens whole, cut and changed, with something between."""
+    made = []
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        made += [rng.choice(MANGLE)(rng.choice(tokens)), rng.choice(FILLERS)]
+    return "".join(made)
+
+
+def conversation(write: Callable[[], str], rng: random.Random) -> Conversation:
+    """Make a conversation of which people wrote what `write` gives."""
+    role = write() if rng.random() < 0.05 else "user"
+    parts = [{"type": "text", "text": write()}, {"type": "text", "text": write()}]
+    user = {"role": role, "content": parts if rng.random() < 0.15 else write()}
+    if rng.random() < 0.1:
+        user["name"] = write()
+    messages: list[dict[str, Any]] = [user]
+    if rng.random() < 0.4:
+        messages.insert(0, {"role": "system", "content": write()})
+    options: dict[str, Any] = {}
+    kind = rng.random()
+    if kind < 0.3:
+        answer = {"role": "assistant", "content": "Sure."}
+        if rng.random() < 0.3:
+            answer["reasoning_content"] = "Hm."
+        messages += [answer, {"role": "user", "content": write()}]
+    elif kind < 0.7:
+        given: Any = {write(): write(), "n": [1, write(), {write(): None}]}
+        if rng.random() < 0.2:
+            given = json.dumps(given)
+        function = {"name": write(), "arguments": given}
+        call = {"id": write()[:9] or "x", "type": "function", "function": function}
+        result = {"role": "tool", "content": write(), "name": write(), "tool_call_id": call["id"]}
+        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
+        messages += [{"role": "user", "content": write()}] * (rng.random() < 0.5)
+    if kind > 0.5:
+        properties = {write(): {"type": "string", "description": write(), "enum": [write()]}}
+        parameters = {"type": "object", "properties": properties, "required": [write()]}
+        tool = {"name": write(), "description": write(), "parameters": parameters}
+        options["tools"] = [{"type": "function", "function": tool}]
+    if rng.random() < 0.1:
+        options["documents"] = [{"title": write(), "text": write(), write(): write()}]
+    for name in ("date_string", "model_identity", "reasoning_effort", "custom_tools"):
+        if rng.random() < 0.05:
+            options[name] = write()
+    if rng.random() < 0.3:
+        options["enable_thinking"] = rng.random() < 0.5
+    return messages, options
+
+
+# -- What came of it -----------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """What a template made of an attack.
+
+    Attributes:
+        got_in: control tokens that came out of what people wrote.
+        reacted: whether the template's own text is another than without the attack.
+    """
+
+    got_in: list[str]
+    reacted: bool
+
+
+def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
+    """Attack once; None where the template refuses the conversation."""
+    rng = random.Random(seed)
+    tokens = target.tokens
+    sources = _sources(target)
+    state = rng.getstate()
+    words: list[str] = []
+
+    def write() -> str:
+        words.append(typed(rng, tokens))
+        return words[-1]
+
+    messages, options = conversation(write, rng)
+    rng.setstate(state)
+
+    def write_harmless() -> str:
+        typed(rng, tokens)  # what was typed moves the random numbers on alike
+        return "x" * len(words[next(place)])
+
+    place = iter(range(len(words)))
+    harmless, harmless_options = conversation(write_harmless, rng)
+    try:
+        render = Renderer(target.template, target.tokenizer, {**options, **more})
+        text = render(check_messages(messages), True)
+    except (ValueError, TypeError):
+        return None
+    try:
+        expected = Renderer(target.template, target.tokenizer, harmless_options)
+        clean = _own_text(expected(check_messages(harmless), True))
+    except (ValueError, TypeError):
+        clean = None
+    reacted = clean != _own_text(text)
+    ids, offsets = chat_encoding.encode(render, text)
+    control = {token.id: token.content for token in target.tokenizer.added_tokens}
+    control_tokens = set(tokens)
+    trusted = [origin.trusted for part, origin in text.runs() for _ in part]
+    got_in = []
+    for id_, (start, stop) in zip(ids, offsets):
+        token = control.get(id_, "")
+        if token in control_tokens and not (all(trusted[start:stop]) and token in sources):
+            got_in.append(token)
+    return Outcome(got_in, reacted)
+
+
+def _own_text(text: Marked) -> str:
+    return "\0".join(part for part, writer in chat_encoding.segments(text) if writer == "template")
+
+
+def _sources(target: Target) -> str:
+    """All that a template can make control tokens of: its source, and role tokens."""
+    tokenizer = target.tokenizer
+    roles = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token)
+    return "\0".join((target.template, *(role or "" for role in roles)))
+
+
+def run(models: Path, n: int, seed: int = 0, **options: Any) -> Counter[str]:
+    """Attack n times, each template as often; count what came of it.
+
+    Args:
+        models: llama.cpp's folder of vocabularies and templates.
+        n: how many attacks.
+        seed: where the random numbers begin.
+        options: for the rendering, such as ``content_tokens``.
+    """
+    found = list(targets(models, random.Random(seed)))
+    counts: Counter[str] = Counter()
+    for i in range(n):  # one template after the other: each is compiled once
+        target = found[i * len(found) // n]
+        outcome = attack(target, seed + i, **options)
+        counts["attacks"] += 1
+        if outcome is None:
+            counts["refused"] += 1
+            continue
+        counts["reacted"] += outcome.reacted
+        counts["got in"] += bool(outcome.got_in)
+        if outcome.got_in and not options:
+            print(f"{target.name}, seed {seed + i}: {outcome.got_in}", file=sys.stderr)
+    return counts
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    source = Path(os.environ["BPE_TOKENIZER_LLAMA_CPP_SOURCE"], "vendor/llama.cpp/models")
+    print(dict(run(source, int(sys.argv[1]), *map(int, sys.argv[2:]))))
