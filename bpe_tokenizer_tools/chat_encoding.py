@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
@@ -36,11 +37,13 @@ CONTENT_TOKENS = ("assistant", "as-huggingface")
 
 
 def spells_text(token: AddedToken) -> bool:
-    """Return whether a token stands for white space or one character, and so controls nothing.
+    """Return whether a token stands for white space or one visible character: no control token.
 
     Vocabularies have such tokens for indented code, for instance.  "▁" is SentencePiece's space.
     """
-    return not token.special and (len(token.content) == 1 or not token.content.strip(" ▁\t\r\n"))
+    content = token.content
+    is_visible = len(content) == 1 and not unicodedata.category(content).startswith("C")
+    return not token.special and (is_visible or not content.strip(" ▁\t\r\n"))
 
 
 def segments(text: Marked) -> list[tuple[str, str]]:
@@ -80,13 +83,13 @@ def encode(
     if render.content_tokens != "as-huggingface":
         anywhere = [token for token in plain if spells_text(token)]
         in_answers = _marks_in_answers(render, pieces, plain)
+    ids_anywhere = {token.id for token in anywhere}
     own = tokenizer._recognised(tokenizer._allowed(allowed_special))
     finders = {
-        TEMPLATE: core._TokenFinder(token for token in own if token not in anywhere),
+        TEMPLATE: core._TokenFinder(token for token in own if token.id not in ids_anywhere),
         ASSISTANT: core._TokenFinder(token for token in plain if token.content in in_answers),
     }
-    spells = {token.content for token in anywhere}
-    control = [token for token in tokenizer.added_tokens if token.content not in spells]
+    control = [token for token in tokenizer.added_tokens if token.id not in ids_anywhere]
     pipeline = tokenizer._pipeline(_NONE, frozenset(token.content for token in control))
     whole = "".join(part for part, _ in pieces)
     matches = list(_matches(whole, pieces, finders, pipeline.raw))

@@ -6,6 +6,7 @@ BPE_TOKENIZER_LLAMA_CPP_SOURCE, a folder with llama-cpp-python's source.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -13,7 +14,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,12 @@ class Target(NamedTuple):
         return [token.content for token in added if not chat_encoding.spells_text(token)]
 
 
-def targets(models: Path, rng: random.Random) -> Iterator[Target]:
+@functools.cache
+def vocabulary(models: Path, name: str) -> BPETokenizer:
+    return BPETokenizer.from_file(models / f"ggml-vocab-{name}.gguf")
+
+
+def targets(models: Path, rng: random.Random, vocabularies: Iterable[str]) -> Iterator[Target]:
     """Yield all public templates, with tokens of their own and with published vocabularies."""
     templates = {
         path.stem: path.read_text(encoding="utf-8")
@@ -70,13 +76,13 @@ def targets(models: Path, rng: random.Random) -> Iterator[Target]:
         tokenizer.add_special_tokens(["</s>"])
         tokenizer.eos_token = "</s>"
         yield Target(name, template, tokenizer)
-    for vocabulary, prefixes in VOCABULARIES.items():
-        tokenizer = BPETokenizer.from_file(models / f"ggml-vocab-{vocabulary}.gguf")
+    for published in vocabularies:
+        tokenizer = vocabulary(models, published)
         if tokenizer.chat_template:
-            yield Target(vocabulary, tokenizer.chat_template, tokenizer)
+            yield Target(published, tokenizer.chat_template, tokenizer)
         for name, template in templates.items():
-            if name.startswith(prefixes):
-                yield Target(f"{vocabulary} with {name}", template, tokenizer)
+            if name.startswith(VOCABULARIES[published]):
+                yield Target(f"{published} with {name}", template, tokenizer)
 
 
 # -- What is typed -------------------------------------------------------------
@@ -221,16 +227,23 @@ def _sources(target: Target) -> str:
     return "\0".join((target.template, *(role or "" for role in roles)))
 
 
-def run(models: Path, n: int, seed: int = 0, **options: Any) -> Counter[str]:
+def run(
+    models: Path,
+    n: int,
+    seed: int = 0,
+    vocabularies: Iterable[str] = tuple(VOCABULARIES),
+    **options: Any,
+) -> Counter[str]:
     """Attack n times, each template as often; count what came of it.
 
     Args:
         models: llama.cpp's folder of vocabularies and templates.
         n: how many attacks.
         seed: where the random numbers begin.
+        vocabularies: names of those that llama.cpp carries.
         options: for the rendering, such as ``content_tokens``.
     """
-    found = list(targets(models, random.Random(seed)))
+    found = list(targets(models, random.Random(seed), vocabularies))
     counts: Counter[str] = Counter()
     for i in range(n):  # one template after the other: each is compiled once
         target = found[i * len(found) // n]
