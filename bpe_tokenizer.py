@@ -4179,7 +4179,8 @@ class BPETokenizer:
                 a warning, so that it fits; ``return_dict``: return "input_ids" and
                 "attention_mask" and, asked by ``return_assistant_tokens_mask`` and
                 ``return_offsets_mapping``, "assistant_masks", 1 for what a model
-                generates, and "offset_mapping" in the text; all others are the
+                generates (only the template's ``{% generation %}`` blocks, if it
+                has any), and "offset_mapping" in the text; all others are the
                 template's variables, such as ``enable_thinking``.
 
         Returns:

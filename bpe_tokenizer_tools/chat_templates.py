@@ -365,6 +365,15 @@ class Renderer:
         given = [as_given_message(i, message) for i, message in enumerate(messages)]
         return self._template(given, add_generation_prompt, **self._variables)
 
+    @property
+    def marks_generation(self) -> bool:
+        """Whether the template has the tag {% generation %}, around what the assistant says."""
+        if self.jinja_source is None:
+            return False
+        from bpe_tokenizer_tools import jinja
+
+        return jinja.has_generation(self.jinja_source)
+
 
 def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
     """Return the control token that a template puts behind what the assistant says."""
@@ -396,29 +405,23 @@ def assistant_spans(
 
     That is, for each message of the assistant, all between the end of the prompt for it and
     the end of its turn, this included: its content and tool calls as the template wrote them.
-    Where a template marks this itself, by {% generation %}, it is what both say.
+    A template that marks it itself, by {% generation %}, alone decides.
 
     Returns:
         (start, end) characters of `text`.
     """
+    if render.marks_generation:
+        return _spans_of(text, lambda origin: origin.generated, (0, len(text)))
     control = set(tokenizer.special_tokens)
     ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
     tokens = (one_of(ends), one_of(control))
-    marked = any(origin.generated for _, origin in text.runs())
     pieces = _pieces(text)
     spans: list[Span] = []
     for i, message in enumerate(messages):
         if message["role"] not in _ASSISTANTS:
             continue
-        turn = _turn(render, messages, i, text.plain, pieces, tokens)
-        if marked and not turn:  # nobody knows better than the template
-            return _spans_of(text, lambda origin: origin.generated, (0, len(text)))
-        for inside in turn:
-            spans += _spans_of(
-                text,
-                lambda origin: origin.message in (None, i) and origin.generated >= marked,  # noqa: B023
-                inside,
-            )
+        for inside in _turn(render, messages, i, text.plain, pieces, tokens):
+            spans += _spans_of(text, lambda origin: origin.message in (None, i), inside)  # noqa: B023
     return spans
 
 

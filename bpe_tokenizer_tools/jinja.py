@@ -279,6 +279,13 @@ def constants_read(source: str) -> set[str]:
     return {const.value for const in constants if isinstance(const.value, str)}
 
 
+@functools.lru_cache(maxsize=32)
+def has_generation(source: str) -> bool:
+    """Tell whether a template has the tag {% generation %}, even where it is not rendered."""
+    methods = _ENVIRONMENT.parse(source).find_all(nodes.ExtensionAttribute)
+    return any(each.name == "_mark" for each in methods)
+
+
 def render(source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any) -> Marked:
     """Render a template.
 

@@ -679,9 +679,15 @@ GENERATED = {
     ("Qwen3.5-4B", "two"): ["One.<|im_end|>", "\n</think>\n\nTwo.<|im_end|>"],
     ("GLM-4.7-Flash", "two"): ["</think>One.<|user|>", "</think>Two."],
     # Marked by {% generation %}, header and all.
-    ("poolside-Laguna-S-2.1", "two"): ["</think>One.</assistant>", "</think>Two.</assistant>"],
-    ("poolside-Laguna-XS.2", "two"): ["\nOne.\n</assistant>", "\nTwo.\n</assistant>"],
-    ("LFM2.5-8B-A1B", "two"): ["One.<|im_end|>", "Two.<|im_end|>"],
+    ("poolside-Laguna-S-2.1", "two"): [
+        "<assistant><think></think>One.</assistant>\n",
+        "<assistant><think></think>Two.</assistant>\n",
+    ],
+    ("poolside-Laguna-XS.2", "two"): [
+        "<assistant>\n</think>\nOne.\n</assistant>\n",
+        "<assistant>\n</think>\nTwo.\n</assistant>\n",
+    ],
+    ("LFM2.5-8B-A1B", "two"): ["One.<|im_end|>\n", "Two.<|im_end|>\n"],
     # Nothing is said, and still the turn ends.
     ("GLM-4.6", "empty"): ["\n<think></think><|user|>", "\n<think></think>\nHello."],
     ("GigaChat3.1-10B-A1.8B", "empty"): ["<|message_sep|>", "Hello.<|message_sep|>"],
@@ -731,6 +737,8 @@ def test_the_mask_begins_where_the_prompt_ends(templates: dict[str, str], kind: 
             whole = render(messages)
         except ValueError:
             continue
+        if render.marks_generation:
+            continue  # by it alone: test_assistant_masks.py
         tokenizer = tokenizer_for(template, *CONTROL.findall(whole.plain))
         spans = assistant_spans(render, messages, whole, tokenizer)
         for (_, stop), (start, _) in zip(spans, spans[1:]):
