@@ -2689,14 +2689,14 @@ _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side")
 
 def _read_config(
     directory: Path, name: str, definition: _Definition
-) -> tuple[_Definition, dict[str, str], dict[str, Any], str | None]:
-    """Read what stands beside tokenizer.json: roles, settings, the chat template.
+) -> tuple[_Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    """Read what stands beside tokenizer.json: roles, settings, chat templates.
 
     Also check that every token declared there is one of tokenizer.json.
     """
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
-    chat_template = None
+    templates: dict[str, str] = {}
     for file in ("special_tokens_map.json", f"{name}_config.json"):  # the latter wins
         if not (directory / file).exists():
             continue
@@ -2714,26 +2714,36 @@ def _read_config(
         if settings.get("padding_side", "right") not in ("left", "right"):
             shown = _shorten(settings["padding_side"])
             raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
-        chat_template = _read_chat_template(config) or chat_template
+        templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
-    path = directory / "chat_template.jinja"
-    if path.exists():
-        try:
-            chat_template = path.read_bytes().decode()  # its line ends as they are
-        except UnicodeDecodeError as error:
-            raise FileFormatError(path, "", f"not UTF-8: {error}") from None
-    return definition, roles, settings, chat_template
+    return definition, roles, settings, _read_template_files(directory) or templates
 
 
-def _read_chat_template(config: _JsonReader) -> str | None:
-    """Return the default chat template: a string, or one of a list of named ones."""
+def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
+    """Read the chat templates of tokenizer_config.json: one, or a list of named ones."""
     value = config.get("chat_template", str, list, None, default=None)
     if not isinstance(value, list):
-        return cast("str | None", value)
-    for item in config.children("chat_template"):
-        if item.get("name", str) == "default":
-            return cast("str", item.get("template", str))
-    return None
+        return {} if value is None else {"default": value}
+    items = config.children("chat_template")
+    return {item.get("name", str): item.get("template", str) for item in items}
+
+
+def _template_files(directory: Path) -> list[tuple[str, Path]]:
+    """Find the chat templates that are files of their own; if there are any, only they count."""
+    path = directory / "chat_template.jinja"
+    named = sorted(directory.glob("additional_chat_templates/*.jinja"))
+    found = [("default", path)] if path.exists() else []
+    return found + [(path.name[: -len(".jinja")], path) for path in named]
+
+
+def _read_template_files(directory: Path) -> dict[str, str]:
+    templates: dict[str, str] = {}
+    for name, path in _template_files(directory):
+        try:
+            templates[name] = path.read_bytes().decode()  # its line ends as they are
+        except UnicodeDecodeError as error:
+            raise FileFormatError(path, "", f"not UTF-8: {error}") from None
+    return templates
 
 
 def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Definition:
@@ -2754,9 +2764,14 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
 
 
 def _config_json(
-    definition: _Definition, roles: Mapping[str, str], settings: Mapping[str, Any]
+    definition: _Definition,
+    roles: Mapping[str, str],
+    settings: Mapping[str, Any],
+    templates: Mapping[str, str],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return tokenizer_config.json and special_tokens_map.json.
+
+    A default chat template alone is a file of its own, chat_template.jinja.
 
     NOTE: these fields make transformers 4 and 5 agree.  Other class names carry
     their own split pattern, and a list in `extra_special_tokens` stops version 4.
@@ -2781,6 +2796,9 @@ def _config_json(
             for token in definition.added
         },
     }
+    if templates.keys() - {"default"}:
+        items = templates.items()
+        config["chat_template"] = [{"name": name, "template": text} for name, text in items]
     return config, names
 
 
@@ -3139,13 +3157,15 @@ def _pack(definition: _Definition, *rest: Any) -> bytes:
 
 def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     """Undo `_pack`; how a pickled tokenizer comes back."""
-    state, roles, settings, chat_template = json.loads(packed)
+    state, roles, settings, templates = json.loads(packed)
+    if not isinstance(templates, dict):  # before 0.7: the default one, or None
+        templates = {} if templates is None else {"default": templates}
     vocab = sorted(state["vocab"].items(), key=operator.itemgetter(1))
     state["vocab"] = {cast("bytes", _from_printable(token)): id_ for token, id_ in vocab}
     state["merges"] = [(left, right) for left, right in state["merges"]]
     state["added"] = tuple(AddedToken(**token) for token in state["added"])
     state["template"] = state["template"] and tuple(map(tuple, state["template"]))
-    return cls._from_parts(_Definition(**state), roles, settings, chat_template, Path())
+    return cls._from_parts(_Definition(**state), roles, settings, templates, Path())
 
 
 class _RoleToken:
@@ -3193,7 +3213,8 @@ class BPETokenizer:
             that different spellings of a character get the same ids.
 
     Attributes:
-        chat_template: the tokenizer's own chat template (Jinja), or None.
+        chat_templates: the tokenizer's own chat templates (Jinja) by name, such as
+            "default", "tool_use" and "rag".
         training_report: what `train` did, or None.
 
     >>> tokenizer = BPETokenizer("cl100k")
@@ -3206,7 +3227,7 @@ class BPETokenizer:
     ) -> None:
         pattern = _pattern_named(split_pattern)
         _check_normalizer(normalizer)
-        self.chat_template: str | None = None
+        self.chat_templates: dict[str, str] = {}
         self.training_report: TrainingReport | None = None
         self._roles: dict[str, str] = {}
         self._settings: dict[str, Any] = {}
@@ -3928,8 +3949,9 @@ class BPETokenizer:
         """Save to a directory, in HuggingFace's format.
 
         Writes ``{name}.json``, ``{name}_config.json``, special_tokens_map.json
-        and, if there is one, chat_template.jinja.  `tokenizers` and
-        `transformers` load them and give the same ids.
+        and, if there is only a default chat template, chat_template.jinja; several
+        templates go into tokenizer_config.json.  `tokenizers` and `transformers`
+        load them and give the same ids.
 
         Args:
             directory: made if it is not there.
@@ -3945,18 +3967,19 @@ class BPETokenizer:
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
         if not name or Path(name).name != name:
             raise ValueError(f"name must be a plain file name, got {name!r}")
-        config, names = _config_json(self._definition, self._roles, self._settings)
+        config, names = _config_json(self._definition, *self._rest())
         contents: dict[Path, str | bytes] = {
             folder / f"{name}_config.json": _to_json(config),
             folder / "special_tokens_map.json": _to_json(names),
             folder / f"{name}.json": _to_json(_tokenizer_json(self._definition, self.bos_token_id)),
         }
-        if self.chat_template is not None:
-            contents[folder / "chat_template.jinja"] = self.chat_template
+        if list(self.chat_templates) == ["default"]:
+            contents[folder / "chat_template.jinja"] = self.chat_templates["default"]
         folder.mkdir(parents=True, exist_ok=True)
         _write_files(contents)
-        if self.chat_template is None:  # that of a tokenizer saved here before
-            (folder / "chat_template.jinja").unlink(missing_ok=True)
+        for _, path in _template_files(folder):
+            if path not in contents:  # of a tokenizer saved here before
+                path.unlink(missing_ok=True)
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
 
@@ -4019,11 +4042,11 @@ class BPETokenizer:
             source = _tools("formats").read(path, pattern, named or None)
             data = _JsonReader(source.tokenizer, path)
             definition = source.definition or _read_definition(data)
-            parts = definition, source.roles, source.settings, source.chat_template
-        definition, roles, settings, chat_template = parts
+            parts = definition, source.roles, source.settings, source.chat_templates
+        definition, roles, settings, templates = parts
         if definition.template == ((), ()) and "bos_token" not in roles:
             definition = dataclasses.replace(definition, template=None)  # none to put there, yet
-        tokenizer = cls._from_parts(definition, roles, settings, chat_template, path)
+        tokenizer = cls._from_parts(definition, roles, settings, templates, path)
         known = tokenizer.special_tokens
         new = [each for each in tokens if each.id is None or known.get(each.content) != each.id]
         if new:
@@ -4036,11 +4059,11 @@ class BPETokenizer:
         definition: _Definition,
         roles: Mapping[str, str],
         settings: Mapping[str, Any],
-        chat_template: str | None,
+        templates: Mapping[str, str],
         source: Path,
     ) -> BPETokenizer:
         tokenizer = cls.__new__(cls)
-        tokenizer.chat_template, tokenizer.training_report = chat_template, None
+        tokenizer.chat_templates, tokenizer.training_report = dict(templates), None
         tokenizer._settings, tokenizer._warned_about_padding = dict(settings), False
         contents = {token.content for token in definition.added}
         for role, token in roles.items():
@@ -4137,6 +4160,20 @@ class BPETokenizer:
 
     # -- Chat ---
 
+    @property
+    def chat_template(self) -> str | None:
+        """The tokenizer's own chat template (Jinja), the default one of `chat_templates`."""
+        return self.chat_templates.get("default")
+
+    @chat_template.setter
+    def chat_template(self, template: str | None) -> None:
+        if not isinstance(template, (str, type(None))):
+            got = type(template).__name__
+            raise TypeError(f"chat_template must be a str, got {got}; see chat_templates")
+        self.chat_templates.pop("default", None)
+        if template is not None:
+            self.chat_templates = {"default": template, **self.chat_templates}
+
     def apply_chat_template(
         self,
         messages: Iterable[Mapping[str, Any]],
@@ -4159,15 +4196,17 @@ class BPETokenizer:
         Args:
             messages: a list of {"role": ..., "content": ...}, with what else the
                 template knows, such as "tool_calls".
-            template: "llama3", "chatml", "alpaca", Jinja source, or a function from
-                messages to text or to (text, trusted) pairs; None means the
-                tokenizer's own, else llama3.
+            template: the name of one of `chat_templates`, "llama3", "chatml",
+                "alpaca", Jinja source, or a function from messages to text or to
+                (text, trusted) pairs.  None means the tokenizer's own, "tool_use"
+                if tools are given, else "default"; if it has none, llama3.
             add_generation_prompt: whether to end where the assistant begins.
             system_prompt: put before the messages as a system message.
             tokenize: False returns the text, in which control tokens and what
                 people wrote look the same.
             allowed_special: which special tokens of the template become ids.
-            **options: ``content_tokens="as-huggingface"`` finds every added token that
+            **options: ``chat_template``, another name of `template`;
+                ``content_tokens="as-huggingface"``, which finds every added token that
                 is not special in contents, too, as HuggingFace does.  It costs the
                 guarantee above: whoever types such a token gets its id, on some
                 models (Command-R) a whole turn of the system's;
@@ -4270,9 +4309,9 @@ class BPETokenizer:
         defined = dataclasses.replace(self._definition, split_pattern=pattern, template=template)
         return hashlib.sha256(_pack(defined)).hexdigest()
 
-    def _rest(self) -> tuple[dict[str, str], dict[str, Any], str | None]:
+    def _rest(self) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
         """What belongs to the tokenizer but does not decide ids."""
-        return self._roles, self._settings, self.chat_template
+        return self._roles, self._settings, self.chat_templates
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), _pack(self._definition, *self._rest()))
@@ -4511,7 +4550,8 @@ def _cmd_info(options: argparse.Namespace) -> None:
         "normalizer": tokenizer.normalizer,
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
-        "has_chat_template": tokenizer.chat_template is not None,
+        "has_chat_template": bool(tokenizer.chat_templates),
+        "chat_templates": list(tokenizer.chat_templates),
         "fingerprint": tokenizer.fingerprint,
         "accelerated": ACCELERATED,
     }
@@ -4527,6 +4567,8 @@ def _cmd_info(options: argparse.Namespace) -> None:
         print(json.dumps(facts))
         return
     for name, value in facts.items():
+        if isinstance(value, list):
+            value = ", ".join(value) or None
         if not isinstance(value, dict):
             print(f"{name.replace('_', ' '):<18}: {'none' if value is None else value}")
             continue

@@ -95,7 +95,8 @@ class Session:
                 raise ValueError(f"{model}: brings no tokenizer; pass the one it was trained with")
         else:
             fit.check(tokenizer, files)
-        if not (template or tokenizer.chat_template or "<|eot_id|>" in tokenizer.special_tokens):
+        own = tokenizer.chat_templates or "<|eot_id|>" in tokenizer.special_tokens
+        if not (template or own or variables.get("chat_template")):
             raise ValueError(
                 f"{model}: brings no chat template, and none is given; name the one it was trained "
                 "with: llama3, chatml, alpaca, or its Jinja source"

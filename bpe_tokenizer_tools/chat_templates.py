@@ -292,13 +292,32 @@ class _Words:
         return concat(self._stand_for.get(part, Marked(part, TEMPLATE)) for part in parts)
 
 
+# -- Which template ------------------------------------------------------------
+
+
+def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
+    """Return the template that is meant; names and defaults are those of transformers."""
+    own = tokenizer.chat_templates
+    if isinstance(template, str):
+        return own.get(template, template)
+    if template is not None:
+        return template
+    if not own:
+        return "llama3"
+    name = "tool_use" if tools is not None and "tool_use" in own else "default"
+    if name not in own:
+        raise ValueError(
+            "this tokenizer has several chat templates and no default: "
+            f"pass template= with one of their names, {', '.join(sorted(own))}"
+        )
+    return own[name]
+
+
 # -- Rendering -----------------------------------------------------------------
 
 
 def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
     """Return what renders: by the name of a built-in template, Jinja source or a function."""
-    if template is None:
-        template = tokenizer.chat_template or "llama3"
     for name in BUILT_IN:
         if template in (name, getattr(core.ChatTemplate, name)):
             return functools.partial(_built_in, name)
@@ -306,10 +325,11 @@ def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
         return functools.partial(_from_function, template)
     if not isinstance(template, str):
         raise TypeError(f"template must be a str or a function, got {type(template).__name__}")
-    if "{" not in template:
+    own = tokenizer.chat_templates
+    if "{" not in template and template not in own.values():
+        names = ", ".join([*own, *BUILT_IN])
         raise ValueError(
-            f"unknown chat template {template!r}, expected one of {', '.join(BUILT_IN)}, "
-            "or Jinja source"
+            f"unknown chat template {template!r}, expected one of {names}, or Jinja source"
         )
     core._import_optional("jinja2", "a Jinja chat template", "jinja2")
     from bpe_tokenizer_tools import jinja
@@ -324,7 +344,8 @@ class Renderer:
         template: as for `BPETokenizer.apply_chat_template`.
         tokenizer: whose template and control tokens these are.
         variables: tools, documents, and others that the template knows; also
-            ``content_tokens``, as for `BPETokenizer.apply_chat_template`.
+            ``content_tokens``, as for `BPETokenizer.apply_chat_template`, and
+            ``chat_template``, another name of `template`.
     """
 
     def __init__(
@@ -338,6 +359,9 @@ class Renderer:
         if self.content_tokens not in CONTENT_TOKENS:
             known, got = " or ".join(map(repr, CONTENT_TOKENS)), core._shorten(self.content_tokens)
             raise ValueError(f"content_tokens must be {known}, got {got}")
+        named = given.pop("chat_template", None)
+        if None not in (template, named):
+            raise TypeError("template= and chat_template= are one option: pass only one of them")
         tools = given.get("tools")
         given["tools"] = None if tools is None else schemas(tools)
         documents = given.setdefault("documents")
@@ -352,7 +376,8 @@ class Renderer:
             **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
             **{name: _as_given(value, Origin(None, name)) for name, value in given.items()},
         }
-        self._template = _resolve(template, tokenizer)
+        template = named if template is None else template
+        self._template = _resolve(_select(template, tokenizer, given["tools"]), tokenizer)
 
     @property
     def jinja_source(self) -> str | None:
@@ -706,7 +731,6 @@ def _check_options(continue_final_message: Any, variables: Mapping[str, Any]) ->
 
 
 _NOT_HERE = {
-    "chat_template": "it is called template= here",
     "conversation": "it is called messages= here",
     "padding": "pad the results, with attention masks, yourself",
     "return_tensors": "make tensors of the lists it gives",

@@ -438,11 +438,11 @@ def _padding(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 
 def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
-    template, bos = tokenizer.chat_template, tokenizer.bos_token
+    templates, bos = tokenizer.chat_templates, tokenizer.bos_token
     before, _ = core._template_ids(tokenizer._definition, tokenizer.bos_token_id)
-    if template is None or bos is None or tokenizer.bos_token_id not in before:
+    if bos is None or tokenizer.bos_token_id not in before:
         return
-    if "bos_token" in template or bos in template:
+    if any("bos_token" in template or bos in template for template in templates.values()):
         yield Finding(
             "warning",
             "double-bos",

@@ -250,7 +250,7 @@ def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
         "special_tokens": len(tokenizer.special_tokens),
         "split_pattern": names.get(pattern or "", pattern),
         "normalizer": tokenizer.normalizer,
-        "has_chat_template": tokenizer.chat_template is not None,
+        "has_chat_template": bool(tokenizer.chat_templates),
         "fingerprint": tokenizer.fingerprint,
     }
 

@@ -176,8 +176,9 @@ def compare_tokenizers(
     deciding = _differing(_deciding(a), _deciding(b))
     others = _differing(_others(a), _others(b))
     found.parts.update({**deciding, **others})
-    template = _template_lines(a.chat_template, b.chat_template)
-    found = dataclasses.replace(found, chat_template=template)
+    templates = a.chat_templates, b.chat_templates
+    for name in dict.fromkeys(("default", *templates[0], *templates[1])):
+        found.chat_template.extend(_template_lines(name, *(each.get(name) for each in templates)))
     # NOTE: the same merges may make the same tokens with other ids, or in another order.
     if not (deciding or found.removed or found.added or found.moved) and (
         found.same_merges == max(found.merges)
@@ -282,14 +283,16 @@ def _added_tokens(tokens: tuple[AddedToken, ...], special: bool) -> dict[str, An
     }
 
 
-def _template_lines(a: str | None, b: str | None) -> list[str]:
+def _template_lines(name: str, a: str | None, b: str | None) -> list[str]:
     if a == b:
         return []
     lines = [(text or "").splitlines() for text in (a, b)]
-    names = ["none" if text is None else x for x, text in zip("ab", (a, b))]
+    label = "" if name == "default" else f" ({name})"
+    names = ["none" if text is None else x + label for x, text in zip("ab", (a, b))]
     found = difflib.unified_diff(lines[0], lines[1], names[0], names[1], n=1, lineterm="")
     return list(found) or [
-        "only the line ends differ" if a and b else "empty in one, none in the other"
+        f"{name}: "
+        + ("only the line ends differ" if a and b else "empty in one, none in the other")
     ]
 
 

@@ -1009,7 +1009,8 @@ def test_bad_templates_are_clear_errors(template: str, problem: str) -> None:
 @pytest.mark.parametrize(
     "options, kind, problem",
     [
-        ({"chat_template": CHATML}, TypeError, "template="),
+        ({"chat_template": CHATML, "template": "alpaca"}, TypeError, "pass only one"),
+        ({"chat_template": 5}, TypeError, "template"),
         ({"padding": True}, TypeError, "padding"),
         ({"return_tensors": "pt"}, TypeError, "return_tensors"),
         ({"return_assistant_tokens_mask": True}, ValueError, "return_dict=True"),

@@ -414,7 +414,7 @@ def test_quiet_is_silent_on_stderr(command: str, tok: Path, corpus: Path, tmp_pa
         "train --corpus - x --output y",
         "train --corpus x --output y --vocab-size many",
         "train --corpus x --output y --normalizer ABC",
-        "chat --tokenizer t --model m --template nosuch",
+        "chat --tokenizer t --model m --template nosuch.jinja",
     ],
 )
 def test_wrong_usage_exits_with_2(argv: str) -> None:

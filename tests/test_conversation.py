@@ -633,3 +633,17 @@ def test_a_model_without_a_tokenizer_needs_one(tmp_path: Path) -> None:
 def test_a_model_without_a_template_needs_one(models: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="brings no chat template"):
         Session(models["llama.cpp"])
+
+
+def test_a_template_is_chosen_by_its_name_and_for_tools() -> None:
+    made = BPETokenizer()
+    made.chat_templates = {"default": "D{{ messages | length }}", "tool_use": "T", "rag": "R"}
+    options: list[dict[str, Any]] = [{}, {"tools": []}, {"template": "rag"}]
+    found = []
+    for variables in [*options, {"chat_template": "rag"}]:
+        talk = Conversation(made, **variables)
+        talk.add("user", "Hi")
+        found.append(made.decode(talk.prompt()))
+    assert found == ["D1", "T", "R", "R"]
+    with pytest.raises(ValueError, match="default, tool_use, rag, llama3"):
+        Conversation(made, "other")

@@ -520,6 +520,8 @@ VOCABULARIES = {
     "tiktoken.model modeling.py": "tiktoken.model",
     "tokenizer.model vocab.json added_tokens.json": "added_tokens.json tokenizer.model",
     "tokenizer.json chat_template.jinja": "chat_template.jinja tokenizer.json",
+    "additional_chat_templates/rag.jinja tokenizer.json additional_chat_templates/x/y.jinja "
+    "additional_chat_templates/README.md": "additional_chat_templates/rag.jinja tokenizer.json",
 }
 
 
@@ -528,12 +530,13 @@ def test_the_vocabulary_of_any_format_is_found(hub: Hub, tmp_path: Path) -> None
         files = {name: b"%d %s" % (i, name.encode()) for name in present.split()}
         hub.repos[f"formats/n{i}"] = Repo({"main": Commit(files)})
     program = """
-names = []
+found = []
 for job in json.load(sys.stdin):
     folder = hub.download(job["model_name_or_path"])
     assert folder == hub.download(job["model_name_or_path"], local_files_only=True)
-    names.append(" ".join(sorted(os.listdir(folder))))
-print(json.dumps(names))
+    files = (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
+    found.append(" ".join(sorted(os.path.relpath(file, folder) for file in files)))
+print(json.dumps(found))
 """
     jobs = [{"model_name_or_path": name} for name in hub.repos]
     assert run(hub, tmp_path, *jobs, program=program) == list(VOCABULARIES.values())

@@ -59,7 +59,7 @@ def small(pattern: str = "cl100k", special: Any = None, **options: Any) -> BPETo
 def changed(tokenizer: BPETokenizer, **fields: Any) -> BPETokenizer:
     """Return a tokenizer of another definition."""
     definition = dataclasses.replace(tokenizer._definition, **fields)
-    return BPETokenizer._from_parts(definition, {}, {}, None, Path("changed"))
+    return BPETokenizer._from_parts(definition, {}, {}, {}, Path("changed"))
 
 
 def random_texts(seed: int, count: int) -> list[str]:

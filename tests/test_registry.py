@@ -157,7 +157,7 @@ def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
         dataclasses.replace(definition, vocab=dict(sorted(definition.vocab.items(), reverse=True))),
         dict(reversed(tokenizer._roles.items())),
         dict(reversed(tokenizer._settings.items())),
-        TEMPLATE,
+        {"default": TEMPLATE},
         Path(),
     )
     same = [tokenizer, BPETokenizer.from_file(tmp_path / "saved"), shuffled]
@@ -1013,7 +1013,7 @@ def test_diff_of_what_does_not_decide_ids() -> None:
     assert [line for line in found.chat_template if "| trim" in line][0].startswith("+")
     assert "Ordinary text gets the same ids; what differs is listed below." in str(found)
     found = compare_tokenizers(
-        fresh(), BPETokenizer._from_parts(one._definition, {}, {}, None, Path())
+        fresh(), BPETokenizer._from_parts(one._definition, {}, {}, {}, Path())
     )
     assert found.parts["eos_token"] == ("<|endoftext|>", None) and len(found.chat_template) > 2
 
@@ -1029,7 +1029,11 @@ def test_diff_of_what_does_not_decide_ids() -> None:
 def test_diff_of_what_decides_ids(changes: dict[str, Any], part: str, text: str | None) -> None:
     one = trained()
     two = BPETokenizer._from_parts(
-        dataclasses.replace(one._definition, **changes), one._roles, {}, TEMPLATE, Path()
+        dataclasses.replace(one._definition, **changes),
+        one._roles,
+        {},
+        {"default": TEMPLATE},
+        Path(),
     )
     found = compare_tokenizers(one, two)
     assert found.ids_change and found.cut is None and part in found.parts

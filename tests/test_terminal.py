@@ -790,6 +790,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused(model: Path, tmp_path: Path) -
         (("--seed", -1), 2, "--seed"),
         (("--stop", "x", ""), 2, "--stop"),
         (("--template", "nosuch.jinja"), 2, "nosuch.jinja"),
+        (("--template", "nosuch"), 1, "expected one of llama3"),
         (("--template", "{% if %}"), 1, "template"),
         (("--message", " "), 2, "--message"),
         (("--message", "word " * 1000), 1, "no room"),

@@ -71,7 +71,7 @@ def rebuilt(tokenizer: BPETokenizer, **changes: Any) -> BPETokenizer:
     definition = dataclasses.replace(tokenizer._definition, **changes)
     contents = {token.content for token in definition.added}
     roles = {role: token for role, token in tokenizer._roles.items() if token in contents}
-    return BPETokenizer._from_parts(definition, roles, {}, None, Path())
+    return BPETokenizer._from_parts(definition, roles, {}, {}, Path())
 
 
 # -- Texts --------------------------------------------------------------------

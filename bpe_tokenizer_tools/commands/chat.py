@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from bpe_tokenizer import BPETokenizer
 def _chat_options(add: Callable[..., Any]) -> None:
     add("--model", required=True, metavar="PATH", help="the model: a .gguf file or a directory")
     add("--tokenizer", metavar="PATH", help="its tokenizer; by default what the model brings")
-    text = "llama3, chatml, alpaca, a file with Jinja, or Jinja; by default the tokenizer's own"
+    text = "a name, of the tokenizer's own or llama3, chatml, alpaca; a file with Jinja; or Jinja"
     add("--template", metavar="NAME", help=f"chat template: {text}")
     add("--system", metavar="TEXT", help="system prompt")
     add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
@@ -38,14 +39,15 @@ def _chat_options(add: Callable[..., Any]) -> None:
 
 
 def _chat_template(given: str | None) -> str | None:
-    """Return what --template stands for: a name, Jinja, or the name of a file with Jinja."""
+    """Return what --template means: the text of a file, or a name or Jinja as they are."""
     from bpe_tokenizer_tools.chat_templates import BUILT_IN
 
     if given is None or given in BUILT_IN or "{" in given:
         return given
     if not Path(given).is_file():
-        names = ", ".join(BUILT_IN)
-        raise core._UsageError(f"--template {given!r} is no file, no Jinja, and not in {names}")
+        if re.fullmatch(r"[\w-]+", given):
+            return given  # a name, perhaps: the model's tokenizer decides
+        raise core._UsageError(f"--template {given!r} is not a file, a name or Jinja")
     try:
         return Path(given).read_bytes().decode()
     except UnicodeDecodeError as error:

@@ -30,14 +30,14 @@ class Source:
             elsewhere than right behind the others is also in ``model.vocab``.
         roles: "bos_token", "eos_token", "pad_token", "unk_token" -> an added token.
         settings: such as "model_max_length".
-        chat_template: Jinja, or None.
+        chat_templates: Jinja, by name.
         definition: what `tokenizer` would say, ready, so that it need not.
     """
 
     tokenizer: dict[str, Any]
     roles: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    chat_template: str | None = None
+    chat_templates: dict[str, str] = field(default_factory=dict)
     definition: bpe_tokenizer._Definition | None = None
 
 

@@ -97,7 +97,8 @@ _ROLE_KEYS = {
     "unk_token": "tokenizer.ggml.unknown_token_id",
     "pad_token": "tokenizer.ggml.padding_token_id",
 }
-_TEMPLATE_KEY = "tokenizer.chat_template"
+_TEMPLATE_KEY = "tokenizer.chat_template"  # the default; those with names have .NAME behind it
+_TEMPLATE_NAMES_KEY = "tokenizer.chat_templates"
 # This library's own key: the normaliser, where it is not that of the named family.
 _NORMALIZER_KEY = "bpe_tokenizer.normalizer"
 _KEPT_KEYS = {
@@ -262,7 +263,11 @@ def _read_header(path: Path) -> dict[str, _Value]:
     """Return the keys that say something about the tokenizer."""
     with open(path, "rb") as file:
         reader = _HeaderReader(file, path, path.stat().st_size)
-        return read_keys(reader, _KEPT_KEYS.__contains__)[0]
+        return read_keys(reader, _is_kept)[0]
+
+
+def _is_kept(key: str) -> bool:
+    return key in _KEPT_KEYS or key.startswith(f"{_TEMPLATE_KEY}.")
 
 
 def read_keys(
@@ -317,6 +322,10 @@ class _Fields:
         """Return a string."""
         found: str | None = self._get(key, "a string", lambda value: value.kind == _STRING)
         return found
+
+    def under(self, prefix: str) -> list[str]:
+        """Return the keys that start with a prefix and a dot."""
+        return [key for key in self._values if key.startswith(f"{prefix}.")]
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value."""
@@ -477,8 +486,18 @@ def read(
     return Source(
         tokenizer_json(vocabulary.ids(), merges, added, parts, **options),
         {role: token.content for role, token in roles.items() if token},
-        chat_template=fields.text(_TEMPLATE_KEY),
+        chat_templates=_chat_templates(fields),
     )
+
+
+def _chat_templates(fields: _Fields) -> dict[str, str]:
+    """Read the default chat template, and named ones from keys that end with their names."""
+    default, start = fields.text(_TEMPLATE_KEY), len(_TEMPLATE_KEY) + 1
+    named = {key[start:]: fields.text(key) or "" for key in fields.under(_TEMPLATE_KEY)}
+    if default is None:
+        return named
+    named.pop("default", None)
+    return {"default": default, **named}
 
 
 _SENTENCEPIECE = Family((), add_bos=True, escapes_spaces=True)
@@ -664,8 +683,13 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         if ids not in ((), (end,)):
             raise _lost(f"add_special_tokens puts the ids {ids}, not just the {side} token")
         values[f"tokenizer.ggml.add_{side}_token"] = _Value(_BOOL, bool(ids))
-    if tokenizer.chat_template is not None:
-        values[_TEMPLATE_KEY] = _Value(_STRING, tokenizer.chat_template)
+    templates = tokenizer.chat_templates
+    for name in templates:
+        key = _TEMPLATE_KEY if name == "default" else f"{_TEMPLATE_KEY}.{name}"
+        values[key] = _Value(_STRING, templates[name])
+    named = [name for name in templates if name != "default"]
+    if named:
+        values[_TEMPLATE_NAMES_KEY] = _Value(_ARRAY, named, _STRING)
     form = _normalizer(definition)
     if form != family.normalizer:
         values[_NORMALIZER_KEY] = _Value(_STRING, form or "")

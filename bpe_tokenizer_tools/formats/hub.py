@@ -46,6 +46,7 @@ _VOCABULARIES = (
     ("tiktoken.model",),
     ("vocab.json", "merges.txt"),
 )
+_NAMED_TEMPLATE = re.compile(r"additional_chat_templates/[A-Za-z0-9_][A-Za-z0-9_.-]*\.jinja")
 _SECONDS_TO_LIST = 15
 _LISTINGS = 3  # a branch may move between its listing and the last file; seldom twice
 
@@ -208,7 +209,8 @@ class _Repository:
                 self._fetch_file(name, commit)
             # Already there, unless the branch has moved; but the ref is written by this.
             with contextlib.suppress(FileNotFoundError):  # moved to where it is no more
-                folder = self._fetch_file(wanted[0], self.revision).parent
+                beside = next(name for name in wanted if "/" not in name)
+                folder = self._fetch_file(beside, self.revision).parent
                 if folder.name == commit:
                     return folder
         raise ConnectionError(f"{self.name} changed while it was downloaded: try again")
@@ -246,7 +248,8 @@ class _Repository:
                 "tokenizer.model, a .tiktoken file, or vocab.json with merges.txt; the "
                 "repository of the model that it derives from may have one"
             )
-        wanted = [name for name in _SIDE_FILES if name in sizes] + vocabulary
+        wanted = [name for name in _SIDE_FILES if name in sizes]
+        wanted += [name for name in sizes if _NAMED_TEMPLATE.fullmatch(name)] + vocabulary
         for name in wanted:
             if sizes[name] > _MAX_FILE_BYTES:
                 raise ValueError(

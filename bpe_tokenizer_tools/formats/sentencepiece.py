@@ -43,7 +43,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
-from bpe_tokenizer import AddedToken, FileFormatError, _JsonReader, _read_chat_template, _shorten
+from bpe_tokenizer import (
+    AddedToken,
+    FileFormatError,
+    _JsonReader,
+    _read_chat_templates,
+    _read_template_files,
+    _shorten,
+)
 from bpe_tokenizer_tools.formats import (
     Source,
     SpecialTokens,
@@ -636,7 +643,8 @@ def read(
         fuse_unk=True,
         byte_fallback=model.trainer["byte_fallback"],
     )
-    return Source(tokenizer, roles, chat_template=_read_chat_template(config))
+    templates = _read_template_files(settings.parent) or _read_chat_templates(config)
+    return Source(tokenizer, roles, chat_templates=templates)
 
 
 def _roles(model: _Model) -> dict[str, str]:

@@ -199,7 +199,7 @@ def read(
         end_of_word_suffix=known.marker,
     )
     roles = {role: beside.roles[role] for role in bpe_tokenizer._ROLE_NAMES if role in beside.roles}
-    return Source(data, roles, beside.settings, beside.chat_template)
+    return Source(data, roles, beside.settings, beside.chat_templates)
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
@@ -347,14 +347,14 @@ class _Beside:
         prefix_space: put a space before text that does not start with one.
         lowercase: write all text small.
         settings: such as "model_max_length".
-        chat_template: Jinja, or None.
+        chat_templates: Jinja, by name.
     """
 
     def __init__(self, vocab_path: Path) -> None:
         self.directory = vocab_path.parent
         self.roles: dict[str, str] = {}
         self.settings: dict[str, Any] = {}
-        self.chat_template: str | None = None
+        self.chat_templates: dict[str, str] = {}
         self.prefix_space = self.lowercase = False
         self._class: str | None = None
         self._flags: dict[str, AddedToken] = {}
@@ -369,12 +369,8 @@ class _Beside:
         if standard and self._class is None and model.is_file():
             kind = _JsonReader.open(model).get("model_type", str, None, default=None)
             self._class = _MODEL_TYPES.get(kind)
-        template = self.directory / "chat_template.jinja"
-        if standard and template.is_file():
-            try:
-                self.chat_template = template.read_bytes().decode()
-            except UnicodeDecodeError as error:
-                raise FileFormatError(template, "", f"not UTF-8: {error}") from None
+        files = bpe_tokenizer._read_template_files(self.directory) if standard else {}
+        self.chat_templates = files or self.chat_templates
 
     def known_class(self) -> _Class | None:
         """Return what the class that is named means; None if none is named."""
@@ -413,7 +409,7 @@ class _Beside:
         if self.settings.get("padding_side", "right") not in ("left", "right"):
             shown = _shorten(self.settings["padding_side"])
             raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
-        self.chat_template = bpe_tokenizer._read_chat_template(config) or self.chat_template
+        self.chat_templates = bpe_tokenizer._read_chat_templates(config) or self.chat_templates
 
     @staticmethod
     def _read_flag(config: _JsonReader, key: str, default: bool) -> bool:
@@ -522,7 +518,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     _check_is_gpt2(definition)
     written = bpe_tokenizer._tokenizer_json(definition, None)["model"]
     vocab = {**written["vocab"], **{token.content: token.id for token in definition.added}}
-    config, names = bpe_tokenizer._config_json(definition, tokenizer._roles, tokenizer._settings)
+    config, names = bpe_tokenizer._config_json(definition, *tokenizer._rest())
     # NOTE: this class gives roles to <|endoftext|> unless told otherwise, and adds it.
     none = {role: None for role in bpe_tokenizer._ROLE_NAMES if role not in tokenizer._roles}
     config.update(none, tokenizer_class="GPT2Tokenizer", add_prefix_space=definition.prefix_space)
@@ -536,8 +532,8 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         path / "tokenizer_config.json": bpe_tokenizer._to_json(config),
         path / "special_tokens_map.json": bpe_tokenizer._to_json(names),
     }
-    if tokenizer.chat_template is not None:
-        found[path / "chat_template.jinja"] = tokenizer.chat_template
+    if list(tokenizer.chat_templates) == ["default"]:
+        found[path / "chat_template.jinja"] = tokenizer.chat_templates["default"]
     return found
 
 
