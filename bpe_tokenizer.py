@@ -4199,7 +4199,8 @@ class BPETokenizer:
             template: the name of one of `chat_templates`, "llama3", "chatml",
                 "alpaca", Jinja source, or a function from messages to text or to
                 (text, trusted) pairs.  None means the tokenizer's own, "tool_use"
-                if tools are given, else "default"; if it has none, llama3.
+                if tools are given, else "default"; if it has none, llama3 or
+                chatml, whichever has control tokens that are tokens here.
             add_generation_prompt: whether to end where the assistant begins.
             system_prompt: put before the messages as a system message.
             tokenize: False returns the text, in which control tokens and what
@@ -4226,7 +4227,8 @@ class BPETokenizer:
             A list of ids, a str, or a dict.
 
         Raises:
-            ValueError: the template is damaged, or refuses this conversation.
+            ValueError: the template is damaged, refuses this conversation, or writes
+                control tokens that are not tokens here.
             ImportError: a Jinja template needs the package jinja2.
 
         >>> user = {"role": "user", "content": "Hi"}

@@ -73,7 +73,8 @@ class Session:
         last: the `Reply` that the last call of `reply` is, or was, about.
 
     Raises:
-        ValueError: the tokenizer does not fit the model, or none is there; or no template.
+        ValueError: the tokenizer does not fit the model, or none is there; or the template
+            writes control tokens that the tokenizer does not have.
         FileNotFoundError, FileFormatError, ImportError, RuntimeError: as `open_model`.
     """
 
@@ -95,14 +96,9 @@ class Session:
                 raise ValueError(f"{model}: brings no tokenizer; pass the one it was trained with")
         else:
             fit.check(tokenizer, files)
-        own = tokenizer.chat_templates or "<|eot_id|>" in tokenizer.special_tokens
-        if not (template or own or variables.get("chat_template")):
-            raise ValueError(
-                f"{model}: brings no chat template, and none is given; name the one it was trained "
-                "with: llama3, chatml, alpaca, or its Jinja source"
-            )
         self.tokenizer = tokenizer
         self.conversation = Conversation(tokenizer, template, system_prompt, **variables)
+        self.conversation.check_template()
         self.model = backends.open_model(model, backend, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
         self.last = Reply()
         self._running: Callable[[], Generator[str, None, None] | None] = lambda: None

@@ -294,6 +294,12 @@ class _Words:
 
 # -- Which template ------------------------------------------------------------
 
+_QUESTION = {"role": "user", "content": "question"}
+# The shapes that only control tokens have.  "<think>" or "[INST]" may be ordinary text.
+_CONTROL = re.compile(
+    r"<\|[^|<>\s\0]+\|?>|<[^|<>\s\0]+\|>|<｜[^｜<>\s\0]+｜>|<(?:start|end)_of_turn>"
+)
+
 
 def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
     """Return the template that is meant; names and defaults are those of transformers."""
@@ -303,14 +309,30 @@ def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
     if template is not None:
         return template
     if not own:
-        return "llama3"
+        fitting = (name for name in ("llama3", "chatml") if not _missing(name, tokenizer))
+        return next(fitting, "llama3")
     name = "tool_use" if tools is not None and "tool_use" in own else "default"
     if name not in own:
         raise ValueError(
-            "this tokenizer has several chat templates and no default: "
-            f"pass template= with one of their names, {', '.join(sorted(own))}"
+            "this tokenizer has no default chat template: "
+            f"pass template= with the name of one it has, {', '.join(sorted(own))}"
         )
     return own[name]
+
+
+def _missing(template: str | Marked, tokenizer: BPETokenizer) -> list[str]:
+    """Return the control tokens that a template writes and the tokenizer does not have.
+
+    Args:
+        template: what it made of a conversation, or the name of a built-in one.
+        tokenizer: whose added tokens count, special or not.
+    """
+    if not isinstance(template, Marked):
+        template = _built_in(template, [as_given_message(0, _QUESTION)], True)
+    own = "".join(part if origin.trusted else "\0" for part, origin in template.runs())
+    written = dict.fromkeys(_CONTROL.findall(own))
+    unknown = [token for token in written if token not in tokenizer._added]
+    return [token for token in unknown if not any(token in known for known in tokenizer._added)]
 
 
 # -- Rendering -----------------------------------------------------------------
@@ -377,7 +399,9 @@ class Renderer:
             **{name: _as_given(value, Origin(None, name)) for name, value in given.items()},
         }
         template = named if template is None else template
-        self._template = _resolve(_select(template, tokenizer, given["tools"]), tokenizer)
+        self._source = _select(template, tokenizer, given["tools"])
+        self._template = _resolve(self._source, tokenizer)
+        self._is_default = template is None
 
     @property
     def jinja_source(self) -> str | None:
@@ -399,13 +423,40 @@ class Renderer:
 
         return jinja.has_generation(self.jinja_source)
 
+    def check(self, text: Marked) -> None:
+        """Check that the control tokens that the template wrote in a text are tokens.
+
+        The tokenizer's own templates may write ordinary text that looks like control tokens,
+        as those of Zephyr and Tulu do: they pass if they write any token that it has.
+
+        Raises:
+            ValueError: some are not.
+        """
+        missing = _missing(text, self.tokenizer)
+        if not missing or self._is_own():
+            return
+        which = "the chat template"
+        if self._is_default and not self.tokenizer.chat_templates:
+            which = f"this tokenizer has no chat template, and the default one, {self._source},"
+        raise ValueError(
+            f"{which} writes {', '.join(map(repr, missing[:8]))}, which this tokenizer has no "
+            "tokens for: add them with add_special_tokens, or choose another template"
+        )
+
+    def _is_own(self) -> bool:
+        """Whether the template is the tokenizer's own, and names any of its tokens or roles."""
+        source, tokenizer = self._source, self.tokenizer
+        roles = [role for role in core._ROLES if getattr(tokenizer, role)]
+        return source in tokenizer.chat_templates.values() and any(
+            name in source for name in (*roles, *tokenizer._added)
+        )
+
 
 def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
     """Return the control token that a template puts behind what the assistant says."""
-    question = {"role": "user", "content": "question"}
-    turn = [question, {"role": "assistant", "content": "answer"}]
+    turn = [_QUESTION, {"role": "assistant", "content": "answer"}]
     try:
-        whole, longer = render(turn).plain, render([*turn, question]).plain
+        whole, longer = render(turn).plain, render([*turn, _QUESTION]).plain
     except ValueError:
         return None
     tokens = one_of(control)
@@ -708,6 +759,8 @@ def apply(
         limit = _limit(tokenizer, max_length)
         kept = _newest(checked, limit, count)
     text = make(kept)
+    if allowed_special == "all":
+        render.check(text)
     ids, offsets = encode(render, text, allowed_special, align=return_dict)
     if not return_dict:
         return ids

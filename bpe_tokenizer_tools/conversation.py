@@ -209,6 +209,11 @@ class Conversation:
         """The control token that the template puts behind an answer."""
         return chat_templates.end_of_turn(self._render, self.tokenizer.special_tokens)
 
+    def check_template(self) -> None:
+        """Check, on an example, that the control tokens of the template are tokens."""
+        example = chat_templates._if_possible(self._render, [chat_templates._QUESTION], True)
+        self._render.check(example)
+
     # -- Messages ---
 
     def add(self, role: str, content: Any = None, **fields: Any) -> None:
@@ -292,6 +297,7 @@ class Conversation:
 
     def _extended(self, state: _State, text: Marked, start: int) -> _State:
         """Put the ids of a text from a place on behind those of a state, and count them."""
+        self._render.check(text)
         ids, offsets = chat_encoding.encode(self._render, text, start=start)
         ends = chat_templates.message_ends(text, len(self.messages))
         new = self.messages[state.n_messages :]

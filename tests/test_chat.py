@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import unicodedata
 from typing import Any
 
@@ -384,7 +385,42 @@ def test_messages_are_not_changed(tokenizer: BPETokenizer) -> None:
     assert before == CONVERSATION
 
 
-def test_a_tokenizer_without_the_control_tokens_still_renders() -> None:
+@pytest.mark.parametrize("template", ["llama3", "chatml", ChatTemplate.chatml])
+def test_a_tokenizer_without_the_control_tokens_only_renders(template: Any) -> None:
     tokenizer = BPETokenizer()
-    ids = tokenizer.apply_chat_template(CONVERSATION)
-    assert tokenizer.decode(ids) == LLAMA3 + PROMPTS["llama3"][1]
+    text = tokenizer.apply_chat_template(CONVERSATION, template, tokenize=False)
+    control = re.findall(r"<\|\w+\|>", text)
+    for i, token in enumerate(dict.fromkeys(control)):
+        with pytest.raises(ValueError, match=f"'{re.escape(token)}'.* add_special_tokens"):
+            tokenizer.apply_chat_template(CONVERSATION, template)
+        tokenizer.add_special_tokens([AddedToken(token, special=i % 2 == 0)])
+    ids = tokenizer.apply_chat_template(CONVERSATION, template)
+    assert tokenizer.decode(ids) == text
+    assert sum(id_ > 255 for id_ in ids) == len(control)
+
+
+def test_the_template_is_a_built_in_one_that_fits() -> None:
+    tokenizer = BPETokenizer()
+    text = tokenizer.apply_chat_template(CONVERSATION, tokenize=False)
+    assert text == LLAMA3 + PROMPTS["llama3"][1]
+    with pytest.raises(ValueError, match=r"no chat template.*llama3.*'<\|eot_id\|>'.*add_special"):
+        tokenizer.apply_chat_template(CONVERSATION)
+    for tokens, template in ((CHATML_SPECIAL_TOKENS, "chatml"), (LLAMA3_SPECIAL_TOKENS, "llama3")):
+        tokenizer.add_special_tokens([each for each in tokens if each not in tokenizer.get_vocab()])
+        for tokenize in (True, False):
+            found = tokenizer.apply_chat_template(CONVERSATION, tokenize=tokenize)
+            named = tokenizer.apply_chat_template(CONVERSATION, template, tokenize=tokenize)
+            assert found == named
+
+
+def test_alpaca_needs_no_tokens() -> None:
+    tokenizer = BPETokenizer()
+    ids = tokenizer.apply_chat_template(CONVERSATION, "alpaca")
+    assert tokenizer.decode(ids) == ChatTemplate.alpaca(CONVERSATION)
+
+
+def test_whoever_wants_control_tokens_as_text_says_so() -> None:
+    tokenizer = BPETokenizer()
+    for allowed in ("none", ()):
+        ids = tokenizer.apply_chat_template(CONVERSATION, "chatml", allowed_special=allowed)
+        assert tokenizer.decode(ids) == ChatTemplate.chatml(CONVERSATION)

@@ -47,9 +47,13 @@ CHATML = (
 CONTROL = re.compile(
     r"<\|[^|<>\s'\"+{}]{1,40}\|>|<｜[^｜<>]{1,40}｜>|</?s>|<(?:start|end)_of_turn>|<turn\|>|<\|turn>"
     r"|\[/?(?:INST|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|ARGS|SYSTEM_PROMPT|TOOL_CONTENT|CALL_ID)\]"
-    r"|\[e~\[|\]~b\]|\[gMASK\]|<sop>|<tool_call\|>|<\|tool_call>|<SPECIAL_\d+>|<seed:[a-z]+>"
+    r"|\[e~\[|\]~b\]|\[gMASK\]|<sop>|<\|(?:tool|tool_call|tool_response|channel|\"\|)>"
+    r"|<(?:tool|tool_call|tool_response|channel)\|>|<SPECIAL_\d+>|<seed:[a-z]+>"
     r"|<(?:end|beginning)_of_sentence>|<sep>"
 )
+# What one template makes of pieces.
+HUNYUAN = ("hy_begin_of_sentence", "hy_User", "hy_Assistant", "hy_eos", "reasoning_mode")
+HUNYUAN = tuple(f"<｜{name}:opensource｜>" for name in HUNYUAN)
 MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>"]  # not special
 
 USER: dict[str, Any] = {"role": "user", "content": "Hi there!"}
@@ -127,6 +131,7 @@ def templates(llama_cpp_source: Path) -> dict[str, str]:
 def tokenizer_for(template: str, *more: str, normalizer: str | None = None) -> BPETokenizer:
     """Make a tokenizer with the control tokens of a template."""
     tokenizer = BPETokenizer("llama3", normalizer=normalizer)
+    more += HUNYUAN if "hy_User" in template else ()
     found = sorted({*CONTROL.findall(template), "<s>", "</s>", *more})
     tokenizer.add_special_tokens(found)
     tokenizer.add_special_tokens([AddedToken(mark, special=False) for mark in MARKS])
@@ -393,6 +398,7 @@ def test_merges_do_not_give_a_special_token_to_its_own_text(tmp_path: Path) -> N
     trained.train_from_iterator(["a<s>b <s>"] * 50, trainer)
     trained.save(str(tmp_path / "tokenizer.json"))
     tokenizer = BPETokenizer.from_file(tmp_path / "tokenizer.json")
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     control = tokenizer.special_tokens["<s>"]
     assert control not in tokenizer.encode("a<s>b") and control not in tokenizer.encode("<s>")
     assert tokenizer.encode("a<s>", allowed_special="all") == trained.encode("a<s>").ids
@@ -420,7 +426,7 @@ MARKS_IN_ANSWERS = {
     "Qwen-Qwen2.5-7B-Instruct": "<tool_call> </tool_call>",
     "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": "<think> </think>",
     "GLM-4.6": "<think> </think> <tool_call> </tool_call>",
-    "google-gemma-4-31B-it": "<|channel> <channel|> <|tool_call> <tool_call|>",
+    "google-gemma-4-31B-it": '<|channel> <channel|> <|tool_call> <tool_call|> <|"|>',
     "google-gemma-2-2b-it": "",
     "microsoft-Phi-3.5-mini-instruct": "",
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "<|START_RESPONSE|> <|END_ACTION|>",
@@ -434,8 +440,7 @@ def test_an_answer_keeps_the_marks_that_its_template_writes_there(
     templates: dict[str, str], name: str
 ) -> None:
     template = templates[name]
-    marks = {*CONTROL.findall(template), *MARKS, "<|channel>", "<channel|>", "<|tool_response>"}
-    marks |= {"<tool_response|>"}
+    marks = {*CONTROL.findall(template), *MARKS}
     tokenizer = BPETokenizer("llama3")
     tokenizer.add_special_tokens([AddedToken(mark, special=False) for mark in sorted(marks)])
     expected = MARKS_IN_ANSWERS[name].split()
@@ -512,6 +517,7 @@ def test_merges_do_not_give_a_mark_to_its_own_text(tmp_path: Path) -> None:
         initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet()
     )
     trained.train_from_iterator(["<think>"] * 50, trainer)
+    trained.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     trained.add_tokens([library.AddedToken("<think>", normalized=False)])
     trained.save(str(tmp_path / "tokenizer.json"))
     tokenizer = BPETokenizer.from_file(tmp_path / "tokenizer.json")
@@ -840,8 +846,68 @@ def test_a_tokenizer_uses_its_own_template(tmp_path: Path) -> None:
     loaded = BPETokenizer.from_pretrained(tmp_path, verbose=False)
     assert loaded.apply_chat_template([USER]) == tokenizer.apply_chat_template([USER])
     assert "eot_id" in tokenizer.apply_chat_template([USER], "llama3", tokenize=False)
+    tokenizer.add_special_tokens(list(LLAMA3_SPECIAL_TOKENS))
     ours = tokenizer.apply_chat_template([USER], ChatTemplate.llama3)
     assert ours == tokenizer.apply_chat_template([USER], "llama3")
+
+
+ZEPHYR = (  # as TinyLlama has it, too: these marks are ordinary text there
+    "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + eos_token + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+TULU = (
+    "{% for m in messages %}{% if m.role == 'user' %}{{ '<|user|>\n' + m.content + '\n' }}"
+    "{% else %}{{ '<|assistant|>\n' + m.content + eos_token }}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("template", [ZEPHYR, TULU])
+def test_an_own_template_may_write_marks_that_are_text(template: str) -> None:
+    transformers = need("transformers")
+    tokenizer = tokenizer_for("")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.to_hf())
+    theirs.eos_token = "</s>"
+    expected = theirs.apply_chat_template([USER], chat_template=template, return_dict=False)
+    with pytest.raises(ValueError, match=r"writes '<\|user\|>'.*add_special_tokens"):
+        tokenizer.apply_chat_template([USER], template, False)
+    tokenizer.chat_template = template
+    for named in (None, "default", template):
+        assert tokenizer.apply_chat_template([USER], named, False) == expected
+    tokenizer.eos_token = None  # nothing in the template is of this tokenizer then
+    with pytest.raises(ValueError, match=r"writes '<\|user\|>'"):
+        tokenizer.apply_chat_template([USER], None, False, eos_token="")
+
+
+@pytest.mark.parametrize(
+    "own, missing",
+    [
+        ("<|im_start|>{{ x }}<|im_end|><|im_start|>", ["<|im_start|>", "<|im_end|>"]),
+        ("{{ '<|' + messages[0].role + '|>' }}", ["<|user|>"]),
+        ("<｜User｜>{{ x }}<｜end▁of▁sentence｜>", ["<｜User｜>", "<｜end▁of▁sentence｜>"]),
+        ("<|turn>user{{ x }}<turn|>", ["<|turn>", "<turn|>"]),
+        ("<start_of_turn>user{{ x }}<end_of_turn>", ["<start_of_turn>", "<end_of_turn>"]),
+        ("{{ x }}<|known|>{{ x }}<|new|>", ["<|new|>"]),
+        ("<|known|>{{ x }}<|part|>", []),
+        ("[INST] {{ x }} [/INST] <tool_call> <think>a | b</think> 1 <| 2 |> 3 <||> |>", []),
+        ("<|{{ messages[0].content }}|> <{{ x }}|> {{ messages[0].content }}", []),
+    ],
+)
+def test_control_tokens_that_are_none_here_are_named(own: str, missing: list[str]) -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<|known|>"])
+    tokenizer.add_special_tokens([AddedToken("<|a|><|part|>\n", special=False)])
+    messages = [{"role": "user", "content": "<|im_start|>"}]
+    options: dict[str, Any] = {"template": own, "x": "<|im_end|>", "return_dict": True}
+    assert tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    if not missing:
+        assert tokenizer.apply_chat_template(messages, **options)
+        return
+    with pytest.raises(
+        ValueError, match="writes " + re.escape(", ".join(map(repr, missing)) + ",")
+    ):
+        tokenizer.apply_chat_template(messages, **options)
+    tokenizer.add_special_tokens(missing)
+    assert tokenizer.apply_chat_template(messages, **options)
 
 
 def fstring(messages: Messages, add_generation_prompt: bool) -> str:
@@ -864,6 +930,8 @@ def test_functions_are_templates_too() -> None:
     shouted = tokenizer.apply_chat_template(TWO, pairs)
     assert tokenizer.decode(shouted) == "".join(text for text, _ in pairs(TWO, True))
     for function in (fstring, pairs):
+        with pytest.raises(ValueError, match=r"writes '<\|im_start\|>', '<\|im_end\|>'"):
+            BPETokenizer().apply_chat_template(TWO, function)
         clean = control_ids(tokenizer, [USER], function)
         for content in ("<|im_end|>", " <|im_end|>\n", "a<|im_start|>system\n"):
             assert control_ids(tokenizer, [{**USER, "content": content}], function) == clean
@@ -1034,13 +1102,13 @@ def test_without_jinja_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(ImportError, match="pip install jinja2"):
         BPETokenizer().apply_chat_template([USER], CHATML)
-    assert BPETokenizer().apply_chat_template([USER], "chatml")
+    assert BPETokenizer().apply_chat_template([USER], "alpaca")
 
 
 def test_messages_are_not_changed() -> None:
     messages: list[Any] = [SYSTEM, USER, call({"city": ["Paris"]}), RESULT]
     before = json.dumps(messages)
-    BPETokenizer().apply_chat_template(messages, CHATML, tools=TOOLS)
+    tokenizer_for(CHATML).apply_chat_template(messages, CHATML, tools=TOOLS)
     assert json.dumps(messages) == before and all(type(m["content"]) is str for m in messages)
 
 

@@ -226,7 +226,7 @@ def test_answers_without_a_question_are_refused() -> None:
 
 def test_other_tokenizers_keep_their_ids_too(sentencepiece_tokenizer: BPETokenizer) -> None:
     made = sentencepiece_tokenizer
-    talk = Conversation(made, "chatml")
+    talk = Conversation(made, "alpaca")
     for answer in ("the answer", " no "):
         talk.add("user", "question")
         prompt = talk.prompt()
@@ -424,11 +424,11 @@ def answer(session: Session, text: str, **options: Any) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_model_says_is_its_ids_decoded(models: dict[str, Path], name: str) -> None:
-    session = Session(models[name], template="chatml")
+    session = Session(models[name], template="alpaca")
     assert session.tokenizer.get_vocab() == tiny_models.tokenizer().get_vocab()
     said = answer(session, "the question", max_new_tokens=20)
     prompt = session.tokenizer.apply_chat_template(
-        [{"role": "user", "content": "the question"}], "chatml"
+        [{"role": "user", "content": "the question"}], "alpaca"
     )
     ids, _ = tiny_models.model(False).greedy(prompt, 20, tiny_models.TOKENS)
     ids = ids[: ids.index(tiny_models.EOS) + 1] if tiny_models.EOS in ids else ids
@@ -445,10 +445,10 @@ def test_what_a_model_says_is_its_ids_decoded(models: dict[str, Path], name: str
 @pytest.mark.parametrize("name", NAMES)
 def test_the_method_of_the_tokenizer_does_the_same(models: dict[str, Path], name: str) -> None:
     messages = [{"role": "user", "content": "the question"}]
-    options: dict[str, Any] = {"template": "chatml", "temperature": 0, "max_new_tokens": 20}
+    options: dict[str, Any] = {"template": "alpaca", "temperature": 0, "max_new_tokens": 20}
     whole = tiny_models.tokenizer().chat(messages, models[name], **options)
     assert whole == answer(
-        Session(models[name], template="chatml"), "the question", max_new_tokens=20
+        Session(models[name], template="alpaca"), "the question", max_new_tokens=20
     )
     pieces = tiny_models.tokenizer().chat(messages, models[name], stream=True, **options)
     pieces = list(pieces)
@@ -478,7 +478,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused_before_loading(
 
 
 def test_a_stopped_answer_is_kept_and_the_next_one_right(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     reply = session.reply("the question", max_new_tokens=100, temperature=0)
     begun = "".join(itertools.islice(reply, 3))
     reply.close()  # type: ignore[attr-defined]
@@ -488,12 +488,12 @@ def test_a_stopped_answer_is_kept_and_the_next_one_right(models: dict[str, Path]
     assert session.conversation.messages[-1] == {"role": "assistant", "content": begun}
     session.conversation.undo()
     whole = answer(session, "the question", max_new_tokens=30)
-    fresh = Session(models["llama.cpp"], template="chatml")
+    fresh = Session(models["llama.cpp"], template="alpaca")
     assert whole == answer(fresh, "the question", max_new_tokens=30)
 
 
 def test_strings_stop_an_answer(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     whole = answer(session, "the question", max_new_tokens=40)
     generated = session.conversation.ids
     for stop in (whole[5:8], whole[10:11], whole[3:9]):
@@ -515,7 +515,7 @@ def test_strings_stop_an_answer(models: dict[str, Path]) -> None:
 
 
 def test_an_answer_may_stop_before_it_has_begun(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     whole = answer(session, "the question", max_new_tokens=40)
     session.conversation.reset()
     assert answer(session, "the question", stop=whole[:7]) == ""
@@ -532,7 +532,7 @@ def roles(session: Session) -> list[str]:
 def test_a_model_that_fails_leaves_the_conversation_as_it_was(
     models: dict[str, Path], name: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session(models[name], template="chatml")
+    session = Session(models[name], template="alpaca")
     answer(session, "the question", max_new_tokens=5)
     talk = session.conversation
     before = (list(talk.messages), talk.ids, talk.turns)
@@ -563,7 +563,7 @@ def test_a_model_that_fails_leaves_the_conversation_as_it_was(
 
 
 def test_an_answer_that_nobody_began_to_read_is_no_answer(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     first = session.reply("one")
     assert roles(session) == ["user"]
     first.close()  # type: ignore[attr-defined]
@@ -578,7 +578,7 @@ def test_an_answer_that_nobody_began_to_read_is_no_answer(models: dict[str, Path
 
 
 def test_another_question_ends_an_answer(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     first = session.reply("one", temperature=0)
     begun = next(first)
     said = answer(session, "two", max_new_tokens=3)
@@ -589,7 +589,7 @@ def test_another_question_ends_an_answer(models: dict[str, Path]) -> None:
 
 
 def test_a_conversation_that_was_changed_meanwhile_is_left_alone(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     answer(session, "one", max_new_tokens=3)
     for begin in (0, 1):
         reply = session.reply("two", temperature=0)
@@ -601,18 +601,18 @@ def test_a_conversation_that_was_changed_meanwhile_is_left_alone(models: dict[st
 
 
 def test_a_full_context_says_so_and_takes_the_question_back(models: dict[str, Path]) -> None:
-    session = Session(models["llama.cpp"], template="chatml", n_ctx=64)
+    session = Session(models["llama.cpp"], template="alpaca", n_ctx=128)
     with pytest.raises(ValueError, match="leaves no room"):
         session.reply("the question " * 40)
     assert session.conversation.messages == []
     assert session.last.new_tokens == 0
     answer(session, "the", max_new_tokens=1000)
-    assert len(session.conversation.ids) <= 64
+    assert len(session.conversation.ids) <= 128
 
 
 @pytest.mark.parametrize("stop", ["", [""], [5]])
 def test_wrong_stops_are_refused(models: dict[str, Path], stop: Any) -> None:
-    session = Session(models["llama.cpp"], template="chatml")
+    session = Session(models["llama.cpp"], template="alpaca")
     with pytest.raises(ValueError, match="stop must be"):
         session.reply("x", stop=stop)
     assert session.conversation.messages == []
@@ -625,14 +625,35 @@ def test_a_model_without_a_tokenizer_needs_one(tmp_path: Path) -> None:
     folder = tiny_models.write_safetensors(tmp_path / "m", made, with_tokenizer=False)
     with pytest.raises(ValueError, match="brings no tokenizer"):
         Session(folder)
-    session = Session(folder, tiny_models.tokenizer(), template="chatml")
+    session = Session(folder, tiny_models.tokenizer(), template="alpaca")
     assert answer(session, "x", max_new_tokens=3) == session.last.text
     backends.unload()
 
 
-def test_a_model_without_a_template_needs_one(models: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match="brings no chat template"):
+def test_a_model_without_a_template_needs_one(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "open_model", None)  # refused before loading
+    with pytest.raises(ValueError, match=r"no chat template.*llama3.*<\|eot_id\|>.*add"):
         Session(models["llama.cpp"])
+    chatml = "{{ '<|im_start|>user\n' }}{{ messages[0].content }}<|im_end|>"
+    for template in ("chatml", chatml):
+        with pytest.raises(ValueError, match=r"writes '<\|im_start\|>', '<\|im_end\|>'"):
+            Session(models["llama.cpp"], template=template)
+    with pytest.raises(TypeError, match="pass only one"):
+        Session(models["llama.cpp"], template="alpaca", chat_template="alpaca")
+
+
+def test_a_template_is_chosen_by_the_control_tokens_that_a_tokenizer_has() -> None:
+    made = BPETokenizer()
+    talk = Conversation(made)
+    talk.add("user", "Hi")
+    with pytest.raises(ValueError, match=r"no chat template.*llama3.*<\|eot_id\|>.*add"):
+        talk.prompt()
+    made.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    talk = Conversation(made)
+    talk.add("user", "Hi")
+    assert made.decode(talk.prompt()) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_a_template_is_chosen_by_its_name_and_for_tools() -> None:

@@ -35,7 +35,7 @@ def use(tokenizer: BPETokenizer) -> None:
     with pytest.warns(UserWarning, match="pad_token"):
         tokenizer.encode_batch(["a", "bcd"], padding=True)
     tokenizer.truncate(TEXT, 5)
-    tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], "chatml")
+    tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], "alpaca")
     tokenizer.encode("x" * 200_000)  # enough for any change of engine
 
 

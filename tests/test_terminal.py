@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import copy
 import io
 import json
 import os
@@ -765,6 +766,21 @@ def test_a_system_prompt_and_a_template_of_a_file(model: Path, tmp_path: Path) -
         assert facts["prompt_tokens"] == session.last.prompt_tokens
 
 
+def test_a_template_of_the_tokenizer_is_chosen_by_its_name(model: Path, tmp_path: Path) -> None:
+    own = copy.copy(tiny_models.tokenizer())
+    own.chat_templates = {"default": "{{ 'D' }}", "rag": "R {{ messages[0].content }}"}
+    own.save(tmp_path / "own", verbose=False)
+    asked = ("--model", model, "--tokenizer", tmp_path / "own", "--temperature", 0, "--json")
+    for name in ("rag", "default"):
+        session = Session(model, own, own.chat_templates[name])
+        expected = "".join(session.reply("Hi", 9, temperature=0))
+        status, out, err = chat(
+            tmp_path, *asked, "--max-tokens", 9, "--message", "Hi", "--template", name
+        )
+        assert (status, json.loads(out)["text"]) == (0, expected), err
+        assert json.loads(out)["prompt_tokens"] == session.last.prompt_tokens
+
+
 def test_a_tokenizer_that_does_not_fit_is_refused(model: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     tiny_models.tokenizer().save(own, verbose=False)
@@ -791,6 +807,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused(model: Path, tmp_path: Path) -
         (("--stop", "x", ""), 2, "--stop"),
         (("--template", "nosuch.jinja"), 2, "nosuch.jinja"),
         (("--template", "nosuch"), 1, "expected one of llama3"),
+        (("--template", "chatml"), 1, "<|im_start|>"),
         (("--template", "{% if %}"), 1, "template"),
         (("--message", " "), 2, "--message"),
         (("--message", "word " * 1000), 1, "no room"),

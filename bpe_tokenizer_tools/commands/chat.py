@@ -16,8 +16,8 @@ from bpe_tokenizer import BPETokenizer
 def _chat_options(add: Callable[..., Any]) -> None:
     add("--model", required=True, metavar="PATH", help="the model: a .gguf file or a directory")
     add("--tokenizer", metavar="PATH", help="its tokenizer; by default what the model brings")
-    text = "a name, of the tokenizer's own or llama3, chatml, alpaca; a file with Jinja; or Jinja"
-    add("--template", metavar="NAME", help=f"chat template: {text}")
+    text = "the name of one of the tokenizer's, llama3, chatml, alpaca, a file with Jinja, or Jinja"
+    add("--template", metavar="NAME", help=f"chat template: {text}; by default the tokenizer's own")
     add("--system", metavar="TEXT", help="system prompt")
     add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
     add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
