@@ -143,6 +143,7 @@ def _char_symbols(definition: core._Definition) -> _Symbols:
     options = (definition.components or {}).get("model", {})
     prefix = options.get("continuing_subword_prefix") or ""
     suffix = options.get("end_of_word_suffix") or ""
+    marker = options.get("end_of_word_marker") or ""
     vocab = definition.vocab
 
     def symbols(token: bytes) -> list[int] | None:
@@ -151,6 +152,8 @@ def _char_symbols(definition: core._Definition) -> _Symbols:
         body = body[len(prefix) :] if inner else body
         if suffix and body.endswith(suffix):
             body, final = body[: -len(suffix)], suffix
+        ends = bool(marker) and body.endswith(marker)
+        body = body[: -len(marker)] if ends else body
         last = len(body) - 1
         ids = [
             vocab.get(
@@ -158,6 +161,7 @@ def _char_symbols(definition: core._Definition) -> _Symbols:
             )
             for i, char in enumerate(body)
         ]
+        ids += [vocab[marker.encode()]] if ends else []
         return None if None in ids or not ids else cast("list[int]", ids)
 
     return symbols

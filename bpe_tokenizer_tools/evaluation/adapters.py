@@ -192,6 +192,7 @@ class _Transformers(Adapter):
         return str(self._tokenizer.decode(ids.tolist(), **options))
 
 
+_ENDS_OF_WORDS = ("end_of_word_suffix", "end_of_word_marker")
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -207,7 +208,7 @@ def _spelling_of(definition: Any, byte_level: bool = False) -> Any:
         return _byte_level
     model = definition.get("model") if isinstance(definition, Mapping) else None
     prefix = (model or {}).get("continuing_subword_prefix") or ""
-    suffix = (model or {}).get("end_of_word_suffix") or ""
+    suffix = next(filter(None, map((model or {}).get, _ENDS_OF_WORDS)), "")
     return functools.partial(_plain, prefix, suffix)
 
 

@@ -641,6 +641,13 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: one is this library's own.
     """
+    marker = components["model"].get("end_of_word_marker")
+    if marker:
+        raise ValueError(
+            f"tokenizer.json cannot hold this tokenizer: each word ends in {marker!r} as a symbol "
+            "of its own, and tokenizer.json has it as a suffix of the last character only; keep "
+            "vocab.json and merges.txt"
+        )
     chain = core._JsonReader(components, Path())
     if any(step.data.get("type") == "SentencePiece" for step in _steps(chain, *_WITHIN[0])):
         raise ValueError(
@@ -800,6 +807,7 @@ class ComponentEncoder(core._Encoder):
         options = components.get("model", {})
         self._prefix = options.get("continuing_subword_prefix") or ""
         self._suffix = options.get("end_of_word_suffix") or ""
+        self._marker = options.get("end_of_word_marker")  # a symbol; this library's own
         self._fuse_unk = bool(options.get("fuse_unk"))
         self._byte_fallback = bool(options.get("byte_fallback"))
         self._definition = definition
@@ -819,6 +827,7 @@ class ComponentEncoder(core._Encoder):
             self.tokens[token.id or 0] = found.encode()
         self._added_ids = frozenset(added.values())
         unknown = options.get("unk_token")
+        self._end = [(self._vocab[self._marker], 0)] if self._marker else []
         self._unk_id = None
         if unknown is not None:
             self._unk_id = self._vocab.get(unknown, added.get(unknown))
@@ -856,8 +865,10 @@ class ComponentEncoder(core._Encoder):
         on its right but another "▁": so words can be encoded one by one.
         """
         drops = self._unk_id is None and not (self._byte_fallback and None not in self._bytes)
-        if drops or self._whole or self._prefix or self._suffix or "▁" not in self._vocab:
+        if drops or self._whole or self._prefix or self._suffix or self._marker:
             return None  # characters that are dropped leave their neighbours side by side
+        if "▁" not in self._vocab:
+            return None
         written = self._written
         for left, right in self._definition.merges:
             if written[right].startswith("▁") and not written[left].endswith("▁"):
@@ -902,7 +913,7 @@ class ComponentEncoder(core._Encoder):
                     size += waiting.pop()[1]
                 symbols += waiting
                 waiting = [(self._unk_id, size)]
-        return symbols + waiting
+        return symbols + waiting + self._end
 
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
@@ -932,6 +943,9 @@ class ComponentEncoder(core._Encoder):
                 part, more = next(symbols)
                 written += self._written[part][len(self._prefix) :]
                 size += more
+            if not size:  # the marker at the end of a word
+                yield spans[-1][1], spans[-1][1]
+                return
             end = start + size  # NOTE: bytes of a suffix may have become tokens too
             first, last = (char_of_byte[min(at, len(char_of_byte) - 1)] for at in (start, end - 1))
             yield spans[first][0], spans[last][1]

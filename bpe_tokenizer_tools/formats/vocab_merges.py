@@ -13,11 +13,16 @@ Two kinds of tokenizer are stored so, and the vocabulary tells which:
 - word-level: tokens are written as they are, and those that end a word have a marker,
   ``</w>`` or ``</eow>``.  Words are what white space separates.
 
-CLIP is both.  Neither file says where text is cut, which tokens are special or what is
-put around a text; files of transformers beside them may, by the name of the class in
-tokenizer_config.json, or the type of model in config.json: see `_CLASSES`.  Without
-them, the pattern is taken to be GPT-2's, but only if all merged tokens can come of it,
-which tokens such as ".append" cannot.
+A word-level vocabulary says in one of two ways where merging starts.  If the marker is a
+suffix, "low" starts as ``l o w</w>``, and "w</w>" is a token that no merge makes.  If it
+is a symbol of its own, as in Sennrich's first program, "low" starts as ``l o w </w>``,
+the bare marker is a token, and only merges put it behind another.
+
+CLIP is both byte-level and word-level.  Neither file says where text is cut, which tokens
+are special or what is put around a text; files of transformers beside them may, by the
+name of the class in tokenizer_config.json, or the type of model in config.json: see
+`_CLASSES`.  Without them, the pattern is taken to be GPT-2's, but only if all merged
+tokens can come of it, which tokens such as ".append" cannot.
 
 Source: github.com/openai/gpt-2, src/encoder.py; github.com/rsennrich/subword-nmt;
 huggingface/tokenizers, models/bpe/model.rs; huggingface/transformers, models/*/.
@@ -72,6 +77,7 @@ class _Class(NamedTuple):
         normalizer: as in tokenizer.json.
         surrounded: the cls token goes before a text, the sep token after it.
         marker: at the end of a word.
+        is_symbol: the marker is a symbol of its own, not a suffix of the last character.
         pre_tokenizer: as in tokenizer.json, unless the pattern says it all.
     """
 
@@ -80,6 +86,7 @@ class _Class(NamedTuple):
     normalizer: Mapping[str, Any] | None = None
     surrounded: bool = False
     marker: str | None = None
+    is_symbol: bool = False
     pre_tokenizer: Mapping[str, Any] | None = None
 
 
@@ -181,8 +188,9 @@ def read(
     beside = _Beside(path)
     known = None if split_pattern is not None else beside.known_class()
     byte_level = split_pattern is not None or bpe_tokenizer._CHAR_TO_BYTE.keys() <= vocab.keys()
+    _check_markers(path, vocab, merges, is_known=byte_level or known is not None)
     if known is None and not byte_level:
-        known = _word_level(path, vocab)
+        known = _word_level(path, vocab, merges)
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     tokens = beside.tokens(known, vocab, special_tokens or {})
@@ -196,10 +204,26 @@ def read(
             "post_processor": _post_processor(known, beside, tokens),
         },
         unk_token=None if known.marker is None else beside.roles.get("unk_token"),
-        end_of_word_suffix=known.marker,
+        end_of_word_suffix=None if known.is_symbol else known.marker,
     )
     roles = {role: beside.roles[role] for role in bpe_tokenizer._ROLE_NAMES if role in beside.roles}
-    return Source(data, roles, beside.settings, beside.chat_templates)
+    definition = _with_marker(path, data, known.marker) if known.is_symbol else None
+    return Source(data, roles, beside.settings, beside.chat_templates, definition)
+
+
+def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> bpe_tokenizer._Definition:
+    """Return a definition whose marker is a symbol, which tokenizer.json can't say."""
+    if any(token["content"] == marker for token in data["added_tokens"]):
+        raise FileFormatError(
+            path,
+            "",
+            f"{marker!r} ends words, as a symbol that merges join to them; it can't be a special "
+            "token as well: leave it out of the special tokens",
+        )
+    definition = bpe_tokenizer._read_definition(_JsonReader(data, path))
+    components: Any = definition.components
+    model = {**components["model"], "end_of_word_marker": marker}
+    return dataclasses.replace(definition, components={**components, "model": model})
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
@@ -255,12 +279,18 @@ def _read_merges(path: Path, vocab: Mapping[str, int]) -> dict[tuple[str, str], 
     return merges
 
 
-def _word_level(path: Path, vocab: Mapping[str, int]) -> _Class:
+def _word_level(
+    path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None]
+) -> _Class:
     """Return what a vocabulary means that no file describes and that is not byte-level."""
     found = [marker for marker in _MARKERS if any(token.endswith(marker) for token in vocab)]
     if len(found) == 1:
-        pre_tokenizer = {"type": "WhitespaceSplit"}
-        return _Class({"unk_token": "<unk>"}, marker=found[0], pre_tokenizer=pre_tokenizer)
+        marker, roles = found[0], {"unk_token": "<unk>"}
+        if marker in vocab and not _suffixed(marker, vocab, merges):
+            # White space as Python's str.split and re have it.
+            cut = {"type": "Split", "pattern": {"Regex": r"[\s\x1c-\x1f]"}, "behavior": "Removed"}
+            return _Class(roles, marker=marker, is_symbol=True, pre_tokenizer=cut)
+        return _Class(roles, marker=marker, pre_tokenizer={"type": "WhitespaceSplit"})
     what = "tokens end in both </w> and </eow>" if found else "no token ends in </w> or </eow>"
     raise FileFormatError(
         path,
@@ -268,6 +298,50 @@ def _word_level(path: Path, vocab: Mapping[str, int]) -> _Class:
         f"not all 256 bytes have a token, and {what}, so that it is not known what kind of "
         "tokenizer this is; if it is byte-level, pass split_pattern, such as 'gpt2'",
     )
+
+
+def _suffixed(
+    marker: str, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None]
+) -> list[str]:
+    """Return the tokens of one character and the marker that no merge makes: it is a suffix."""
+    made = {left + right for left, right in merges}
+    size = 1 + len(marker)
+    return [t for t in vocab if len(t) == size and t.endswith(marker) and t not in made]
+
+
+def _check_markers(
+    path: Path,
+    vocab: Mapping[str, int],
+    merges: Mapping[tuple[str, str], None],
+    is_known: bool,
+) -> None:
+    """Refuse merges of a bare marker where the text can't have one.
+
+    Args:
+        path: what an error names.
+        vocab: token -> id.
+        merges: in rank order.
+        is_known: another file, or the vocabulary, says that a word doesn't end in that symbol.
+    """
+    for marker in _MARKERS:
+        used = next((pair for pair in merges if marker in pair), None)
+        if used is None or any(left + right == marker for left, right in merges):
+            continue
+        suffixed = _suffixed(marker, vocab, merges)
+        if not (is_known or suffixed):
+            continue
+        reason = (
+            f"but {_shorten(suffixed[0])} is a token that no merge makes, as if it were a suffix"
+            if suffixed
+            else "but its vocabulary is byte-level, or a file beside it names a class without one"
+        )
+        raise FileFormatError(
+            path,
+            "",
+            f"the merge {' '.join(used)!r} takes {marker} as a symbol of its own, {reason}; for "
+            f"words that end in the symbol {marker}, the vocabulary must be of characters, and no "
+            "file beside it may name another class",
+        )
 
 
 def _plain_byte_level(
