@@ -4119,23 +4119,30 @@ class BPETokenizer:
             where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
         )
 
-    def export(self, path: str | os.PathLike[str], format: str) -> None:
+    def export(
+        self, path: str | os.PathLike[str], format: str, *, without_normalizer: bool = False
+    ) -> None:
         """Write the tokenizer in another format.
 
         Args:
             path: the file to write; for "gpt2" a directory.
             format: "tokenizer.json", "tiktoken" (ranks, and a .json with the rest),
                 "gpt2" (vocab.json and merges.txt) or "gguf" (for llama.cpp).
+            without_normalizer: leave the normalizer out, which only tokenizer.json can
+                hold; the caller normalizes all text.
 
         Raises:
-            ValueError: what the format would lose.  Then nothing is written.
+            ValueError: the format would lose something that decides ids, and what.  Then
+                nothing is written.  The chat template, roles and what goes around a text
+                are left out where the format has no place for them.
         """
         path = Path(path)
+        source = _tools("formats").without_normalizer(self) if without_normalizer else self
         if format == "tokenizer.json":
-            written = _to_json(_tokenizer_json(self._definition, self.bos_token_id))
+            written = _to_json(_tokenizer_json(source._definition, source.bos_token_id))
             contents = {path: written}
         else:
-            contents = _tools("formats").contents(self, path, format)
+            contents = _tools("formats").contents(source, path, format)
         for parent in {file.parent for file in contents}:
             parent.mkdir(parents=True, exist_ok=True)
         _write_files(contents)

@@ -146,7 +146,7 @@ def train_tokenizer(entries: Sequence[Entry]) -> BPETokenizer:
     spelled = [
         spell(q) for entry in entries for q in entry.questions for spell in (str.lower, str.upper)
     ]
-    tokenizer = BPETokenizer("qwen2").train(
+    tokenizer = BPETokenizer("qwen2", normalizer=None).train(  # llama.cpp has no normalizer
         [*texts, *spelled, *FOLLOW_UPS, *SYSTEM_PROMPTS, "system\nuser\nassistant\n"],
         VOCAB_SIZE,
         special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],

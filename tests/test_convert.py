@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import bpe_tokenizer
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import commands
 from bpe_tokenizer_tools.conformance import conformance_texts
 
@@ -43,6 +44,32 @@ def assert_same(tokenizer: BPETokenizer, other: BPETokenizer) -> None:
         )
 
 
+LOSE_THE_NORMALIZER = [
+    ("t.tiktoken", "tiktoken", "tiktoken does not do"),
+    ("t.gguf", "gguf", "llama.cpp does not do"),
+    ("t", "gpt2", "GPT-2's tokenizer does not do"),
+]
+# What is refused by a format that can't hold it, and where it is held.
+REFUSED = {
+    "pattern": "[a-z]+|[^a-z]",
+    "lstrip": "'<x>' has lstrip",
+    "rstrip": "'<x>' has rstrip",
+    "single_word": "'<x>' has single_word",
+    "special": "'<x>' has special=False",
+    "normalized": "'<x>' has special=False",
+    "prefix_space": "a space before",
+    "ignore_merges": "merges",
+    "around": "add_special_tokens puts the ids",
+    "trim_offsets": "trim_offsets",
+}
+_HELD = {*REFUSED}
+ALLOWED = {
+    "tokenizer.json": _HELD,
+    "directory": _HELD,
+    "tiktoken": {"pattern", "ignore_merges", "around", "trim_offsets"},
+    "gpt2": {"lstrip", "rstrip", "single_word", "special", "normalized", "prefix_space", "around"},
+    "gguf": {"special", "normalized", "trim_offsets"},
+}
 FORMATS = [
     ("t.json", None, {"t.json"}),
     ("t.tiktoken", None, {"t.tiktoken", "t.json"}),
@@ -257,9 +284,8 @@ def test_errors_name_what_was_asked_for(
 def test_what_llama_cpp_does_otherwise_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cases = [("llama3", None, []), ("o200k", None, ["'gpt-4o'"]), ("qwen2", "NFC", ["NFC already"])]
-    for pattern, form, words in cases:
-        made = BPETokenizer(pattern, normalizer=form).train(TEXT, vocab_size=300, verbose=False)
+    for pattern, words in (("llama3", []), ("o200k", ["'gpt-4o'"])):
+        made = BPETokenizer(pattern, normalizer=None).train(TEXT, vocab_size=300, verbose=False)
         made.save(tmp_path / pattern, verbose=False)
         assert convert(tmp_path / pattern, tmp_path / "t.gguf", "--json") == 0
         out, error = capsys.readouterr()
@@ -270,6 +296,117 @@ def test_what_llama_cpp_does_otherwise_is_said(
         assert capsys.readouterr().err == "".join(f"{note}\n" for note in notes)
         assert convert(tmp_path / pattern, tmp_path / "t.json", "--json") == 0
         assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
+@pytest.mark.parametrize("name, format_, library", LOSE_THE_NORMALIZER)
+def test_a_normalizer_is_lost_only_on_request(
+    name: str,
+    format_: str,
+    library: str,
+    engine: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = BPETokenizer("gpt2").train(TEXT, vocab_size=300, verbose=False)
+    made.save(tmp_path / "in", verbose=False)
+    with pytest.raises(ValueError, match=f"normalizes text to NFC, which {library}") as refused:
+        made.export(tmp_path / "out" / name, format_)
+    assert "--without-normalizer" in str(refused.value)
+    assert convert(tmp_path / "in", tmp_path / "out" / name, "--format", format_) == 1
+    assert capsys.readouterr().err == f"bpe-tokenizer: error: {refused.value}\n"
+    assert not (tmp_path / "out").exists()
+    options = ["--format", format_, "--without-normalizer"]
+    assert convert(tmp_path / "in", tmp_path / "out" / name, *options) == 0
+    assert f"{format_} has no place for: the normalizer" in capsys.readouterr().err
+    again = BPETokenizer.from_file(tmp_path / "out" / name)
+    assert again.normalizer is None
+    assert again.encode("e\u0301") != made.encode("e\u0301") == again.encode("é")
+    assert convert(tmp_path / "in", tmp_path / "out" / name, *options, "--json") == 0
+    assert "the normalizer" in json.loads(capsys.readouterr().out)["left_out"]
+
+
+def test_a_normalizer_may_be_left_out_of_any_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
+) -> None:
+    made = BPETokenizer("gpt2").train(TEXT, vocab_size=300, verbose=False)
+    made.save(tmp_path / "in", verbose=False)
+    for name, format_ in (("t.json", "tokenizer.json"), ("t", "directory")):
+        assert convert(tmp_path / "in", tmp_path / name, "--format", format_) == 0
+        assert BPETokenizer.from_file(tmp_path / name).normalizer == "NFC"
+        options = ["--format", format_, "--without-normalizer", "--json"]
+        capsys.readouterr()
+        assert convert(tmp_path / "in", tmp_path / name, *options) == 0
+        assert json.loads(capsys.readouterr().out)["left_out"] == ["the normalizer"]
+        assert BPETokenizer.from_file(tmp_path / name).normalizer is None
+
+
+def odd(kind: str) -> BPETokenizer:
+    """Make a tokenizer with one thing that some format can't hold."""
+    pattern, tokens = {"pattern": r"[a-z]+|[^a-z]"}.get(kind, "gpt2"), ["<s>", "</s>"]
+    made = BPETokenizer(pattern, normalizer=None)
+    made.train(TEXT, vocab_size=400, special_tokens=tokens, verbose=False)
+    definition, flags = made._definition, ("lstrip", "rstrip", "single_word")
+    if kind in flags:
+        made.add_special_tokens([AddedToken("<x>", **{kind: True})])  # type: ignore[arg-type]
+    elif kind in ("special", "normalized"):
+        added = AddedToken("<x>", special=False, normalized=kind == "normalized")
+        made.add_special_tokens([added])
+    elif kind in ("prefix_space", "trim_offsets"):
+        made._install(dataclasses.replace(definition, **{kind: True}))  # type: ignore[arg-type]
+    elif kind == "ignore_merges":
+        vocab = {**definition.vocab, b"zzzz": 500}
+        made._install(dataclasses.replace(definition, vocab=vocab, ignore_merges=True))
+    elif kind == "around":
+        made._install(dataclasses.replace(definition, template=((made.max_id,) * 2, ())))
+    elif kind == "settings":
+        made._settings = {"model_max_length": 99, "padding_side": "left"}
+    elif kind == "chat template":
+        made.chat_template = "{{ messages }}"
+    return made
+
+
+@pytest.mark.parametrize("format_", ["tokenizer.json", "directory", "tiktoken", "gpt2", "gguf"])
+@pytest.mark.parametrize(
+    "kind",
+    ["pattern", "lstrip", "rstrip", "single_word", "special", "normalized", "prefix_space"]
+    + ["trim_offsets", "ignore_merges", "around", "settings", "chat template"],
+)
+def test_nothing_is_lost_in_silence(
+    kind: str, format_: str, engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is written is the same tokenizer, or what differs is named, or it is refused."""
+    made = odd(kind)
+    made.save(tmp_path / "in", verbose=False)
+    made = BPETokenizer.from_file(tmp_path / "in")
+    name = {"tokenizer.json": "t.json", "tiktoken": "t.tiktoken", "gguf": "t.gguf"}.get(
+        format_, "t"
+    )
+    if convert(tmp_path / "in", tmp_path / name, "--format", format_, "--json"):
+        error = capsys.readouterr().err
+        assert "cannot hold this tokenizer: " in error
+        with pytest.raises(ValueError, match="cannot hold this tokenizer: ") as refused:
+            made.export(tmp_path / name, format_)
+        assert str(refused.value) in error
+        assert REFUSED[kind] in error and kind not in ALLOWED[format_]
+        return
+    left_out = set(json.loads(capsys.readouterr().out)["left_out"])
+    again = BPETokenizer.from_file(tmp_path / name)
+    assert kind in ALLOWED[format_] or not REFUSED.get(kind)
+    ours, theirs = made._rest(), again._rest()
+    for before, after in zip(ours[:2], theirs[:2]):
+        assert {key for key in before if before[key] != after.get(key)} <= left_out
+    assert (ours[2] == theirs[2]) == ("chat_template" not in left_out)
+    assert again.get_vocab() == made.get_vocab()
+    assert [
+        (t.content, t.special, t.lstrip, t.rstrip, t.single_word) for t in again.added_tokens
+    ] == [(t.content, t.special, t.lstrip, t.rstrip, t.single_word) for t in made.added_tokens]
+    around = "what add_special_tokens puts around a text" not in left_out
+    for text in (TEXT, " <x> a<x>b", "zzzz", "Hello <s> x"):
+        for options in ({}, {"allowed_special": "all"}, {"add_special_tokens": True}):
+            if around or "add_special_tokens" not in options:
+                assert again.encode(text, **options) == made.encode(text, **options)  # type: ignore[arg-type]
+        if "trim_offsets" not in left_out:
+            assert again.encode_with_offsets(text).offsets == made.encode_with_offsets(text).offsets
 
 
 def test_the_commands_are_short() -> None:

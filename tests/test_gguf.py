@@ -263,27 +263,28 @@ def test_llama_cpp_takes_combining_marks_for_signs(tmp_path: Path) -> None:
     assert load(tmp_path / "model.gguf").encode(text) == own == tokenizer.encode(text)
 
 
-def test_the_normaliser_of_a_family_is_written_and_no_other(
+def test_no_normalizer_is_written_since_llama_cpp_has_none(
     write: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.gguf"
-    for pattern in ("gpt2", "qwen2"):  # GPT-NeoX, Qwen 2
-        tokenizer = train(pattern, normalizer="NFC")
-        tokenizer.export(path, "gguf")
-        assert load(path).normalizer == "NFC"
-        assert load(path).encode("e\u0301") == tokenizer.encode("é")
-        train(pattern).export(path, "gguf")
-        assert load(path).normalizer is None
-    tokenizer = load(write(small(ggml__pre=(STR, "qwen35"))))
+    families = [("qwen2", "NFC"), ("gpt2", "NFC")]  # with one, and GPT-NeoX's
+    for pattern, form in (*families, ("llama3", "NFC"), ("gpt2", "NFKC"), ("o200k", "NFD")):
+        tokenizer = train(pattern, normalizer=form)
+        with pytest.raises(ValueError, match=f"it normalizes text to {form}, which llama.cpp does"):
+            tokenizer.export(path, "gguf")
+        assert not path.exists()
+        tokenizer.export(path, "gguf", without_normalizer=True)
+        back = load(path)
+        assert back.normalizer is None and tokenizer.normalizer == form
+        text = "\u00e9" if form == "NFD" else "e\u0301"
+        assert llama(path)(text) == back.encode(text) != tokenizer.encode(text)
+        assert tokenizer.encode(text) == back.encode(unicodedata.normalize(form, text))
+        path.unlink()
+    tokenizer = load(write(small(ggml__pre=(STR, "qwen35"))))  # others say NFC by that name
+    assert tokenizer.normalizer == "NFC"
     bare = BPETokenizer(tokenizer.split_pattern, normalizer=None)
-    bare.train(corpus(), vocab_size=300, verbose=False)
-    for made, form in ((tokenizer, "NFC"), (bare, None)):
-        made.export(path, "gguf")
-        assert b"qwen35" in path.read_bytes() and load(path) == made
-        assert load(path).normalizer == form
-    for pattern, form in (("llama3", "NFC"), ("gpt2", "NFKC"), ("o200k", "NFD")):
-        with pytest.raises(ValueError, match=f"normalises text to {form}, which llama.cpp"):
-            train(pattern, normalizer=form).export(path, "gguf")
+    bare.train(corpus(), vocab_size=300, verbose=False).export(path, "gguf")
+    assert b"qwen35" in path.read_bytes() and load(path) == bare
 
 
 def test_what_gguf_cannot_hold_is_refused(write: Callable[..., Path], tmp_path: Path) -> None:
@@ -335,9 +336,8 @@ def test_gaps_between_ids_are_padded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["qwen3.5", "tekken", "deepseek-v3"])
 def test_named_patterns_are_written_as_the_family_that_cuts_so(name: str, tmp_path: Path) -> None:
-    form = "NFC" if name == "qwen3.5" else None
     text = "Hello 12345 日本・語 x's \n\n naïve"
-    tokenizer = BPETokenizer(name, normalizer=form).train([text * 3], 300, verbose=False)
+    tokenizer = BPETokenizer(name, normalizer=None).train([text * 3], 300, verbose=False)
     tokenizer.export(tmp_path / "own.gguf", "gguf")
     assert load(tmp_path / "own.gguf").encode(text) == tokenizer.encode(text)
 

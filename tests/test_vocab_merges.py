@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -615,19 +616,34 @@ def test_a_prefix_space_goes_along(gpt2, tmp_path):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: BPETokenizer("cl100k", normalizer=None), "its split pattern"),
-        (lambda: BPETokenizer("gpt2"), "normalises text to NFC"),
+        (lambda: BPETokenizer("cl100k", normalizer=None), "its split pattern is not GPT-2's but"),
+        (
+            lambda: BPETokenizer("gpt2"),
+            "it normalizes text to NFC, which GPT-2's tokenizer does not",
+        ),
     ],
 )
 def test_what_would_be_lost_is_named(make, message, tmp_path):
     ours = make()
-    with pytest.raises(ValueError, match=f"would be lost: .*{message}"):
+    wanted = f"vocab.json and merges.txt cannot hold this tokenizer: {message}"
+    with pytest.raises(ValueError, match=wanted):
         ours.export(tmp_path / "out", "gpt2")
     assert not (tmp_path / "out").exists()
 
 
+def test_a_normalizer_is_left_out_on_request(tmp_path):
+    ours = BPETokenizer("gpt2").train(CORPUS, 300, verbose=False)
+    ours.export(tmp_path, "gpt2", without_normalizer=True)
+    again, theirs = BPETokenizer.from_file(tmp_path), by_hand(tmp_path)
+    assert (again.normalizer, ours.normalizer) == (None, "NFC")
+    for text in (*SAMPLES, *CORPUS):
+        assert again.encode(text) == theirs.encode(text).ids
+        composed = unicodedata.normalize("NFC", text)
+        assert ours.encode(text) == again.encode(composed)
+
+
 def test_words_are_no_gpt2(words, tmp_path):
-    with pytest.raises(ValueError, match="would be lost: that it is not byte-level"):
+    with pytest.raises(ValueError, match="cannot hold this tokenizer: it is not byte-level"):
         loaded(words[0]).export(tmp_path / "out", "gpt2")
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import outputs
+from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import formats, outputs
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -68,6 +70,8 @@ def _convert_options(add: Callable[..., Any]) -> None:
     add("target", metavar="OUT", help="the file to write; for gpt2 and directory, a directory")
     text = "what to write; by default told by the name of OUT"
     add("--format", choices=_FORMATS, metavar="FORMAT", help=f"{text}: {', '.join(_FORMATS)}")
+    text = "leave out the normalizer, which only tokenizer.json can hold; normalize text yourself"
+    add("--without-normalizer", action="store_true", help=text)
     _loading_options(add)
 
 
@@ -84,7 +88,7 @@ def _cmd_convert(options: argparse.Namespace) -> None:
         )
     tokenizer = _load(options.source, options)
     _check_target(target, format_, Path(options.source))
-    written, lost = convert(tokenizer, target, format_)
+    written, lost = convert(tokenizer, target, format_, options.without_normalizer)
     notes = _notes(tokenizer, format_)
     if options.json:
         files = list(map(str, written))
@@ -125,7 +129,9 @@ def _notes(tokenizer: BPETokenizer, format: str) -> list[str]:
     return [f"llama.cpp {what}" for what in done_otherwise(tokenizer)]
 
 
-def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Path], list[str]]:
+def convert(
+    tokenizer: BPETokenizer, target: Path, format: str, without_normalizer: bool = False
+) -> tuple[list[Path], list[str]]:
     """Write a tokenizer in a format, if that gives the same ids.
 
     It is first written elsewhere, loaded again and compared.
@@ -134,10 +140,12 @@ def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Pa
         tokenizer: what to write.
         target: the file, or for "gpt2" and "directory" the directory.
         format: as for `BPETokenizer.export`, or "directory" as for `save`.
+        without_normalizer: leave the normalizer out.
 
     Returns:
-        The files written; and what the format has no place for, that does not decide
-        the ids of a text: the chat template, roles, what goes around a text.
+        The files written; and what was left out: the normalizer, if that was asked for,
+        and what the format has no place for and decides no ids of a text, such as the
+        chat template, roles, what goes around a text.
 
     Raises:
         ValueError: the format cannot hold the tokenizer, and what would be lost.
@@ -151,6 +159,8 @@ def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Pa
         outputs.check_directory(target)
     else:
         outputs.check_file(target, with_directories=True)
+    given = tokenizer
+    tokenizer = formats.without_normalizer(tokenizer) if without_normalizer else tokenizer
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         draft = Path(scratch) / (target.absolute().resolve().name or "tokenizer")
         try:
@@ -165,6 +175,7 @@ def convert(tokenizer: BPETokenizer, target: Path, format: str) -> tuple[list[Pa
         if not error.errno:
             raise
         raise OSError(error.errno, error.strerror, str(target)) from None  # not a temporary name
+    lost = [*(["the normalizer"] if tokenizer is not given else []), *lost]
     return [(target if is_folder else target.parent) / name for name in names], lost
 
 
@@ -176,7 +187,7 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str) -> None:
 
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
-    """Load what was written and compare ids; return what else is not there any more."""
+    """Load what was written and compare; return what is gone and decides no ids of a text."""
     from bpe_tokenizer_tools.conformance import conformance_texts
     from bpe_tokenizer_tools.verify import first_difference
 
@@ -188,14 +199,30 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     difference = first_difference(tokenizer, again, conformance_texts(tokenizer))
     if difference is not None:
         raise ValueError(f"{problem}, ids would change: {difference}")
+    if again.get_vocab() != tokenizer.get_vocab():
+        raise ValueError(f"{problem}: written and loaded again, it has another vocabulary")
+    for token, found in itertools.zip_longest(_as_found(tokenizer), _as_found(again)):
+        if token != found:
+            raise ValueError(f"{problem}: {token} would become {found}")
     before, after = tokenizer._rest(), again._rest()
     lost = [role for role, token in before[0].items() if after[0].get(role) != token]
     lost += [name for name, value in before[1].items() if after[1].get(name) != value]
     lost += ["chat_template"] if before[2] != after[2] else []
+    trimmed = [
+        (d.trim_offsets, d.keep_prefix_space) for d in (tokenizer._definition, again._definition)
+    ]
+    lost += ["trim_offsets"] if trimmed[0] != trimmed[1] else []
     around = [
         core._template_ids(each._definition, each.bos_token_id) for each in (tokenizer, again)
     ]
     return lost + (["what add_special_tokens puts around a text"] if around[0] != around[1] else [])
+
+
+def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
+    """Yield the added tokens with their flags, those left out that change nothing."""
+    changes = bool(formats.normalizer_name(tokenizer._definition))
+    for token in tokenizer.added_tokens:
+        yield dataclasses.replace(token, normalized=token.normalized and changes)
 
 
 COMMANDS: dict[str, core._Command] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
@@ -174,6 +174,66 @@ def _file_within(folder: Path) -> Path:
     )
 
 
+# -- What a format can't hold -------------------------------------------------
+
+
+def lost(target: str, what: str) -> ValueError:
+    """Return the error for a tokenizer that a format, or a library, can't hold.
+
+    Args:
+        target: "tiktoken", "a GGUF file" and so on.
+        what: the part of the tokenizer that would be lost.
+    """
+    return ValueError(f"{target} cannot hold this tokenizer: {what}")
+
+
+def normalizer_lost(tokenizer: BPETokenizer, target: str, library: str) -> ValueError | None:
+    """Return the error for a normalizer, which no foreign format has; None if there is none."""
+    name = normalizer_name(tokenizer._definition)
+    if not name:
+        return None
+    like_that = f"is {name} already"
+    if tokenizer.normalizer:
+        like_that = f"unicodedata.normalize({name!r}, text) returned"
+    return lost(
+        target,
+        f"it normalizes text to {name}, which {library} does not do; if that is meant, pass "
+        f"without_normalizer=True (or --without-normalizer) and give {library} only text that "
+        f"{like_that}",
+    )
+
+
+def normalizer_name(definition: bpe_tokenizer._Definition) -> str:
+    """Name what is done to text before it is cut: "NFC", say, or "NFC + Lowercase"."""
+    components = definition.components
+    if components is None:
+        return definition.normalizer or ""
+    waiting, names = [components["normalizer"]], []
+    while waiting:
+        step = waiting.pop(0) or {}
+        waiting[:0] = step.get("normalizers") or ()
+        names += [str(step["type"])] if step and "normalizers" not in step else []
+    return " + ".join(names)
+
+
+def without_normalizer(tokenizer: BPETokenizer) -> BPETokenizer:
+    """Return a copy that leaves text as it is; itself if it has no normalizer."""
+    definition = tokenizer._definition
+    if not normalizer_name(definition):
+        return tokenizer
+    components = definition.components and {**definition.components, "normalizer": None}
+    bare = replace(definition, normalizer=None, components=components)
+    return BPETokenizer._from_parts(bare, *tokenizer._rest(), Path())
+
+
+# Format -> what a refusal calls it, and the library that reads it.
+_TARGETS = {
+    "tiktoken": ("tiktoken", "tiktoken"),
+    "gpt2": ("vocab.json and merges.txt", "GPT-2's tokenizer"),
+    "gguf": ("a GGUF file", "llama.cpp"),
+}
+
+
 def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     """Write a tokenizer in a foreign format: return what goes into which file.
 
@@ -184,7 +244,10 @@ def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     if format not in _WRITERS:
         known = ", ".join(sorted(["tokenizer.json", *_WRITERS]))
         raise ValueError(f"format must be one of {known}, got {format!r}")
-    found: Contents = _module(_WRITERS[format]).contents(tokenizer, path)
+    found: Contents = _module(_WRITERS[format]).contents(without_normalizer(tokenizer), path)
+    problem = normalizer_lost(tokenizer, *_TARGETS[format])
+    if problem:  # last: whatever else would be lost has no remedy
+        raise problem
     for file in found:
         if file.is_dir():  # before any is written
             raise IsADirectoryError(f"{file}: is a directory; expected a file to write to")

@@ -48,7 +48,14 @@ from typing import IO, Any, NamedTuple
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, surrounding, tokenizer_json
+from bpe_tokenizer_tools.formats import (
+    Contents,
+    Source,
+    SpecialTokens,
+    lost,
+    surrounding,
+    tokenizer_json,
+)
 from bpe_tokenizer_tools.formats.families import (
     BYTES,
     FAMILIES,
@@ -648,8 +655,8 @@ def _post_processor(
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """Write a tokenizer as a GGUF file without weights, which llama.cpp loads.
 
-    llama.cpp never normalises text, whatever the tokenizer; one that does is written
-    only under the name of a model that does so too, of which this is known.
+    llama.cpp never normalizes text, whatever the tokenizer: `formats.contents` refuses a
+    normalizer.  Where the name of a model implies one, the file says that there is none.
 
     Raises:
         ValueError: llama.cpp could not do what this tokenizer does; the message names
@@ -690,9 +697,8 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     named = [name for name in templates if name != "default"]
     if named:
         values[_TEMPLATE_NAMES_KEY] = _Value(_ARRAY, named, _STRING)
-    form = _normalizer(definition)
-    if form != family.normalizer:
-        values[_NORMALIZER_KEY] = _Value(_STRING, form or "")
+    if family.normalizer is not None:
+        values[_NORMALIZER_KEY] = _Value(_STRING, "")
     header = _MAGIC + struct.pack("<IQQ", 3, 0, len(values))
     keys = (_pack_string(key) + _pack(value) for key, value in values.items())
     packed = header + b"".join(keys)
@@ -714,20 +720,17 @@ def _check_no_weights(path: Path) -> None:
 def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
     """Say what llama.cpp does otherwise with what `contents` writes."""
     name, family = _family_name(tokenizer._definition)
-    form = _normalizer(tokenizer._definition)
     said = []
     if family.approximated:
         said.append(
             f"only approximates how text is cut in the family {name!r}, and may give other ids for "
             "some of it; bpe-tokenizer check compares them"
         )
-    if form is not None:
-        said.append(f"does not normalise: give it text that is {form} already")
     return said
 
 
 def _lost(what: str) -> ValueError:
-    return ValueError(f"a GGUF file cannot hold this tokenizer: {what}")
+    return lost("a GGUF file", what)
 
 
 def _pack_string(text: str) -> bytes:
@@ -756,8 +759,6 @@ def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list
     for token in definition.added:
         id_ = int(token.id or 0)
         flags = [flag for flag in ("single_word", "lstrip", "rstrip") if getattr(token, flag)]
-        if token.normalized and _normalizer(definition):
-            flags.append("normalized")
         if flags:
             raise _lost(f"added token {_shorten(token.content)} has {', '.join(flags)}")
         if normal.get(id_, token.content) != token.content:
@@ -781,18 +782,6 @@ def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list
         if text == f"[PAD{id_}]" and kinds[id_] != _CONTROL:
             raise _lost(f"{_shorten(text)} would be taken for padding")
     return texts, kinds
-
-
-def _normalizer(definition: bpe_tokenizer._Definition) -> str | None:
-    """Return the Unicode form that text is brought to."""
-    if definition.components is None:
-        return definition.normalizer
-    step = definition.components["normalizer"]
-    if step is None or step == {"type": "Sequence", "normalizers": []}:
-        return None
-    if step.get("type") not in bpe_tokenizer._NORMALIZERS:
-        raise _lost(f"its normalizer is {_shorten(step)}")
-    return str(step["type"])
 
 
 def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
@@ -848,13 +837,7 @@ def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
             f"{', with a space before the text' if definition.prefix_space else ''}); of the named "
             "patterns it has gpt2, llama3, qwen2, qwen3.5, o200k, tekken and deepseek-v3"
         )
-    form = _normalizer(definition)
-    families.sort(key=lambda item: item[1].normalizer != form)  # stable: equal ones first
-    if form is not None and families[0][1].normalizer != form:
-        raise _lost(
-            f"it normalises text to {form}, which llama.cpp does not do; a copy whose normalizer "
-            "is None can be written"
-        )
+    families.sort(key=lambda item: item[1].normalizer is not None)  # stable: those without first
     for name, family in families:
         if family.ignore_merges == definition.ignore_merges:
             return name, family

@@ -39,7 +39,8 @@ from typing import Any, NamedTuple, cast
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, read_bytes
+from bpe_tokenizer_tools import formats
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_bytes
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
@@ -415,7 +416,6 @@ def _well_known_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """Write ranks to NAME.tiktoken, and the rest to NAME.json beside it.
 
-    A normaliser is written there, where `read` finds it; tiktoken itself has none.
     What ``add_special_tokens`` puts around a text is not written, for tiktoken leaves
     that to its callers; read again, it is the bos token, if there is one.
 
@@ -434,8 +434,6 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     sidecar: dict[str, Any] = {"name": name, "pat_str": pattern, "special_tokens": special}
     if pattern != definition.split_pattern:
         sidecar["split_pattern"] = definition.split_pattern
-    if definition.normalizer is not None:
-        sidecar["normalizer"] = definition.normalizer
     if len(ids) == max(ids) + 1:
         sidecar["explicit_n_vocab"] = len(ids)
     if tokenizer._roles != _well_known_roles(definition.added):
@@ -464,20 +462,16 @@ def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) ->
 
     Args:
         tokenizer: what to make it of.
-        without_normalizer: leave the normaliser out; the caller normalises all text.
+        without_normalizer: leave the normalizer out; the caller normalizes all text.
 
     Raises:
         ValueError: the tokenizer does something that tiktoken cannot.
         ImportError: tiktoken is not installed.
     """
-    normalizer = tokenizer.normalizer
-    if normalizer is not None and not without_normalizer:
-        raise ValueError(
-            f"this tokenizer normalises text to {normalizer}, which tiktoken does not do; pass "
-            "without_normalizer=True, and give tiktoken only text that "
-            f"unicodedata.normalize({normalizer!r}, text) returned"
-        )
-    ranks, special = _ranks_and_special_tokens(tokenizer)
+    ranks, special = _ranks_and_special_tokens(formats.without_normalizer(tokenizer))
+    problem = formats.normalizer_lost(tokenizer, "tiktoken", "tiktoken")
+    if problem and not without_normalizer:
+        raise problem
     pattern = to_fancy_regex(tokenizer._definition.split_pattern)
     tiktoken = bpe_tokenizer._import_optional("tiktoken", "to_tiktoken()", "tiktoken")
     return tiktoken.Encoding(
@@ -494,14 +488,12 @@ def _ranks_and_special_tokens(
     """Return what tiktoken needs, or say what it could not do."""
     definition = tokenizer._definition
     if definition.components is not None:
-        raise ValueError(
-            "tiktoken encodes bytes that one split pattern has cut; this tokenizer is not "
-            "byte-level, or prepares text in more steps, which would be lost"
+        raise lost(
+            "tiktoken",
+            "it is not byte-level, or prepares text in more steps than one split pattern",
         )
     if definition.prefix_space:
-        raise ValueError(
-            "this tokenizer puts a space before text (add_prefix_space), which tiktoken does not do"
-        )
+        raise lost("tiktoken", "it puts a space before text (add_prefix_space)")
     _check_added_tokens(definition)
     _check_merges(definition)
     return definition.vocab, {token.content: cast("int", token.id) for token in definition.added}
@@ -515,21 +507,20 @@ def _check_added_tokens(definition: bpe_tokenizer._Definition) -> None:
             "lstrip": token.lstrip,
             "rstrip": token.rstrip,
             "single_word": token.single_word,
-            "normalized": token.normalized and definition.normalizer is not None,
             "that it is an ordinary token too": token.id in ordinary,
         }
-        lost = ", ".join(flag for flag, is_set in flags.items() if is_set)
-        if lost:
-            raise ValueError(
-                f"tiktoken knows only special tokens, without options; of {token.content!r} would "
-                f"be lost: {lost}"
+        found = ", ".join(flag for flag, is_set in flags.items() if is_set)
+        if found:
+            raise lost(
+                "tiktoken", f"added token {token.content!r} has {found}, not just a text and an id"
             )
     by_text = sorted(token.content for token in definition.added)
     for shorter, longer in zip(by_text, by_text[1:]):
         if longer.startswith(shorter):
-            raise ValueError(
-                f"special token {longer!r} begins with another, {shorter!r}: tiktoken does not "
-                "look for the longest"
+            raise lost(
+                "tiktoken",
+                f"special token {longer!r} begins with another, {shorter!r}, and tiktoken does not "
+                "look for the longest",
             )
 
 
@@ -546,23 +537,26 @@ def _check_merges(definition: bpe_tokenizer._Definition) -> None:
     missing = by_id.keys() - set(applied)
     if missing:
         left, right = min(missing, key=lambda pair: vocab[by_id[pair]])
-        raise ValueError(
+        raise lost(
+            "tiktoken",
             "tiktoken merges by the id of what a merge makes; it would join "
             f"{_shorten(token[left])} and {_shorten(token[right])}, for which this tokenizer has "
-            f"no merge, to token {vocab[by_id[left, right]]}"
+            f"no merge, to token {vocab[by_id[left, right]]}",
         )
     for pair, expected in zip(applied, by_id):
         if pair != expected:
             shown = _shorten(by_id[pair])
-            raise ValueError(
+            raise lost(
+                "tiktoken",
                 "tiktoken merges by the id of what a merge makes, but these merges are in another "
                 f"order: {shown} has id {vocab[by_id[pair]]}, and its merge comes before that of "
-                f"{_shorten(by_id[expected])}, id {vocab[by_id[expected]]}"
+                f"{_shorten(by_id[expected])}, id {vocab[by_id[expected]]}",
             )
     if not definition.ignore_merges:
         unmade = {each for each in vocab if len(each) > 1}.difference(by_id.values())
         if unmade:
-            raise ValueError(
+            raise lost(
+                "tiktoken",
                 f"no merges lead to {len(unmade)} tokens, such as {_shorten(min(unmade))}; "
-                "tiktoken uses them for pre-tokens that are equal to one, this tokenizer does not"
+                "tiktoken uses them for pre-tokens that are equal to one, this tokenizer does not",
             )

@@ -44,7 +44,14 @@ from bpe_tokenizer import (
     BPETokenizer,
     FileFormatError,
 )
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, read_bytes, tokenizer_json
+from bpe_tokenizer_tools.formats import (
+    Contents,
+    Source,
+    SpecialTokens,
+    lost,
+    read_bytes,
+    tokenizer_json,
+)
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _MARKERS = ("</w>", "</eow>")
@@ -612,21 +619,17 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
 
 def _check_is_gpt2(definition: bpe_tokenizer._Definition) -> None:
-    lost = None
+    what = None
     if definition.components is not None:
-        lost = "that it is not byte-level, or prepares text in more steps than one split pattern"
+        what = "it is not byte-level, or prepares text in more steps than one split pattern"
     elif definition.split_pattern != GPT2_SPLIT_PATTERN:
-        lost = f"its split pattern {_shorten(definition.split_pattern)}"
-    elif definition.normalizer is not None:
-        lost = f"that it normalises text to {definition.normalizer}"
+        what = f"its split pattern is not GPT-2's but {_shorten(definition.split_pattern)}"
     elif definition.trim_offsets:
-        lost = "that offsets leave out white space (trim_offsets)"
+        what = "its offsets leave out white space (trim_offsets)"
     elif definition.ignore_merges and _merges_are_ignored(definition):
-        lost = "that a pre-token which is a token needs no merges (ignore_merges)"
-    if lost:
-        raise ValueError(
-            f"vocab.json and merges.txt are read as GPT-2's; of this one would be lost: {lost}"
-        )
+        what = "a pre-token that is a token needs no merges there (ignore_merges)"
+    if what:
+        raise lost("vocab.json and merges.txt", what)
     token = {id_: token for token, id_ in definition.vocab.items()}
     if any(token[left].startswith(b"#version") for left, _ in definition.merges):
         raise ValueError("a merge of '#version' would be taken for the first line of merges.txt")
