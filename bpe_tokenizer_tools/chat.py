@@ -94,6 +94,7 @@ class Session:
             tokenizer = fit.load_own(files)
             if tokenizer is None:
                 raise ValueError(f"{model}: brings no tokenizer; pass the one it was trained with")
+            fit.check(tokenizer, files, is_own=True)
         else:
             fit.check(tokenizer, files)
         self.tokenizer = tokenizer

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, Optional, cast
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import formats
+from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, conformance_texts
 from bpe_tokenizer_tools.lint import Finding, field_of, lint
 
@@ -114,8 +115,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every library that is installed and can hold the tokenizer agrees."""
-        return not any(row.status in (DIFFERS, CANNOT_LOAD, FAILS) for row in self.rows)
+        """Whether every library that can hold the tokenizer agrees, and its model fits it."""
+        return not any(
+            row.status in (DIFFERS, CANNOT_LOAD, FAILS) for row in self.rows
+        ) and not any(
+            finding.severity == "error" and finding.name == fit.MODEL for finding in self.findings
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -579,6 +584,7 @@ def verify(
             findings += more
     folder = None if path is None else path if path.is_dir() else path.parent
     known = lint(tokenizer, folder)
+    findings += [] if path is None else fit.findings(tokenizer, path)
     if any(finding.name == "tokenizer-class" for finding in known):
         findings = [finding for finding in findings if finding.name != "rewritten"]
     return Report(rows, [*findings, *known], len(tried))

@@ -15,10 +15,12 @@ import tiny_models
 from oracles import need
 from tiny_models import BOS, CONTEXT, EOS, ROWS
 
+import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import backends
 from bpe_tokenizer_tools.backends import fit
-from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
+from bpe_tokenizer_tools.backends.model_files import ModelFiles, beside, describe
+from bpe_tokenizer_tools.chat import Session
 
 TIED = True
 TWICE = 2 * (struct.pack("<Q3sIB", 3, b"a.b", 0, 7))  # a key of GGUF, an uint8
@@ -317,6 +319,9 @@ def test_the_models_own_tokenizer_fits(kind: str, made: Callable[[str], Path]) -
     fit.check(tiny_models.tokenizer(), files)
     fit.check(tiny_models.tokenizer(), bare(files))
     fit.check(fit.load_own(files), files)
+    fit.check(fit.load_own(files), files, is_own=True)
+    assert fit.findings(fit.load_own(files), made(kind)) == []
+    assert beside(made(kind))[0].rows == ROWS
 
 
 @KINDS
@@ -342,7 +347,10 @@ def test_a_tokenizer_with_more_ids_than_rows_is_refused(made: Callable[[str], Pa
     tokenizer.add_special_tokens({"<last>": ROWS - 1})
     fit.check(tokenizer, bare(files))
     tokenizer.add_special_tokens({"<more>": ROWS})
-    with pytest.raises(ValueError, match="ids up to 512, the model only 512.*it was trained with"):
+    with pytest.raises(
+        ValueError,
+        match="ids go up to 512 .*<more>.*, and the model has 512 rows.*it was trained with",
+    ):
         fit.check(tokenizer, bare(files))
     with pytest.raises(ValueError, match="2 of 482 tokens differ .*'<last>', the model's has none"):
         fit.check(tokenizer, files)
@@ -372,3 +380,218 @@ def test_a_models_tokenizer_that_cannot_be_read_is_not_compared(
     fit.check(tiny_models.tokenizer(), files)
     with pytest.raises(FileFormatError, match="Unigram"):
         fit.load_own(files)
+
+
+# -- A model whose own tokenizer does not fit -----------------------------------
+
+
+IR = """<net><layers><layer type="Const"><data offset="0" size="8" element_type="f32"/></layer>
+<layer type="Result"><output><port names="logits"><dim>1</dim><dim>-1</dim><dim>{}</dim></port>
+</output></layer></layers></net>"""
+
+
+def small_weights(folder: Path, rows: int, kind: str = "safetensors") -> None:
+    """Write files of weights that say they have so many rows, and hold zeros."""
+    if kind == "openvino":
+        (folder / "openvino_model.xml").write_text(IR.format(rows))
+        (folder / "openvino_model.bin").write_bytes(bytes(8))
+        return
+    entry = {"dtype": "F32", "shape": [rows, 2], "data_offsets": [0, rows * 8]}
+    metadata = {"format": "mlx" if kind == "mlx" else "pt"}
+    head = json.dumps({"__metadata__": metadata, "model.embed_tokens.weight": entry}).encode()
+    data = struct.pack("<Q", len(head)) + head + bytes(rows * 8)
+    (folder / "model.safetensors").write_bytes(data)
+
+
+def directory(
+    folder: Path, ids: int, rows: int, kind: str | None = "safetensors", **more: Any
+) -> Path:
+    """Make a model's directory whose tokenizer has so many ids, and its weights so many rows."""
+    tokenizer = BPETokenizer("gpt2", normalizer=None)
+    tokenizer.add_special_tokens({"<s>": ids - 3, "</s>": ids - 2, "<pad>": ids - 1})
+    tokenizer.save(folder, verbose=False)
+    config = {"model_type": "llama", "vocab_size": rows, **more}
+    (folder / "config.json").write_text(json.dumps(config))
+    if kind:
+        small_weights(folder, rows, kind)
+    return folder
+
+
+def run(*argv: object) -> int:
+    return bpe_tokenizer.main(list(map(str, argv)))
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+def assert_refused_everywhere(
+    path: Path, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Try all that runs or checks a model: the same words, and no weights are loaded."""
+    monkeypatch.setattr(backends, "open_model", lambda *_, **__: pytest.fail("weights are loaded"))
+    tokenizer = BPETokenizer.from_file(path)
+    for attempt in (
+        lambda: Session(path, template="chatml"),
+        lambda: Session(path, tokenizer, template="chatml"),
+        lambda: tokenizer.chat(MESSAGES, path, template="chatml"),
+        lambda: fit.check(tokenizer, describe(path)[0]),
+    ):
+        with pytest.raises(ValueError) as refused:
+            attempt()
+        assert str(refused.value) == message
+    chat = ("chat", "--model", path, "--message", "Hi", "--template", "chatml")
+    for more in ((), ("--tokenizer", path)):
+        assert run(*chat, *more) == 1
+        assert capsys.readouterr() == ("", f"bpe-tokenizer: error: {message}\n")
+    assert run("check", path) == 1
+    assert f"error: model: {message}" in capsys.readouterr().out.splitlines()
+    assert run("check", path, "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert [f["message"] for f in report["findings"] if f["name"] == "model"] == [message]
+
+
+@KINDS
+def test_more_ids_than_rows_are_refused_everywhere(
+    kind: str,
+    copied: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    large = tiny_models.tokenizer().__copy__()
+    large.add_special_tokens({"<one too many>": ROWS})
+    if kind == "gguf":
+        path, model = copied("gguf"), tiny_models.model(TIED)
+        tiny_models.llama_forms.write_gguf(path, tiny_models.config(model), model.weights, large)
+    else:
+        path = copied(kind)
+        large.save(path, verbose=False)
+    message = (
+        f"this tokenizer does not fit the model {path.resolve()}: its ids go up to 512 "
+        "('<one too many>'), and the model has 512 rows, for the ids 0 to 511; the tokenizer "
+        "and the weights come from different models, or tokens were added without resizing the "
+        "embedding: take both from one model, or resize the embedding"
+    )
+    assert_refused_everywhere(path, message, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "mlx", "openvino"])
+def test_a_thousand_ids_and_900_rows(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = directory(tmp_path / "model", 1000, 900, kind)
+    assert [files.kind for files in describe(folder)] == [kind]
+    message = str(misfit(folder))
+    assert "ids go up to 999 ('<pad>'), and the model has 900 rows, for the ids 0 to 899" in message
+    assert_refused_everywhere(folder, message, monkeypatch, capsys)
+    if kind == "openvino":  # where the number of logits counts
+        return
+    contradiction = r"config.json: vocab_size: is 1,000, but model.embed_tokens.weight has 900 rows"
+    edit(folder, vocab_size=1000)
+    with pytest.raises(FileFormatError, match=contradiction) as refused:
+        Session(folder, template="chatml")
+    assert_refused_everywhere(folder, str(refused.value), monkeypatch, capsys)
+    small_weights(folder, 1000)
+    assert run("check", folder) == 0
+    edit(folder, vocab_size=1100)
+    small_weights(folder, 1100)  # more rows than ids are usual
+    assert run("check", folder) == 0
+
+
+def misfit(folder: Path) -> ValueError:
+    with pytest.raises(ValueError) as refused:
+        fit.check(BPETokenizer.from_file(folder), describe(folder)[0])
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"vocab_size": 900},
+        {"text_config": {"vocab_size": 900}},
+        {"vocab_size": 5000, "text_config": {"vocab_size": 900}},
+        {"vocab_size": None, "llm_config": {"vocab_size": 900}},
+    ],
+)
+def test_config_json_alone_says_it_too(
+    config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = directory(tmp_path / "model", 1000, 900, kind=None)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
+    for path in (folder, folder / "tokenizer.json"):
+        assert run("check", path) == 1
+        assert "999 ('<pad>'), and the model has 900 rows" in capsys.readouterr().out
+    index = {"weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))  # not downloaded
+    assert run("check", folder) == 1
+    (folder / "config.json").unlink()
+    assert run("check", folder) == 0
+    (folder / "config.json").write_text('{"model_type": "llama"}')  # no word on it
+    assert run("check", folder) == 0
+    (folder / "config.json").write_text('{"vocab_size": "many"}')
+    assert run("check", folder) == 1
+    capsys.readouterr()
+    assert run("check", folder) == 1
+    assert "error: model: " in (out := capsys.readouterr().out)
+    assert "vocab_size: expected a number of 1 or more, got 'many'" in out
+
+
+ROLES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({"bos_token_id": 997, "eos_token_id": 998, "pad_token_id": 999}, {}, []),
+    ({}, {}, []),
+    ({"eos_token_id": [5, 998, 7]}, {}, []),
+    ({"eos_token_id": 65}, {"eos_token_id": [998]}, []),
+    ({"bos_token_id": None, "eos_token_id": None, "pad_token_id": -1}, {}, []),
+    ({"text_config": {"eos_token_id": 998, "vocab_size": 1000}}, {}, []),
+    (
+        {"eos_token_id": 65},
+        {},
+        ["eos_token_id 65 ('A'); the tokenizer's eos token is '</s>', id 998"],
+    ),
+    (
+        {"eos_token_id": 999},
+        {},
+        ["eos_token_id 999 ('<pad>'); the tokenizer's eos token is '</s>', id"],
+    ),
+    ({"eos_token_id": [998, 50256]}, {}, ["eos_token_id 998 ('</s>') and 50256 (no token); the"]),
+    (
+        {"pad_token_id": 900},
+        {},
+        ["pad_token_id 900 (no token); the tokenizer's pad token is '<pad>', id"],
+    ),
+    ({"bos_token_id": 999}, {"pad_token_id": 998}, ["bos_token_id 999", "pad_token_id 998"]),
+]
+
+
+@pytest.mark.parametrize("config, generation, expected", ROLES)
+def test_roles_of_other_tokens_are_named(
+    config: dict[str, Any],
+    generation: dict[str, Any],
+    expected: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = directory(tmp_path / "model", 1000, 1024, **config)
+    if "text_config" in config:
+        edit(folder, vocab_size=...)
+        small_weights(folder, 1000)
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    assert run("check", folder, "--json") == 0  # it can be run
+    report = json.loads(capsys.readouterr().out)
+    found = [f for f in report["findings"] if f["name"].startswith("model")]
+    assert {f["severity"] for f in found} <= {"warning"} and len(found) == len(expected)
+    for finding, words in zip(found, expected):
+        assert words in finding["message"]
+    fit.check(BPETokenizer.from_file(folder), describe(folder)[0], is_own=True)
+
+
+def test_a_vocabulary_without_weights_has_no_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = BPETokenizer("gpt2", normalizer=None)
+    tokenizer.add_special_tokens({"<s>": 999})
+    tokenizer.export(tmp_path / "vocab.gguf", "gguf")
+    assert beside(tmp_path / "vocab.gguf") == beside(tmp_path) == []
+    (tmp_path / "config.json").write_text('{"vocab_size": 3}')
+    assert beside(tmp_path / "vocab.gguf") == []  # which need not belong to it
+    assert run("check", tmp_path / "vocab.gguf") == 0

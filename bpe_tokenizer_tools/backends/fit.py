@@ -1,50 +1,113 @@
 """Whether a tokenizer is the one a model was trained with.
 
 A model takes any ids that are small enough, and answers nonsense to those of another
-tokenizer; so what its files say is compared before its weights are loaded.
+tokenizer; so what its files say is compared before its weights are loaded.  The model's own
+tokenizer is compared, too: a directory may hold files of two models.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
+from bpe_tokenizer_tools.lint import Finding
 
 _shorten = bpe_tokenizer._shorten
 _EXAMPLES = 3
 
 
-def check(tokenizer: BPETokenizer, files: ModelFiles) -> None:
-    """Refuse a tokenizer that is not the model's.
+def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> None:
+    """Refuse a tokenizer that is not the model's, or has more ids than the model has rows.
 
     Compared are the number of ids with the rows of the model's embedding, which may have
     more; each token with that of the model's own tokenizer, if its files have one that is
     read here; and the bos and eos tokens with the ids they name.  A tokenizer may lack
     tokens that the model's own has.
 
+    Args:
+        tokenizer: what is to be used.
+        files: what the model's files say.
+        is_own: the model brings this tokenizer, so only ids and rows are compared.
+
     Raises:
         ValueError: what differs, and what to do.
     """
-    vocab = tokenizer.get_vocab()
-    highest = max(vocab.values(), default=-1)
+    problem = _misfit(tokenizer, files, is_own)
+    if problem:
+        raise ValueError(problem)
+
+
+def findings(tokenizer: BPETokenizer, path: Path) -> list[Finding]:
+    """Compare a tokenizer with the model it stands beside, or in the same file with.
+
+    Returns:
+        An error for what `check` refuses, in its words; a warning for each role that
+        config.json or generation_config.json gives to another token.
+    """
+    try:
+        models = model_files.beside(path)
+    except FileFormatError as error:
+        return [Finding("error", MODEL, str(error))]
+    found: list[Finding] = []
+    for files in models:
+        problem = _misfit(tokenizer, files, is_own=True)
+        found += [Finding("error", MODEL, problem)] if problem else []
+        found += [finding for role in files.said for finding in _role(tokenizer, files, role)]
+    return list(dict.fromkeys(found))  # one config.json may have two kinds of weights
+
+
+MODEL = "model"  # the name of a finding that says the model cannot be run with the tokenizer
+
+
+def _misfit(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool) -> str:
+    """Say why a tokenizer does not fit a model, and what to do; nothing if it does."""
     problems = []
-    if highest >= files.rows:
-        problems.append(f"it has ids up to {highest:,}, the model only {files.rows:,} of them")
-    own, tokens = _own(files)
-    if own is not None:
-        problems += _differing_tokens(vocab, tokens)
-    problems += _differing_roles(tokenizer, own, files)
+    if tokenizer.max_id >= files.rows:
+        last = tokenizer.convert_ids_to_tokens(tokenizer.max_id)
+        problems.append(
+            f"its ids go up to {tokenizer.max_id:,} ({_shorten(last)}), and the model has "
+            f"{files.rows:,} rows, for the ids 0 to {files.rows - 1:,}"
+        )
+    own: BPETokenizer | None = tokenizer
+    if not is_own:
+        own, tokens = _own(files)
+        problems += _differing_tokens(tokenizer.get_vocab(), tokens) if own is not None else []
+        problems += _differing_roles(tokenizer, own, files)
     if not problems:
-        return
+        return ""
     remedy = "use the tokenizer it was trained with"
-    if own is not None:
+    if own is not None and own.max_id >= files.rows:
+        remedy = (
+            "the tokenizer and the weights come from different models, or tokens were added "
+            "without resizing the embedding: take both from one model, or resize the embedding"
+        )
+    elif own is not None:
         remedy = f"load the model's own: BPETokenizer.from_file({str(files.tokenizer)!r})"
-    raise ValueError(
-        f"this tokenizer does not fit the model {files.path}: {'; '.join(problems)}; {remedy}"
+    shown = "; ".join(problems)
+    return f"this tokenizer does not fit the model {files.path}: {shown}; {remedy}"
+
+
+def _role(tokenizer: BPETokenizer, files: ModelFiles, role: str) -> Iterator[Finding]:
+    """Compare the ids that config files give to a role with the tokenizer's token."""
+    ids, token = files.said[role], getattr(tokenizer, f"{role}_token")
+    own_id, known = getattr(tokenizer, f"{role}_token_id"), tokenizer._id_to_bytes
+    if all(id_ in known for id_ in ids) and (own_id is None or not ids or own_id in ids):
+        return
+    named = " and ".join(
+        f"{id_} ({_shorten(tokenizer.convert_ids_to_tokens(id_)) if id_ in known else 'no token'})"
+        for id_ in ids
+    )
+    its = "none" if own_id is None else f"{_shorten(token)}, id {own_id}"
+    yield Finding(
+        "warning",
+        "model-roles",
+        f"the model's config says {role}_token_id {named}; the tokenizer's {role} token is {its}",
+        "fix whichever is wrong: config.json, generation_config.json or tokenizer_config.json",
     )
 
 

@@ -21,14 +21,14 @@ import os
 import re
 import struct
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import bpe_tokenizer
 from bpe_tokenizer import FileFormatError
-from bpe_tokenizer_tools.formats import gguf
+from bpe_tokenizer_tools.formats import gguf, read_head
 
 _shorten = bpe_tokenizer._shorten
 _JsonReader = bpe_tokenizer._JsonReader
@@ -38,6 +38,7 @@ _MAX_XML_BYTES = 2**28
 _MAX_ROWS = 2**31 - 1  # ids are 32 bits wide in every library
 _TOKENIZERS = ("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json")
 _IR = "openvino_model.xml"
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class ModelFiles:
         tokenizer: what `BPETokenizer.from_file` reads the model's own from, if it is there.
         files: all that belong to it.
         config: config.json.
+        said: "bos", "eos", "pad" -> the ids that config.json and generation_config.json name,
+            whether there are such tokens or not.
     """
 
     path: Path
@@ -67,6 +70,7 @@ class ModelFiles:
     tokenizer: Path | None = None
     files: tuple[Path, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    said: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def stamp(self) -> tuple[tuple[str, int, int], ...]:
         """Return what changes when a file does."""
@@ -102,6 +106,48 @@ def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:
     if not found:
         found.append(_read_gguf(_gguf_within(path)))
     return found
+
+
+def beside(path: Path) -> list[ModelFiles]:
+    """Read what is said of the model that a tokenizer stands in, or beside; empty if nothing.
+
+    Unlike `describe` it is content with a config.json, where weights or parts of them are not here.
+
+    Args:
+        path: a file or a directory that a tokenizer was loaded from.
+
+    Raises:
+        FileFormatError: the model's files are damaged, or contradict each other.
+    """
+    if path.is_dir() and not (path / "config.json").is_file() and not _has_tokenizer(path):
+        within = sorted(path.glob("*.gguf"))
+        path = within[0] if len(within) == 1 else path
+    if path.is_file() and gguf.matches(path, read_head(path)):
+        has_weights = bool(_gguf_header(path)[1]) or _SHARD.fullmatch(path.name)
+        return _if_whole(_read_gguf, path.resolve()) if has_weights else []
+    folder = (path if path.is_dir() else path.parent).resolve()
+    known = path.is_dir() or path.name in _TOKENIZERS
+    if not known or not (folder / "config.json").is_file():
+        return []
+    found = _if_whole(_read_ir, folder) if (folder / _IR).exists() else []
+    weights = _if_whole(_safetensors, folder)
+    if any(weights):
+        found.append(_read_safetensors(folder, weights[0]))
+    elif not found and _Config(folder).number("vocab_size") is not None:
+        found.append(_read_safetensors(folder, []))
+    return found
+
+
+def _if_whole(read: Callable[[Path], _Found], path: Path) -> list[_Found]:
+    """Read what there is of a model, unless a part of its weights is not here."""
+    try:
+        return [read(path)]
+    except FileNotFoundError:
+        return []
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _TOKENIZERS)
 
 
 # -- GGUF ---------------------------------------------------------------------
@@ -223,6 +269,9 @@ def _is_wanted(key: str) -> bool:
 # -- Directories --------------------------------------------------------------
 
 
+_TEXT_PARTS = ("text_config", "llm_config", "language_config")  # of a model that also sees
+
+
 class _Config:
     """config.json and generation_config.json, whose values may be of any type."""
 
@@ -230,8 +279,8 @@ class _Config:
         self.path = folder / "config.json"
         self.data: dict[str, Any] = _JsonReader.open(self.path).data
         self.files = [self.path]
-        text = self.data.get("text_config")  # a model that also takes pictures
-        self._texts = [text if isinstance(text, dict) else {}, self.data]
+        parts = map(self.data.get, _TEXT_PARTS)
+        self._texts = [*(part for part in parts if isinstance(part, dict)), self.data]
         generation = folder / "generation_config.json"
         self._generation: dict[str, Any] = {}
         if generation.exists():
@@ -252,12 +301,16 @@ class _Config:
         return None
 
     def ids(self, name: str, rows: int) -> tuple[int, ...]:
-        """Return the id, or the ids, of a role."""
+        """Return the id, or the ids, of a role, of those that the model has."""
+        return _valid(self.said(name), rows)
+
+    def said(self, name: str) -> tuple[int, ...]:
+        """Return the id, or the ids, of a role as they are written."""
         found: list[Any] = []
         for data in (self._generation, *self._texts):
             value = data.get(name)
             found += value if isinstance(value, list) else [value]
-        return _valid(found, rows)
+        return _valid(found, _MAX_ROWS)
 
     def model(self, kind: str, rows: int, dtype: str, files: Iterable[Path]) -> ModelFiles:
         """Put together what is known."""
@@ -270,9 +323,10 @@ class _Config:
             self.number("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx"),
             next(iter(self.ids("bos_token_id", rows)), None),
             self.ids("eos_token_id", rows),
-            folder if any((folder / name).exists() for name in _TOKENIZERS) else None,
+            folder if _has_tokenizer(folder) else None,
             (*self.files, *files),
             self.data,
+            {role: self.said(f"{role}_token_id") for role in ("bos", "eos", "pad")},
         )
 
 

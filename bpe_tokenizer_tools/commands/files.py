@@ -227,7 +227,8 @@ def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
 
 COMMANDS: dict[str, core._Command] = {
     "check": (
-        "Compare what every installed library makes of a tokenizer, and look for oddities.",
+        "Compare what every installed library makes of a tokenizer, and look for oddities; in a "
+        "model's directory, compare it with the model.",
         _cmd_check,
         _check_options,
     ),
