@@ -44,6 +44,7 @@ import array
 import codecs
 import contextlib
 import dataclasses
+import difflib
 import functools
 import hashlib
 import heapq
@@ -1266,6 +1267,18 @@ def _write_files(contents: Mapping[Path, str | bytes]) -> None:
 _REQUIRED: Any = object()
 
 
+_JSON_TYPES = {
+    **{kind.__name__: kind for kind in (bool, int, float, str, list, dict)},
+    "null": None,
+}
+
+
+@functools.cache
+def _parse_keys(keys: str) -> dict[str, tuple[type | None, ...]]:
+    pairs = (part.split(":") for part in keys.split())
+    return {key: tuple(_JSON_TYPES[kind] for kind in kinds.split("|")) for key, kinds in pairs}
+
+
 class _JsonReader:
     """An object in a JSON file from a stranger: typed access, errors with a place."""
 
@@ -1310,15 +1323,37 @@ class _JsonReader:
         data = self.get(key, dict, None, default=None)
         return None if data is None else _JsonReader(data, self.path, self._place(key))
 
-    def steps(self, key: str, within: str) -> list[_JsonReader]:
-        """Return the components in a field: one, those of a Sequence, or none."""
+    def check(self, keys: str) -> None:
+        """Refuse other keys than ``"key:type key:type|null ..."``, and values of other types."""
+        kinds = _parse_keys(keys)
+        for key in self.data:
+            if key not in kinds:
+                near = difflib.get_close_matches(key[:60], kinds, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(kinds)}"
+                raise self.error(f"unknown key; {hint}", _shorten(key)[1:-1])
+            self.get(key, *kinds[key])
+
+    def steps(self, key: str) -> list[_JsonReader]:
+        """Return the components in a field, those of nested Sequences in order."""
         node = self.child(key)
-        if node is None:
-            return []
-        if node.data.get("type") != "Sequence":
-            return [node]
-        node.get(within, list)
-        return node.children(within)
+        return [] if node is None else list(node._flattened(_SEQUENCES[key], 0))
+
+    def _flattened(self, within: str, depth: int) -> Iterator[_JsonReader]:
+        if self.get("type", str) != "Sequence":
+            yield self
+            return
+        self.check(f"type:str {within}:list")
+        self.get(within, list)
+        if depth > 8:
+            raise self.error("sequences are nested too deeply")
+        for child in self.children(within):
+            yield from child._flattened(within, depth + 1)
+
+    def fields(self) -> list[_JsonReader]:
+        """Return the objects in all fields."""
+        for key in self.data:
+            self.get(key, dict)
+        return [_JsonReader(self.data[key], self.path, self._place(key)) for key in self.data]
 
     def children(self, key: str) -> list[_JsonReader]:
         """Return the objects in a field that holds a list of them."""
@@ -2285,8 +2320,10 @@ def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
 # -- Writing ------------------------------------------------------------------
 
 
-def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, Any]:
-    """Write a definition in the form of tokenizer.json."""
+def _tokenizer_json(
+    definition: _Definition, bos_id: int | None, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Write a definition, with truncation and padding from `settings`, as tokenizer.json."""
     printable = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     vocab = {printable[id_]: id_ for id_ in sorted(printable)}
     # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from
@@ -2310,8 +2347,8 @@ def _tokenizer_json(definition: _Definition, bos_id: int | None) -> dict[str, An
         }
     return {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        "truncation": (settings or {}).get("truncation"),
+        "padding": (settings or {}).get("padding"),
         "added_tokens": [dataclasses.asdict(token) for token in definition.added],
         **written,
         "post_processor": _post_processor_json(definition, bos_id),
@@ -2395,6 +2432,35 @@ def _template_ids(definition: _Definition, bos_id: int | None) -> _Template:
 
 # -- Reading ------------------------------------------------------------------
 
+# The keys of each object in a tokenizer.json, and their types: what tokenizers 0.23 reads, and
+# what older versions wrote.  HuggingFace refuses other keys at the top and ignores most others;
+# here all are refused: one may be misspelled, or change the ids in a version to come.
+_SEQUENCES = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+_KEYS = {
+    "tokenizer": "version:str truncation:dict|null padding:dict|null added_tokens:list|null "
+    "normalizer:dict|null pre_tokenizer:dict|null post_processor:dict|null decoder:dict|null "
+    "model:dict",
+    "model": "type:str|null dropout:int|float|null unk_token:str|null fuse_unk:bool|null "
+    "continuing_subword_prefix:str|null end_of_word_suffix:str|null byte_fallback:bool|null "
+    "ignore_merges:bool|null vocab:dict merges:list",
+    "added_tokens": "id:int content:str single_word:bool lstrip:bool rstrip:bool normalized:bool "
+    "special:bool",
+    "truncation": "direction:str max_length:int strategy:str stride:int",
+    "padding": "strategy:str|dict direction:str pad_to_multiple_of:int|null pad_id:int "
+    "pad_type_id:int pad_token:str",
+    **dict.fromkeys(_NORMALIZERS, ""),
+    "Split": "pattern:dict behavior:str invert:bool",
+    "ByteLevel": "add_prefix_space:bool trim_offsets:bool use_regex:bool",
+    "TemplateProcessing": "single:list pair:list special_tokens:dict",
+    "RobertaProcessing": "sep:list cls:list trim_offsets:bool add_prefix_space:bool",
+    "BertProcessing": "sep:list cls:list",
+}
+
 
 def _open_tokenizer_json(path: Path) -> _JsonReader | None:
     """Open a tokenizer.json, or that of a directory; None if it is none."""
@@ -2408,6 +2474,26 @@ def _open_tokenizer_json(path: Path) -> _JsonReader | None:
     data = _JsonReader.open(path)
     ours = isinstance(data.data.get("model"), dict) or path.name == "tokenizer.json"
     return data if ours else None
+
+
+def _check_keys(data: _JsonReader) -> None:
+    """Refuse unknown keys; bpe_tokenizer_tools does so in the components that it runs."""
+    data.check(_KEYS["tokenizer"])
+    for field in ("model", "truncation", "padding"):
+        node = data.child(field)
+        if node is not None:
+            node.check(_KEYS[field])
+    for token in data.children("added_tokens"):
+        token.check(_KEYS["added_tokens"])
+    for step in itertools.chain.from_iterable(map(data.steps, _SEQUENCES)):
+        if step.data["type"] in _KEYS:
+            step.check("type:str " + _KEYS[step.data["type"]])
+        for item in (*step.children("single"), *step.children("pair")):
+            item.check("SpecialToken:dict Sequence:dict")
+            for piece in item.fields():
+                piece.check("id:str type_id:int")
+        for token in (step.child("special_tokens") or _JsonReader({}, data.path)).fields():
+            token.check("id:str ids:list tokens:list")
 
 
 def _read_definition(data: _JsonReader) -> _Definition:
@@ -2427,6 +2513,7 @@ def _read_definition(data: _JsonReader) -> _Definition:
         raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
     if model.data.get("dropout"):
         raise model.error("is not supported: ids would be random; set it to null", "dropout")
+    _check_keys(data)
     ids = _read_vocab(model)
     added = _read_added_tokens(data, ids)
     merges, used = _read_merges(model, ids, {token.content for token in added if token.special})
@@ -2468,7 +2555,7 @@ def _read_byte_level(
         if bytes([byte]) not in vocab:
             raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
     pattern, prefix_space = _read_pre_tokenizer(data)
-    decoders = [step.get("type", str) for step in data.steps("decoder", "decoders")]
+    decoders = [step.get("type", str) for step in data.steps("decoder")]
     if decoders != ["ByteLevel"]:
         found = " + ".join(decoders) or "none"
         raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
@@ -2577,7 +2664,7 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
 
 
 def _read_normalizer(data: _JsonReader) -> str | None:
-    kinds = [step.get("type", str) for step in data.steps("normalizer", "normalizers")]
+    kinds = [step.get("type", str) for step in data.steps("normalizer")]
     if len(kinds) > 1 or not set(kinds) <= set(_NORMALIZERS):
         known = ", ".join(_NORMALIZERS)
         raise data.error(f"{_shorten(kinds)} is not supported, only one of {known}", "normalizer")
@@ -2586,7 +2673,7 @@ def _read_normalizer(data: _JsonReader) -> str | None:
 
 def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
     """Return the split pattern, and whether a space goes before the text."""
-    steps = data.steps("pre_tokenizer", "pretokenizers")
+    steps = data.steps("pre_tokenizer")
     kinds = [step.get("type", str) for step in steps]
     if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
         found = " + ".join(kinds) or "none"
@@ -2607,18 +2694,26 @@ def _read_split(step: _JsonReader) -> str:
     behavior = step.get("behavior", str)
     if behavior != "Isolated":
         raise step.error(f"{_shorten(behavior)} is not supported, only 'Isolated'", "behavior")
+    return _read_pattern(step)
+
+
+def _read_pattern(step: _JsonReader) -> str:
+    """Read a {"String": ..} or {"Regex": ..}, and spell it for `regex`."""
     pattern = step.child("pattern")
+    if pattern is not None:
+        pattern.check("Regex:str String:str")
     if pattern is None or len(pattern.data) != 1:
         raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
     if "String" in pattern.data:
         return re.escape(cast("str", pattern.get("String", str)))
     written = pattern.get("Regex", str)
     if len(written) > _MAX_PATTERN_LENGTH:
-        raise pattern.error(f"has more than {_MAX_PATTERN_LENGTH} characters", "Regex")
+        limit = f"at most {_MAX_PATTERN_LENGTH}"
+        raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
     try:
         found = _from_oniguruma(written)
         _splitter(found)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, regex.error) as error:
         raise pattern.error(f"not supported: {error}", "Regex") from None
     return found
 
@@ -2627,7 +2722,7 @@ def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definit
     template: _Template = ((), ())
     trim_offsets = keep_prefix_space = False
     added = {token.id for token in definition.added}
-    for step in data.steps("post_processor", "processors"):
+    for step in data.steps("post_processor"):
         kind = step.get("type", str)
         if kind == "ByteLevel":
             trim_offsets = step.get("trim_offsets", bool, default=True)
@@ -2678,6 +2773,36 @@ def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
     if texts != 1:
         raise step.error("expected the text exactly once", "single")
     return tuple(before), tuple(after)
+
+
+_LENGTHS = {  # the strategies, and the largest number to believe
+    "truncation": (("LongestFirst", "OnlyFirst", "OnlySecond"), 2**64 - 1),
+    "padding": (("BatchLongest",), 2**24),
+}
+
+
+def _read_lengths(data: _JsonReader) -> dict[str, Any]:
+    """Read `truncation` and `padding`, from which `encode_batch` takes its defaults."""
+    nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
+    for field, node in nodes.items():
+        strategies, limit = _LENGTHS[field]
+        kinds = _parse_keys(_KEYS[field])
+        values = {key: node.get(key, *kinds[key], default=None) for key in kinds}
+        values["direction"] = values["direction"] or "Right"  # older files do not say
+        if isinstance(values["strategy"], dict):  # {"Fixed": to how many tokens}
+            fixed = cast("_JsonReader", node.child("strategy"))
+            fixed.check("Fixed:int")
+            values |= {"strategy": strategies[0], "strategy.Fixed": fixed.get("Fixed", int)}
+        for key, choices in (("strategy", strategies), ("direction", ("Left", "Right"))):
+            if values[key] not in choices:
+                expected = " or ".join(map(repr, choices))
+                raise node.error(f"expected {expected}, got {_shorten(values[key])}", key)
+        for key, value in values.items():
+            if value is None and key != "pad_to_multiple_of":
+                raise node.error("is missing", key)
+            if isinstance(value, int) and not 0 <= value <= limit:
+                raise node.error(f"expected a number from 0 to {limit}, got {_shorten(value)}", key)
+    return {field: node.data for field, node in nodes.items()}
 
 
 # -- The files beside it ------------------------------------------------------
@@ -2787,7 +2912,7 @@ def _config_json(
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         "model_max_length": 10**30,  # no limit
-        **settings,
+        **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
         **names,
         "added_tokens_decoder": {
             str(token.id): {
@@ -3121,10 +3246,24 @@ def _check_texts(texts: object) -> list[str]:
     return texts
 
 
+def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the tokenizer's files say about batches."""
+    cut, pad = settings.get("truncation", {}), settings.get("padding", {})
+    fixed = pad.get("strategy")
+    return {
+        "max_length": cut.get("max_length"),
+        "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else cut.get("max_length"),
+        "padding_side": settings.get("padding_side", pad.get("direction", "right").lower()),
+        "truncation_side": settings.get("truncation_side", cut.get("direction", "right").lower()),
+        "multiple": pad.get("pad_to_multiple_of") or 1,
+    }
+
+
 def _check_batch_options(
     padding: bool | str,
     truncation: bool,
     max_length: int | None,
+    pad_length: int | None,
     return_tensors: str | None,
     padding_side: str,
     truncation_side: str,
@@ -3138,7 +3277,7 @@ def _check_batch_options(
     ):
         if value not in choices:
             raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-    if max_length is None and (truncation or padding == "max_length"):
+    if (truncation and max_length is None) or (padding == "max_length" and pad_length is None):
         raise ValueError("truncation and padding='max_length' need max_length=...")
     _check_size("max_length", max_length, 0)
 
@@ -3668,11 +3807,14 @@ class BPETokenizer:
         return_tensors: str | None = None,
         *,
         padding_side: str | None = None,
-        truncation_side: str = "right",
+        truncation_side: str | None = None,
         pad_to_multiple_of: int | None = None,
         return_offsets: bool = True,
     ) -> BatchEncoding:
         """Encode several texts for a model.
+
+        What is None below is as the tokenizer's files say (`truncation` and `padding` in
+        tokenizer.json, tokenizer_config.json).  They never truncate or pad by themselves.
 
         Args:
             texts: the texts.
@@ -3682,11 +3824,10 @@ class BPETokenizer:
                 `max_length`, False not at all.  Without a pad token it pads with
                 eos, else with id 0; the attention mask leaves it out.
             truncation: whether to cut texts down to `max_length` tokens.
-            max_length: in tokens, special ones included.
+            max_length: in tokens, special ones included; needed if no file says it.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
-            padding_side: "right" or "left"; None: as the tokenizer's files say,
-                else right.
-            truncation_side: which end is cut off, "right" or "left".
+            padding_side: "right" or "left", by default right.
+            truncation_side: which end is cut off, by default right.
             pad_to_multiple_of: round the padded length up to a multiple.
             return_offsets: whether to work out offsets, which takes time.
 
@@ -3694,8 +3835,14 @@ class BPETokenizer:
             A `BatchEncoding`.
         """
         texts = _check_texts(texts)
-        side = padding_side or self._settings.get("padding_side", "right")
-        _check_batch_options(padding, truncation, max_length, return_tensors, side, truncation_side)
+        known = _batch_defaults(self._settings)
+        side = padding_side or known["padding_side"]
+        cut_side = truncation_side or known["truncation_side"]
+        pad_length = known["pad_length"] if max_length is None else max_length
+        max_length = known["max_length"] if max_length is None else max_length
+        _check_batch_options(
+            padding, truncation, max_length, pad_length, return_tensors, side, cut_side
+        )
         _check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
         n_added = len(self._surround([])) if add_special_tokens else 0
         limit = cast("int", max_length) - n_added if truncation else None
@@ -3712,22 +3859,22 @@ class BPETokenizer:
             if return_offsets:
                 result = self.encode_with_offsets(text, allowed_special=allowed_special)
             if limit is not None and len(result) > limit:
-                keep = (
-                    slice(limit) if truncation_side == "right" else slice(len(result) - limit, None)
-                )
+                keep = slice(limit) if cut_side == "right" else slice(len(result) - limit, None)
                 result.input_ids = result.input_ids[keep]
                 result.offsets = result.offsets and result.offsets[keep]
             results.append(self._finish(result, add_special_tokens))
         if padding not in (False, "do_not_pad"):
-            length = max(map(len, results), default=0) if padding != "max_length" else max_length
-            multiple = pad_to_multiple_of or 1
+            length = max(map(len, results), default=0) if padding != "max_length" else pad_length
+            multiple = pad_to_multiple_of or known["multiple"]
             length = -(-cast("int", length) // multiple) * multiple
             self._pad(results, length, side)
         return BatchEncoding(results, return_tensors)
 
     def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
         """Fill results up to a length, in place."""
-        pad_id = self.pad_token_id
+        pad_id, token = self.pad_token_id, self.pad_token
+        if pad_id is None and "padding" in self._settings:
+            pad_id, token = (self._settings["padding"][key] for key in ("pad_id", "pad_token"))
         short = [result for result in results if len(result) < length]
         if pad_id is None and short:
             pad_id = self.eos_token_id if self.eos_token_id is not None else 0
@@ -3740,7 +3887,7 @@ class BPETokenizer:
                 )
         for result in short:
             n = length - len(result)
-            token = self._printable([cast("int", pad_id)])[0]
+            token = token or self._printable([cast("int", pad_id)])[0]
             filling = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
             for name, value in filling.items():
                 values = getattr(result, name)
@@ -3971,7 +4118,7 @@ class BPETokenizer:
         contents: dict[Path, str | bytes] = {
             folder / f"{name}_config.json": _to_json(config),
             folder / "special_tokens_map.json": _to_json(names),
-            folder / f"{name}.json": _to_json(_tokenizer_json(self._definition, self.bos_token_id)),
+            folder / f"{name}.json": _to_json(self._tokenizer_json()),
         }
         if list(self.chat_templates) == ["default"]:
             contents[folder / "chat_template.jinja"] = self.chat_templates["default"]
@@ -3982,6 +4129,9 @@ class BPETokenizer:
                 path.unlink(missing_ok=True)
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
+
+    def _tokenizer_json(self) -> dict[str, Any]:
+        return _tokenizer_json(self._definition, self.bos_token_id, self._settings)
 
     @classmethod
     def from_pretrained(
@@ -4037,6 +4187,7 @@ class BPETokenizer:
             if pattern is not None:
                 raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
             parts = _read_config(data.path.parent, data.path.stem, _read_definition(data))
+            parts[2].update(_read_lengths(data))
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)
@@ -4139,8 +4290,7 @@ class BPETokenizer:
         path = Path(path)
         source = _tools("formats").without_normalizer(self) if without_normalizer else self
         if format == "tokenizer.json":
-            written = _to_json(_tokenizer_json(source._definition, source.bos_token_id))
-            contents = {path: written}
+            contents = {path: _to_json(source._tokenizer_json())}
         else:
             contents = _tools("formats").contents(source, path, format)
         for parent in {file.parent for file in contents}:
@@ -4162,8 +4312,7 @@ class BPETokenizer:
     def to_hf(self) -> Any:
         """Return a live ``tokenizers.Tokenizer``, or raise ValueError if it loses something."""
         library = _import_optional("tokenizers", "to_hf", "tokenizers")
-        written = _tokenizer_json(self._definition, self.bos_token_id)
-        return library.Tokenizer.from_str(json.dumps(written))
+        return library.Tokenizer.from_str(json.dumps(self._tokenizer_json()))
 
     # -- Chat ---
 
@@ -4561,6 +4710,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         **{role: tokenizer._roles.get(role) for role in _ROLES},
         "has_chat_template": bool(tokenizer.chat_templates),
         "chat_templates": list(tokenizer.chat_templates),
+        **{field: tokenizer._settings.get(field) for field in _LENGTHS},
         "fingerprint": tokenizer.fingerprint,
         "accelerated": ACCELERATED,
     }

@@ -82,25 +82,6 @@ def _finder(pattern: str) -> Find:
 _GPT2 = core.GPT2_SPLIT_PATTERN
 
 
-def _read_pattern(step: core._JsonReader) -> str:
-    """Read a {"String": ..} or {"Regex": ..}, and spell it for `regex`."""
-    pattern = step.child("pattern")
-    if pattern is None or len(pattern.data) != 1:
-        raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
-    if "String" in pattern.data:
-        return re.escape(str(pattern.get("String", str)))
-    written = pattern.get("Regex", str)
-    if len(written) > core._MAX_PATTERN_LENGTH:
-        limit = f"at most {core._MAX_PATTERN_LENGTH}"
-        raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
-    try:
-        found = core._from_oniguruma(written)
-        core._splitter(found)
-    except (ValueError, RecursionError, regex.error) as error:
-        raise pattern.error(f"not supported: {error}", "Regex") from None
-    return found
-
-
 # -- Normalizers --------------------------------------------------------------
 
 Normalizer = Callable[[Text], Text]
@@ -156,7 +137,7 @@ def _strip(step: core._JsonReader) -> Normalizer:
 
 
 def _replace(step: core._JsonReader) -> Normalizer:
-    find = _finder(_read_pattern(step))
+    find = _finder(core._read_pattern(step))
     content = step.get("content", str)
 
     def run(text: Text) -> Text:
@@ -218,14 +199,19 @@ def _sentencepiece(step: core._JsonReader) -> Normalizer:
     return run
 
 
-_NORMALIZERS: dict[str, Callable[[core._JsonReader], Normalizer]] = {
-    **dict.fromkeys(core._NORMALIZERS, _unicode_form),
-    "Lowercase": _lowercase,
-    "StripAccents": _strip_accents,
-    "Strip": _strip,
-    "Replace": _replace,
-    "Prepend": _prepend,
-    "SentencePiece": _sentencepiece,  # this library's own
+# What makes each, and its keys beside "type" with their types.
+_NORMALIZERS: dict[str, tuple[Callable[[core._JsonReader], Normalizer], str]] = {
+    **dict.fromkeys(core._NORMALIZERS, (_unicode_form, "")),
+    "Lowercase": (_lowercase, ""),
+    "StripAccents": (_strip_accents, ""),
+    "Strip": (_strip, "strip_left:bool strip_right:bool"),
+    "Replace": (_replace, "pattern:dict content:str"),
+    "Prepend": (_prepend, "prepend:str"),
+    "SentencePiece": (  # this library's own
+        _sentencepiece,
+        "charsmap:str add_dummy_prefix:bool remove_extra_whitespaces:bool escape_whitespaces:bool "
+        "treat_whitespace_as_suffix:bool user_defined:list",
+    ),
 }
 
 
@@ -309,7 +295,7 @@ def _read_behavior(step: core._JsonReader, default: Any = core._REQUIRED) -> str
 
 
 def _split(step: core._JsonReader) -> PreTokenizer:
-    pattern = _read_pattern(step)
+    pattern = core._read_pattern(step)
     behavior = _read_behavior(step)
     invert = step.get("invert", bool, default=False)
     if behavior == "Isolated":
@@ -372,7 +358,7 @@ def _metaspace(step: core._JsonReader) -> PreTokenizer:
     if len(mark) != 1:
         raise step.error(f"expected one character, got {core._shorten(mark)}", "replacement")
     scheme = _prepend_scheme(step)
-    split = step.get("split", bool, default=True)
+    split = step.get("split", bool, None, default=None) is not False
     cut = _splits(_finder(re.escape(mark)), "MergedWithNext")
 
     def run(text: Text) -> Iterable[Text]:
@@ -392,17 +378,24 @@ def _prepend_scheme(step: core._JsonReader) -> str:
         raise step.error(
             f"expected 'always', 'first' or 'never', got {core._shorten(scheme)}", "prepend_scheme"
         )
+    if not old and scheme != "never":  # what HuggingFace refuses, too
+        raise step.error(
+            f"{scheme!r} contradicts add_prefix_space, which is false", "prepend_scheme"
+        )
     return scheme
 
 
-_PRE_TOKENIZERS: dict[str, Callable[[core._JsonReader], PreTokenizer]] = {
-    "ByteLevel": _byte_level,
-    "Split": _split,
-    "Digits": _digits,
-    "Punctuation": _punctuation,
-    "Whitespace": _whitespace,
-    "WhitespaceSplit": _whitespace_split,
-    "Metaspace": _metaspace,
+_METASPACE = (  # the last two in older files
+    "replacement:str prepend_scheme:str split:bool|null add_prefix_space:bool str_rep:str"
+)
+_PRE_TOKENIZERS: dict[str, tuple[Callable[[core._JsonReader], PreTokenizer], str]] = {
+    "ByteLevel": (_byte_level, core._KEYS["ByteLevel"]),
+    "Split": (_split, core._KEYS["Split"]),
+    "Digits": (_digits, "individual_digits:bool"),
+    "Punctuation": (_punctuation, "behavior:str"),
+    "Whitespace": (_whitespace, ""),
+    "WhitespaceSplit": (_whitespace_split, ""),
+    "Metaspace": (_metaspace, _METASPACE),
 }
 
 
@@ -435,8 +428,9 @@ def _decode_byte_level(step: core._JsonReader) -> TokenDecoder:
 
 def _decode_replace(step: core._JsonReader) -> TokenDecoder:
     pattern = step.child("pattern")
-    if pattern is None or "String" not in pattern.data:
+    if pattern is None or "Regex" in pattern.data:
         raise step.error("only {'String': ...} is supported in a decoder", "pattern")
+    pattern.check("String:str")
     old, new = pattern.get("String", str).encode(), step.get("content", str).encode()
     if not old:
         raise step.error("is empty", "pattern")
@@ -493,13 +487,18 @@ def _strip_start(token: bytes, content: bytes, times: int) -> bytes:
     return token[at:]
 
 
-_DECODERS: dict[str, Callable[[core._JsonReader], TokenDecoder]] = {
-    "ByteLevel": _decode_byte_level,
-    "Replace": _decode_replace,
-    "ByteFallback": _decode_byte_fallback,
-    "Metaspace": _decode_metaspace,
-    "BPEDecoder": _decode_bpe,
-    "Strip": _decode_strip,
+def _fuse(step: core._JsonReader) -> TokenDecoder:
+    return lambda token, place: token  # pieces are joined anyway
+
+
+_DECODERS: dict[str, tuple[Callable[[core._JsonReader], TokenDecoder], str]] = {
+    "ByteLevel": (_decode_byte_level, core._KEYS["ByteLevel"]),
+    "Replace": (_decode_replace, "pattern:dict content:str"),
+    "ByteFallback": (_decode_byte_fallback, ""),
+    "Metaspace": (_decode_metaspace, _METASPACE),
+    "BPEDecoder": (_decode_bpe, "suffix:str"),
+    "Strip": (_decode_strip, "content:str start:int stop:int"),
+    "Fuse": (_fuse, ""),
 }
 
 
@@ -511,7 +510,7 @@ class Decoder:
     """
 
     def __init__(self, data: core._JsonReader) -> None:
-        steps = _steps(data, "decoder", "decoders")
+        steps = data.steps("decoder")
         self._steps: list[tuple[str, TokenDecoder]] = []
         self._strip: tuple[bytes, int] | None = None  # from the start of the whole
         self._joiner = b"" if steps else b" "
@@ -529,7 +528,7 @@ class Decoder:
             elif fused:
                 raise step.error(f"{core._shorten(kind)} is not supported after Fuse", "type")
             else:
-                self._steps.append((kind, _component(step, _DECODERS)(step)))
+                self._steps.append((kind, _made(step, _DECODERS)))
                 self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
 
     def pieces(self, tokens: Iterable[Spelling | None], unknown: bytes) -> Iterator[bytes]:
@@ -588,28 +587,15 @@ _MODEL_OPTIONS = (
 )
 
 
-def _steps(data: core._JsonReader, key: str, within: str) -> list[core._JsonReader]:
-    """Return the components in a field, those of nested Sequences in order."""
-    node = data.child(key)
-    if node is None:
-        return []
-    if node.data.get("type") != "Sequence":
-        return [node]
-    return _flatten(node, within, depth=0)
+_Kinds = dict[str, tuple[Callable[[core._JsonReader], Any], str]]
 
 
-def _flatten(node: core._JsonReader, within: str, depth: int) -> list[core._JsonReader]:
-    if depth > 8:
-        raise node.error("sequences are nested too deeply")
-    node.get(within, list)
-    found: list[core._JsonReader] = []
-    for child in node.children(within):
-        nested = child.data.get("type") == "Sequence"
-        found += _flatten(child, within, depth + 1) if nested else [child]
-    return found
+def _made(step: core._JsonReader, known: _Kinds) -> Any:
+    """Make what runs a component."""
+    return _kind(step, known)[0](step)
 
 
-def _component(step: core._JsonReader, known: dict[str, Any]) -> Any:
+def _kind(step: core._JsonReader, known: _Kinds) -> tuple[Callable[[core._JsonReader], Any], str]:
     kind = step.get("type", str)
     if kind not in known:
         names = ", ".join(sorted(known.keys() - {"SentencePiece"}))
@@ -619,7 +605,13 @@ def _component(step: core._JsonReader, known: dict[str, Any]) -> Any:
 
 def read_components(data: core._JsonReader) -> dict[str, Any]:
     """Take from a tokenizer.json what `ComponentEncoder` runs, or refuse it by name."""
-    components = {key: data.data.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")}
+    known: dict[str, _Kinds] = {
+        **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
+    }
+    for field, kinds in known.items():
+        for step in data.steps(field):
+            step.check("type:str " + _kind(step, kinds)[1])
+    components = {field: data.data.get(field) for field in known}
     model = data.child("model")
     options: dict[str, Any] = {}
     for option in _MODEL_OPTIONS if model else ():
@@ -649,7 +641,7 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
             "vocab.json and merges.txt"
         )
     chain = core._JsonReader(components, Path())
-    if any(step.data.get("type") == "SentencePiece" for step in _steps(chain, *_WITHIN[0])):
+    if any(step.data.get("type") == "SentencePiece" for step in chain.steps("normalizer")):
         raise ValueError(
             "tokenizer.json cannot hold this SentencePiece normalisation exactly (a character "
             "map, user-defined symbols, or white space as a suffix); keep the .model file"
@@ -657,17 +649,14 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
     return components
 
 
-_WITHIN = (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers"))
-
-
 class _Chain:
     """The components of a tokenizer, compiled."""
 
     def __init__(self, data: core._JsonReader) -> None:
-        normalizers = _steps(data, *_WITHIN[0])
-        pre_tokenizers = _steps(data, *_WITHIN[1])
-        self._normalizers = [_component(step, _NORMALIZERS)(step) for step in normalizers]
-        self._pre_tokenizers = [_component(step, _PRE_TOKENIZERS)(step) for step in pre_tokenizers]
+        normalizers = data.steps("normalizer")
+        pre_tokenizers = data.steps("pre_tokenizer")
+        self._normalizers = [_made(step, _NORMALIZERS) for step in normalizers]
+        self._pre_tokenizers = [_made(step, _PRE_TOKENIZERS) for step in pre_tokenizers]
         self.decoder = Decoder(data)
         kinds = {step.data["type"] for step in normalizers}
         for i, step in enumerate(normalizers):
