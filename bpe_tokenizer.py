@@ -2466,14 +2466,20 @@ def _open_tokenizer_json(path: Path) -> _JsonReader | None:
     """Open a tokenizer.json, or that of a directory; None if it is none."""
     if path.is_dir():
         path = path / "tokenizer.json"
-        return _JsonReader.open(path) if path.exists() else None
+        if not path.exists():
+            return None
     with open(path, "rb") as file:
         head = file.read(1024)
     if path.name != "tokenizer.json" and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return None
     data = _JsonReader.open(path)
     ours = isinstance(data.data.get("model"), dict) or path.name == "tokenizer.json"
-    return data if ours else None
+    return data if ours and not _is_plain(data.data) else None
+
+
+def _is_plain(data: Mapping[str, Any]) -> bool:
+    """Tell whether this is no tokenizer.json, but what formats/plain.py reads."""
+    return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
 
 
 def _check_keys(data: _JsonReader) -> None:
@@ -2543,6 +2549,17 @@ def _read_byte_level(
         if model.data.get(option):
             value = _shorten(model.data[option])
             raise model.error(f"{value} is not supported: it is not byte-level BPE", option)
+    vocab = _byte_vocab(model, ids)
+    pattern, prefix_space = _read_pre_tokenizer(data)
+    decoders = [step.get("type", str) for step in data.steps("decoder")]
+    if decoders != ["ByteLevel"]:
+        found = " + ".join(decoders) or "none"
+        raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
+    return _Definition(vocab, merges, pattern, _read_normalizer(data), prefix_space)
+
+
+def _byte_vocab(model: _JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
+    """Take tokens from the byte alphabet to bytes; all 256 must be among them."""
     vocab: dict[bytes, int] = {}
     for written, id_ in ids.items():
         token = _from_printable(written)
@@ -2554,12 +2571,7 @@ def _read_byte_level(
     for byte, char in _BYTE_TO_CHAR.items():
         if bytes([byte]) not in vocab:
             raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
-    pattern, prefix_space = _read_pre_tokenizer(data)
-    decoders = [step.get("type", str) for step in data.steps("decoder")]
-    if decoders != ["ByteLevel"]:
-        found = " + ".join(decoders) or "none"
-        raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
-    return _Definition(vocab, merges, pattern, _read_normalizer(data), prefix_space)
+    return vocab
 
 
 def _read_components(
@@ -4158,8 +4170,9 @@ class BPETokenizer:
         """Load a tokenizer from a file, or from a directory that holds one.
 
         The format is told by the content: tokenizer.json, ``.tiktoken``, tekken.json,
-        vocab.json with merges.txt, GGUF, or a SentencePiece model.  The ids are those
-        of the format's own library; what cannot be represented exactly is refused.
+        vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with
+        "vocab", "merges", "split_pattern" and "special_tokens".  The ids are those of
+        the format's own library; what cannot be represented exactly is refused.
 
         Args:
             path: the file or directory.

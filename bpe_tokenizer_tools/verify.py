@@ -221,11 +221,11 @@ def _files(path: Path) -> dict[str, Path]:
     """Tell which files at a path a library may read by itself."""
     if path.is_file():
         kind = _kind(path)
-        beside = {"directory": path.parent} if path.name == "tokenizer.json" else {}
+        beside = {"directory": path.parent} if kind and path.name == "tokenizer.json" else {}
         return {**beside, **({kind: path} if kind else {})}
     names = {file.name for file in path.iterdir()}
     found: dict[str, Path] = {}
-    if "tokenizer.json" in names:
+    if "tokenizer.json" in names and _kind(path / "tokenizer.json"):
         found = {"tokenizer.json": path / "tokenizer.json", "directory": path}
     elif {"vocab.json", "merges.txt", "tokenizer_config.json"} <= names and (
         "config.json" in names or field_of(path / "tokenizer_config.json", "tokenizer_class")
@@ -246,6 +246,8 @@ def _kind(file: Path) -> str | None:
     kind = formats.format_of(file)
     if kind in ("gguf", "tiktoken", "sentencepiece"):
         return kind
+    if kind == "plain":
+        return None
     head = formats.read_head(file)
     is_json = file.suffix == ".json" and b'"version"' in head and b'"added_tokens"' in head
     return "tokenizer.json" if is_json or file.name == "tokenizer.json" else None

@@ -108,12 +108,12 @@ def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> di
 #     read(path, split_pattern, special_tokens) -> Source
 # and each writer
 #     contents(tokenizer, path) -> {path: what to write there}.
-_READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges")
+_READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "plain")
 _WRITERS = {"gguf": "gguf", "tiktoken": "tiktoken", "gpt2": "vocab_merges"}
 _HEAD_BYTES = 4096
 # The files that may hold the tokenizer of a directory; the first that is there does.
 _FILES_WITHIN = (
-    *("tekken.json", "tokenizer.model", "vocab.json", "encoder.json"),
+    *("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json", "encoder.json"),
     *("*.tiktoken", "*.model", "*.gguf"),
 )
 
@@ -155,7 +155,8 @@ def read(
         path,
         "",
         "not recognised as a tokenizer; known are tokenizer.json, .tiktoken, tekken.json, "
-        "vocab.json with merges.txt, GGUF and SentencePiece models",
+        "vocab.json with merges.txt, GGUF and SentencePiece models, and plain JSON with vocab, "
+        "merges and split_pattern",
     )
 
 

@@ -1,0 +1,224 @@
+"""Byte-level BPE in one plain JSON object, as small programs write it.
+
+    {"vocab": {"a": 97, ...}, "merges": [["t", "h"], ...],
+     "split_pattern": "...", "special_tokens": {"<|end|>": 300}}
+
+Tokens are written in the byte alphabet.  `vocab` may also be a list of tokens, of
+(token, id) pairs, or a map from ids; a merge may also be "t h", or two ids; both may be
+within "model", as in a tokenizer.json, which such a file resembles and is not: there the
+pattern would be ignored, and the text not cut into bytes.  Here the file is read exactly
+or refused: all 256 bytes must be tokens, and a key that is not known is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import regex
+
+import bpe_tokenizer as core
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, FileFormatError
+from bpe_tokenizer_tools.formats import Source, SpecialTokens
+
+__all__ = ["matches", "read"]
+
+_MODEL_KEYS = core._KEYS["model"].replace("vocab:dict", "vocab:dict|list")
+_KEYS = (
+    f"{_MODEL_KEYS} version:str|int|float|null name:str|null model:dict split_pattern:str|null "
+    "special_tokens:dict|list|null vocab_size:int|null bos_token:str|null eos_token:str|null "
+    "pad_token:str|null unk_token:str|null truncation:null padding:null normalizer:null "
+    "added_tokens:list|null pre_tokenizer:dict|null post_processor:null decoder:dict|null"
+)
+# What a model of tokenizer.json may say that changes ids; here it must not.
+_OPTIONS = (
+    *("dropout", "fuse_unk", "byte_fallback", "ignore_merges"),
+    *("continuing_subword_prefix", "end_of_word_suffix"),
+)
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Tell by its keys; the core has seen to it that it is JSON."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return False
+    try:
+        return core._is_plain(core._JsonReader.open(path).data)
+    except FileFormatError:
+        return False
+
+
+def read(
+    path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
+) -> Source:
+    """Read a file, and what transformers or this library put beside it.
+
+    Args:
+        path: the file.
+        split_pattern: a regular expression or a name, if the file has none.
+        special_tokens: text -> id; come to those of the file.
+
+    Raises:
+        FileFormatError: it is damaged, or does not say enough; the message says what to do.
+        ValueError: a pattern is given, and the file has its own.
+    """
+    data = core._JsonReader.open(path)
+    data.check(_KEYS)
+    model = data.child("model") or data
+    if model is not data:
+        model.check(_MODEL_KEYS)
+        twice = [key for key in ("vocab", "merges") if key in data.data]
+        if twice:
+            raise data.error("is also in model; delete one of them", twice[0])
+    _check_options(data, model)
+    pattern = _pattern(data, split_pattern)
+    ids = _vocab(model)
+    added = _added_tokens(data, ids, special_tokens or {})
+    pairs = core._JsonReader({"merges": list(_merges(model, ids))}, path, model.field)
+    contents = {token.content for token in added}
+    merges, used = core._read_merges(pairs, ids, contents)
+    ordinary = {t: i for t, i in ids.items() if t not in contents or t in used or len(t) == 1}
+    definition = core._Definition(core._byte_vocab(model, ordinary), merges, pattern, None)
+    try:
+        definition = core._with_added_tokens(definition, added)
+    except ValueError as error:
+        raise data.error(str(error), "special_tokens") from None
+    _check_size(data, definition)
+    definition, roles, settings, chat_template = core._read_config(
+        path.parent, path.stem, definition
+    )
+    return Source({}, {**_roles(data), **roles}, settings, chat_template, definition)
+
+
+def _check_options(data: core._JsonReader, model: core._JsonReader) -> None:
+    """Refuse what says that this is another kind of tokenizer."""
+    for reader in (data, model):
+        kind = reader.data.get("type")
+        if kind is not None and "bpe" not in kind.lower():
+            raise reader.error(f"expected 'BPE', got {core._shorten(kind)}", "type")
+        for key in _OPTIONS:
+            if reader.data.get(key):
+                problem = f"{core._shorten(reader.data[key])} is not supported beside split_pattern"
+                raise reader.error(problem, key)
+    if model is not data and model.data.get("unk_token"):
+        raise model.error("is not supported: byte-level BPE has no unknown text", "unk_token")
+    decoders = [step.data["type"] for step in data.steps("decoder")]
+    if decoders not in ([], ["ByteLevel"]):
+        found = " + ".join(decoders)
+        raise data.error(f"{core._shorten(found)} is not supported, only ByteLevel", "decoder")
+
+
+def _pattern(data: core._JsonReader, given: str | None) -> str:
+    """Return where text is cut; from the file or from the caller, not from both."""
+    written = data.get("split_pattern", str, None, default=None)
+    if written is not None and given is not None:
+        raise ValueError(f"{data.path} carries its own split pattern; leave split_pattern out")
+    if written is None and given is None:
+        known = ", ".join(SPLIT_PATTERNS)
+        problem = "is missing, so it is not known where text is cut; pass split_pattern"
+        raise data.error(f"{problem}, a regular expression or one of {known}", "split_pattern")
+    try:
+        pattern = core._pattern_named(given or written or "")
+        core._splitter(pattern)
+    except (ValueError, RecursionError, regex.error) as error:
+        raise data.error(f"not a regular expression: {error}", "split_pattern") from None
+    if data.data.get("pre_tokenizer") is not None:
+        cut, prefix_space = core._read_pre_tokenizer(data)
+        if prefix_space or cut not in (pattern, core._UNCUT_PATTERN):
+            problem = "and split_pattern cut text in different ways; delete one of them"
+            raise data.error(problem, "pre_tokenizer")
+    return pattern
+
+
+def _vocab(model: core._JsonReader) -> dict[str, int]:
+    """Return token -> id."""
+    vocab = model.get("vocab", dict, list)
+    items = vocab.items() if isinstance(vocab, dict) else enumerate(vocab)
+    found: dict[str, int] = {}
+    for key, value in items:
+        token, id_ = key, value
+        if isinstance(vocab, list) and isinstance(value, list) and len(value) == 2:
+            token, id_ = value
+        elif isinstance(value, str):
+            token, id_ = value, key
+        if isinstance(token, int) and isinstance(id_, str):
+            token, id_ = id_, token
+        if isinstance(id_, str) and id_.isascii() and id_.isdecimal() and len(id_) <= 10:
+            id_ = int(id_)
+        if not isinstance(token, str) or type(id_) is not int:
+            shown = core._shorten(value if isinstance(vocab, list) else {key: value})
+            raise model.error(f"expected a token and its id, got {shown}", "vocab")
+        if found.setdefault(token, id_) != id_:
+            problem = f"{core._shorten(token)} has the ids {found[token]} and {id_}"
+            raise model.error(problem, "vocab")
+    return core._read_vocab(core._JsonReader({"vocab": found}, model.path, model.field))
+
+
+def _merges(model: core._JsonReader, ids: dict[str, int]) -> Iterator[Any]:
+    """Yield the merges, ids in them replaced by tokens."""
+    tokens = {id_: token for token, id_ in ids.items()}
+    for i, merge in enumerate(model.get("merges", list)):
+        if isinstance(merge, list) and all(type(part) is int for part in merge):
+            if not tokens.keys() >= set(merge):
+                unknown = min(set(merge) - tokens.keys())
+                raise model.error(f"no token has the id {unknown}", f"merges[{i}]")
+            merge = [tokens[part] for part in merge]
+        yield merge
+
+
+def _added_tokens(
+    data: core._JsonReader, ids: dict[str, int], given: SpecialTokens
+) -> list[AddedToken]:
+    """Return the tokens of `added_tokens`, then those that only `special_tokens` names."""
+    found: dict[str, AddedToken] = {}
+    for item in data.children("added_tokens"):
+        item.check(core._KEYS["added_tokens"])
+        content, id_ = item.get("content", str), item.get("id", int)
+        flags = {key: value for key, value in item.data.items() if key not in ("content", "id")}
+        found[content] = AddedToken(content, id_, **flags)
+    for content, id_ in [*_special_tokens(data, ids), *given.items()]:
+        token = found.setdefault(content, AddedToken(content, id_))
+        if token.id != id_:
+            problem = f"{core._shorten(content)} has the ids {token.id} and {id_}"
+            raise data.error(problem, "special_tokens")
+    for content, token in found.items():
+        id_ = token.id or 0
+        if not content or core._has_surrogate(content) or not 0 <= id_ <= core._MAX_ID:
+            problem = f"expected a token and its id, got {core._shorten({content: id_})}"
+            raise data.error(problem, "special_tokens")
+        if ids.get(content, id_) != id_:
+            problem = f"{core._shorten(content)} has the id {ids[content]} in vocab, and {id_} here"
+            raise data.error(problem, "special_tokens")
+    return list(found.values())
+
+
+def _special_tokens(data: core._JsonReader, ids: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield (token, id) from {token: id}, {id: token}, {role: token} or a list of tokens."""
+    special = data.get("special_tokens", dict, list, None, default=None) or {}
+    items = special.items() if isinstance(special, dict) else ((token, None) for token in special)
+    for key, value in items:
+        token, id_ = key, value
+        if isinstance(value, str):
+            token, id_ = value, int(key) if key.isascii() and key.isdecimal() else None
+        if value is None and key in core._ROLES:  # nothing has this role
+            continue
+        if id_ is None and isinstance(token, str):
+            id_ = ids.get(token)
+        if not isinstance(token, str) or type(id_) is not int:
+            problem = f"the id of {core._shorten(token)} is not known; write it as {{token: id}}"
+            raise data.error(problem, "special_tokens")
+        yield token, id_
+
+
+def _roles(data: core._JsonReader) -> dict[str, str]:
+    """Return role -> token, from the top or from special_tokens."""
+    special = data.data.get("special_tokens")
+    named = {**(special if isinstance(special, dict) else {}), **data.data}
+    return {role: named[role] for role in core._ROLES if isinstance(named.get(role), str)}
+
+
+def _check_size(data: core._JsonReader, definition: core._Definition) -> None:
+    size = data.get("vocab_size", int, None, default=None)
+    count = len(definition.vocab) + len(definition.added)
+    if size is not None and size < count:
+        raise data.error(f"{size} tokens, and {count} are listed", "vocab_size")
