@@ -236,6 +236,14 @@ def _shorten(value: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
+def _warn(message: str) -> None:
+    """Warn whoever called this module."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals is globals():
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
 # =============================================================================
 # 2. Byte alphabet
 # =============================================================================
@@ -4212,6 +4220,9 @@ class BPETokenizer:
             definition = dataclasses.replace(definition, template=None)  # none to put there, yet
         tokenizer = cls._from_parts(definition, roles, settings, templates, path)
         known = tokenizer.special_tokens
+        unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
+        if unknown:
+            _warn(f"{path}: {unknown}")
         new = [each for each in tokens if each.id is None or known.get(each.content) != each.id]
         if new:
             tokenizer.add_special_tokens(new)
@@ -4766,6 +4777,10 @@ def _one_line(error: BaseException) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
+def _show_warning(message: Any, *_: Any) -> None:
+    print(f"{_PROGRAM}: warning: {_one_line(message)}", file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -4785,7 +4800,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _build_parser()
     options = parser.parse_args(argv)
     try:
-        status: int = options.run(options) or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = cast("Any", _show_warning)
+            status: int = options.run(options) or 0
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has left; nobody to tell
         with contextlib.suppress(OSError, ValueError):

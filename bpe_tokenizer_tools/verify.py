@@ -254,7 +254,9 @@ def _kind(file: Path) -> str | None:
 
 
 def _load_this(case: _Case) -> _Peer:
-    loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
+    with warnings.catch_warnings():  # what it loses was said when it was loaded first
+        warnings.simplefilter("ignore")
+        loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
     surround = functools.partial(loaded.encode, add_special_tokens=True, allowed_special="all")
     return _own(loaded)._replace(surround=surround)
 

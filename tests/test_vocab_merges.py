@@ -23,6 +23,9 @@ from bpe_tokenizer_tools.formats import vocab_merges as format_
 
 tokenizers = pytest.importorskip("tokenizers", reason="the oracle of these tests")
 
+# Small vocabularies of words lack characters of ASCII, and loading them says so.
+pytestmark = pytest.mark.filterwarnings("ignore:.*ordinary text loses")
+
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = [
     (ROOT / "README.md").read_text(encoding="utf-8"),

@@ -23,7 +23,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import regex
 
@@ -668,6 +668,7 @@ class _Chain:
                     "pattern",
                 )
         self._finds_as_written = "SentencePiece" in kinds
+        self.is_byte_level = any(step.data["type"] == "ByteLevel" for step in pre_tokenizers)
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
@@ -711,6 +712,13 @@ class _Chain:
 
 
 # -- Encoding -----------------------------------------------------------------
+
+_ASCII = 97
+ORDINARY = [  # printable ASCII, tab and newline; then characters that have each byte of UTF-8
+    *map(chr, [*range(0x20, 0x7F), 0x09, 0x0A]),
+    *map(chr, [*range(0xC0, 0x100), *range(0x80, 0x800, 0x40)]),
+    *map(chr, [0x900, *range(0x1000, 0xE000, 0x1000), 0xFF01, 0x1F642]),
+]
 
 
 class _ComponentPipeline(core._Pipeline):
@@ -894,15 +902,51 @@ class ComponentEncoder(core._Encoder):
                 symbols += [*waiting, (id_, size)]
                 waiting = []
                 continue
-            fallback = [self._bytes[byte] for byte in written.encode()]
-            if self._byte_fallback and None not in fallback:
-                symbols += [(byte_id, 1) for byte_id in fallback if byte_id is not None]
+            fallback = self._in_bytes(written)
+            if fallback:
+                symbols += [(byte_id, 1) for byte_id in fallback]
             elif self._unk_id is not None:
                 if waiting and self._fuse_unk:
                     size += waiting.pop()[1]
                 symbols += waiting
                 waiting = [(self._unk_id, size)]
         return symbols + waiting + self._end
+
+    def _in_bytes(self, written: str) -> list[int]:
+        """Return the ids of a character's bytes; none without byte fallback."""
+        ids = [self._bytes[byte] for byte in written.encode()] if self._byte_fallback else []
+        return [] if None in ids else cast("list[int]", ids)
+
+    def unknown(self) -> str:
+        """Say which symbols of ordinary text have no token, and what becomes of them; "" if none.
+
+        Ordinary is printable ASCII, tab and newline; where text is cut into bytes, every byte
+        that UTF-8 text of some script has.
+        """
+        missing: dict[str, None] = {}
+        for char in ORDINARY if self._chain.is_byte_level else ORDINARY[:_ASCII]:
+            for piece in self._chain.cut(self._chain.normalise(Text(char * 3)).chars):
+                last = len(piece) - 1
+                for i, part in enumerate(piece if piece.encode() not in self._whole else ""):
+                    written = (self._prefix if i else "") + part
+                    written += self._suffix if i == last else ""
+                    if written not in self._vocab and not self._in_bytes(written):
+                        missing[written] = None
+        if not missing:
+            return ""
+        shown = ", ".join(map(self._shown, itertools.islice(missing, 10)))
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        fate = "is dropped"
+        if self._unk_id is not None:
+            fate = f"becomes {self.tokens[self._unk_id].decode()!r}"
+        return f"ordinary text loses what has no token here: {shown}{more}; each {fate}"
+
+    def _shown(self, written: str) -> str:
+        """Show a symbol that has no token."""
+        raw = core._from_printable(written) if self._chain.is_byte_level else None
+        if raw is None:
+            return repr(written)
+        return repr(raw.decode()) if raw.isascii() else "byte 0x" + raw.hex().upper()
 
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
