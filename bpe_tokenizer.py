@@ -2062,7 +2062,8 @@ class _Encoder:
     def __init__(self, definition: _Definition) -> None:
         self._definition = definition
         self.tokens = {id_: token for token, id_ in definition.vocab.items()}
-        for added in definition.added:  # one that ordinary text gives, too, is read as that
+        # One that ordinary text gives, too, is read as that; of several, the one listed last.
+        for added in reversed(definition.added):
             self.tokens.setdefault(cast("int", added.id), added.content.encode())
         self._split = _splitter(definition.split_pattern).split
         self._prepare(definition.vocab, definition.merges)
@@ -2328,6 +2329,17 @@ def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
 # -- Writing ------------------------------------------------------------------
 
 
+def _check_one_text_per_id(definition: _Definition) -> None:
+    contents: dict[int | None, str] = {}
+    for token in definition.added:
+        other = contents.setdefault(token.id, token.content)
+        if other != token.content:
+            raise ValueError(
+                f"{other!r} and {token.content!r} share id {token.id}, and the format has one text "
+                "for each id; export to 'tiktoken', or load the tokenizer without one of them"
+            )
+
+
 def _tokenizer_json(
     definition: _Definition, bos_id: int | None, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -2338,6 +2350,7 @@ def _tokenizer_json(
     # the size of that onwards.  Where that is not their id, they have to be in it.
     outside = {token.content: token.id for token in definition.added if token.id not in printable}
     components = definition.components
+    _check_one_text_per_id(definition)
     unknown = components and components["model"].get("unk_token")
     if unknown in outside:  # has to be in it, too
         vocab[unknown] = cast("int", outside.pop(unknown))
@@ -3205,8 +3218,16 @@ def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
     return tokens
 
 
-def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) -> _Definition:
+def _with_added_tokens(
+    definition: _Definition, tokens: Iterable[AddedToken], share_ids: bool = False
+) -> _Definition:
     """Add tokens to a definition; those without an id go to the end.
+
+    Args:
+        definition: what they come to.
+        tokens: what to add.
+        share_ids: whether several may have one id, as in published tables; the one listed
+            last decodes it.
 
     Raises:
         ValueError: an id or a string is taken.  Nothing is ever overwritten.
@@ -3225,6 +3246,8 @@ def _with_added_tokens(definition: _Definition, tokens: Iterable[AddedToken]) ->
         added[token.content] = token
         if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
             other = taken[token.id]  # bytes, if it is an ordinary token
+            if share_ids and isinstance(other, str):
+                continue
             name = other if isinstance(other, str) else definition.write(other)
             raise ValueError(
                 f"special token {token.content!r}: id {token.id} is already that of {name!r}; "
@@ -3541,7 +3564,7 @@ class BPETokenizer:
         """
         if self._definition.components is not None:
             raise ValueError("only byte-level BPE with one split pattern can be cut down")
-        smallest = 256 + len(self._added)
+        smallest = 256 + len(self._contents)
         if not smallest <= vocab_size <= self.vocab_size:
             raise ValueError(
                 f"vocab_size must be from {smallest} (bytes and added tokens) to "
@@ -4186,7 +4209,8 @@ class BPETokenizer:
             path: the file or directory.
             split_pattern: a pattern or its name, for files that do not carry one.
             special_tokens: as for `add_special_tokens`; those the file has already
-                may be named again with their ids.
+                may be named again with their ids.  For ``.tiktoken`` files, several may
+                share an id, as in o200k_harmony; the one listed last decodes it.
 
         Raises:
             FileNotFoundError: there is no such file.

@@ -50,7 +50,8 @@ class NativeEncoder(core._Encoder):
 
     def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
         scanner = _scanner_for(self._module, self._definition.split_pattern)
-        added = {token.content.encode(): token.id for token in self._definition.added}
+        # Of several texts for one id the engine keeps the first, the definition the last.
+        added = {token.content.encode(): token.id for token in reversed(self._definition.added)}
         self._native: _bpe_tokenizer.Encoder = self._module.Encoder(
             vocab,
             merges,

@@ -328,6 +328,26 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
         )
 
 
+def shared_ids(tokenizer: BPETokenizer) -> dict[int, list[str]]:
+    """Return the ids that several added tokens have, with the texts in the order listed."""
+    if len(tokenizer._contents) == len(tokenizer.added_tokens):
+        return {}
+    texts: defaultdict[int, list[str]] = defaultdict(list)
+    for token in tokenizer.added_tokens:
+        texts[cast("int", token.id)].append(token.content)
+    return {id_: same for id_, same in texts.items() if len(same) > 1}
+
+
+def _shared(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    for id_, texts in shared_ids(tokenizer).items():
+        yield Finding(
+            "note",
+            "shared-id",
+            f"id {id_} is {', '.join(map(repr, texts))}, and is decoded as the last; which one "
+            "tiktoken decodes depends on its version",
+        )
+
+
 _UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
 
 
@@ -474,6 +494,7 @@ _CHECKS: tuple[Callable[[BPETokenizer], Iterator[Finding]], ...] = (
     _pattern,
     _unreachable,
     _duplicates,
+    _shared,
     _lost_text,
     _collisions,
     _padding,

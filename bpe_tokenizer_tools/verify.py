@@ -37,7 +37,7 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import formats
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, conformance_texts
-from bpe_tokenizer_tools.lint import Finding, field_of, lint
+from bpe_tokenizer_tools.lint import Finding, field_of, lint, shared_ids
 
 __all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "verify"]
 
@@ -660,6 +660,9 @@ def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Di
 
 def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
     ids = tokenizer.encode(text, allowed_special="all" if peer.recognises else "none")
+    # Which of the texts that share an id tiktoken decodes depends on its hash table.
+    shared = shared_ids(tokenizer)
+    ids = [id_ for id_ in ids if id_ not in shared] if shared else ids
     expected, found = tokenizer.decode(ids), peer.decode(ids)
     if expected != found:
         at = _first_unequal(expected, found)

@@ -12,7 +12,8 @@ import bpe_tokenizer as core
 def cut(definition: core._Definition, vocab_size: int) -> core._Definition:
     """Keep the first merges, as many as leave `vocab_size` tokens in all."""
     token = {id_: token for token, id_ in definition.vocab.items()}
-    room = vocab_size - 256 - len(definition.added)
+    ids = {cast("int", token.id) for token in definition.added}
+    room = vocab_size - 256 - len(ids)
     vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
     merges: list[tuple[int, int]] = []
     for left, right in definition.merges:
@@ -31,7 +32,6 @@ def cut(definition: core._Definition, vocab_size: int) -> core._Definition:
     unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
     vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
     # Added tokens that stood right behind the last ordinary one still do.
-    ids = {cast("int", token.id) for token in definition.added}
     following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
     staying = ids.difference(following)
     free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)

@@ -307,6 +307,17 @@ def test_other_ranks_in_a_tiktoken_file(gpt2: BPETokenizer, tmp_path: Path) -> N
     assert row(verify(gpt2, path), "tiktoken").status == "differs"
 
 
+def test_texts_that_share_an_id_are_equal_and_noted(gpt2: BPETokenizer, tmp_path: Path) -> None:
+    pytest.importorskip("tiktoken")
+    gpt2.export(tmp_path / "t.tiktoken", "tiktoken")
+    for special in ({"<a>": 5000, "<b>": 5000}, {"<b>": 5000, "<a>": 5000}):
+        tokenizer = BPETokenizer.from_file(tmp_path / "t.tiktoken", special_tokens=special)
+        report = verify(tokenizer, tmp_path / "t.tiktoken")
+        assert report.ok and row(report, "tiktoken").status == "equal"
+        note = next(each for each in report.findings if each.name == "shared-id")
+        assert note.severity == "note" and "id 5000 is '" in note.message
+
+
 # -- Libraries that fail ------------------------------------------------------
 
 

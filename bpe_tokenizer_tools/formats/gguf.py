@@ -761,8 +761,9 @@ def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list
         flags = [flag for flag in ("single_word", "lstrip", "rstrip") if getattr(token, flag)]
         if flags:
             raise _lost(f"added token {_shorten(token.content)} has {', '.join(flags)}")
-        if normal.get(id_, token.content) != token.content:
-            raise _lost(f"id {id_} is both {_shorten(normal[id_])} and {_shorten(token.content)}")
+        other = added.get(id_, normal.get(id_, token.content))
+        if other != token.content:
+            raise _lost(f"id {id_} is both {_shorten(other)} and {_shorten(token.content)}")
         added[id_] = token.content
     special = {token.id for token in definition.added if token.special}
     tokens = {**normal, **added}

@@ -217,7 +217,10 @@ def read(
             f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}, and "
             "special_tokens, such as {'<|endoftext|>': 50256}, if there are any",
         )
-    special = {**known.special_tokens, **(special_tokens or {})}
+    given = dict(special_tokens or {})
+    # The caller's come last, in their order: of those that share an id, the last decodes it.
+    special = {text: id_ for text, id_ in known.special_tokens.items() if text not in given}
+    special.update(given)
     return byte_level(path, ranks, known.pattern, special, known.normalizer, known.roles)
 
 
@@ -310,9 +313,10 @@ def _read_sidecar(path: Path, ranks: Mapping[bytes, int]) -> _Encoding | None:
         shown = _shorten(normalizer)
         raise data.error(f"expected one of {', '.join(_NORMALIZERS)}, got {shown}", "normalizer")
     size = data.get("explicit_n_vocab", int, None, default=None)
-    ids = {*ranks.values(), *special.values()}
-    if size is not None and (len(ids), max(ids, default=-1)) != (size, size - 1):
-        found = f"{len(ids)} tokens up to id {max(ids, default=-1)}"
+    count = len(ranks) + len(special)  # of texts, as tiktoken counts
+    largest = max([*ranks.values(), *special.values()], default=-1)
+    if size is not None and (count, largest) != (size, size - 1):
+        found = f"{count} tokens up to id {largest}"
         raise data.error(
             f"says {size}, but {path.name} and special_tokens have {found}", "explicit_n_vocab"
         )
@@ -349,7 +353,7 @@ def byte_level(
         path: what an error names.
         ranks: token -> id.
         pattern: in `regex` syntax, but for set operations, which are as in Rust.
-        special_tokens: text -> id.
+        special_tokens: text -> id; several may share one, and the last decodes it.
         normalizer: as in `BPETokenizer`.
         roles: by default those special tokens have by their well-known names.
 
@@ -375,7 +379,7 @@ def byte_level(
         tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
         for content in special_tokens:
             bpe_tokenizer._utf8_length(content)  # names a lone surrogate
-        definition = bpe_tokenizer._with_added_tokens(definition, tokens)
+        definition = bpe_tokenizer._with_added_tokens(definition, tokens, share_ids=True)
         if roles is None:
             roles = _well_known_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
@@ -429,13 +433,13 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     ranks, special = _ranks_and_special_tokens(tokenizer)
     definition = tokenizer._definition
     pattern = to_fancy_regex(definition.split_pattern)
-    ids = {*ranks.values(), *special.values()}
     name = path.stem.encode("utf-8", "replace").decode()  # of a file, it may be in any encoding
     sidecar: dict[str, Any] = {"name": name, "pat_str": pattern, "special_tokens": special}
     if pattern != definition.split_pattern:
         sidecar["split_pattern"] = definition.split_pattern
-    if len(ids) == max(ids) + 1:
-        sidecar["explicit_n_vocab"] = len(ids)
+    count = len(ranks) + len(special)
+    if count == tokenizer.max_id + 1 == tokenizer.vocab_size:
+        sidecar["explicit_n_vocab"] = count
     if tokenizer._roles != _well_known_roles(definition.added):
         sidecar.update({role: tokenizer._roles.get(role) for role in bpe_tokenizer._ROLE_NAMES})
     lines = [
