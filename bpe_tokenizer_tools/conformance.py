@@ -1,16 +1,29 @@
 """Texts that show whether two tokenizers are the same.
 
 `CONFORMANCE_TEXTS` is the same for all: scripts, white space, digits, contractions,
-emoji.  `conformance_texts` adds to it what depends on the tokenizer: its special tokens
-between words, and texts put together from its own vocabulary, which find a changed
-merge that no sentence would.
+emoji.  `conformance_texts` adds to it what depends on the tokenizer:
+
+- its special tokens between words;
+- every two of the classes of characters that its split patterns tell apart, side by side,
+  and one token of each shape (capitals, then marks, then digits, say): these find a library
+  that cuts text otherwise;
+- texts put together from its own vocabulary, which find a changed merge that no sentence
+  would.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import unicodedata
 from collections.abc import Iterator
 
+import regex
+
+import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.formats.families import steps_of
+from bpe_tokenizer_tools.page.splitting import leaves
 
 CONFORMANCE_TEXTS: tuple[str, ...] = (
     # words and white space
@@ -75,6 +88,31 @@ CONFORMANCE_TEXTS: tuple[str, ...] = (
     "",
 )
 
+# Characters of every category that Unicode has had for long, for libraries know different versions.
+# "ſ" is left out, which llama.cpp never takes for an "s".
+_CHARACTERS = (
+    "".join(map(chr, range(1, 128)))
+    + "ÁÉŻΩДԱႠḀＡ𐐀𝐀áéßωдաḁａ𐐨𝐚ǅᾈʰーªא中あカ한กع𠀀"  # letters
+    + "\u0301\u0308\u3099\u0e31\u064e\u0903\u093e\u20dd"  # marks
+    + "٣५０๓𝟘Ⅷ〇½²①"  # numbers
+    + "‿—„（”»«“…。،；€￥≤´☃😀🇫"  # signs
+    + "\u00a0\u2009\u3000\u2028\u2029\x85\x9f\u200d\u00ad\ue000\U0010fffd"  # white space, the rest
+)
+_RUNS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 64, 130)
+
+# Runs of what patterns count or look behind: white space of every kind, digits of every script.
+RUN_TEXTS: tuple[str, ...] = (
+    *(
+        "".join(f"a{space * n}" for n in _RUNS) + tail
+        for space in (" ", "\t", "\n", "\r\n", "\u00a0", "\u3000", " \n", "\n ", "\t ", "\x0b")
+        for tail in ("b", "!", "")
+    ),
+    " " * 600 + "a",
+    *("".join(f"{digit * n} " for n in range(1, 9)) for digit in "7٣५０𝟘½Ⅷ①"),
+    "12٣4५６ 1٣٣٣٣ ½1 a1٣b 1.٣,٣",
+)
+
+_MOST_SHAPES = 600  # of tokens
 _MOST_TOKENS = 2_000  # of the vocabulary, that texts are put together from
 _TOKENS_PER_TEXT = 50
 
@@ -87,18 +125,78 @@ def conformance_texts(tokenizer: BPETokenizer) -> list[str]:
         " ".join(special),
         *(f"{token}{token} x {token}\n{token}" for token in special[:20]),
     ]
-    vocabulary = list(_vocabulary_texts(tokenizer))
-    return [*CONFORMANCE_TEXTS, *(between if special else []), *vocabulary]
+    tokens = _whole_tokens(tokenizer)
+    return [
+        *CONFORMANCE_TEXTS,
+        *(between if special else []),
+        *RUN_TEXTS,
+        *_class_texts(tokenizer),
+        *_shape_texts(tokens),
+        *_vocabulary_texts(tokens),
+    ]
 
 
-def _vocabulary_texts(tokenizer: BPETokenizer) -> Iterator[str]:
-    """Put tokens side by side, evenly taken from the whole vocabulary."""
+def _whole_tokens(tokenizer: BPETokenizer) -> list[str]:
+    """Return the text of each ordinary token that is text, in the order of ids."""
     added = {token.id for token in tokenizer.added_tokens}
     ids = sorted(id_ for id_ in tokenizer.get_vocab().values() if id_ not in added)
-    step = max(1, len(ids) // _MOST_TOKENS)
-    tokens = [tokenizer.decode([id_]) for id_ in ids[::step]]
-    whole = [token for token in tokens if token and "\ufffd" not in token and "\0" not in token]
-    for start in range(0, len(whole), _TOKENS_PER_TEXT):
-        some = whole[start : start + _TOKENS_PER_TEXT]
-        yield "".join(some)
-        yield " ".join(some)
+    tokens = [tokenizer.decode([id_]) for id_ in ids]
+    return [token for token in tokens if token and "\ufffd" not in token and "\0" not in token]
+
+
+def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
+    """Yield the regular expressions that cut text, as `regex` spells them."""
+    if tokenizer.components is None:
+        yield tokenizer._definition.split_pattern
+        return
+    for step in steps_of(tokenizer.components.get("pre_tokenizer")):
+        written = (step.get("pattern") or {}).get("Regex")
+        if written:
+            with contextlib.suppress(ValueError):  # what it cannot spell has no classes either
+                yield core._from_oniguruma(written)
+        elif step["type"] == "ByteLevel":
+            yield core.GPT2_SPLIT_PATTERN
+
+
+def _class_texts(tokenizer: BPETokenizer) -> Iterator[str]:
+    """Put every two classes of characters side by side, once each and doubled.
+
+    Two characters are of one class if no set in a pattern tells them apart, they are of one
+    category, and both are ASCII or neither is.
+    """
+    sets: set[str] = set()
+    for pattern in _patterns(tokenizer):
+        with contextlib.suppress(core._UnknownConstructError, RecursionError):
+            sets |= leaves(core._PatternParser(pattern).parse())
+    matchers = [regex.compile(each) for each in sorted(sets)]
+    classes: dict[tuple[object, ...], str] = {}
+    for char in _CHARACTERS:
+        within = tuple(bool(matcher.match(char)) for matcher in matchers)
+        classes.setdefault((unicodedata.category(char), char.isascii(), within), char)
+    chars = list(classes.values())
+    for first in chars:
+        yield " ".join(first + second for second in chars)
+        yield "\n".join(first * 2 + second * 2 for second in chars)
+
+
+def _shape_texts(tokens: list[str]) -> Iterator[str]:
+    """Put tokens one below the other, one of each shape.
+
+    The shape is the categories of its characters in a row, and whether they are ASCII.
+    """
+    shapes: dict[tuple[object, ...], str] = {}
+    for token in tokens:
+        kinds = ((unicodedata.category(char), char.isascii()) for char in token)
+        shapes.setdefault(tuple(kind for kind, _ in itertools.groupby(kinds)), token)
+    found = list(shapes.values())
+    found = found[:: max(1, len(found) // _MOST_SHAPES)]
+    for start in range(0, len(found), _TOKENS_PER_TEXT):
+        yield "\n".join(found[start : start + _TOKENS_PER_TEXT])
+
+
+def _vocabulary_texts(tokens: list[str]) -> Iterator[str]:
+    """Put tokens side by side, evenly taken from the whole vocabulary."""
+    some = tokens[:: max(1, len(tokens) // _MOST_TOKENS)]
+    for start in range(0, len(some), _TOKENS_PER_TEXT):
+        yield "".join(some[start : start + _TOKENS_PER_TEXT])
+        yield " ".join(some[start : start + _TOKENS_PER_TEXT])

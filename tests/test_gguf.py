@@ -13,19 +13,22 @@ import subprocess
 import sys
 import tracemalloc
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import EITHER_ENGINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS
+from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, RUN_TEXTS, conformance_texts
 from bpe_tokenizer_tools.formats import gguf
 from bpe_tokenizer_tools.formats.families import FAMILIES
+from bpe_tokenizer_tools.split_patterns import SPELLINGS
 
 
 def load(path: Path, **options: Any) -> BPETokenizer:
@@ -203,11 +206,7 @@ CHARS = st.one_of(
 )
 WORDS = st.sampled_from(["the ", " of", "    ", "don't", "I'LL", "1234567", "\n\n", "  \n ", "été"])
 TEXT = st.lists(st.one_of(CHARS, WORDS), max_size=30).map("".join)
-MARKS = ("Mn", "Mc", "Me")
-
-
-def without_marks(text: str) -> str:
-    return "".join(char for char in text if unicodedata.category(char) not in MARKS)
+APPROXIMATE = "llama.cpp only approximates this tokenizer"
 
 
 @functools.cache
@@ -219,6 +218,14 @@ def corpus() -> str:
 def llama(path: Path) -> Callable[[str], list[int]]:
     model = need("llama_cpp").Llama(model_path=str(path), vocab_only=True, verbose=False)
     return lambda text: model.tokenize(text.encode(), add_bos=False, special=False)
+
+
+def export(tokenizer: BPETokenizer, path: Path, approximate: bool = False) -> None:
+    """Export, and see that there is a warning if llama.cpp only approximates the tokenizer."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tokenizer.export(path, "gguf")
+    assert [APPROXIMATE in str(each.message) for each in caught] == [True] * approximate
 
 
 def train(pattern: str, **options: Any) -> BPETokenizer:
@@ -234,8 +241,10 @@ def test_what_is_trained_here_is_the_same_in_llama_cpp(pattern: str, tmp_path: P
     tokenizer.add_special_tokens([AddedToken("<<sep>>", special=False)])
     tokenizer.chat_template = "{{ messages[0].content }}"
     path = tmp_path / "model.gguf"
-    tokenizer.export(path, "gguf")
+    export(tokenizer, path, approximate=pattern == "o200k")
     peer, back = llama(path), load(path)
+    there = gguf.as_in_llama_cpp(tokenizer, path)
+    assert (there is not None) == (pattern == "o200k")
     assert back.get_vocab() == tokenizer.get_vocab() and back.merges == tokenizer.merges
     assert back.added_tokens == tokenizer.added_tokens
     assert (back.bos_token, back.eos_token) == ("<|begin_of_text|>", "<|endoftext|>")
@@ -245,9 +254,8 @@ def test_what_is_trained_here_is_the_same_in_llama_cpp(pattern: str, tmp_path: P
     @settings(max_examples=examples(150))
     @given(TEXT)
     def check(text: str) -> None:
-        if pattern == "o200k":  # llama.cpp takes combining marks for signs there
-            text = without_marks(text)
-        assert tokenizer.encode(text) == peer(text) == back.encode(text)
+        assert tokenizer.encode(text) == back.encode(text)
+        assert peer(text) == (there or tokenizer).encode(text)
 
     check()
     for text in ("a<<sep>>b", "<|endoftext|>", " <<sep>> <<sep>>", "<|pad|><<sep>>"):
@@ -256,7 +264,7 @@ def test_what_is_trained_here_is_the_same_in_llama_cpp(pattern: str, tmp_path: P
 
 def test_llama_cpp_takes_combining_marks_for_signs(tmp_path: Path) -> None:
     tokenizer = train("o200k")
-    tokenizer.export(tmp_path / "model.gguf", "gguf")
+    export(tokenizer, tmp_path / "model.gguf", approximate=True)
     text = "a\u0301b"
     assert tokenizer.split_pattern == SPLIT_PATTERNS["o200k"]
     own = train("o200k").encode(text)
@@ -338,8 +346,35 @@ def test_gaps_between_ids_are_padded(tmp_path: Path) -> None:
 def test_named_patterns_are_written_as_the_family_that_cuts_so(name: str, tmp_path: Path) -> None:
     text = "Hello 12345 日本・語 x's \n\n naïve"
     tokenizer = BPETokenizer(name, normalizer=None).train([text * 3], 300, verbose=False)
-    tokenizer.export(tmp_path / "own.gguf", "gguf")
+    export(tokenizer, tmp_path / "own.gguf", approximate=name == "tekken")
     assert load(tmp_path / "own.gguf").encode(text) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("spelling", [p for p, name in SPELLINGS.items() if name == "llama3"])
+def test_other_spellings_of_a_pattern_are_written_as_its_family(
+    spelling: str, tmp_path: Path
+) -> None:
+    tokenizer = train(spelling)
+    export(tokenizer, tmp_path / "model.gguf")
+    assert b"dbrx" in (tmp_path / "model.gguf").read_bytes()
+    peer = llama(tmp_path / "model.gguf")
+    for text in (*CUT_TEXTS, "x \n\n y  \n"):
+        assert tokenizer.encode(text) == peer(text), text
+
+
+@EITHER_ENGINE
+def test_o200k_is_written_as_approximate(vocab_dir: Path, tmp_path: Path) -> None:
+    tokenizer = load(vocab_dir / "o200k_base.tiktoken")
+    path = tmp_path / "o200k.gguf"
+    export(tokenizer, path, approximate=True)
+    # Of the two names for this pattern, the one that has ignore_merges.
+    assert FAMILIES["granite-embed-multi-97m"].ignore_merges
+    assert b"granite-embed-multi-97m" in path.read_bytes()
+    peer, there = llama(path), gguf.as_in_llama_cpp(tokenizer, path)
+    assert there is not None
+    assert len(tokenizer.encode("ÁS")) == 1 and len(peer("ÁS")) == 2
+    for text in conformance_texts(tokenizer):
+        assert there.encode(text) == peer(text), text
 
 
 def test_ignore_merges_is_kept_where_it_matters(write: Callable[..., Path], tmp_path: Path) -> None:
@@ -357,7 +392,7 @@ def test_ignore_merges_is_kept_where_it_matters(write: Callable[..., Path], tmp_
         tokenizer = load(path)
         expected = [257] if FAMILIES[pre].ignore_merges else [ord(char) for char in "xyz"]
         assert tokenizer.encode("xyz") == expected == llama(path)("xyz")
-        tokenizer.export(again, "gguf")
+        export(tokenizer, again, approximate=pre in ("tekken", "gpt-4o"))
         assert load(again) == tokenizer
         assert llama(again)("xyz") == expected
     with pytest.raises(ValueError, match="ignore_merges is True; .* does matter"):
@@ -513,9 +548,17 @@ def test_families_cut_as_huggingface_does(name: str, write: Callable[..., Path])
     assert tokenizer.encode(numbers) == peer.encode(numbers, add_special_tokens=False).ids
 
 
+# One character of each kind that some pattern of a family tells apart.
+KINDS = (
+    "aAsSéÉǅʰ中々か한กㄅ\u0301\u09031٣½Ⅷ" + " \t\n\r\u00a0\u3000\x0b'./_“…。+$€😀^\x01\u200b\ue000"
+)
 # U+017F is left out: llama.cpp never takes it for the "s" that it is to (?i:s).
 CUT_TEXTS = [
     *(text.replace("\u017f", "s") for text in CONFORMANCE_TEXTS),
+    *(family.example for family in FAMILIES.values() if family.example),
+    *(" ".join(first + second for second in KINDS) for first in KINDS),
+    *(" ".join(f"{first}{second}{second}s" for second in KINDS) for first in KINDS),
+    *RUN_TEXTS,
     "(\t\t91Ж\tЖ<\u0301한cS",
 ]
 
@@ -525,7 +568,7 @@ def joining_all() -> dict[str, tuple[int, Any]]:
     """The keys of a vocabulary in which most pairs of neighbours in the texts are joined."""
     made = BPETokenizer(r"[\s\S]{1,2}", normalizer=None)
     text = "\n".join(CUT_TEXTS)
-    made.train([text, text[1:]], vocab_size=20_000, min_frequency=1, verbose=False)
+    made.train([text, text[1:]], vocab_size=30_000, min_frequency=1, verbose=False)
     write = gguf.bpe_tokenizer._to_printable
     vocab = sorted(made._definition.vocab.items(), key=lambda item: item[1])
     tokens = [write(token) for token, _ in vocab]
@@ -539,17 +582,48 @@ def joining_all() -> dict[str, tuple[int, Any]]:
     )
 
 
+@EITHER_ENGINE  # what is asked of it is the same
 @pytest.mark.parametrize("name", sorted(BY_STEPS.values()))
-def test_which_families_llama_cpp_approximates(name: str, write: Callable[..., Path]) -> None:
+def test_what_llama_cpp_does_under_each_name_is_known(
+    name: str, write: Callable[..., Path]
+) -> None:
     family = FAMILIES[name]
     if family.escapes_spaces:
         pytest.skip("cuts nothing")
     path = write({**joining_all(), "tokenizer.ggml.pre": (STR, name)})
     tokenizer, peer = load(path), llama(path)
+    there = gguf.as_in_llama_cpp(tokenizer, path)
+    assert (there is None) == (family.in_llama_cpp is None) == (family.example == "")
     form: Any = family.normalizer
-    texts = [text for text in CUT_TEXTS if not form or unicodedata.is_normalized(form, text)]
-    differ = [text for text in texts if tokenizer.encode(text) != peer(text)]
-    assert bool(differ) == family.approximated, differ[:3]
+    expected = there or tokenizer
+
+    def compare(text: str) -> None:
+        text = unicodedata.normalize(form, text) if form else text
+        assert expected.encode(text) == peer(text), text
+
+    for text in CUT_TEXTS:
+        compare(text)
+    settings(max_examples=examples(100))(given(st.text(KINDS, max_size=20))(compare))()
+    settings(max_examples=examples(50))(given(TEXT)(compare))()
+    if there is not None:
+        assert tokenizer.encode(family.example) != peer(family.example)
+
+
+def test_names_that_llama_cpp_treats_alike_are_one_family(llama_vocab_cpp: str) -> None:
+    """Where it only approximates a model, and whether it ignores merges, goes by the name."""
+    start = llama_vocab_cpp.index('tokenizer_pre == "minicpm5"')
+    parts = llama_vocab_cpp[start : llama_vocab_cpp.index("unknown pre-tokenizer type")]
+    found: dict[str, tuple[str, bool]] = {}
+    for part in parts.split("} else if"):
+        kind = part.split("LLAMA_VOCAB_PRE_TYPE_")[1].split(";")[0]
+        for name in re.findall('tokenizer_pre == "([^"]+)"', part):
+            found[name] = kind, "ignore_merges = true" in part
+    assert {*FAMILIES} <= {*found}
+    for name, family in FAMILIES.items():
+        assert (family.in_llama_cpp or family).ignore_merges == found[name][1], name
+    for kind in {kind for kind, _ in found.values()}:
+        alike = [FAMILIES[name] for name in FAMILIES if found[name][0] == kind]
+        assert len({repr((f.steps, f.in_llama_cpp and f.in_llama_cpp.steps)) for f in alike}) <= 1
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import regex
 
 import bpe_tokenizer
-from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools import verify as verify_module
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, conformance_texts
 from bpe_tokenizer_tools.lint import _CLASSES, _OVERRIDING, lint, pattern_family
@@ -291,6 +292,59 @@ def test_another_pre_tokenizer_in_a_gguf(gpt2: BPETokenizer, tmp_path: Path) -> 
     assert found.status == "differs"
     assert found.difference is not None
     assert found.difference.what == "encode"
+
+
+def test_what_llama_cpp_only_approximates(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    text = "ÁS ÉTÉ naïve cafe\u0301 नमस्ते Größe " * 20
+    tokenizer = BPETokenizer("o200k", normalizer=None).train(text, 320, verbose=False)
+    with pytest.warns(UserWarning, match="llama.cpp only approximates .* 'ÁS' for one"):
+        tokenizer.export(tmp_path / "t.gguf", "gguf")
+    for path in (None, tmp_path / "t.gguf"):
+        report = verify(tokenizer, path)
+        found = row(report, "llama-cpp-python")
+        assert (found.status, report.ok) == ("approximate", True)
+        assert "only approximates how this tokenizer cuts text" in found.detail
+        assert found.difference is not None
+        assert "approximate" in str(report) and report.to_json()["rows"][-1] == {
+            **dataclasses.asdict(found)
+        }
+    report = verify(tokenizer, texts=["plain text", "ÁS"])
+    assert row(report, "llama-cpp-python").difference.text == "ÁS"  # type: ignore[union-attr]
+    # Equal on these texts, and approximate nevertheless.
+    report = verify(tokenizer, texts=["plain text"])
+    found = row(report, "llama-cpp-python")
+    assert (found.status, found.difference) == ("approximate", None)
+    # What the approximation does not explain is a difference.
+    other = BPETokenizer("o200k", normalizer=None).train(text[::-1], 320, verbose=False)
+    report = verify(other, tmp_path / "t.gguf")
+    assert (row(report, "llama-cpp-python").status, report.ok) == ("differs", False)
+
+
+def test_a_difference_is_shown_by_the_word_that_has_it(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    tokenizer = BPETokenizer("gpt2", normalizer=None).train("123 word " * 20, 270, verbose=False)
+    tokenizer.export(tmp_path / "t.gguf", "gguf")
+    data = (tmp_path / "t.gguf").read_bytes()
+    (tmp_path / "t.gguf").write_bytes(data.replace(b"gpt-2", b"qwen2"))
+    report = verify(tokenizer, tmp_path / "t.gguf", ["some words\nand 123 here\nmore"])
+    found = row(report, "llama-cpp-python").difference
+    assert found is not None and found.text == "123"
+
+
+def test_the_samples_find_what_a_pattern_tells_apart() -> None:
+    """A library that cuts by another pattern is found, whatever text was trained on."""
+    texts = {name: conformance_texts(BPETokenizer(name)) for name in SPLIT_PATTERNS}
+    for name, samples in texts.items():
+        assert len(samples) < 400
+        own = regex.compile(SPLIT_PATTERNS[name])
+        for other in SPLIT_PATTERNS.keys() - {name}:
+            cut = regex.compile(SPLIT_PATTERNS[other])
+            assert any(own.findall(text) != cut.findall(text) for text in samples), (name, other)
+    # Capitals, marks and digits beyond ASCII, side by side; and long white space.
+    joined = "\n".join(texts["o200k"])
+    for sample in ("ÁA", "A\u0301", "aÁ", "٣0", "\u03010", " " * 130, "\t" * 64, "\u00a0\u00a0"):
+        assert sample in joined, sample
 
 
 def test_other_ranks_in_a_tiktoken_file(gpt2: BPETokenizer, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,9 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str) -> None:
     if format == "directory":
         tokenizer.save(path, verbose=False)
     else:
-        tokenizer.export(path, format)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `_notes` says what they say
+            tokenizer.export(path, format)
 
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:

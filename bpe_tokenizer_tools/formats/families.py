@@ -12,10 +12,12 @@ llama-cpp-python 0.3.36).  Patterns are those of the models' own files: tiktoken
 (tokenization_qwen2.py, _qwen3_5.py, _cohere.py, _gpt_neox.py) and tokenizer.json
 files, some of them quoted in comments of llama.cpp.
 
-llama.cpp itself runs approximations of several, such as ``[sS]`` for ``(?i:s)``
-(which takes in U+017F as well), sets of letters that leave out combining marks,
-and it normalises nothing.  Here the models' own definitions count.  Where only
-llama.cpp's regular expressions are known, a comment says so.
+llama.cpp itself runs approximations of several: its engine knows case in ASCII only, and
+some of its sets of letters leave out combining marks.  Reading a file, the models' own
+definitions count; what llama.cpp does instead is in `Family.in_llama_cpp`.  Two things it
+does everywhere are left out there: ``[sS]`` for ``(?i:s)``, which takes in U+017F as well,
+and no normalization.  Where only llama.cpp's regular expressions are known, a comment says
+so.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ class Family:
         add_bos: whether text gets the bos token where the file does not say.
         escapes_spaces: not byte-level: spaces are written "▁", text is not cut,
             and characters that are no token become ``<0xNN>`` tokens.
-        approximated: llama.cpp cuts some text otherwise, as tests/test_gguf.py measures;
-            U+017F is not counted, which it never takes for an "s".
+        in_llama_cpp: what llama.cpp does under that name where it only approximates the
+            model; None where it gives the same ids.  tests/test_gguf.py shows both.
+        example: a text that llama.cpp cuts otherwise than the model.
     """
 
     steps: tuple[Component, ...]
@@ -61,7 +64,8 @@ class Family:
     ignore_merges: bool = False
     add_bos: bool = False
     escapes_spaces: bool = False
-    approximated: bool = False
+    in_llama_cpp: Family | None = None
+    example: str = ""
 
     def pre_tokenizer(self) -> Component | None:
         """Return the steps in the form of tokenizer.json."""
@@ -204,7 +208,9 @@ _CHAMELEON = (
     ),
     _GPT2,
 )
-# These three are known from llama.cpp alone.
+# The last three are known from llama.cpp alone.
+_O200K_ONLY = _splits(_O200K)
+_TINY_AYA = _splits(r"\d{1,3}(?=(?:\d{3})*\b)", _O200K)
 _YOUTU = _splits(
     "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
     _O200K.replace(r"\p{N}{1,3}", r"\p{N}"),
@@ -214,7 +220,57 @@ _AFMOE = _splits(
     "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
     _DEEPSEEK3[2],
 )
+# What llama.cpp runs instead where its engine lacks something: to it, letters have no case but in
+# ASCII, and combining marks are no letters unless they are named.
+_ASCII_CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_ASCII_CASE = (
+    r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+CONTRACTIONS?"
+    r"|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+((?=[\p{L}])([^A-Z]))*CONTRACTIONS?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _END
+)
+_GPT4O_THERE = _ASCII_CASE.replace("CONTRACTIONS", _ASCII_CONTRACTIONS)
+_GRANITE_THERE = _GPT4O_THERE.replace(r"[\p{L}]", r"[\p{L}\p{M}]")
+_TEKKEN_THERE = _ASCII_CASE.replace("CONTRACTIONS?", "").replace("{1,3}", "")
+_CASELESS = (
+    _O200K.replace(rf"[{_UPPER}]", r"[\p{L}\p{M}]")
+    .replace(rf"[{_LOWER}]", r"[\p{L}\p{M}]")
+    .replace(_CONTRACTIONS, _ASCII_CONTRACTIONS)
+)
+_BY_THREES_THERE = r"\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"  # with what is before a number
+_HAN_THERE = (
+    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    r"\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
+)
+_KIMI_THERE = (
+    rf"[{_HAN_THERE}]+|[^\r\n\p{{L}}\p{{N}}]?(?:(?![{_HAN_THERE}])\p{{L}})+{_ASCII_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _END
+)
+_CJK_THERE = rf"(?:(?!\s){_CJK[:-1]})+"
+_DEEPSEEK_LLM_THERE = (
+    *_DEEPSEEK_LLM[:2],
+    split(r"\s?(?:(?!\u3000)[!-/:-~！-／：-～‘-‟　-。])+"),
+    _DEEPSEEK_LLM[3],
+    split(_CJK_THERE),
+    split(r"\p{N}+"),
+    BYTES,
+)
+_DEEPSEEK_CODER_THERE = (*_DEEPSEEK_CODER[:3], split(_CJK_THERE), split(r"\p{N}"), BYTES)
+_FALCON_THERE = _splits(r"[\p{P}$+<=>\^~|`]+", GPT2_SPLIT_PATTERN, "[0-9][0-9][0-9]")
+_SUPERBPE_THERE = _splits(r"\p{N}+", r"(?=([0-9]{3})+(?![0-9]))")
+_YOUTU_THERE = (_YOUTU[0], split(_CASELESS.replace("{1,3}", "")), BYTES)
 _SPARK = _splits(*_DEEPSEEK3[:2], _WORDS_AND_SIGNS + r"|[\r\n]|\s+(?!\S)|\s+", r"\p{N}")
+
+
+def _approximated(
+    steps: tuple[Component, ...],
+    there: tuple[Component, ...],
+    example: str,
+    ignore_merges: bool = False,
+    add_bos: bool = False,
+) -> Family:
+    """Return a family for which llama.cpp runs other steps."""
+    in_llama_cpp = Family(there, None, ignore_merges, add_bos)
+    return Family(steps, None, ignore_merges, add_bos, False, in_llama_cpp, example)
 
 
 # The first of equal ones is what a tokenizer is written as.
@@ -237,16 +293,39 @@ _FAMILIES = (
     # Qwen 2's pattern, known from llama.cpp alone.
     ("hunyuan solar-open kormo", Family(_splits(_QWEN2))),
     ("qwen35", Family(_splits(_QWEN35), "NFC")),
-    ("gpt-4o llama4 kanana2 talkie minimax-m2", Family(_splits(_O200K), approximated=True)),
-    ("granite-embed-multi-97m", Family(_splits(_O200K), ignore_merges=True)),
-    ("tiny_aya cohere2moe", Family(_splits(r"\d{1,3}(?=(?:\d{3})*\b)", _O200K), approximated=True)),
-    ("tekken", Family(_splits(_TEKKEN), ignore_merges=True, add_bos=True, approximated=True)),
-    ("kimi-k2", Family(_splits(_KIMI), ignore_merges=True, approximated=True)),
-    ("deepseek-llm", Family(_DEEPSEEK_LLM, approximated=True)),
-    ("deepseek-coder", Family(_DEEPSEEK_CODER, approximated=True)),
+    (
+        "gpt-4o llama4 kanana2 talkie minimax-m2",
+        _approximated(_O200K_ONLY, _splits(_GPT4O_THERE), "ÁS"),
+    ),
+    (
+        "granite-embed-multi-97m",
+        _approximated(_O200K_ONLY, _splits(_GRANITE_THERE), "ÁS", ignore_merges=True),
+    ),
+    (
+        "tiny_aya cohere2moe",
+        _approximated(_TINY_AYA, _splits(_BY_THREES_THERE, _CASELESS), "iPhone"),
+    ),
+    (
+        "tekken",
+        _approximated(
+            _splits(_TEKKEN), _splits(_TEKKEN_THERE), "ÁS", ignore_merges=True, add_bos=True
+        ),
+    ),
+    # llama.cpp always merges here.
+    (
+        "kimi-k2",
+        Family(
+            _splits(_KIMI),
+            ignore_merges=True,
+            in_llama_cpp=Family(_splits(_KIMI_THERE)),
+            example="iPhone",
+        ),
+    ),
+    ("deepseek-llm", _approximated(_DEEPSEEK_LLM, _DEEPSEEK_LLM_THERE, "12")),
+    ("deepseek-coder", _approximated(_DEEPSEEK_CODER, _DEEPSEEK_CODER_THERE, "\u3000a")),
     ("deepseek-v3 hunyuan-dense joyai-llm hy_v4", Family(_splits(*_DEEPSEEK3))),
     ("spark2_5", Family(_SPARK)),
-    ("falcon", Family(_FALCON, approximated=True)),
+    ("falcon", _approximated(_FALCON, _FALCON_THERE, "a 1")),
     ("starcoder refact smollm codeshell exaone minerva-7b mellum2", Family(_DIGITS_THEN_GPT2)),
     ("command-r", Family(_DIGITS_THEN_GPT2, "NFC")),
     ("bloom poro-chat gpt3-finnish", Family(_splits(_BLOOM))),
@@ -256,9 +335,9 @@ _FAMILIES = (
     ("exaone-moe", Family(_splits(_EXAONE_MOE))),
     ("jais-2", Family(_splits(_JAIS2))),
     ("chameleon", Family(_CHAMELEON, add_bos=True)),
-    ("superbpe", Family(_splits(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), approximated=True)),
-    ("youtu", Family(_YOUTU, ignore_merges=True, approximated=True)),
-    ("afmoe", Family(_AFMOE, approximated=True)),
+    ("superbpe", _approximated(_splits(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), _SUPERBPE_THERE, "٣٣٣٣")),
+    ("youtu", _approximated(_YOUTU, _YOUTU_THERE, "iPhone", ignore_merges=True)),
+    ("afmoe", _approximated(_AFMOE, (split(_BY_THREES_THERE), *_AFMOE[1:]), "\u200b1")),
     ("laguna", Family(_splits(r"[^\n]+|[\n]+", _QWEN2))),  # known from llama.cpp alone
     ("ufakzeka", Family(_splits(_QWEN2[len(_CONTRACTIONS) + 1 :]))),  # the same
     (

@@ -41,6 +41,7 @@ import array
 import functools
 import struct
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
@@ -64,7 +65,7 @@ from bpe_tokenizer_tools.formats.families import (
     pattern_steps,
 )
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
-from bpe_tokenizer_tools.split_patterns import IN_ONE_STEP
+from bpe_tokenizer_tools.split_patterns import IN_ONE_STEP, SPELLINGS
 
 _shorten = bpe_tokenizer._shorten
 
@@ -665,6 +666,8 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     _check_no_weights(path)
     definition = tokenizer._definition
     name, family = _family_name(definition)
+    if family.in_llama_cpp is not None:
+        warnings.warn(f"llama.cpp {_approximation(name, family)}", stacklevel=4)
     texts, kinds = _token_lists(definition)
     written = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     values: dict[str, _Value] = {
@@ -718,15 +721,38 @@ def _check_no_weights(path: Path) -> None:
 
 
 def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
-    """Say what llama.cpp does otherwise with what `contents` writes."""
+    """Say what llama.cpp does otherwise with what `contents` writes; each follows its name."""
     name, family = _family_name(tokenizer._definition)
     said = []
-    if family.approximated:
-        said.append(
-            f"only approximates how text is cut in the family {name!r}, and may give other ids for "
-            "some of it; bpe-tokenizer check compares them"
-        )
+    if family.in_llama_cpp is not None:
+        said.append(_approximation(name, family))
     return said
+
+
+def _approximation(name: str, family: Family) -> str:
+    return (
+        f"only approximates this tokenizer (its pre-tokenizer {name!r}): it cuts some text "
+        f"differently, {family.example!r} for one, and gives other ids for it; bpe-tokenizer check "
+        "compares them"
+    )
+
+
+def as_in_llama_cpp(tokenizer: BPETokenizer, path: Path) -> BPETokenizer | None:
+    """Return what llama.cpp makes of a tokenizer in a GGUF file where it only approximates it.
+
+    Returns:
+        A tokenizer that gives llama.cpp's ids; None if the tokenizer itself does.
+    """
+    pre = _Fields(_read_header(path), path).text("tokenizer.ggml.pre")
+    family = FAMILIES.get(pre or "")
+    there = family and family.in_llama_cpp
+    if there is None:
+        return None
+    data = bpe_tokenizer._tokenizer_json(tokenizer._definition, tokenizer.bos_token_id)
+    data["pre_tokenizer"] = there.pre_tokenizer()
+    data["model"]["ignore_merges"] = there.ignore_merges
+    definition = bpe_tokenizer._read_definition(bpe_tokenizer._JsonReader(data, path))
+    return BPETokenizer._from_parts(definition, *tokenizer._rest(), path)
 
 
 def _lost(what: str) -> ValueError:
@@ -804,6 +830,13 @@ def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
     return tuple(out)
 
 
+def _spelled(cuts: tuple[object, ...] | None) -> tuple[object, ...] | None:
+    """Return cuts with each pattern by its name, which is one for all its spellings."""
+    return cuts and tuple(
+        SPELLINGS.get(each, each) if isinstance(each, str) else each for each in cuts
+    )
+
+
 @functools.lru_cache(maxsize=1)
 def _known_cuts() -> list[tuple[tuple[object, ...] | None, str, Family]]:
     known = [(name, family) for name, family in FAMILIES.items() if not family.escapes_spaces]
@@ -832,13 +865,21 @@ def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
     own = _own_cuts(definition)
     families = [(name, family) for cuts, name, family in _known_cuts() if own and cuts == own]
     if not families:
+        same = _spelled(own)
+        families = [
+            (n, family) for cuts, n, family in _known_cuts() if same and _spelled(cuts) == same
+        ]
+    if not families:
         raise _lost(
             "llama.cpp has no pre-tokenizer that cuts as it does "
             f"({_shorten(definition.split_pattern or definition.components)}"
             f"{', with a space before the text' if definition.prefix_space else ''}); of the named "
             "patterns it has gpt2, llama3, qwen2, qwen3.5, o200k, tekken and deepseek-v3"
         )
-    families.sort(key=lambda item: item[1].normalizer is not None)  # stable: those without first
+    # Stable: first those that do not normalize, and of them those that llama.cpp cuts exactly.
+    families.sort(
+        key=lambda item: (item[1].normalizer is not None, item[1].in_llama_cpp is not None)
+    )
     for name, family in families:
         if family.ignore_merges == definition.ignore_merges:
             return name, family

@@ -71,16 +71,16 @@ def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, 
     return found, classes
 
 
-def _leaves(node: core._Node) -> set[str]:
+def leaves(node: core._Node) -> set[str]:
     """Return the one-character patterns that a pattern tree holds."""
     if isinstance(node, core._Chars):
         return {node.pattern}
     if isinstance(node, core._Anchor):
         return {"$": {"\\n"}, "\\b": {"\\w"}, "\\B": {"\\w"}}.get(node.source, set())
     if isinstance(node, (core._Repeat, core._Group)):
-        return _leaves(node.item)
+        return leaves(node.item)
     parts = node.items if isinstance(node, core._Concat) else node.options
-    return set().union(*map(_leaves, parts))
+    return set().union(*map(leaves, parts))
 
 
 class _Writer:
@@ -147,7 +147,7 @@ def translate(pattern: str) -> Split:
     shown = core._shorten(pattern)
     try:
         tree = core._PatternParser(pattern).parse()
-        runs, classes = _partition({leaf: members(leaf) for leaf in _leaves(tree)})
+        runs, classes = _partition({leaf: members(leaf) for leaf in leaves(tree)})
         source = _Writer(classes).write(tree)
     except (core._UnknownConstructError, RecursionError) as error:
         raise ValueError(
