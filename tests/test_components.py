@@ -625,6 +625,21 @@ def test_other_components_are_refused_by_name(
     refuse(tmp_path, file, field, component["type"])
 
 
+def test_a_replace_behind_fuse_takes_one_character(tmp_path: Path) -> None:
+    """A longer text could be in two tokens, which are decoded one by one here."""
+    file, decoders = files.probe(), [{"type": "Fuse"}, files.replace("ab", "x")]
+    file["decoder"] = {"type": "Sequence", "decoders": decoders}
+    refuse(tmp_path, file, "decoders[1]", "only one character")
+    decoders[1:] = [
+        {"type": "Strip", "content": "a", "start": 2, "stop": 0},
+        files.replace("a", "x"),
+    ]
+    pair = Pair(tmp_path / "tokenizer.json", json.dumps(file))
+    for text in ("", "a", "aa", "aaab", "baa", "aabaa"):
+        ids = pair.ours.encode(text)
+        assert pair.ours.decode(ids) == pair.theirs.decode(ids, skip_special_tokens=False)
+
+
 INSERTING = ["a*", "^", "(?=b)", "$", r"\b", "b?|c"]
 
 

@@ -513,6 +513,7 @@ class Decoder:
         steps = data.steps("decoder")
         self._steps: list[tuple[str, TokenDecoder]] = []
         self._strip: tuple[bytes, int] | None = None  # from the start of the whole
+        self._finally: TokenDecoder | None = None
         self._joiner = b"" if steps else b" "
         self.looks_ahead = False
         fused = False
@@ -520,11 +521,17 @@ class Decoder:
             kind = step.get("type", str)
             if kind == "Fuse":
                 fused = True
-            elif kind == "Strip" and fused and self._strip is None:
+            elif kind == "Strip" and fused and self._strip is None and self._finally is None:
                 content, start, stop = _read_strip(step)
                 if stop:
                     raise step.error("is not supported after Fuse, only 0", "stop")
                 self._strip = content, start
+            elif kind == "Replace" and fused and self._finally is None:
+                self._finally = _decode_replace(step)
+                # NOTE: it runs on each piece, so that a character made of byte tokens stays, as in
+                # SentencePiece.  A longer text could be in two pieces.
+                if len(step.data["pattern"]["String"]) > 1:
+                    raise step.error("only one character is supported after Fuse", "pattern")
             elif fused:
                 raise step.error(f"{core._shorten(kind)} is not supported after Fuse", "type")
             else:
@@ -538,7 +545,11 @@ class Decoder:
             (b"" if place.first else self._joiner) + self._decode(token, place, unknown)
             for token, place in places
         )
-        return self._stripped(pieces) if self._strip else pieces
+        stripped = self._stripped(pieces) if self._strip else pieces
+        last = self._finally
+        return (
+            stripped if last is None else (last(piece, Place(False, False)) for piece in stripped)
+        )
 
     def _decode(self, token: Spelling | None, place: Place, unknown: bytes) -> bytes:
         if token is None:

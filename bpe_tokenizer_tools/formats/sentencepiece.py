@@ -22,9 +22,10 @@ end becomes its bytes, or, a run at a time, the unknown piece.
 What tokenizer.json can say exactly is said in its terms, so that it can be saved
 as one: a model without character map, user-defined symbols and white space as a
 suffix, such as those of Llama 2 and Mistral.  Others get one component of this
-library's own.  Control symbols in text are ordinary text.  SentencePiece puts
-nothing around a text; nor is it done here, unless a tokenizer_config.json beside
-the model has add_bos_token or add_eos_token.
+library's own.  Control symbols in text are ordinary text.  A model does not say what
+goes around a text, and SentencePiece puts nothing there.  A tokenizer_config.json beside
+it may: add_bos_token, add_eos_token, and which tokens these are.  Where it has no such
+key nothing is added, as in transformers 5, but for CodeLlama's class.
 
 Source: google/sentencepiece, src/sentencepiece_model.proto, normalizer.cc,
 bpe_model.cc; darts-clone for the trie of the character map.
@@ -67,6 +68,7 @@ _MAX_FIELDS = 2**20  # of one message
 _MAX_PIECES = 2**19  # the largest models in use have half of that
 _MAX_PIECE_LENGTH = 1024  # characters; SentencePiece itself learns up to 16 by default
 _MAX_STRIPPED = 1000  # leading spaces taken away in decoding
+_ADDS_BOS = ("CodeLlamaTokenizer", "CodeLlamaTokenizerFast")  # unless the file says no
 _MAX_STEPS = 2**17  # of the automaton of a character map; nmt_nfkc_cf has 28,000
 
 # -- Protobuf -----------------------------------------------------------------
@@ -479,7 +481,7 @@ class _Finder:
             for length in self._lengths.get(text[start], ()):
                 symbol = text[start : start + length]
                 if symbol in self._symbols:
-                    done = start + length
+                    done = start + len(symbol)  # at the end of the text, a slice is shorter
                     yield start, done, symbol
                     break
             else:
@@ -625,10 +627,10 @@ def read(
     if split_pattern is not None:
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = _read_model(path)
-    roles = _roles(model)
     settings = model.path.with_name("tokenizer_config.json")
     config = _JsonReader.open(settings) if settings.is_file() else _JsonReader({}, settings)
     added = _added_tokens(model)
+    roles = {**_roles(model), **_configured_roles(config, added)}
     tokenizer = tokenizer_json(
         {piece.text: id_ for id_, piece in enumerate(model.pieces)},
         _merges(model),
@@ -653,6 +655,17 @@ def _roles(model: _Model) -> dict[str, str]:
     named = {f"{role}_token": model.trainer[f"{role}_piece"] for role in ("bos", "eos", "pad")}
     roles = {role: text for role, text in named.items() if text in special}
     return {**roles, "unk_token": model.of_type(_UNKNOWN)[0]}
+
+
+def _configured_roles(config: _JsonReader, added: Mapping[str, AddedToken]) -> dict[str, str]:
+    """Return the roles that the neighbouring configuration gives to pieces of the model."""
+    roles: dict[str, str] = {}
+    for role in ("bos_token", "eos_token", "pad_token"):
+        value = config.get(role, str, dict, None, default=None)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str) and text in added:
+            roles[role] = text
+    return roles
 
 
 def _added_tokens(model: _Model) -> dict[str, AddedToken]:
@@ -704,28 +717,25 @@ def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
 def _decoder(model: _Model) -> dict[str, Any]:
     """Say how pieces become text.
 
-    NOTE: SentencePiece takes the first "▁" away, with remove_extra_whitespaces one of
-    each piece until there is text, but nothing of what an unknown piece becomes.  The
-    components know spaces only by their place; so of a model without byte fallback
-    this differs where the text began with a "▁", or, white space being a suffix, with
-    an unknown character.
+    SentencePiece takes a "▁" away from the start of a piece: of the first one, or, with
+    remove_extra_whitespaces, of each until there is text.  So of "▁▁" only one goes.  What
+    the unknown piece and byte pieces become keeps its spaces.
     """
-    removes = model.normalizer["remove_extra_whitespaces"]
-    steps = [_replace("String", _SPACE, " ")]
+    steps = []
+    unknown = model.of_type(_UNKNOWN)[0]
+    if sum(unknown in piece.text for piece in model.pieces) == 1:
+        steps.append(_replace("String", unknown, model.trainer["unk_surface"]))
     strip = 1 if model.normalizer["add_dummy_prefix"] else 0
+    if model.normalizer["remove_extra_whitespaces"]:
+        strip = _MAX_STRIPPED
+        if any(_SPACE * 2 in piece.text for piece in model.pieces):
+            steps.append(_replace("String", _SPACE * 2, _SPACE + " "))
     if model.trainer["byte_fallback"]:
         steps.append({"type": "ByteFallback"})
-        if removes and not any(piece.text.startswith(_SPACE * 2) for piece in model.pieces):
-            strip = _MAX_STRIPPED
-    else:
-        unknown = model.of_type(_UNKNOWN)[0]
-        if sum(unknown in piece.text for piece in model.pieces) == 1:
-            steps.insert(0, _replace("String", unknown, model.trainer["unk_surface"]))
-        if removes and model.trainer["treat_whitespace_as_suffix"]:
-            strip = 0
     steps.append({"type": "Fuse"})
     if strip:
-        steps.append({"type": "Strip", "content": " ", "start": strip, "stop": 0})
+        steps.append({"type": "Strip", "content": _SPACE, "start": strip, "stop": 0})
+    steps.append(_replace("String", _SPACE, " "))
     return {"type": "Sequence", "decoders": steps}
 
 
@@ -734,8 +744,12 @@ def _post_processor(
 ) -> dict[str, Any] | None:
     """Put bos and eos around a text where the neighbouring configuration asks for it."""
     sides = []
-    for name in ("bos", "eos"):
-        wanted = config.get(f"add_{name}_token", bool, None, default=False)
+    by_class = config.data.get("tokenizer_class") in _ADDS_BOS
+    for name, default in (("bos", by_class), ("eos", False)):
+        key = f"add_{name}_token"
+        wanted = config.get(key, bool, None, default=default)
         token = added.get(roles.get(f"{name}_token", ""))
+        if wanted and token is None and key in config.data:
+            raise config.error(f"is true, and the model has no {name} token", key)
         sides.append([token] if wanted and token else [])
     return surrounding(*sides)
