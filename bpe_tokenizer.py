@@ -45,6 +45,7 @@ import codecs
 import contextlib
 import dataclasses
 import difflib
+import errno
 import functools
 import hashlib
 import heapq
@@ -58,6 +59,7 @@ import operator
 import os
 import re
 import signal
+import stat
 import sys
 import time
 import unicodedata
@@ -1246,30 +1248,222 @@ class _SegmentStream:
 # -- Files, read with suspicion and written whole -----------------------------
 
 
+# A tokenizer is several files, and nothing replaces several at once.  The first is HEAD.  A writer
+#   1. takes the lock `.HEAD.lock`;
+#   2. writes each new file beside the old one, as `.NAME.<16 hex digits>.saving`, and flushes it;
+#   3. names them in a journal, and renames that to `.HEAD.saving`: from now on the save counts;
+#   4. renames the new files to their places, HEAD first, and removes the journal, then the lock.
+# A reader opens HEAD, then the journal if there is one, and takes a file that the journal names
+# from beside, or else from its place.  It has read what one save wrote unless HEAD or the journal
+# is no longer the same, and then it reads again.  Why that is enough:
+#   - While one journal is there, each file it names is in one of those two places, whole.
+#   - If there was no journal, every earlier save had ended, and a later one replaces HEAD before
+#     other files, so none of them changed.  (HEAD is kept open, so its inode is not used again.)
+# A writer killed before step 3 leaves the old tokenizer, and after it the new one.  The next writer
+# removes or finishes what it left.  Readers need no lock and write nothing.
+#
+# Rejected: replacing the whole directory, which may contain a model as well; and a hash of the
+# other files in tokenizer.json, by which a template edited by hand would look like a torn save.
+
+
+def _hidden(path: Path, ending: str) -> Path:
+    return path.with_name(f".{path.name}.{ending}")
+
+
+def _leftover(paths: Iterable[Path]) -> re.Pattern[str]:
+    """Return what matches the names that `_write_beside` gives to new forms of some files."""
+    names = "|".join(re.escape(path.name) for path in paths)
+    return re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}\.(?:saving|tmp)")
+
+
+def _check_no_directory(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
+
+
+def _write_beside(path: Path, content: str | bytes, ending: str = "tmp") -> Path:
+    """Write and flush what will replace a file, text as UTF-8; return where it is until then."""
+    _check_no_directory(path)
+    beside = _hidden(path, f"{os.urandom(8).hex()}.{ending}")
+    try:
+        with open(beside, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        _remove([beside])
+        raise
+    return beside
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def _write_files(contents: Mapping[Path, str | bytes]) -> None:
     """Write files, text as UTF-8; a crash leaves each as it was, or new and whole.
 
     Every new file is complete on disk, under another name, before the first old
     one is replaced, so that a full disk, say, leaves all old ones.
     """
-    written: list[tuple[Path, Path]] = []
+    written: dict[Path, Path] = {}
     try:
         for path, content in contents.items():
-            if path.is_dir():
-                raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
-            temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
-            with open(temporary, "wb") as file:
-                written.append((temporary, path))
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-        while written:
-            os.replace(*written[0])
-            del written[0]
+            written[path] = _write_beside(path, content)
+        for path in contents:
+            os.replace(written[path], path)
+            del written[path]
     finally:
-        for temporary, _ in written:
+        _remove(written.values())
+
+
+def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
+    """Write the files of a tokenizer in one directory, all or none; None removes a file.
+
+    Raises:
+        OSError: the old files are still there.  Only if a file after the first could
+            not be renamed, the new ones count, and the next save finishes this one.
+    """
+    paths = list(contents)
+    head, folder, journal = paths[0], paths[0].parent, _hidden(paths[0], "saving")
+    new: dict[str, str | None] = {}
+    with _only_writer(head) as locked:
+        if locked:
+            _finish_save(paths)
+            left = filter(_leftover([*paths, journal]).fullmatch, os.listdir(folder))
+            _remove(map(folder.joinpath, left))
+        if len(paths) == 1:  # which can be replaced by itself
+            return _write_files(cast("Mapping[Path, str | bytes]", contents))
+        try:
+            for path, content in contents.items():
+                _check_no_directory(path)
+                written = None if content is None else _write_beside(path, content, "saving").name
+                new[path.name] = written
+            _write_files({journal: json.dumps(new)})
+            with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+                os.fsync(_open(folder, os.O_RDONLY, held))  # the names, where the system can
+            _finish_save(paths)
+        except BaseException:
+            if head.name in new and (folder / str(new[head.name])).exists():  # none is renamed yet
+                _remove([journal])
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                _finish_save(paths)
+            raise
+        finally:
+            if not journal.exists():
+                _remove(folder / name for name in new.values() if name)
+
+
+def _finish_save(paths: Sequence[Path]) -> None:
+    """Do what a journal says, if there is one."""
+    journal = _hidden(paths[0], "saving")
+    for path, places in _read_journal(journal, paths).items():
+        if places:
+            with contextlib.suppress(FileNotFoundError):  # it is in its place already
+                os.replace(*places)
+        else:
+            path.unlink(missing_ok=True)
+    journal.unlink(missing_ok=True)
+
+
+def _read_journal(journal: Path, paths: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
+    """Return the two places of each file that is being saved; none if it is to be removed."""
+    raw, places = _read_file(journal), {}
+    known = {path.name: path for path in paths}
+    for name, beside in _JsonReader.parse(journal, raw).data.items() if raw is not None else ():
+        path = known.get(name, journal)
+        if path is journal or not (beside is None or _leftover([path]).fullmatch(str(beside))):
+            problem = f"{_shorten(beside)} is not what a save of these files writes here"
+            remedy = "save to this directory again, or delete this file"
+            raise FileFormatError(journal, name, f"{problem}; {remedy}")
+        places[path] = () if beside is None else (path.with_name(beside), path)
+    return {path: places[path] for path in paths if path in places}
+
+
+@contextlib.contextmanager
+def _only_writer(head: Path) -> Iterator[bool]:
+    """Wait for the lock of writers and hold it; yield False where there are no locks.
+
+    However the process ends, the system takes the lock from it.  Windows, and file
+    systems mounted without locks, must not have two writers at once.
+    """
+    path = _hidden(head, "lock")
+    with contextlib.ExitStack() as held:
+        locked = _lock(path, held)
+        try:
+            yield locked
+        finally:
+            _remove([path])
+
+
+def _lock(path: Path, held: contextlib.ExitStack) -> bool:
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:
+        return False
+    for _ in range(1000):
+        handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            return False
+        if _identity(path) == _identity(handle):
+            return True
+        held.close()  # the last to hold it has removed its file: lock the one that is there now
+    return False
+
+
+def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:
+    handle = os.open(path, flags, 0o666)
+    held.callback(os.close, handle)
+    return handle
+
+
+def _identity(file: Path | int, held: contextlib.ExitStack | None = None) -> object:
+    """Return what no other file has as long as this one is held open; None if there is none."""
+    try:
+        if held is not None and isinstance(file, Path):
+            file = _open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), held)
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
+    """Read a file, unless it is too large; return None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise FileFormatError(path, "", "is not a regular file")
+        if found.st_size > limit:
+            size = f"{found.st_size:,} bytes"
+            raise FileFormatError(path, "", f"{size}, at most {limit:,} are read")
+        return path.read_bytes()
+    return None
+
+
+def _read_files(paths: Sequence[Path], limit: int = _MAX_FILE_BYTES) -> dict[Path, bytes]:
+    """Read a tokenizer's files, those that are there, as one save wrote them; HEAD is first."""
+    head, journal = paths[0], _hidden(paths[0], "saving")
+    found: dict[Path, bytes | None] = {}
+    for attempt in range(50):
+        with contextlib.ExitStack() as held:
+            before = _identity(head, held), _identity(journal, held)
+            moving = _read_journal(journal, paths) if before[1] else {}
+            last, found = found, {}
+            for path in paths:
+                contents = (_read_file(place, limit) for place in moving.get(path, (path,)))
+                found[path] = next((raw for raw in contents if raw is not None), None)
+            same = before == (_identity(head), _identity(journal))
+            # Some network file systems number a file anew each time they are asked.
+            if same or (attempt > 40 and found == last):
+                return {path: raw for path, raw in found.items() if raw is not None}
+        time.sleep(attempt / 1000)
+    problem = "was saved to whenever it was read; try again later"
+    raise OSError(errno.EBUSY, problem, str(head.parent))
 
 
 _REQUIRED: Any = object()
@@ -1296,13 +1490,16 @@ class _JsonReader:
     @classmethod
     def open(cls, path: Path) -> _JsonReader:
         """Read a file whose outermost value is an object."""
-        if not path.is_file():
+        raw = _read_file(path)
+        if raw is None:
             raise FileNotFoundError(f"{path}: no such file")
-        size = path.stat().st_size
-        if size > _MAX_FILE_BYTES:
-            raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_FILE_BYTES:,} are read")
+        return cls.parse(path, raw)
+
+    @classmethod
+    def parse(cls, path: Path, raw: bytes) -> _JsonReader:
+        """Read the content of a file whose outermost value is an object."""
         try:
-            data = json.loads(path.read_bytes().decode())
+            data = json.loads(raw.decode())
         except (ValueError, RecursionError) as error:
             raise FileFormatError(path, "", f"not JSON: {error}") from None
         if not isinstance(data, dict):
@@ -2483,19 +2680,28 @@ _KEYS = {
 }
 
 
-def _open_tokenizer_json(path: Path) -> _JsonReader | None:
-    """Open a tokenizer.json, or that of a directory; None if it is none."""
+def _tokenizer_files(folder: Path, name: str) -> list[Path]:
+    """Return the files that `save` writes or removes; the first is the tokenizer."""
+    names = f"{name}.json", f"{name}_config.json", "special_tokens_map.json"
+    return [*map(folder.joinpath, names), *_template_files(folder)]
+
+
+def _open_tokenizer_json(path: Path) -> tuple[_JsonReader, dict[Path, bytes]] | None:
+    """Open a tokenizer.json, or that of a directory, with what is beside it; None if it is none."""
     if path.is_dir():
         path = path / "tokenizer.json"
-        if not path.exists():
+    else:
+        with open(path, "rb") as file:
+            head = file.read(1024)
+        is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+        if path.name != "tokenizer.json" and not is_json:
             return None
-    with open(path, "rb") as file:
-        head = file.read(1024)
-    if path.name != "tokenizer.json" and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    files = _read_files([path, *_tokenizer_files(path.parent, path.stem)[1:]])
+    if path not in files:
         return None
-    data = _JsonReader.open(path)
+    data = _JsonReader.parse(path, files.pop(path))
     ours = isinstance(data.data.get("model"), dict) or path.name == "tokenizer.json"
-    return data if ours and not _is_plain(data.data) else None
+    return (data, files) if ours and not _is_plain(data.data) else None
 
 
 def _is_plain(data: Mapping[str, Any]) -> bool:
@@ -2846,19 +3052,20 @@ _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side")
 
 
 def _read_config(
-    directory: Path, name: str, definition: _Definition
+    path: Path, files: Mapping[Path, bytes], definition: _Definition
 ) -> tuple[_Definition, dict[str, str], dict[str, Any], dict[str, str]]:
     """Read what stands beside tokenizer.json: roles, settings, chat templates.
 
     Also check that every token declared there is one of tokenizer.json.
     """
+    config_path, map_path = _tokenizer_files(path.parent, path.stem)[1:3]
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    for file in ("special_tokens_map.json", f"{name}_config.json"):  # the latter wins
-        if not (directory / file).exists():
+    for file in (map_path, config_path):  # the latter wins
+        if file not in files:
             continue
-        config = _JsonReader.open(directory / file)
+        config = _JsonReader.parse(file, files[file])
         for role in _ROLES:
             value = config.get(role, str, dict, None, default=None)
             if isinstance(value, dict):
@@ -2874,7 +3081,7 @@ def _read_config(
             raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
-    return definition, roles, settings, _read_template_files(directory) or templates
+    return definition, roles, settings, _read_template_files(path.parent, files) or templates
 
 
 def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
@@ -2886,21 +3093,20 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
     return {item.get("name", str): item.get("template", str) for item in items}
 
 
-def _template_files(directory: Path) -> list[tuple[str, Path]]:
-    """Find the chat templates that are files of their own; if there are any, only they count."""
-    path = directory / "chat_template.jinja"
+def _template_files(directory: Path) -> list[Path]:
+    """Return where chat templates are files of their own; if there are any, only they count."""
     named = sorted(directory.glob("additional_chat_templates/*.jinja"))
-    found = [("default", path)] if path.exists() else []
-    return found + [(path.name[: -len(".jinja")], path) for path in named]
+    return [directory / "chat_template.jinja", *named]
 
 
-def _read_template_files(directory: Path) -> dict[str, str]:
+def _read_template_files(directory: Path, files: Mapping[Path, bytes]) -> dict[str, str]:
     templates: dict[str, str] = {}
-    for name, path in _template_files(directory):
-        try:
-            templates[name] = path.read_bytes().decode()  # its line ends as they are
-        except UnicodeDecodeError as error:
-            raise FileFormatError(path, "", f"not UTF-8: {error}") from None
+    for path, raw in files.items():
+        if path.suffix == ".jinja":
+            try:  # line ends as they are
+                templates["default" if path.parent == directory else path.stem] = raw.decode()
+            except UnicodeDecodeError as error:
+                raise FileFormatError(path, "", f"not UTF-8: {error}") from None
     return templates
 
 
@@ -4141,7 +4347,8 @@ class BPETokenizer:
         Writes ``{name}.json``, ``{name}_config.json``, special_tokens_map.json
         and, if there is only a default chat template, chat_template.jinja; several
         templates go into tokenizer_config.json.  `tokenizers` and `transformers`
-        load them and give the same ids.
+        load them and give the same ids.  `from_file` finds
+        the old tokenizer or the new one, whole, whenever a save is interrupted.
 
         Args:
             directory: made if it is not there.
@@ -4150,7 +4357,7 @@ class BPETokenizer:
 
         Raises:
             ValueError: the split pattern has no equal in HuggingFace's engine.
-            OSError: the disk is full, say; then the old files are still there.
+            OSError: the disk is full, say; then the old tokenizer is still there.
         """
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
@@ -4158,18 +4365,12 @@ class BPETokenizer:
         if not name or Path(name).name != name:
             raise ValueError(f"name must be a plain file name, got {name!r}")
         config, names = _config_json(self._definition, *self._rest())
-        contents: dict[Path, str | bytes] = {
-            folder / f"{name}_config.json": _to_json(config),
-            folder / "special_tokens_map.json": _to_json(names),
-            folder / f"{name}.json": _to_json(self._tokenizer_json()),
-        }
-        if list(self.chat_templates) == ["default"]:
-            contents[folder / "chat_template.jinja"] = self.chat_templates["default"]
+        templates = self.chat_templates
+        only = templates["default"] if list(templates) == ["default"] else None
+        texts = _to_json(self._tokenizer_json()), _to_json(config), _to_json(names), only
+        paths = _tokenizer_files(folder, name)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_files(contents)
-        for _, path in _template_files(folder):
-            if path not in contents:  # of a tokenizer saved here before
-                path.unlink(missing_ok=True)
+        _save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
 
@@ -4227,11 +4428,12 @@ class BPETokenizer:
             raise ValueError(f"{path}: expected a file or a directory")
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
-        data = _open_tokenizer_json(path)
-        if data is not None:
+        opened = _open_tokenizer_json(path)
+        if opened is not None:
+            data, files = opened
             if pattern is not None:
                 raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-            parts = _read_config(data.path.parent, data.path.stem, _read_definition(data))
+            parts = _read_config(data.path, files, _read_definition(data))
             parts[2].update(_read_lengths(data))
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
@@ -4341,9 +4543,8 @@ class BPETokenizer:
             contents = {path: _to_json(source._tokenizer_json())}
         else:
             contents = _tools("formats").contents(source, path, format)
-        for parent in {file.parent for file in contents}:
-            parent.mkdir(parents=True, exist_ok=True)
-        _write_files(contents)
+        next(iter(contents)).parent.mkdir(parents=True, exist_ok=True)
+        _save_files(contents)
 
     def verify(self, texts: Sequence[str] | None = None) -> Any:
         """Load this tokenizer through every library that is installed, and compare.

@@ -18,7 +18,7 @@ import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 
 SpecialTokens = Mapping[str, int]
-Contents = dict[Path, Union[str, bytes]]
+Contents = dict[Path, Union[str, bytes, None]]
 
 
 @dataclass
@@ -52,6 +52,14 @@ def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
     if size > limit:
         raise FileFormatError(path, "", f"{size:,} bytes, at most {limit:,} are read")
     return path.read_bytes()
+
+
+def read_files(*paths: Path) -> dict[Path, bytes]:
+    """Read those files of a tokenizer that are there, as one save wrote them; the first must be."""
+    found = bpe_tokenizer._read_files(paths, _MAX_BYTES)
+    if paths[0] not in found:
+        raise FileNotFoundError(f"{paths[0]}: no such file")
+    return found
 
 
 def tokenizer_json(
@@ -107,7 +115,8 @@ def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> di
 #     matches(path, head) -> bool, told by the name of a file and its first kilobytes;
 #     read(path, split_pattern, special_tokens) -> Source
 # and each writer
-#     contents(tokenizer, path) -> {path: what to write there}.
+#     contents(tokenizer, path) -> {path: what to write there, None to remove it}; the first is what
+#     is loaded, and comes before those read along with it (`_read_files`).
 _READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "plain")
 _WRITERS = {"gguf": "gguf", "tiktoken": "tiktoken", "gpt2": "vocab_merges"}
 _HEAD_BYTES = 4096

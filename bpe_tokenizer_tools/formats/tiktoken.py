@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, cast
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import formats
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_bytes
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
@@ -203,9 +203,12 @@ def read(
     Raises:
         FileFormatError: the file is damaged, or the split pattern is not known.
     """
-    data = read_bytes(path)
+    beside = [path.with_suffix(".json")] if path.suffix.lower() == ".tiktoken" else []
+    files = read_files(path, *beside)
+    data = files.pop(path)
     ranks = _read_ranks(path, data)
-    known = _read_sidecar(path, ranks) or _PUBLIC_ENCODINGS.get(hashlib.sha256(data).hexdigest())
+    known = _read_sidecar(path, files, ranks)
+    known = known or _PUBLIC_ENCODINGS.get(hashlib.sha256(data).hexdigest())
     if split_pattern is not None:
         pattern = bpe_tokenizer._pattern_named(split_pattern)
         known = _Encoding(pattern, {}) if known is None else known._replace(pattern=pattern)
@@ -292,12 +295,14 @@ def is_sidecar(path: Path) -> bool:
         return False
 
 
-def _read_sidecar(path: Path, ranks: Mapping[bytes, int]) -> _Encoding | None:
+def _read_sidecar(
+    path: Path, beside: Mapping[Path, bytes], ranks: Mapping[bytes, int]
+) -> _Encoding | None:
     """Read the JSON file of the same name, if there is one and it describes the ranks."""
     sidecar = path.with_suffix(".json")
-    if path.suffix.lower() != ".tiktoken" or not sidecar.is_file():
+    if sidecar not in beside:
         return None
-    data = bpe_tokenizer._JsonReader.open(sidecar)
+    data = bpe_tokenizer._JsonReader.parse(sidecar, beside[sidecar])
     if "pat_str" not in data.data:  # another tokenizer's file
         return None
     pattern = data.get("split_pattern", str, default=None)

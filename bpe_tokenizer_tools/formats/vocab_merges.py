@@ -49,11 +49,15 @@ from bpe_tokenizer_tools.formats import (
     Source,
     SpecialTokens,
     lost,
-    read_bytes,
+    read_files,
     tokenizer_json,
 )
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+_OTHERS = (
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "config.json"),
+)
 _MARKERS = ("</w>", "</eow>")
 _JsonReader = bpe_tokenizer._JsonReader
 _shorten = bpe_tokenizer._shorten
@@ -187,12 +191,16 @@ def read(
         FileFormatError: a file is damaged, or does not say enough; the message says
             what to pass.
     """
-    merges_path = _merges_beside(path)
-    if merges_path is None or not merges_path.is_file():
-        raise FileFormatError(path, "", f"there is no {(merges_path or path).name} beside it")
-    vocab = _read_vocab(path)
-    merges = _read_merges(merges_path, vocab)
-    beside = _Beside(path)
+    # Files named "small-vocab.json" share a directory with those of others.
+    standard = any(path.name == vocab for vocab, _ in _NAMES)
+    merges_path = _merges_beside(path) or path
+    others = [*map(path.with_name, _OTHERS), *bpe_tokenizer._template_files(path.parent)]
+    files = read_files(path, merges_path, *(others if standard else ()))
+    vocab = _read_vocab(path, files.pop(path))
+    if merges_path not in files:
+        raise FileFormatError(path, "", f"there is no {merges_path.name} beside it")
+    merges = _read_merges(merges_path, files.pop(merges_path), vocab)
+    beside = _Beside(path.parent, files)
     known = None if split_pattern is not None else beside.known_class()
     byte_level = split_pattern is not None or bpe_tokenizer._CHAR_TO_BYTE.keys() <= vocab.keys()
     _check_markers(path, vocab, merges, is_known=byte_level or known is not None)
@@ -233,9 +241,9 @@ def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> bpe_to
     return dataclasses.replace(definition, components={**components, "model": model})
 
 
-def _read_vocab(path: Path) -> dict[str, int]:
+def _read_vocab(path: Path, raw: bytes) -> dict[str, int]:
     try:
-        text = read_bytes(path).decode()
+        text = raw.decode()
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "", f"not JSON: {error}") from None
@@ -258,10 +266,10 @@ def _read_vocab(path: Path) -> dict[str, int]:
     return ids
 
 
-def _read_merges(path: Path, vocab: Mapping[str, int]) -> dict[tuple[str, str], None]:
+def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple[str, str], None]:
     """Return the merges in rank order."""
     try:
-        lines = read_bytes(path).decode().split("\n")  # other line ends may be in tokens
+        lines = raw.decode().split("\n")  # other line ends may be in tokens
     except UnicodeDecodeError as error:
         raise FileFormatError(path, "", f"not UTF-8: {error}") from None
     merges: dict[tuple[str, str], None] = {}
@@ -431,27 +439,26 @@ class _Beside:
         chat_templates: Jinja, by name.
     """
 
-    def __init__(self, vocab_path: Path) -> None:
-        self.directory = vocab_path.parent
+    def __init__(self, directory: Path, files: Mapping[Path, bytes]) -> None:
+        self.directory = directory
         self.roles: dict[str, str] = {}
         self.settings: dict[str, Any] = {}
         self.chat_templates: dict[str, str] = {}
         self.prefix_space = self.lowercase = False
         self._class: str | None = None
         self._flags: dict[str, AddedToken] = {}
-        # Files named "small-vocab.json" share a directory with those of others.
-        standard = any(vocab_path.name == vocab for vocab, _ in _NAMES)
         for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the latter wins
-            if standard and (self.directory / name).is_file():
-                self._read_config(_JsonReader.open(self.directory / name))
-        if standard and (self.directory / "added_tokens.json").is_file():
-            self._read_added_tokens(_JsonReader.open(self.directory / "added_tokens.json"))
-        model = self.directory / "config.json"
-        if standard and self._class is None and model.is_file():
-            kind = _JsonReader.open(model).get("model_type", str, None, default=None)
-            self._class = _MODEL_TYPES.get(kind)
-        files = bpe_tokenizer._read_template_files(self.directory) if standard else {}
-        self.chat_templates = files or self.chat_templates
+            if directory / name in files:
+                self._read_config(_JsonReader.parse(directory / name, files[directory / name]))
+        added = directory / "added_tokens.json"
+        if added in files:
+            self._read_added_tokens(_JsonReader.parse(added, files[added]))
+        model = directory / "config.json"
+        if self._class is None and model in files:
+            config = _JsonReader.parse(model, files[model])
+            self._class = _MODEL_TYPES.get(config.get("model_type", str, None, default=None))
+        found = bpe_tokenizer._read_template_files(directory, files)
+        self.chat_templates = found or self.chat_templates
 
     def known_class(self) -> _Class | None:
         """Return what the class that is named means; None if none is named."""
@@ -612,6 +619,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         ),
         path / "tokenizer_config.json": bpe_tokenizer._to_json(config),
         path / "special_tokens_map.json": bpe_tokenizer._to_json(names),
+        **dict.fromkeys(bpe_tokenizer._template_files(path)),
     }
     if list(tokenizer.chat_templates) == ["default"]:
         found[path / "chat_template.jinja"] = tokenizer.chat_templates["default"]

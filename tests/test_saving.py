@@ -1,0 +1,558 @@
+"""Saving: at any instant a reader finds the old tokenizer or the new one, never parts of both.
+
+Writers are killed at every step and at random moments, several write at once, and readers come
+between any two steps. What is loaded is compared whole: ids, chat template, roles and settings.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from conftest import EITHER_ENGINE
+from oracles import examples, forks
+
+import bpe_tokenizer
+from bpe_tokenizer import BPETokenizer, FileFormatError
+
+pytestmark = EITHER_ENGINE
+
+# -- What is saved, and how ---------------------------------------------------
+
+
+def tokenizers() -> list[BPETokenizer]:
+    """Return four tokenizers that differ in everything that a file could mix up."""
+    made = []
+    texts = ["abc abd", "xyz xy", "12 123", "... ?!"]
+    for i, template in enumerate(["A {{ messages }}", None, "C", "D" * 9000]):
+        tokens = [f"<s{i}>", f"<e{i}>"]
+        tokenizer = BPETokenizer(normalizer=None)
+        tokenizer.train([f"{texts[i]} " * 30], 270 + i, special_tokens=tokens, verbose=False)
+        tokenizer.bos_token, tokenizer.eos_token = tokens[0], tokens[1] if i % 2 else None
+        tokenizer.chat_template = template
+        settings = {"model_max_length": 100 + i, "padding_side": ("left", "right")[i % 2]}
+        tokenizer._settings.update(settings)
+        made.append(tokenizer)
+    return made
+
+
+class Form(NamedTuple):
+    """One way to write a tokenizer to several files.
+
+    Attributes:
+        write: writes the n-th tokenizer to a folder.
+        load: reads the one that is there.
+        all: what `load` gives for each.
+    """
+
+    write: Callable[[Path, int], None]
+    load: Callable[[Path], BPETokenizer]
+    all: list[BPETokenizer]
+
+    def which(self, folder: Path) -> int:
+        """Load, and say which tokenizer it is; anything else, such as a mix, is an error."""
+        return self.all.index(self.load(folder))
+
+
+def make_form(kind: str, clean: Callable[[], Path]) -> Form:
+    made, name = tokenizers(), {"directory": "", "tiktoken": "x.tiktoken", "gpt2": ""}[kind]
+
+    def write(folder: Path, n: int) -> None:
+        if kind == "directory":
+            made[n].save(folder, verbose=False)
+        else:
+            made[n].export(folder / name, kind)
+
+    def load(folder: Path) -> BPETokenizer:
+        return BPETokenizer.from_file(folder / name)
+
+    loaded = []
+    for n in range(len(made)):
+        folder = clean()
+        write(folder, n)
+        loaded.append(load(folder))
+    assert kind != "directory" or loaded == made
+    assert all(a != b for a, b in itertools.combinations(loaded, 2))
+    return Form(write, load, loaded)
+
+
+@pytest.fixture(scope="module", params=["directory", "tiktoken", "gpt2"])
+def form(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Form:
+    return make_form(request.param, lambda: tmp_path_factory.mktemp("clean"))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Form:
+    return make_form("directory", lambda: tmp_path_factory.mktemp("clean"))
+
+
+def hidden(folder: Path) -> list[str]:
+    """Return what only an interrupted save leaves."""
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+def some(everything: Iterable[Any], number: int) -> list[Any]:
+    """Return that many of all cases; all of them where many examples are asked for."""
+    cases = list(everything)
+    return random.Random(number).sample(cases, min(len(cases), examples(number)))
+
+
+@pytest.fixture
+def no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make saves fast, for tests in which no power is lost."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+# -- Processes and their steps ------------------------------------------------
+
+KILLED = -int(signal.SIGKILL)
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do something in a process of its own, made by fork; return its id."""
+    process = os.fork()
+    if process == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return process
+
+
+def status_of(process: int) -> int:
+    """Wait for a process to end; return its status, negative if a signal ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_STEPS = ("open", "os.rename", "os.remove", "os.listdir", "fcntl.flock")
+
+
+def before_each_step(at: Path, act: Callable[[int], object]) -> None:
+    """Call `act` before each thing that this process, a child, does to the files in a folder.
+
+    Its argument counts them. What `act` itself does is not counted.
+    """
+    count, acting = itertools.count(), []
+
+    def step() -> None:
+        if not acting:
+            acting.append(True)
+            act(next(count))
+            acting.clear()
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event in _STEPS and (event == "fcntl.flock" or os.fspath(at) in str(args[0])):
+            step()
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            step()
+            return real(*args, **options)
+
+        return call
+
+    os.stat, os.fsync = counted(os.stat), counted(os.fsync)
+    sys.addaudithook(hook)
+
+
+def killed_at(number: int, at: Path, work: Callable[[], object]) -> bool:
+    """Do something in a process that is killed at one of its steps; False: it has fewer."""
+
+    def doomed() -> None:
+        before_each_step(at, lambda step: step == number and die())
+        work()
+
+    status = status_of(in_child(doomed))
+    assert status in (0, KILLED)
+    return status != 0
+
+
+# -- Killed at every step -----------------------------------------------------
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+def test_a_save_killed_at_any_step_leaves_the_old_or_the_new(form: Form, tmp_path: Path) -> None:
+    form.write(tmp_path, 0)
+    seen = []
+    for step in itertools.count():
+        old, new = step % 4, (step + 1) % 4
+        if not killed_at(step, tmp_path, lambda: form.write(tmp_path, new)):
+            break
+        seen.append(form.which(tmp_path) == new)
+        assert form.which(tmp_path) in (old, new)
+        form.write(tmp_path, new)
+        assert form.which(tmp_path) == new and not hidden(tmp_path)
+    assert len(seen) > 20
+    assert set(seen) == {False, True}
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+def test_two_saves_killed_one_after_the_other(form: Form, tmp_path: Path) -> None:
+    for first, second in some(itertools.product(range(60), repeat=2), 30):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        form.write(tmp_path, 0)
+        killed_at(first, tmp_path, lambda: form.write(tmp_path, 1))
+        expected = form.which(tmp_path), 2
+        killed_at(second, tmp_path, lambda: form.write(tmp_path, 2))
+        assert form.which(tmp_path) in expected
+        form.write(tmp_path, 3)
+        assert form.which(tmp_path) == 3 and not hidden(tmp_path)
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+def test_the_first_save_of_all_killed_at_any_step(form: Form, tmp_path: Path) -> None:
+    for step in itertools.count():
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        killed = killed_at(step, folder, lambda at=folder: form.write(at, 1))  # type: ignore[misc]
+        try:
+            assert form.which(folder) == 1
+        except FileNotFoundError:
+            assert killed
+        if not killed:
+            break
+        form.write(folder, 2)
+        assert form.which(folder) == 2 and not hidden(folder)
+
+
+# -- Readers between any two steps --------------------------------------------
+
+
+@forks
+def test_a_reader_at_every_step_of_a_save(form: Form, tmp_path: Path) -> None:
+    form.write(tmp_path, 0)
+
+    def watched() -> None:
+        seen: list[int] = []
+        before_each_step(tmp_path, lambda _: seen.append(form.which(tmp_path)))
+        form.write(tmp_path, 1)
+        assert len(seen) > 20 and set(seen) == {0, 1} and seen == sorted(seen)
+
+    assert status_of(in_child(watched)) == 0
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+def test_saves_at_every_step_of_a_reader(form: Form, tmp_path: Path) -> None:
+    form.write(tmp_path, 0)
+
+    def disturbed(at: int, saves: int, step: int) -> None:
+        # That many saves, the last one killed at a step, when the reader is at one of its own.
+        def disturb(_: int = 0) -> None:
+            for n in range(1, saves):
+                form.write(tmp_path, n)
+            killed_at(step, tmp_path, lambda: form.write(tmp_path, saves))
+
+        before_each_step(tmp_path, lambda number: number == at and disturb())
+        assert form.which(tmp_path) in range(saves + 1)
+
+    whole = itertools.product((1, 2, 3), [999], range(40))
+    killed = itertools.product((1, 2), range(60), range(40))
+    for saves, step, at in [*some(whole, 30), *some(killed, 40)]:
+        reader = in_child(lambda a=at, n=saves, s=step: disturbed(a, n, s))  # type: ignore[misc]
+        assert status_of(reader) == 0
+        form.write(tmp_path, 0)
+
+
+# -- At random moments --------------------------------------------------------
+
+
+def save_forever(form: Form, folder: Path, seed: int, pipe: int) -> None:
+    """Save random tokenizers one after the other, each announced before."""
+    chooser, last = random.Random(seed), None
+    while True:
+        last = chooser.choice([n for n in range(4) if n != last])
+        os.write(pipe, bytes([last]))
+        form.write(folder, last)
+
+
+@forks
+def test_saves_killed_at_random_moments(form: Form, tmp_path: Path) -> None:
+    chooser, current = random.Random(1311), 0
+    form.write(tmp_path, current)
+    torn = 0
+    for seed in range(examples(40)):
+        reading, writing = os.pipe()
+        process = in_child(lambda s=seed, w=writing: save_forever(form, tmp_path, s, w))  # type: ignore[misc]
+        os.close(writing)
+        time.sleep(chooser.uniform(0.002, 0.08))
+        os.kill(process, signal.SIGKILL)
+        assert status_of(process) == KILLED
+        with os.fdopen(reading, "rb") as announced:
+            before, *saves = [current, *announced.read()][-2:]
+        torn += bool(hidden(tmp_path))
+        current = form.which(tmp_path)
+        assert current in (before, *saves)
+    form.write(tmp_path, 1)
+    assert form.which(tmp_path) == 1 and not hidden(tmp_path)
+    assert torn, "no kill hit a save"
+
+
+# -- Several writers ----------------------------------------------------------
+
+
+def write_many(form: Form, folder: Path, seed: int, times: int) -> None:
+    chooser = random.Random(seed)
+    for _ in range(times):
+        form.write(folder, chooser.randrange(4))
+
+
+@forks
+def test_two_processes_save_to_one_place(form: Form, tmp_path: Path) -> None:
+    form.write(tmp_path, 0)
+    times = examples(40)
+    writers = [in_child(lambda s=seed: write_many(form, tmp_path, s, times)) for seed in (1, 2)]  # type: ignore[misc]
+    left, seen = set(writers), []
+    while left:
+        seen.append(form.which(tmp_path))
+        for process in list(left):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                assert status == 0
+                left.remove(process)
+    assert form.which(tmp_path) in range(4) and not hidden(tmp_path)
+    assert len(seen) > times / 4
+
+
+def test_two_threads_save_to_one_place(form: Form, tmp_path: Path) -> None:
+    form.write(tmp_path, 0)
+    times, errors = examples(40), []
+
+    def work(seed: int) -> None:
+        try:
+            write_many(form, tmp_path, seed, times)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert form.which(tmp_path) in range(4)
+    assert not errors
+    assert form.which(tmp_path) in range(4) and not hidden(tmp_path)
+
+
+# -- What an interrupted save leaves, and what others put there ---------------
+
+
+def interrupted(form: Form, folder: Path, new: int = 1) -> Path:
+    """Let a save fail after it renamed its first file; return its journal."""
+    real, moved = os.replace, []
+
+    def replace(source: Path, target: Path) -> None:
+        if len(moved) == 2:  # the journal and the first file
+            raise OSError(errno.EACCES, "Permission denied", str(target))
+        moved.append(target)
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(PermissionError):
+            form.write(folder, new)
+    assert moved[0] == folder / f".{moved[1].name}.saving"
+    return Path(moved[0])
+
+
+def test_a_save_that_stops_half_way_counts_and_the_next_one_cleans_up(
+    form: Form, tmp_path: Path
+) -> None:
+    form.write(tmp_path, 0)
+    journal = interrupted(form, tmp_path)
+    assert journal.exists() and form.which(tmp_path) == 1
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in tmp_path.iterdir())
+    tmp_path.chmod(0o500)  # readers change nothing, and need no right to
+    assert form.which(tmp_path) == 1
+    tmp_path.chmod(0o700)
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in tmp_path.iterdir()) == before
+    form.write(tmp_path, 2)
+    assert form.which(tmp_path) == 2 and not hidden(tmp_path)
+
+
+def test_a_save_whose_first_file_cannot_be_renamed_does_not_count(
+    directory: Form, tmp_path: Path
+) -> None:
+    directory.write(tmp_path, 0)
+    real = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if Path(target).name == "tokenizer.json":
+            raise OSError(errno.EACCES, "Permission denied", str(target))
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(PermissionError):
+            directory.write(tmp_path, 1)
+    assert directory.which(tmp_path) == 0 and not hidden(tmp_path)
+
+
+def test_leftovers_are_removed_and_what_others_put_there_stays(
+    directory: Form, tmp_path: Path
+) -> None:
+    digits = "0123456789abcdef"
+    for name in (  # the second is what version 0.6 left
+        f".tokenizer.json.{digits}.saving",
+        f".tokenizer_config.json.{digits}.tmp",
+        f".chat_template.jinja.{digits}.saving",
+        f"..tokenizer.json.saving.{digits}.tmp",
+        ".tokenizer.json.lock",
+    ):
+        (tmp_path / name).write_text("{", encoding="utf-8")
+    others = [f".model.json.{digits}.tmp", f"tokenizer.json.{digits}.tmp", ".tokenizer.json.1.tmp"]
+    for name in [*others, "model.safetensors", "config.json"]:
+        (tmp_path / name).write_text("kept", encoding="utf-8")
+    directory.write(tmp_path, 0)
+    assert directory.which(tmp_path) == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {*others, "model.safetensors", "config.json", "tokenizer.json"} | {
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "chat_template.jinja",
+    }
+
+
+def test_a_file_edited_by_hand_counts(directory: Form, tmp_path: Path) -> None:
+    directory.write(tmp_path, 0)
+    (tmp_path / "chat_template.jinja").write_text("by hand", encoding="utf-8")
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config["model_max_length"] = 7
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    loaded = directory.load(tmp_path)
+    assert loaded.chat_template == "by hand" and loaded._settings["model_max_length"] == 7
+
+
+def test_a_template_that_the_new_tokenizer_lacks_goes_with_the_old_one(
+    form: Form, tmp_path: Path
+) -> None:
+    form.write(tmp_path, 0)
+    form.write(tmp_path, 1)
+    assert form.load(tmp_path).chat_template is None
+    assert not (tmp_path / "chat_template.jinja").exists()
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "",
+        "[]",
+        "{",
+        "null",
+        '{"tokenizer.json": 5}',
+        '{"tokenizer.json": "chat_template.jinja"}',
+        '{"tokenizer.json": "../.tokenizer.json.0123456789abcdef.saving"}',
+        '{"chat_template.jinja": ".tokenizer.json.0123456789abcdef.saving"}',
+        '{"tokenizer.json": ".tokenizer.json.0123456789abcdef.saving\\n"}',
+        '{"model.safetensors": null}',
+        '{"../victim": null}',
+        '{"../victim": ".tokenizer.json.0123456789abcdef.saving"}',
+        '{"": null}',
+    ],
+)
+def test_a_journal_from_a_stranger_is_refused_and_nothing_moves(
+    directory: Form, tmp_path: Path, journal: str
+) -> None:
+    folder = tmp_path / "folder"
+    directory.write(folder, 0)
+    (tmp_path / "victim").write_text("kept", encoding="utf-8")
+    for name in ("model.safetensors", ".tokenizer.json.0123456789abcdef.saving"):
+        (folder / name).write_text("kept", encoding="utf-8")
+    (folder / ".tokenizer.json.saving").write_text(journal, encoding="utf-8")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for act in (lambda: directory.load(folder), lambda: directory.write(folder, 1)):
+        with pytest.raises(FileFormatError, match=r"\.tokenizer\.json\.saving"):
+            act()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (folder / ".tokenizer.json.saving").unlink()  # as the error says
+    directory.write(folder, 1)
+    assert directory.which(folder) == 1
+
+
+def test_a_lock_that_is_a_link_is_not_followed(directory: Form, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / ".tokenizer.json.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match=r"tokenizer\.json\.lock"):
+        directory.write(tmp_path / "folder", 0)
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("locks", ["no fcntl", "no locks"])
+def test_without_locks_one_writer_saves_as_ever(
+    directory: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str
+) -> None:
+    if locks == "no fcntl":
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+    else:
+        fcntl = pytest.importorskip("fcntl")
+
+        def flock(*_: Any) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+    for n in range(4):
+        directory.write(tmp_path, n)
+        assert directory.which(tmp_path) == n and not hidden(tmp_path)
+
+
+def test_a_directory_in_the_place_of_a_file_is_an_error_before_anything_changes(
+    directory: Form, tmp_path: Path
+) -> None:
+    directory.write(tmp_path, 1)
+    (tmp_path / "chat_template.jinja").mkdir()
+    for n in (0, 1):  # with a template, and without
+        with pytest.raises(IsADirectoryError):
+            directory.write(tmp_path, n)
+        with pytest.raises(FileFormatError, match="not a regular file"):
+            directory.load(tmp_path)
+    assert not hidden(tmp_path)
+    (tmp_path / "chat_template.jinja").rmdir()
+    assert directory.which(tmp_path) == 1
+
+
+def test_a_file_system_without_lasting_numbers_for_files_works(
+    directory: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.write(tmp_path, 0)
+    numbers = itertools.count()
+    monkeypatch.setattr(bpe_tokenizer, "_identity", lambda *_: next(numbers))
+    assert directory.which(tmp_path) == 0
+    directory.write(tmp_path, 1)
+    assert directory.which(tmp_path) == 1
+
+
+def test_ctrl_c_during_the_renames_finishes_them(directory: Form, tmp_path: Path) -> None:
+    directory.write(tmp_path, 0)
+    real, calls = os.replace, itertools.count()
+
+    def replace(source: Path, target: Path) -> None:
+        if next(calls) == 2:  # after the journal and the first file
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            directory.write(tmp_path, 1)
+    assert directory.which(tmp_path) == 1 and not hidden(tmp_path)
