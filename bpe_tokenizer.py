@@ -934,9 +934,9 @@ class _TokenFinder:
         """Yield (begin, end, token, next) for each match: leftmost first, then longest.
 
         White space that a token takes in belongs to it, but the next match may begin
-        in it: looking goes on at `next`.  A match that is refused because it is part
-        of a word comes with None: it stays ordinary text, and no other token is
-        looked for inside it.
+        in it: looking goes on at `next`.  A match that is refused comes with None,
+        and no other token is looked for inside it: one that is part of a word, which
+        stays ordinary text, or white space that the match before took in.
 
         Args:
             text: where to look.
@@ -960,9 +960,9 @@ class _TokenFinder:
                 begin = max(start, _skip_space_back(text, start, begin))
             if token.rstrip:
                 end = _skip_space(text, end)
-            if begin < end:  # else it is white space that the one before took in
+            if begin < end:
                 start = end
-                yield begin, end, token, at
+            yield begin, end, token if begin < end else None, at
 
 
 # -- Text in pieces -----------------------------------------------------------
@@ -999,6 +999,7 @@ class _TokenStream:
         self._refused = 0  # characters of `held` in which no token may begin
         self._eaten = 0  # characters of `held` that the last token has taken in
         self._eating_space = False  # the last token takes in the white space after it
+        self._space: list[str] = []  # before `held`: white space that the next one may take in
 
     def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
         """Take a chunk, yield what is certain: text and tokens, in order."""
@@ -1015,18 +1016,24 @@ class _TokenStream:
         for begin, end, token, at in self._finder.find(text, done, searched, certain):
             searched = at
             if token:
-                if begin > done:
-                    yield text[done:begin]
+                if begin > done or not token.lstrip:
+                    yield from self._ready(text[done:begin])
                 yield token
-                done = end
+                self._space, done = [], end
                 self._eating_space = token.rstrip and end == len(text)
-        certain = max(searched, certain)
+        space = certain = max(searched, certain)
         if self._finder.lstrip and not final:
-            certain = _skip_space_back(text, done, certain)
-        if certain > done:
-            yield text[done:certain]
+            space = _skip_space_back(text, done, certain)
+        if space > done or final:
+            yield from self._ready(text[done:space])
+        self._space += filter(None, [text[space:certain]])
         self._context, self._held = text[max(0, certain - 1) : certain], text[certain:]
         self._refused, self._eaten = max(0, searched - certain), max(0, done - certain)
+
+    def _ready(self, text: str) -> list[str]:
+        """Return the white space that was held back and the text after it, as one, if any."""
+        ready, self._space = "".join([*self._space, text]), []
+        return [ready] if ready else []
 
 
 class _NormaliserStream:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -217,6 +217,79 @@ def test_all_combinations_of_flags_stream() -> None:
             cuts = list(range(0, len(text), step))
             assert_streams(tokenizer, text, cuts, "all")
             assert_streams(tokenizer, text, cuts, "none")
+
+
+# White space that is a token, begins one, ends one, or is taken in by one: all of these overlap.
+SPACES = [
+    " \n",
+    "\n ",
+    "\n\n",
+    "  ",
+    "   ",
+    "\n \n",
+    "\n|",
+    "|\n",
+    " |",
+    "| ",
+    " x",
+    "x ",
+    "\t|",
+    "\n|x",
+]
+SPACED = st.text(st.sampled_from("  \n\n\t|x_"), max_size=8)
+
+
+@st.composite
+def overlapping_tokens(draw: Any) -> list[AddedToken]:
+    contents = draw(st.lists(st.sampled_from(SPACES), min_size=1, max_size=4, unique=True))
+    return [AddedToken(content, None, *(draw(FLAGS) for _ in range(5))) for content in contents]
+
+
+def as_huggingface(tokenizer: BPETokenizer, text: str) -> list[int] | None:
+    """Return the ids of HuggingFace's library, or None: at some overlaps it panics."""
+    try:
+        ids: list[int] = tokenizer.to_hf().encode(text).ids
+    except BaseException as error:
+        assert type(error).__name__ == "PanicException"
+        return None
+    return ids
+
+
+@settings(max_examples=examples(300))
+@given(overlapping_tokens(), SPACED)
+@example(
+    [AddedToken("\n|", None, False, True, True), AddedToken(" \n", None, False, True, True)],
+    " \n \n|x",
+)
+@example(
+    [AddedToken(" \n", None, False, True, True), AddedToken("\n|", None, False, True)], " \n \n|| _"
+)
+@example(
+    [AddedToken("\n\n", None, False, False, True), AddedToken("\n ", None, False, True)],
+    "\n\n \n \nx",
+)
+def test_tokens_that_overlap_in_white_space_stream(tokens: list[AddedToken], text: str) -> None:
+    need("tokenizers")
+    tokenizer = BPETokenizer(normalizer=None)
+    tokenizer.add_special_tokens(tokens)
+    whole = tokenizer.encode(text, allowed_special="all")
+    assert as_huggingface(tokenizer, text) in (whole, None)
+    for allowed in ("all", "none"):
+        for cuts in range(2 ** max(0, len(text) - 1)):  # every way to cut
+            places = [i for i in range(1, len(text)) if cuts >> i - 1 & 1]
+            assert_streams(tokenizer, text, places, allowed)
+
+
+def test_white_space_that_a_token_may_take_in_is_read_once() -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens([AddedToken("<m>", lstrip=True), "<long token>"])
+    for ending in ("<m>", "<long token>", "x", ""):
+        text = "a" + " \n" * 500 + ending
+        assert_streams(tokenizer, text, list(range(len(text))), "all")
+    stream = bpe._TokenStream(tokenizer._pipeline(frozenset(tokenizer.special_tokens)).raw)
+    for _ in range(500):  # what is searched again with the next chunk
+        assert list(stream.feed(" ")) == [] and len(stream._held) <= len("<long token>") + 1
+    assert "".join(map(str, stream.feed("x", final=True))) == " " * 500 + "x"
 
 
 def test_a_special_token_cut_anywhere_is_found() -> None:
