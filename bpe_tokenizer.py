@@ -188,6 +188,7 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
 
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
+_MORE_TEMPLATES = "additional_chat_templates/"  # where transformers puts all but the default
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
@@ -536,8 +537,6 @@ def _spell(node: _Node, leaf: Callable[[_Chars | _Anchor], str]) -> str:
     return repeated + node.mode
 
 
-_MAX_PAIRS = 10_000  # the patterns in use have about 100
-
 # What `regex` means by \w.  Oniguruma's own differs: it takes in "²", for one.
 _WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 _ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
@@ -589,118 +588,20 @@ def _from_oniguruma(pattern: str) -> str:
     return _spell(tree, operator.attrgetter("source"))
 
 
-def _pairs(node: _Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], set[str]]:
-    """Collect which one-character pieces of a pattern can follow one another.
-
-    Args:
-        node: a pattern tree.
-        pairs: gains (piece, next piece), over every path a matcher may try,
-            those that only look ahead included.
-
-    Returns:
-        (may match nothing, possible first pieces, possible last pieces).
-    """
-    if isinstance(node, _Chars):
-        return False, {node.pattern}, {node.pattern}
-    if isinstance(node, _Anchor):
-        if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
-            raise _UnknownConstructError(node.source)
-        if node.source == "$":  # also looks whether anything follows a newline
-            _join({"\\n"}, {"[\\s\\S]"}, pairs)
-        return True, {"[\\s\\S]"}, set()  # NOTE: a cut would look like the end of the text
-    if isinstance(node, _Repeat):
-        empty, first, last = _pairs(node.item, pairs)
-        _join(last, first, pairs)
-        return empty or node.low == 0, first, last
-    if isinstance(node, _Group):
-        if node.prefix.startswith("(?<"):
-            raise _UnknownConstructError(node.prefix)
-        empty, first, last = _pairs(node.item, pairs)
-        looks = node.prefix in ("(?=", "(?!")
-        return (True, first, set()) if looks else (empty, first, last)
-    if isinstance(node, _Either):
-        parts = [_pairs(option, pairs) for option in node.options]
-        return (
-            any(empty for empty, _, _ in parts),
-            set().union(*(first for _, first, _ in parts)),
-            set().union(*(last for _, _, last in parts)),
-        )
-    all_empty, firsts, lasts = True, set[str](), set[str]()
-    for item in node.items:
-        empty, first, last = _pairs(item, pairs)
-        _join(lasts, first, pairs)
-        firsts |= first if all_empty else set()
-        lasts = last | (lasts if empty else set())
-        all_empty = all_empty and empty
-    return all_empty, firsts, lasts
+# Safe cuts of all named patterns, for where this module is alone: before white space, punctuation
+# or a symbol behind a letter.  bpe_tokenizer_tools/safe_cuts.py finds more, for any pattern.
+_SIMPLE_CUT = regex.compile(
+    r"(?r)(?<=\p{L})(?=\s|[^\s\p{L}\p{M}\p{N}\p{Z}\p{C}'\u3040-\u30ff\u4e00-\u9fa5])"
+)
 
 
-def _join(lasts: set[str], firsts: set[str], pairs: set[tuple[str, str]]) -> None:
-    if len(lasts) * len(firsts) > _MAX_PAIRS:
-        raise _UnknownConstructError("a pattern of this size")
-    pairs.update(itertools.product(lasts, firsts))
-
-
-def _sure_starts(node: _Node) -> Iterator[str]:
-    r"""Yield pieces of which one character, whatever surrounds it, starts a match.
-
-    They come from alternatives such as `` ?\p{L}+``: one piece is required, all
-    else may be left out, and nothing looks around.
-    """
-    if isinstance(node, _Either):
-        for option in node.options:
-            yield from _sure_starts(option)
-        return
-    if isinstance(node, _Group) and node.prefix in ("(?:", "(?i:"):
-        yield from _sure_starts(node.item)
-        return
-    items = node.items if isinstance(node, _Concat) else (node,)
-    optional = [isinstance(item, _Repeat) and item.low == 0 for item in items]
-    if optional.count(False) != 1:
-        return
-    required = optional.index(False)
-    item = items[required]
-    if isinstance(item, _Repeat) and item.low == 1:
-        item = item.item
-    # NOTE: a possessive or complex part before it could swallow the character.
-    simple = all(
-        isinstance(before, _Repeat) and isinstance(before.item, _Chars) and before.mode != "+"
-        for before in items[:required]
-    )
-    if simple and isinstance(item, _Chars):
-        yield item.pattern
-
-
-def _cut_pattern(tree: _Node) -> regex.Pattern[str] | None:
-    """Compile the pattern of safe cuts: places where text can be split apart.
-
-    A cut stands between characters x and y such that
-
-    - no path through the pattern, not even one that fails or looks ahead, reads
-      x and then y.  So no match spans the cut, and what matches before it is
-      decided by the text up to y;
-    - y starts a match whatever surrounds it.  So the cut is a border of
-      pre-tokens, and nothing in the pattern looks behind it.
-
-    Both depend on x and y alone.  In most patterns the end of a word is a cut:
-    after a letter, nothing but letters goes on.
-
-    Returns:
-        A pattern that finds the last cut, or None if none can be proven.
-    """
-    pairs: set[tuple[str, str]] = set()
-    starts = sorted(set(_sure_starts(tree)))
+def _safe_cut(pattern: str, tree: _Node) -> regex.Pattern[str] | None:
+    """Return what finds the last place where text may be cut; None if there is no such place."""
     try:
-        _pairs(tree, pairs)
-    except _UnknownConstructError:
-        return None
-    if not starts:
-        return None
-    before: dict[str, list[str]] = {}
-    for x, y in sorted(pairs):
-        before.setdefault(y, []).append(x)
-    joined = [f"(?<={'|'.join(xs)})(?:{y})" for y, xs in before.items()] or ["(?!)"]
-    return regex.compile(f"(?r)(?<=[\\s\\S])(?={'|'.join(starts)})(?!{'|'.join(joined)})")
+        found: str | None = _tools("safe_cuts").cut_pattern(tree)
+    except ImportError:
+        return _SIMPLE_CUT if pattern in SPLIT_PATTERNS.values() else None
+    return None if found is None else regex.compile(found)
 
 
 _FAST_AFTER = 100_000  # characters; building the `re` form takes about 0.1 s
@@ -737,7 +638,7 @@ class _Splitter:
         with contextlib.suppress(_UnknownConstructError, RecursionError):
             self._tree = _PatternParser(pattern).parse()
             self._never_empty = not _may_be_empty(self._tree)
-            self.cut = _cut_pattern(self._tree) if self._never_empty else None
+            self.cut = _safe_cut(pattern, self._tree) if self._never_empty else None
 
     def split(self, text: str) -> list[str]:
         """Cut text into pre-tokens; joined, they are the text."""
@@ -1347,7 +1248,7 @@ def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
             for path, content in contents.items():
                 _check_no_directory(path)
                 written = None if content is None else _write_beside(path, content, "saving").name
-                new[path.name] = written
+                new[path.relative_to(folder).as_posix()] = written
             _write_files({journal: json.dumps(new)})
             with contextlib.suppress(OSError), contextlib.ExitStack() as held:
                 os.fsync(_open(folder, os.O_RDONLY, held))  # the names, where the system can
@@ -1378,8 +1279,10 @@ def _finish_save(paths: Sequence[Path]) -> None:
 def _read_journal(journal: Path, paths: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
     """Return the two places of each file that is being saved; none if it is to be removed."""
     raw, places = _read_file(journal), {}
-    known = {path.name: path for path in paths}
+    known = {path.relative_to(journal.parent).as_posix(): path for path in paths}
     for name, beside in _JsonReader.parse(journal, raw).data.items() if raw is not None else ():
+        if beside is None and name.startswith(_MORE_TEMPLATES) and name not in known:
+            continue  # it is removed already
         path = known.get(name, journal)
         if path is journal or not (beside is None or _leftover([path]).fullmatch(str(beside))):
             problem = f"{_shorten(beside)} is not what a save of these files writes here"
@@ -3102,7 +3005,7 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
 
 def _template_files(directory: Path) -> list[Path]:
     """Return where chat templates are files of their own; if there are any, only they count."""
-    named = sorted(directory.glob("additional_chat_templates/*.jinja"))
+    named = sorted(directory.glob(f"{_MORE_TEMPLATES}*.jinja"))
     return [directory / "chat_template.jinja", *named]
 
 
@@ -4166,7 +4069,8 @@ class BPETokenizer:
         Text is held back until no later text can change its ids: usually to the
         end of a word.  NOTE: a pattern that can match without end (a run of
         spaces, say) holds the whole run; one that looks behind itself, or uses
-        constructs this module does not know, holds everything up to the end.
+        constructs this module does not know, holds everything up to the end, and
+        so does every custom pattern where bpe_tokenizer_tools is missing.
 
         >>> tokenizer = BPETokenizer()
         >>> list(tokenizer.encode_streaming(["a b", "c d"]))

@@ -42,6 +42,8 @@ def tokenizers() -> list[BPETokenizer]:
         tokenizer.train([f"{texts[i]} " * 30], 270 + i, special_tokens=tokens, verbose=False)
         tokenizer.bos_token, tokenizer.eos_token = tokens[0], tokens[1] if i % 2 else None
         tokenizer.chat_template = template
+        if i == 2:  # several templates are in tokenizer_config.json
+            tokenizer.chat_templates["tool_use"] = "T"
         settings = {"model_max_length": 100 + i, "padding_side": ("left", "right")[i % 2]}
         tokenizer._settings.update(settings)
         made.append(tokenizer)
@@ -235,6 +237,59 @@ def test_the_first_save_of_all_killed_at_any_step(form: Form, tmp_path: Path) ->
             break
         form.write(folder, 2)
         assert form.which(folder) == 2 and not hidden(folder)
+
+
+def write_template_files(folder: Path) -> dict[str, str]:
+    """Put named chat templates where transformers puts them; return what is loaded."""
+    more = folder / "additional_chat_templates"
+    more.mkdir(exist_ok=True)
+    (folder / "chat_template.jinja").write_text("old default")
+    for name in ("tool_use", "chat_template"):
+        (more / f"{name}.jinja").write_text(f"old {name}")
+    return {
+        "default": "old default",
+        "tool_use": "old tool_use",
+        "chat_template": "old chat_template",
+    }
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+@pytest.mark.parametrize("new", [1, 2])
+def test_template_files_go_with_the_old_tokenizer(
+    directory: Form, tmp_path: Path, new: int
+) -> None:
+    seen = []
+    for step in itertools.count():
+        directory.write(tmp_path, 0)
+        old = write_template_files(tmp_path)
+        if not killed_at(step, tmp_path, lambda: directory.write(tmp_path, new)):
+            break
+        loaded = directory.load(tmp_path)
+        seen.append(loaded == directory.all[new])
+        if not seen[-1]:
+            assert loaded.chat_templates == old
+            loaded.chat_templates = dict(directory.all[0].chat_templates)
+            assert loaded == directory.all[0]
+        directory.write(tmp_path, new)
+        assert directory.which(tmp_path) == new and not hidden(tmp_path)
+    assert set(seen) == {False, True}
+
+
+@forks
+def test_a_reader_while_template_files_go(directory: Form, tmp_path: Path) -> None:
+    directory.write(tmp_path, 0)
+    old = write_template_files(tmp_path)
+
+    def watched() -> None:
+        seen: list[dict[str, str]] = []
+        before_each_step(tmp_path, lambda _: seen.append(directory.load(tmp_path).chat_templates))
+        directory.write(tmp_path, 2)
+        new = directory.all[2].chat_templates
+        assert seen[0] == old and seen[-1] == new
+        assert all(each in (old, new) for each in seen)
+
+    assert status_of(in_child(watched)) == 0
 
 
 # -- Readers between any two steps --------------------------------------------

@@ -84,10 +84,9 @@ def read(
     except ValueError as error:
         raise data.error(str(error), "special_tokens") from None
     _check_size(data, definition)
-    definition, roles, settings, chat_template = core._read_config(
-        path.parent, path.stem, definition
-    )
-    return Source({}, {**_roles(data), **roles}, settings, chat_template, definition)
+    files = core._read_files([path, *core._tokenizer_files(path.parent, path.stem)[1:]])
+    definition, roles, settings, templates = core._read_config(path, files, definition)
+    return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 
 
 def _check_options(data: core._JsonReader, model: core._JsonReader) -> None:

@@ -49,8 +49,10 @@ from bpe_tokenizer import (
     FileFormatError,
     _JsonReader,
     _read_chat_templates,
+    _read_files,
     _read_template_files,
     _shorten,
+    _template_files,
 )
 from bpe_tokenizer_tools.formats import (
     Source,
@@ -645,7 +647,8 @@ def read(
         fuse_unk=True,
         byte_fallback=model.trainer["byte_fallback"],
     )
-    templates = _read_template_files(settings.parent) or _read_chat_templates(config)
+    files = _read_files(_template_files(settings.parent))
+    templates = _read_template_files(settings.parent, files) or _read_chat_templates(config)
     return Source(tokenizer, roles, chat_templates=templates)
 
 

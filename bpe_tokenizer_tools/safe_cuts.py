@@ -1,0 +1,130 @@
+"""Where text may be cut so that its parts can be split into pre-tokens on their own.
+
+That is read off a split pattern's tree, and proven.  Alone, the module knows only cuts that
+are safe for every named pattern, `_SIMPLE_CUT`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import bpe_tokenizer as core
+
+_MAX_PAIRS = 10_000  # the patterns in use have about 100
+
+
+def _pairs(node: core._Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], set[str]]:
+    """Collect which one-character pieces of a pattern can follow one another.
+
+    Args:
+        node: a pattern tree.
+        pairs: gains (piece, next piece), over every path a matcher may try,
+            those that only look ahead included.
+
+    Returns:
+        (may match nothing, possible first pieces, possible last pieces).
+    """
+    if isinstance(node, core._Chars):
+        return False, {node.pattern}, {node.pattern}
+    if isinstance(node, core._Anchor):
+        if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
+            raise core._UnknownConstructError(node.source)
+        if node.source == "$":  # also looks whether anything follows a newline
+            _join({"\\n"}, {"[\\s\\S]"}, pairs)
+        return True, {"[\\s\\S]"}, set()  # NOTE: a cut would look like the end of the text
+    if isinstance(node, core._Repeat):
+        empty, first, last = _pairs(node.item, pairs)
+        _join(last, first, pairs)
+        return empty or node.low == 0, first, last
+    if isinstance(node, core._Group):
+        if node.prefix.startswith("(?<"):
+            raise core._UnknownConstructError(node.prefix)
+        empty, first, last = _pairs(node.item, pairs)
+        looks = node.prefix in ("(?=", "(?!")
+        return (True, first, set()) if looks else (empty, first, last)
+    if isinstance(node, core._Either):
+        parts = [_pairs(option, pairs) for option in node.options]
+        return (
+            any(empty for empty, _, _ in parts),
+            set().union(*(first for _, first, _ in parts)),
+            set().union(*(last for _, _, last in parts)),
+        )
+    all_empty, firsts, lasts = True, set[str](), set[str]()
+    for item in node.items:
+        empty, first, last = _pairs(item, pairs)
+        _join(lasts, first, pairs)
+        firsts |= first if all_empty else set()
+        lasts = last | (lasts if empty else set())
+        all_empty = all_empty and empty
+    return all_empty, firsts, lasts
+
+
+def _join(lasts: set[str], firsts: set[str], pairs: set[tuple[str, str]]) -> None:
+    if len(lasts) * len(firsts) > _MAX_PAIRS:
+        raise core._UnknownConstructError("a pattern of this size")
+    pairs.update(itertools.product(lasts, firsts))
+
+
+def _sure_starts(node: core._Node) -> Iterator[str]:
+    r"""Yield pieces of which one character, whatever surrounds it, starts a match.
+
+    They come from alternatives such as `` ?\p{L}+``: one piece is required, all
+    else may be left out, and nothing looks around.
+    """
+    if isinstance(node, core._Either):
+        for option in node.options:
+            yield from _sure_starts(option)
+        return
+    if isinstance(node, core._Group) and node.prefix in ("(?:", "(?i:"):
+        yield from _sure_starts(node.item)
+        return
+    items = node.items if isinstance(node, core._Concat) else (node,)
+    optional = [isinstance(item, core._Repeat) and item.low == 0 for item in items]
+    if optional.count(False) != 1:
+        return
+    required = optional.index(False)
+    item = items[required]
+    if isinstance(item, core._Repeat) and item.low == 1:
+        item = item.item
+    # NOTE: a possessive or complex part before it could swallow the character.
+    simple = all(
+        isinstance(before, core._Repeat)
+        and isinstance(before.item, core._Chars)
+        and before.mode != "+"
+        for before in items[:required]
+    )
+    if simple and isinstance(item, core._Chars):
+        yield item.pattern
+
+
+def cut_pattern(tree: core._Node) -> str | None:
+    """Return the pattern of safe cuts: places where text can be split apart.
+
+    A cut stands between characters x and y such that
+
+    - no path through the pattern, not even one that fails or looks ahead, reads
+      x and then y.  So no match spans the cut, and what matches before it is
+      decided by the text up to y;
+    - y starts a match whatever surrounds it.  So the cut is a border of
+      pre-tokens, and nothing in the pattern looks behind it.
+
+    Both depend on x and y alone.  In most patterns the end of a word is a cut:
+    after a letter, nothing but letters goes on.
+
+    Returns:
+        A pattern that finds the last cut, or None if none can be proven.
+    """
+    pairs: set[tuple[str, str]] = set()
+    starts = sorted(set(_sure_starts(tree)))
+    try:
+        _pairs(tree, pairs)
+    except core._UnknownConstructError:
+        return None
+    if not starts:
+        return None
+    before: dict[str, list[str]] = {}
+    for x, y in sorted(pairs):
+        before.setdefault(y, []).append(x)
+    joined = [f"(?<={'|'.join(xs)})(?:{y})" for y, xs in before.items()] or ["(?!)"]
+    return f"(?r)(?<=[\\s\\S])(?={'|'.join(starts)})(?!{'|'.join(joined)})"
