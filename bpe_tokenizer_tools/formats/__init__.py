@@ -261,4 +261,6 @@ def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     for file in found:
         if file.is_dir():  # before any is written
             raise IsADirectoryError(f"{file}: is a directory; expected a file to write to")
+    if format == "gguf":
+        _module("gguf").warn_if_approximate(tokenizer)
     return found

@@ -666,8 +666,6 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     _check_no_weights(path)
     definition = tokenizer._definition
     name, family = _family_name(definition)
-    if family.in_llama_cpp is not None:
-        warnings.warn(f"llama.cpp {_approximation(name, family)}", stacklevel=4)
     texts, kinds = _token_lists(definition)
     written = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     values: dict[str, _Value] = {
@@ -727,6 +725,13 @@ def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
     if family.in_llama_cpp is not None:
         said.append(_approximation(name, family))
     return said
+
+
+def warn_if_approximate(tokenizer: BPETokenizer) -> None:
+    """Warn the caller of `export` if llama.cpp only approximates what was written."""
+    if any(family.in_llama_cpp for _, family in _families(tokenizer._definition)):
+        name, family = _family_name(tokenizer._definition)
+        warnings.warn(f"llama.cpp {_approximation(name, family)}", stacklevel=4)
 
 
 def _approximation(name: str, family: Family) -> str:
@@ -860,8 +865,8 @@ def _own_cuts(definition: bpe_tokenizer._Definition) -> tuple[object, ...] | Non
     return _cuts(step["pretokenizers"] if step.get("type") == "Sequence" else [step])
 
 
-def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
-    """Find a model that cuts text alike and that llama.cpp knows by name."""
+def _families(definition: bpe_tokenizer._Definition) -> list[tuple[str, Family]]:
+    """List the models that cut text alike and that llama.cpp knows by name, the best first."""
     own = _own_cuts(definition)
     families = [(name, family) for cuts, name, family in _known_cuts() if own and cuts == own]
     if not families:
@@ -880,6 +885,12 @@ def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
     families.sort(
         key=lambda item: (item[1].normalizer is not None, item[1].in_llama_cpp is not None)
     )
+    return families
+
+
+def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
+    """Find the model under whose name a tokenizer is written."""
+    families = _families(definition)
     for name, family in families:
         if family.ignore_merges == definition.ignore_merges:
             return name, family
