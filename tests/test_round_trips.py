@@ -34,6 +34,8 @@ Encode = Callable[[str], list[int]]
 
 # -- Texts --------------------------------------------------------------------
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*ordinary text loses")  # small CLIP
+
 TEXTS = [
     *files.CORPUS,
     "",
