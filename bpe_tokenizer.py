@@ -188,7 +188,6 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
 
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
-_MORE_TEMPLATES = "additional_chat_templates/"  # where transformers puts all but the default
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
@@ -1279,12 +1278,11 @@ def _finish_save(paths: Sequence[Path]) -> None:
 def _read_journal(journal: Path, paths: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
     """Return the two places of each file that is being saved; none if it is to be removed."""
     raw, places = _read_file(journal), {}
-    known = {path.relative_to(journal.parent).as_posix(): path for path in paths}
     for name, beside in _JsonReader.parse(journal, raw).data.items() if raw is not None else ():
-        if beside is None and name.startswith(_MORE_TEMPLATES) and name not in known:
-            continue  # it is removed already
-        path = known.get(name, journal)
-        if path is journal or not (beside is None or _leftover([path]).fullmatch(str(beside))):
+        path = journal.parent / name
+        if beside is None and not path.exists():  # it has been removed already
+            continue
+        if path not in paths or not (beside is None or _leftover([path]).fullmatch(str(beside))):
             problem = f"{_shorten(beside)} is not what a save of these files writes here"
             remedy = "save to this directory again, or delete this file"
             raise FileFormatError(journal, name, f"{problem}; {remedy}")
@@ -3005,7 +3003,7 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
 
 def _template_files(directory: Path) -> list[Path]:
     """Return where chat templates are files of their own; if there are any, only they count."""
-    named = sorted(directory.glob(f"{_MORE_TEMPLATES}*.jinja"))
+    named = sorted(directory.glob("additional_chat_templates/*.jinja"))
     return [directory / "chat_template.jinja", *named]
 
 

@@ -647,7 +647,7 @@ def read(
         fuse_unk=True,
         byte_fallback=model.trainer["byte_fallback"],
     )
-    files = _read_files(_template_files(settings.parent))
+    files = _read_files([settings, *_template_files(settings.parent)])
     templates = _read_template_files(settings.parent, files) or _read_chat_templates(config)
     return Source(tokenizer, roles, chat_templates=templates)
 
