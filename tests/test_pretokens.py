@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -351,6 +352,37 @@ def test_named_patterns_are_cut_often_enough(name: str) -> None:
 def test_a_cut_after_a_newline_does_not_make_it_the_last(pattern: str) -> None:
     for text in ("1a\nb", "1a\n ", "a\n\nb"):  # `$` also matches before a newline that ends a text
         check_cuts(pattern, text)
+
+
+def one_of_each_kind() -> list[str]:
+    """Return characters of every category, some of each, and all of ASCII."""
+    found: dict[object, list[str]] = {}
+    for char in map(chr, itertools.chain(range(0xD800), range(0xE000, 0x110000))):
+        kana_or_han = "\u3040" <= char <= "\u30ff" or "\u4e00" <= char <= "\u9fa5"
+        kind = unicodedata.category(char), char.isspace(), kana_or_han, char < "\x80" and char
+        if len(same := found.setdefault(kind, [])) < 3:
+            same.append(char)
+    return [char for same in found.values() for char in same]
+
+
+def test_alone_the_module_cuts_named_patterns_where_it_is_safe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simple, chars, cuts = bpe_tokenizer._SIMPLE_CUT, one_of_each_kind(), 0
+    for pattern in SPLIT_PATTERNS.values():
+        proven = bpe_tokenizer._Splitter(pattern).cut
+        for pair in map("".join, itertools.product(filter(str.isalpha, chars), chars)):
+            if simple.search(pair):
+                cuts += 1
+                assert proven and proven.search(pair), (pattern, pair)
+    assert cuts > 10_000
+
+    def missing(module: str) -> Any:
+        raise ImportError(module)
+
+    monkeypatch.setattr(bpe_tokenizer, "_tools", missing)
+    assert bpe_tokenizer._Splitter(SPLIT_PATTERNS["gpt2"]).cut is simple
+    assert bpe_tokenizer._Splitter(r"\w+|\W").cut is None  # held up to the end, so still exact
 
 
 @pytest.mark.parametrize("pattern", CUSTOM)

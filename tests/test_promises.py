@@ -1,0 +1,57 @@
+"""What README promises in so many words is listed, with its tests, in docs/promises.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from conftest import EITHER_ENGINE, ROOT
+
+pytestmark = EITHER_ENGINE
+
+PROMISES = re.compile(r"\b(?:never|always|exact|exactly|atomic|atomically|can't)\b", re.IGNORECASE)
+
+
+def words(text: str) -> str:
+    """Return text with its white space folded, so that line breaks do not count."""
+    return " ".join(text.split())
+
+
+def readme_sentences() -> list[str]:
+    """Return the sentences of README that promise something; code and tables of figures aside."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    blocks = re.split(r"\n\n|\n(?=[-|] ?)", text)
+    sentences = [each for block in blocks for each in re.split(r"(?<=[.;])\s", words(block))]
+    return [sentence for sentence in sentences if PROMISES.search(sentence)]
+
+
+def listed() -> list[tuple[str, list[str]]]:
+    """Return the rows of the page: (words of README, names of tests)."""
+    page = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    found = [(row[0].strip(), re.findall(r"`(tests/\S+?)`", row[-1])) for row in rows]
+    return [(promise, tests) for promise, tests in found if tests]
+
+
+def test_every_promise_of_readme_is_listed() -> None:
+    promises = [promise for promise, _ in listed()]
+    sentences = readme_sentences()
+    assert len(sentences) > 10
+    missing = [each for each in sentences if not any(promise in each for promise in promises)]
+    assert not missing, missing
+
+
+def test_what_is_listed_is_promised() -> None:
+    readme = words((ROOT / "README.md").read_text(encoding="utf-8"))
+    gone = [promise for promise, _ in listed() if promise not in readme]
+    assert not gone, gone
+
+
+@pytest.mark.parametrize("test", sorted({test for _, tests in listed() for test in tests}))
+def test_each_test_that_is_named_is_here(test: str) -> None:
+    file, _, name = test.partition("::")
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert name in functions, f"{file} has no {name}"
