@@ -1161,14 +1161,12 @@ class _SegmentStream:
 #   3. names them in a journal, and renames that to `.HEAD.saving`: from now on the save counts;
 #   4. renames the new files to their places, HEAD first, and removes the journal, then the lock.
 # A reader opens HEAD, then the journal if there is one, and takes a file that the journal names
-# from beside, or else from its place.  It has read what one save wrote unless HEAD or the journal
-# is no longer the same, and then it reads again.  Why that is enough:
-#   - While one journal is there, each file it names is in one of those two places, whole.
-#   - If there was no journal, every earlier save had ended, and a later one replaces HEAD before
-#     other files, so none of them changed.  (HEAD is kept open, so its inode is not used again.)
+# from beside, or else from its place.  Unless HEAD and the journal are still the same, it reads
+# again.  While one journal is there, each file it names is in one of those two places, whole.  If
+# there was none, every earlier save had ended, and a later one replaces HEAD before other files,
+# so none of them changed.  (HEAD is kept open, so its inode is not used again.)
 # A writer killed before step 3 leaves the old tokenizer, and after it the new one.  The next writer
 # removes or finishes what it left.  Readers need no lock and write nothing.
-#
 # Rejected: replacing the whole directory, which may contain a model as well; and a hash of the
 # other files in tokenizer.json, by which a template edited by hand would look like a torn save.
 
@@ -1183,14 +1181,12 @@ def _leftover(paths: Iterable[Path]) -> re.Pattern[str]:
     return re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}\.(?:saving|tmp)")
 
 
-def _check_no_directory(path: Path) -> None:
+def _write_beside(path: Path, content: str | bytes | None, ending: str) -> Path | None:
+    """Write and flush what will replace a file, text as UTF-8; return where it is until then."""
     if path.is_dir():
         raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
-
-
-def _write_beside(path: Path, content: str | bytes, ending: str = "tmp") -> Path:
-    """Write and flush what will replace a file, text as UTF-8; return where it is until then."""
-    _check_no_directory(path)
+    if content is None:
+        return None
     beside = _hidden(path, f"{os.urandom(8).hex()}.{ending}")
     try:
         with open(beside, "wb") as file:
@@ -1203,8 +1199,8 @@ def _write_beside(path: Path, content: str | bytes, ending: str = "tmp") -> Path
     return beside
 
 
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
+def _remove(paths: Iterable[Path | None]) -> None:
+    for path in filter(None, paths):
         with contextlib.suppress(OSError):
             path.unlink()
 
@@ -1212,15 +1208,14 @@ def _remove(paths: Iterable[Path]) -> None:
 def _write_files(contents: Mapping[Path, str | bytes]) -> None:
     """Write files, text as UTF-8; a crash leaves each as it was, or new and whole.
 
-    Every new file is complete on disk, under another name, before the first old
-    one is replaced, so that a full disk, say, leaves all old ones.
+    Every new file is complete on disk before the first old one is replaced.
     """
-    written: dict[Path, Path] = {}
+    written: dict[Path, Path | None] = {}
     try:
         for path, content in contents.items():
-            written[path] = _write_beside(path, content)
+            written[path] = _write_beside(path, content, "tmp")
         for path in contents:
-            os.replace(written[path], path)
+            os.replace(cast("Path", written[path]), path)
             del written[path]
     finally:
         _remove(written.values())
@@ -1234,9 +1229,9 @@ def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
             not be renamed, the new ones count, and the next save finishes this one.
     """
     paths = list(contents)
-    head, folder, journal = paths[0], paths[0].parent, _hidden(paths[0], "saving")
-    new: dict[str, str | None] = {}
-    with _only_writer(head) as locked:
+    folder, journal = paths[0].parent, _hidden(paths[0], "saving")
+    new: dict[Path, Path | None] = {}
+    with _only_writer(paths[0]) as locked:
         if locked:
             _finish_save(paths)
             left = filter(_leftover([*paths, journal]).fullmatch, os.listdir(folder))
@@ -1245,22 +1240,22 @@ def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
             return _write_files(cast("Mapping[Path, str | bytes]", contents))
         try:
             for path, content in contents.items():
-                _check_no_directory(path)
-                written = None if content is None else _write_beside(path, content, "saving").name
-                new[path.relative_to(folder).as_posix()] = written
-            _write_files({journal: json.dumps(new)})
+                new[path] = _write_beside(path, content, "saving")
+            names = {path.relative_to(folder).as_posix(): new[path] for path in paths}
+            _write_files({journal: json.dumps(names, default=operator.attrgetter("name"))})
             with contextlib.suppress(OSError), contextlib.ExitStack() as held:
                 os.fsync(_open(folder, os.O_RDONLY, held))  # the names, where the system can
             _finish_save(paths)
         except BaseException:
-            if head.name in new and (folder / str(new[head.name])).exists():  # none is renamed yet
+            head = new.get(paths[0])
+            if head is not None and head.exists():  # none is renamed yet
                 _remove([journal])
             with contextlib.suppress(OSError):
                 _finish_save(paths)
             raise
         finally:
             if not journal.exists():
-                _remove(folder / name for name in new.values() if name)
+                _remove(new.values())
 
 
 def _finish_save(paths: Sequence[Path]) -> None:
@@ -1297,30 +1292,24 @@ def _only_writer(head: Path) -> Iterator[bool]:
     However the process ends, the system takes the lock from it.  Windows, and file
     systems mounted without locks, must not have two writers at once.
     """
-    path = _hidden(head, "lock")
+    path, locked = _hidden(head, "lock"), False
     with contextlib.ExitStack() as held:
-        locked = _lock(path, held)
+        with contextlib.suppress(ImportError):
+            fcntl = importlib.import_module("fcntl")
+            for _ in range(1000):  # the last to hold the lock removes its file: take a new one
+                held.close()
+                handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                except OSError:
+                    break
+                locked = _identity(path) == _identity(handle)
+                if locked:
+                    break
         try:
             yield locked
         finally:
             _remove([path])
-
-
-def _lock(path: Path, held: contextlib.ExitStack) -> bool:
-    try:
-        fcntl = importlib.import_module("fcntl")
-    except ImportError:
-        return False
-    for _ in range(1000):
-        handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            return False
-        if _identity(path) == _identity(handle):
-            return True
-        held.close()  # the last to hold it has removed its file: lock the one that is there now
-    return False
 
 
 def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:
@@ -4256,8 +4245,8 @@ class BPETokenizer:
         Writes ``{name}.json``, ``{name}_config.json``, special_tokens_map.json
         and, if there is only a default chat template, chat_template.jinja; several
         templates go into tokenizer_config.json.  `tokenizers` and `transformers`
-        load them and give the same ids.  `from_file` finds
-        the old tokenizer or the new one, whole, whenever a save is interrupted.
+        load them and give the same ids.  `from_file` finds the old tokenizer or the
+        new one, whole, whenever a save is interrupted.
 
         Args:
             directory: made if it is not there.

@@ -508,6 +508,18 @@ def test_a_template_that_the_new_tokenizer_lacks_goes_with_the_old_one(
     assert not (tmp_path / "chat_template.jinja").exists()
 
 
+def test_every_export_to_a_directory_removes_old_template_files(form: Form, tmp_path: Path) -> None:
+    form.write(tmp_path, 0)
+    if form.load(tmp_path).chat_template is None:
+        return  # a .tiktoken has none
+    write_template_files(tmp_path)
+    assert "tool_use" in form.load(tmp_path).chat_templates
+    interrupted(form, tmp_path)
+    assert form.which(tmp_path) == 1
+    form.write(tmp_path, 1)
+    assert form.which(tmp_path) == 1 and not list(tmp_path.rglob("*.jinja"))
+
+
 @pytest.mark.parametrize(
     "journal",
     [
