@@ -2917,7 +2917,7 @@ _LENGTHS = {  # the strategies, and the largest number to believe
 }
 
 
-def _read_lengths(data: _JsonReader) -> dict[str, Any]:
+def _read_lengths(data: _JsonReader, definition: _Definition) -> dict[str, Any]:
     """Read `truncation` and `padding`, from which `encode_batch` takes its defaults."""
     nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
     for field, node in nodes.items():
@@ -2938,6 +2938,9 @@ def _read_lengths(data: _JsonReader) -> dict[str, Any]:
                 raise node.error("is missing", key)
             if isinstance(value, int) and not 0 <= value <= limit:
                 raise node.error(f"expected a number from 0 to {limit}, got {_shorten(value)}", key)
+    known = {*definition.vocab.values(), *(token.id for token in definition.added)}
+    if "padding" in nodes and nodes["padding"].data["pad_id"] not in known:
+        raise nodes["padding"].error("is not the id of a token of this file", "pad_id")
     return {field: node.data for field, node in nodes.items()}
 
 
@@ -2969,16 +2972,24 @@ def _read_config(
                 value = cast("_JsonReader", config.child(role)).get("content", str)
             if value:
                 roles[role] = value
-        settings.update({key: config.data[key] for key in _KEPT_SETTINGS if key in config.data})
-        limit = settings.get("model_max_length")
-        if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
-            settings.pop("model_max_length", None)  # transformers' way to say: no limit
-        if settings.get("padding_side", "right") not in ("left", "right"):
-            shown = _shorten(settings["padding_side"])
-            raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
+        _read_settings(config, settings)
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
     return definition, roles, settings, _read_template_files(path.parent, files) or templates
+
+
+def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
+    """Add what tokenizer_config.json says about lengths and sides; null says nothing."""
+    settings.update({key: config.data[key] for key in _KEPT_SETTINGS if key in config.data})
+    limit = settings.get("model_max_length")
+    if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
+        settings.pop("model_max_length", None)  # transformers' way to say: no limit
+    for side in ("padding_side", "truncation_side"):
+        if settings.get(side) is None:
+            settings.pop(side, None)
+        elif settings[side] not in ("left", "right"):
+            shown = _shorten(settings[side])
+            raise config.error(f"expected 'left' or 'right', got {shown}", side)
 
 
 def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
@@ -3395,10 +3406,11 @@ def _check_texts(texts: object) -> list[str]:
 def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the tokenizer's files say about batches."""
     cut, pad = settings.get("truncation", {}), settings.get("padding", {})
-    fixed = pad.get("strategy")
+    fixed, limit = pad.get("strategy"), cut.get("max_length")
+    is_sane = limit is not None and limit <= _LENGTHS["padding"][1]  # else it means no limit
     return {
-        "max_length": cut.get("max_length"),
-        "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else cut.get("max_length"),
+        "max_length": limit,
+        "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None,
         "padding_side": settings.get("padding_side", pad.get("direction", "right").lower()),
         "truncation_side": settings.get("truncation_side", cut.get("direction", "right").lower()),
         "multiple": pad.get("pad_to_multiple_of") or 1,
@@ -3959,8 +3971,9 @@ class BPETokenizer:
     ) -> BatchEncoding:
         """Encode several texts for a model.
 
-        What is None below is as the tokenizer's files say (`truncation` and `padding` in
-        tokenizer.json, tokenizer_config.json).  They never truncate or pad by themselves.
+        Options left at None come from the tokenizer's files: `truncation` and `padding`
+        in tokenizer.json, the sides in tokenizer_config.json.  Files never truncate or
+        pad by themselves.
 
         Args:
             texts: the texts.
@@ -3970,7 +3983,7 @@ class BPETokenizer:
                 `max_length`, False not at all.  Without a pad token it pads with
                 eos, else with id 0; the attention mask leaves it out.
             truncation: whether to cut texts down to `max_length` tokens.
-            max_length: in tokens, special ones included; needed if no file says it.
+            max_length: in tokens, special ones included; needed if tokenizer.json has none.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
             padding_side: "right" or "left", by default right.
             truncation_side: which end is cut off, by default right.
@@ -4332,7 +4345,7 @@ class BPETokenizer:
             if pattern is not None:
                 raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
             parts = _read_config(data.path, files, _read_definition(data))
-            parts[2].update(_read_lengths(data))
+            parts[2].update(_read_lengths(data, parts[0]))
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)

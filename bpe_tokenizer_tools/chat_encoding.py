@@ -114,9 +114,11 @@ def _encode_parts(
 def _broken(
     parts: Iterable[_Part], control: Iterable[AddedToken], pipeline: core._Pipeline
 ) -> Iterator[_Part]:
-    """Cut text within the control tokens it spells, so that no merge can join them."""
-    spelled = [pipeline.normalise(token.content) for token in control]
-    find = one_of([*spelled, *(token.content for token in control)])
+    """Cut text behind the first character of each control token it spells: no merge joins it."""
+    contents = [token.content for token in control]
+    spelled = filter(None, {*contents, *map(pipeline.normalise, contents)})
+    # A look-ahead finds all of them, also those that overlap.
+    find = re.compile(f"(?={'|'.join(map(re.escape, spelled))})")
     for part, spans in parts:
         if isinstance(part, core.AddedToken):
             yield part, spans
@@ -205,8 +207,8 @@ def _marks_in_answers(
 ) -> frozenset[str]:
     """Return the marks that count in what the assistant said; worked out only if it has one."""
     marks = frozenset(token.content for token in plain if not spells_text(token))
-    said = [part for part, writer in pieces if writer == ASSISTANT]
-    if render.jinja_source is None or not any(mark in part for mark in marks for part in said):
+    said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
+    if render.jinja_source is None or not one_of(marks).search(said):
         return _NONE
     added = frozenset(token.content for token in render.tokenizer.added_tokens)
     return answer_marks(render.jinja_source, render.role_tokens, added) & marks

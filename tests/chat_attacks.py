@@ -129,9 +129,9 @@ def conversation(write: Callable[[], str], rng: random.Random) -> Conversation:
     options: dict[str, Any] = {}
     kind = rng.random()
     if kind < 0.3:
-        answer = {"role": "assistant", "content": "Sure."}
+        answer = {"role": "assistant", "content": write()}
         if rng.random() < 0.3:
-            answer["reasoning_content"] = "Hm."
+            answer["reasoning_content"] = write()
         messages += [answer, {"role": "user", "content": write()}]
     elif kind < 0.7:
         given: Any = {write(): write(), "n": [1, write(), {write(): None}]}
@@ -164,7 +164,9 @@ class Outcome(NamedTuple):
     """What a template made of an attack.
 
     Attributes:
-        got_in: control tokens that came out of what people wrote.
+        got_in: control tokens that came out of what people wrote, by any of three signs: a token
+            stands in their text; the template could not have written it; or there are more of
+            it than without the attack, although the template's own text is as long.
         reacted: whether the template's own text is another than without the attack.
     """
 
@@ -198,22 +200,43 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
         text = render(check_messages(messages), True)
     except (ValueError, TypeError):
         return None
-    try:
-        expected = Renderer(target.template, target.tokenizer, harmless_options)
-        clean = _own_text(expected(check_messages(harmless), True))
-    except (ValueError, TypeError):
-        clean = None
-    reacted = clean != _own_text(text)
+    control = {
+        token.id: token.content
+        for token in target.tokenizer.added_tokens
+        if token.content in tokens
+    }
+    in_answers = marks_in_answers(render, tokens)
     ids, offsets = chat_encoding.encode(render, text)
-    control = {token.id: token.content for token in target.tokenizer.added_tokens}
-    control_tokens = set(tokens)
     trusted = [origin.trusted for part, origin in text.runs() for _ in part]
+    said = [origin.answer for part, origin in text.runs() for _ in part]
+    found: Counter[str] = Counter()
     got_in = []
     for id_, (start, stop) in zip(ids, offsets):
-        token = control.get(id_, "")
-        if token in control_tokens and not (all(trusted[start:stop]) and token in sources):
+        token = control.get(id_)
+        if token is None or (token in in_answers and all(said[start:stop])):
+            continue
+        found[token] += 1
+        if not (all(trusted[start:stop]) and token in sources):
             got_in.append(token)
-    return Outcome(got_in, reacted)
+    try:
+        clean_render = Renderer(target.template, target.tokenizer, harmless_options)
+        clean = clean_render(check_messages(harmless), True)
+    except (ValueError, TypeError):
+        return Outcome(got_in, True)
+    if len(_own_text(clean)) == len(_own_text(text)):
+        expected = Counter(control.get(id_) for id_ in chat_encoding.encode(clean_render, clean)[0])
+        got_in += [token for token in found if found[token] > expected[token]]
+    return Outcome(got_in, _own_text(clean) != _own_text(text))
+
+
+def marks_in_answers(render: Renderer, tokens: list[str]) -> frozenset[str]:
+    """Return the marks that may come out of what the assistant said; special tokens may not."""
+    added = render.tokenizer.added_tokens
+    special = {token.content for token in added if token.special}
+    marks = chat_encoding.answer_marks(
+        str(render.jinja_source), render.role_tokens, frozenset(token.content for token in added)
+    )
+    return marks.intersection(tokens) - special
 
 
 def _own_text(text: Marked) -> str:

@@ -506,6 +506,40 @@ def test_tokens_that_only_spell_text_are_found_in_content() -> None:
     assert all(tokenizer.convert_tokens_to_ids(text) in ids for text in spelled)
 
 
+def with_merges(tmp_path: Path, *tokens: str) -> BPETokenizer:
+    """Make a tokenizer whose merges give each token, which is added and not special."""
+    alphabet = BPETokenizer("gpt2").get_vocab()
+    merges = []
+    for token in tokens:
+        for end in range(2, len(token) + 1):
+            if (pair := (token[: end - 1], token[end - 1])) not in merges:
+                merges.append(pair)
+                alphabet.setdefault(token[:end], len(alphabet))
+    uncut = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    flags = {"special": False, "normalized": False}
+    written = {
+        "added_tokens": [{"id": alphabet[each], "content": each, **flags} for each in tokens],
+        "pre_tokenizer": uncut,
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": alphabet, "merges": [list(pair) for pair in merges]},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(written))
+    return BPETokenizer.from_file(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("tokens", [["[SYS]", "]END["], ["aba", "bab"], ["<<x", "<x", "x>"]])
+def test_merges_do_not_give_overlapping_marks(tmp_path: Path, tokens: list[str]) -> None:
+    tokenizer = with_merges(tmp_path, *tokens)
+    marks = set(tokenizer.convert_tokens_to_ids(tokens))
+    letters = "".join(tokens)
+    words = ["[SYS]END[", "ababab", "<<x>", letters, letters[::-1], letters * 2]
+    for content in [*tokens, *words, *map("".join, itertools.product(tokens, repeat=3))]:
+        message = {"role": "user", "content": content}
+        ids = tokenizer.apply_chat_template([message], "{{ messages[0].content }}", False)
+        assert not marks & set(ids), content
+        assert tokenizer.decode(ids) == content
+
+
 def test_merges_do_not_give_a_mark_to_its_own_text(tmp_path: Path) -> None:
     library = need("tokenizers")
     trained = library.Tokenizer(library.models.BPE())

@@ -191,7 +191,7 @@ WRONG: list[tuple[str, Any]] = [
         for change in (
             *({"strategy": "Fixed"}, {"strategy": {"Fixed": -1}}, {"strategy": {"Fixd": 1}}),
             *({"strategy": {"Fixed": 1, "x": 1}}, {"pad_id": -1}, {"pad_token": 3}),
-            *({"direction": "Up"}, {"pad_to_multiple_of": -8}, {"length": 3}),
+            *({"direction": "Up"}, {"pad_to_multiple_of": -8}, {"length": 3}, {"pad_id": 999_999}),
         )
     ),
     *(("truncation", value) for value in ([], "x", 3, True, {})),
@@ -205,6 +205,31 @@ def test_wrong_ones_are_refused_by_name(tmp_path: Path, field: str, value: Any) 
     with pytest.raises(FileFormatError) as caught:
         BPETokenizer.from_file(path)
     assert caught.value.field.startswith(field)
-    if value not in ({**TRUNCATION, "side": "Left"}, {**PADDING, "length": 3}):  # ignored there
+    lenient = (
+        {**TRUNCATION, "side": "Left"},
+        {**PADDING, "length": 3},
+        {**PADDING, "pad_id": 999_999},
+    )
+    if value not in lenient:  # these are ignored there
         with pytest.raises(Exception):  # noqa: B017, PT011  # it has no class of its own
             tokenizers.Tokenizer.from_file(str(path))
+
+
+def test_a_length_beyond_belief_is_not_padded_to(tmp_path: Path) -> None:
+    path = written(tmp_path, truncation={**TRUNCATION, "max_length": 2**63}, padding=PADDING)
+    tokenizer = BPETokenizer.from_file(path)
+    assert len(tokenizer.encode_batch(["abc"], truncation=True)[0]) > 0
+    with pytest.raises(ValueError, match="max_length"):
+        tokenizer.encode_batch(["abc"], padding="max_length")
+
+
+@pytest.mark.parametrize("side", ["padding_side", "truncation_side"])
+def test_a_side_in_tokenizer_config_is_checked_when_it_is_read(tmp_path: Path, side: str) -> None:
+    written(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, side: None}), encoding="utf-8")
+    BPETokenizer.from_file(tmp_path).encode_batch(["abc", "a"], padding=True)
+    path.write_text(json.dumps({**config, side: "middle"}), encoding="utf-8")
+    with pytest.raises(FileFormatError, match=f"{side}: expected 'left' or 'right', got 'middle'"):
+        BPETokenizer.from_file(tmp_path)

@@ -173,6 +173,8 @@ def _added_tokens(
     for item in data.children("added_tokens"):
         item.check(core._KEYS["added_tokens"])
         content, id_ = item.get("content", str), item.get("id", int)
+        if content in found:
+            raise item.error(f"{core._shorten(content)} is listed twice", "content")
         flags = {key: value for key, value in item.data.items() if key not in ("content", "id")}
         found[content] = AddedToken(content, id_, **flags)
     for content, id_ in [*_special_tokens(data, ids), *given.items()]:
@@ -198,7 +200,8 @@ def _special_tokens(data: core._JsonReader, ids: dict[str, int]) -> Iterator[tup
     for key, value in items:
         token, id_ = key, value
         if isinstance(value, str):
-            token, id_ = value, int(key) if key.isascii() and key.isdecimal() else None
+            is_id = key.isascii() and key.isdecimal() and len(key) <= 10
+            token, id_ = value, int(key) if is_id else None
         if value is None and key in core._ROLES:  # nothing has this role
             continue
         if id_ is None and isinstance(token, str):

@@ -488,15 +488,7 @@ class _Beside:
         self._class = config.get("tokenizer_class", str, None, default=None) or self._class
         self.prefix_space = self._read_flag(config, "add_prefix_space", self.prefix_space)
         self.lowercase = self._read_flag(config, "do_lower_case", self.lowercase)
-        for key in bpe_tokenizer._KEPT_SETTINGS:
-            if key in config.data:
-                self.settings[key] = config.data[key]
-        limit = self.settings.get("model_max_length")
-        if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
-            self.settings.pop("model_max_length", None)  # transformers' way to say: no limit
-        if self.settings.get("padding_side", "right") not in ("left", "right"):
-            shown = _shorten(self.settings["padding_side"])
-            raise config.error(f"expected 'left' or 'right', got {shown}", "padding_side")
+        bpe_tokenizer._read_settings(config, self.settings)
         self.chat_templates = bpe_tokenizer._read_chat_templates(config) or self.chat_templates
 
     @staticmethod
