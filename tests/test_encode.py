@@ -317,7 +317,7 @@ def test_a_lone_surrogate_is_a_clear_error(trained: BPETokenizer, text: str) -> 
         lambda text: trained.truncate(text, 50),
         lambda text: list(trained.encode_streaming(["ok ", text])),
         lambda text: trained.apply_chat_template(
-            [{"role": "user", "content": text}], template="chatml"
+            [{"role": "user", "content": text}], template="alpaca"
         ),
     ]
     for call in calls:

@@ -170,6 +170,7 @@ def test_words_are_what_huggingface_makes_of_them(text: str, size: int, other: s
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 @given(word_text, st.integers(1, 60), word_text)
 @settings(max_examples=30)
 def test_words_are_what_the_real_engine_makes_of_them(
@@ -386,6 +387,7 @@ def test_a_token_that_no_merge_makes_is_taken_whole(tmp_path: Path) -> None:
     assert [piece.is_whole for piece in found.pieces] == [True, False]
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 def test_tokenizers_of_other_kinds(tmp_path: Path) -> None:
     plain = WordTokenizer().train("low lower newest widest " * 2, 30)
     peer = huggingface(plain)

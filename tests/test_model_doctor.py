@@ -210,6 +210,7 @@ def test_padding_that_was_set_to_the_mean_is_no_reference(tmp_path: Path) -> Non
     assert planted <= {suspect.id for suspect in report.under_trained}
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 def test_without_reference_rows_a_norm_near_zero_is_suspicious(tmp_path: Path) -> None:
     tokenizers = need("tokenizers")
     letters = [chr(code) for code in range(0x4E00, 0x4E40)]

@@ -209,6 +209,7 @@ def test_other_formats_have_the_files_beside_them(tmp_path: Path) -> None:
     assert BPETokenizer.from_file(tmp_path / "both").chat_templates == {"x": "X"}
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 def test_sentencepiece_models_have_the_files_beside_them(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the answer to the question and no\n" * 50, encoding="utf-8")

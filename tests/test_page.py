@@ -327,6 +327,7 @@ def test_a_pattern_that_cannot_be_translated_is_refused(pattern: str, problem: s
     assert problem in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 def test_a_tokenizer_with_components_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("as it was", encoding="utf-8")
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}

@@ -396,6 +396,7 @@ def test_a_held_out_file_that_is_in_the_corpus_is_refused(tmp_path: Path) -> Non
             sweep(corpus, [tmp_path / "." / "a.txt"], [300])
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 def test_a_vocabulary_of_another_kind_is_refused(tmp_path: Path) -> None:
     tokenizers = need("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))

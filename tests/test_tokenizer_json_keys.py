@@ -144,6 +144,7 @@ def refused_there(file: Any) -> bool:
     return False
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_loads_in_both(tmp_path: Path, name: str) -> None:
     assert problem_here(tmp_path, FILES[name]) is None and not refused_there(FILES[name])
@@ -183,6 +184,7 @@ def test_the_other_library_refuses_them_at_the_top(tmp_path: Path) -> None:
 VALUES: list[Any] = [None, True, 0, 7, -1, 0.5, "a", [], {}]
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 @pytest.mark.parametrize("name", FILES)
 def test_a_wrong_type_is_refused_where_it_is_there(tmp_path: Path, name: str) -> None:
     """Also where a key has no effect on ids, as `trim_offsets` of a decoder."""

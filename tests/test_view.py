@@ -209,6 +209,7 @@ def test_columns_are_aligned(text: str, width: int) -> None:
         assert max(map(cells.cell_len, lines), default=0) <= width or "│" not in lines[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*ordinary text")  # small vocabularies
 def test_tokens_that_are_not_bytes(tmp_path: Path) -> None:
     library = oracles.need("tokenizers")
     vocab = {"<unk>": 0, "▁": 1, "a": 2, "b": 3, "ab": 4, "▁ab": 5, "<0xE2>": 6}
