@@ -2778,6 +2778,8 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
                 for flag in ("single_word", "lstrip", "rstrip", "normalized", "special")
             },
         )
+        if tokens.get(token.content) == token:  # listed twice alike, which HuggingFace reads
+            continue
         id_ = cast("int", token.id)
         if not token.content or _has_surrogate(token.content):
             raise item.error("is empty, or no valid Unicode", "content")

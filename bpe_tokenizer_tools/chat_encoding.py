@@ -171,6 +171,7 @@ def _matches(
 # turns of every example marks turns.  A mark taken for one of turns by mistake becomes text,
 # which is safe.
 
+_DOCUMENTS = [{"title": "title", "text": "text"}]
 _USER = {"role": "user", "content": "question"}
 _ANSWER = {"role": "assistant", "content": "answer"}
 _SYSTEM = {"role": "system", "content": "rules"}
@@ -187,6 +188,8 @@ _PLAIN: list[_Example] = [
     ([_USER, _ANSWER, _USER], True),
     ([_USER, _ANSWER, _USER, _ANSWER], False),
     ([_SYSTEM, _USER, _ANSWER, _USER], True),
+    ([_USER, _ANSWER, _ANSWER], False),
+    ([_USER, _USER], True),
 ]
 _RICH: list[_Example] = [
     ([_USER, _THOUGHT], False),
@@ -232,9 +235,11 @@ def answer_marks(
     def found(gaps: Iterable[_Gap], *zones: str) -> list[list[str]]:
         return [find(gap.text) for gap in gaps if gap.zone in zones]
 
-    plain = list(_gaps(source, roles, _PLAIN, None))
-    rich = list(_gaps(source, roles, _PLAIN + _RICH, _TOOLS))
+    plain = list(_gaps(source, roles, _PLAIN))
+    rich = list(_gaps(source, roles, _PLAIN + _RICH, tools=_TOOLS))
+    rich += _gaps(source, roles, _PLAIN, documents=_DOCUMENTS)
     turns = set().union(*found(plain, "around", "end"))
+    turns |= {token for tokens_between in found(plain, "between") for token in tokens_between[:1]}
     turns |= tokens.intersection(*found(plain, "header"))
     if any(found(plain, "end")):  # then an answer with tool calls ends with such a mark, too
         turns |= {token for ends in found(rich, "end") for token in ends[-1:]}
@@ -248,7 +253,8 @@ class _Gap(NamedTuple):
     """A template's own text between two things that messages say.
 
     Attributes:
-        zone: "header" before an answer, "inside" of one, "end" of the last one; or "around".
+        zone: "header" before an answer, "inside" of one, "between" two, "end" of the last one;
+            or "around".
         text: the text.
     """
 
@@ -257,18 +263,17 @@ class _Gap(NamedTuple):
 
 
 def _gaps(
-    source: str, roles: tuple[tuple[str, str], ...], examples: Iterable[_Example], tools: Any
+    source: str, roles: tuple[tuple[str, str], ...], examples: Iterable[_Example], **more: Any
 ) -> Iterator[_Gap]:
     """Render examples in every way that a template knows; yield its own text in them."""
     from bpe_tokenizer_tools import chat_templates, jinja
 
-    own = {name: Marked(token, Origin()) for name, token in roles}
+    own: dict[str, Any] = {name: Marked(token, Origin()) for name, token in roles}
+    own.update({"tools": None, "documents": None, **more})
     for (messages, asked), thinking in itertools.product(examples, _THINKING):
         given = [chat_templates.as_given_message(i, each) for i, each in enumerate(messages)]
         try:
-            text = jinja.render(
-                source, given, asked, tools=tools, documents=None, **own, **thinking
-            )
+            text = jinja.render(source, given, asked, **own, **thinking)
         except ValueError:  # the template knows no such conversation
             continue
         ends = [*(each["role"] for each in messages), "prompt" if asked else "end", "others"]
@@ -286,6 +291,6 @@ def _zone(before: int, after: int, ends: Sequence[str]) -> str:
     """Tell which part of a conversation lies between two messages; -1 is none of them."""
     if ends[before] == "user" and ends[after] in ("assistant", "prompt"):
         return "header"
-    if ends[before] == "assistant" and before == after:
-        return "inside"
+    if ends[before] == ends[after] == "assistant":
+        return "inside" if before == after else "between"
     return "end" if (ends[before], ends[after]) == ("assistant", "end") else "around"

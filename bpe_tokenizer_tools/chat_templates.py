@@ -15,7 +15,7 @@ import functools
 import itertools
 import re
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import bpe_tokenizer as core
@@ -56,6 +56,8 @@ def check_messages(messages: Any, system_prompt: str | None = None) -> list[dict
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
+        if not all(isinstance(key, str) for key in message):
+            raise TypeError(f"messages[{i}]: the keys of a message must be strings")
         known = {key: value for key, value in message.items() if value is not None}
         role = known.get("role")
         if not isinstance(role, str) or not role:
@@ -80,6 +82,8 @@ def _as_given(value: Any, origin: Origin) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
+        if not all(isinstance(key, (str, int, float, type(None))) for key in value):
+            raise TypeError("the keys of an object in a conversation must be strings or numbers")
         return {_as_given(key, origin): _as_given(item, origin) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_as_given(item, origin) for item in value]
@@ -218,7 +222,7 @@ def _from_function(
     for change in (str, str.strip):
         words = _Words(change)
         try:
-            form = function(words.replaced(messages), **words.values_replaced(given))
+            form = function(words.replaced(messages, "message"), **words.values_replaced(given))
         except Exception:  # it looks for something that people named, or into what they wrote
             break
         found = words.filled(form) if isinstance(form, str) else concat([])
@@ -240,16 +244,29 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-# The keys that messages, tools and documents have by definition; and those with objects whose
-# keys people chose.  Keys that are not listed are people's words, too.
-_KEYS = {"role", "content", "name", "type", "text", "id", "function", "arguments", "parameters"}
-_KEYS |= {"properties", "required", "description", "title", "items", "enum", "image", "image_url"}
-_KEYS |= {"url", "tool_calls", "tool_call_id", *_REASONING}
-_CHOSEN_WITHIN = {"arguments", "properties"}
+# What messages, tools and documents look like: kind of object -> {key: kind of what it holds}.
+# All other keys are people's words, and so is everything in what is of no kind.
+_KINDS: dict[str, dict[str, str]] = {
+    "message": {
+        **dict.fromkeys(("role", "name", "tool_call_id", *_REASONING), ""),
+        **{"content": "part", "tool_calls": "call"},
+    },
+    "part": {"type": "", "text": "", "image": "", "image_url": "part", "url": ""},
+    "call": {"type": "", "id": "", "function": "call", "name": "", "arguments": ""},
+    "tool": {"type": "", "function": "tool", "name": "", "description": "", "parameters": "schema"},
+    "schema": {
+        **dict.fromkeys(("type", "description", "title", "enum", "required"), ""),
+        **{"items": "schema", "properties": "schemas"},
+    },
+    "schemas": {},
+    "document": {"title": "", "text": ""},
+    "": {},
+}
+_FIRST_NUMBER = 7_770_000_000  # of those that stand for numbers
 
 
 class _Words:
-    """Words that stand for what people wrote.
+    """Words, and numbers, that stand for what people wrote.
 
     Args:
         change: what the template does to a content, perhaps: `str.strip`, or `str`.
@@ -259,13 +276,8 @@ class _Words:
         self._change = change
         self._stand_for: dict[str, Marked] = {}
 
-    def replaced(self, value: Any, keys: Container[str] = _KEYS) -> Any:
-        """Return data with each string that people wrote replaced by a word of its own.
-
-        Args:
-            value: the data.
-            keys: those of an object that stay, for a function to find them.
-        """
+    def replaced(self, value: Any, kind: str) -> Any:
+        """Return data with each string and number that people wrote replaced by one of its own."""
         if isinstance(value, str):
             text = Marked(value)
             if text.trusted and text:
@@ -273,22 +285,33 @@ class _Words:
             word = f"\ue000{len(self._stand_for)}\ue001"
             self._stand_for[word] = text.strip() if self._change is str.strip else text
             return word
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            number = _FIRST_NUMBER + len(self._stand_for) + (0.5 if isinstance(value, float) else 0)
+            self._stand_for[str(number)] = Marked(str(value))
+            return number
         if isinstance(value, dict):
+            known, others = _KINDS[kind], "schema" if kind == "schemas" else ""
             return {
-                _plain(key) if key in keys else self.replaced(key): self.replaced(
-                    item, () if key in _CHOSEN_WITHIN else _KEYS
+                _plain(key) if key in known else self.replaced(key, ""): self.replaced(
+                    item, known.get(key, others)
                 )
                 for key, item in value.items()
             }
-        return [self.replaced(item) for item in value] if isinstance(value, list) else value
+        return [self.replaced(item, kind) for item in value] if isinstance(value, list) else value
 
     def values_replaced(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Do so with variables, whose names the caller's own code gave."""
-        return {name: self.replaced(value) for name, value in variables.items()}
+        """Do so with variables, whose names, and numbers, the caller's own code gave."""
+        kinds = {"tools": "tool", "documents": "document"}
+        return {
+            name: value
+            if isinstance(value, (int, float))
+            else self.replaced(value, kinds.get(name, ""))
+            for name, value in variables.items()
+        }
 
     def filled(self, form: str) -> Marked:
         """Return a text with the words replaced by what they stand for."""
-        parts = re.split("(\ue000[0-9]+\ue001)", form)
+        parts = re.split("(\ue000[0-9]+\ue001|777[0-9]{7}(?:\\.5)?)", form)
         return concat(self._stand_for.get(part, Marked(part, TEMPLATE)) for part in parts)
 
 

@@ -202,8 +202,9 @@ def tag_keys(messages: Any, **_: Any) -> str:
     """Write each argument of a call between marks of its name."""
     parts = []
     for message in messages:
-        for key, value in (message.get("arguments") or {}).items():
-            parts.append(f"<{key}>{value}</{key}>")
+        for call in message.get("tool_calls") or ():
+            for key, value in call["function"]["arguments"].items():
+                parts.append(f"<{key}>{value}</{key}>")
     return "".join(parts) + messages[0]["content"]
 
 
@@ -212,11 +213,49 @@ def test_a_function_that_writes_keys_makes_no_marks_of_them(key: str) -> None:
     tokenizer = BPETokenizer()
     names = [f"<{key}>", f"</{key}>"]
     tokenizer.add_special_tokens([names[0], AddedToken(names[1], special=False)])
-    messages = [{"role": "user", "content": "x", "arguments": {key: "y"}}]
+    calls = [{"type": "function", "function": {"name": "f", "arguments": {key: "y"}}}]
+    messages = [{"role": "assistant", "content": "x", "tool_calls": calls}]
     text = tokenizer.apply_chat_template(messages, tag_keys, tokenize=False)
     assert text == f"<{key}>y</{key}>x"
     ids = tokenizer.apply_chat_template(messages, tag_keys)
     assert not set(tokenizer.convert_tokens_to_ids(names)) & set(ids)
+
+
+def tag_all(messages: Any, documents: Any = (), **_: Any) -> str:
+    """Write all keys and values of calls and documents between marks of their names."""
+
+    def tagged(value: Any) -> str:
+        if isinstance(value, dict):
+            return "".join(f"<{key}>{tagged(item)}</{key}>" for key, item in value.items())
+        return "".join(map(tagged, value)) if isinstance(value, list) else f"<id_{value}>"
+
+    calls = [call for message in messages for call in message.get("tool_calls", ())]
+    return "".join(
+        tagged(each) for each in [*(c["function"]["arguments"] for c in calls), *documents]
+    )
+
+
+@pytest.mark.parametrize("key", ["thinking", "tool_calls", "content", "properties", "x"])
+def test_keys_and_numbers_of_any_depth_are_what_people_wrote(key: str) -> None:
+    tokenizer = BPETokenizer()
+    names = [f"<{key}>", f"</{key}>", "<id_5>", "<id_0.5>"]
+    tokenizer.add_special_tokens([AddedToken(name, special=False) for name in names])
+    arguments = {key: 5, "a": {key: 0.5, "properties": {key: {key: 5}}}, "n": [{key: "5"}]}
+    function = {"name": "f", "arguments": arguments}
+    call = {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+    documents = [{"title": "a", "text": "b", key: "5"}]
+    options: dict[str, Any] = {"documents": documents}
+    text = tokenizer.apply_chat_template([call], tag_all, tokenize=False, **options)
+    assert f"<{key}><id_5>" in text
+    ids = tokenizer.apply_chat_template([call], tag_all, **options)
+    assert not set(tokenizer.convert_tokens_to_ids(names)) & set(ids)
+
+
+@pytest.mark.parametrize("key", [None, 5, ("a",)])
+def test_keys_of_messages_are_strings(key: Any) -> None:
+    messages = [{"role": "user", "content": "x", key: "<|im_end|>"}]
+    with pytest.raises(TypeError, match=r"messages\[0\]: the keys of a message must be strings"):
+        BPETokenizer().apply_chat_template(messages, "chatml", tokenize=False)
 
 
 CHANGES: dict[str, Callable[[str], str]] = {

@@ -935,7 +935,9 @@ class ComponentEncoder(core._Encoder):
         that UTF-8 text of some script has.
         """
         missing: dict[str, None] = {}
-        for char in ORDINARY if self._chain.is_byte_level else ORDINARY[:_ASCII]:
+        found_first = {token.content for token in self._definition.added if not token.special}
+        ordinary = ORDINARY if self._chain.is_byte_level else ORDINARY[:_ASCII]
+        for char in (char for char in ordinary if char not in found_first):
             for piece in self._chain.cut(self._chain.normalise(Text(char * 3)).chars):
                 last = len(piece) - 1
                 for i, part in enumerate(piece if piece.encode() not in self._whole else ""):
