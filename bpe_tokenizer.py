@@ -239,7 +239,7 @@ def _shorten(value: object, limit: int = 60) -> str:
 
 
 def _warn(message: str) -> None:
-    """Warn whoever called this module."""
+    """Warn the caller of this module."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals is globals():
         level, frame = level + 1, frame.f_back
@@ -2156,7 +2156,7 @@ class _Encoder:
     def __init__(self, definition: _Definition) -> None:
         self._definition = definition
         self.tokens = {id_: token for token, id_ in definition.vocab.items()}
-        # One that ordinary text gives, too, is read as that; of several, the one listed last.
+        # An ordinary token wins over an added one with its id; of added ones, the last listed.
         for added in reversed(definition.added):
             self.tokens.setdefault(cast("int", added.id), added.content.encode())
         self._split = _splitter(definition.split_pattern).split
@@ -2549,7 +2549,7 @@ def _template_ids(definition: _Definition, bos_id: int | None) -> _Template:
 
 # The keys of each object in a tokenizer.json, and their types: what tokenizers 0.23 reads, and
 # what older versions wrote.  HuggingFace refuses other keys at the top and ignores most others;
-# here all are refused: one may be misspelled, or change the ids in a version to come.
+# here all are refused: one may be misspelled, or change the ids in a later version.
 _SEQUENCES = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
@@ -2584,7 +2584,7 @@ def _tokenizer_files(folder: Path, name: str) -> list[Path]:
 
 
 def _open_tokenizer_json(path: Path) -> tuple[_JsonReader, dict[Path, bytes]] | None:
-    """Open a tokenizer.json, or that of a directory, with what is beside it; None if it is none."""
+    """Open a tokenizer.json, or a directory's, with the files beside it; None if it isn't one."""
     if path.is_dir():
         path = path / "tokenizer.json"
     else:
@@ -2602,7 +2602,7 @@ def _open_tokenizer_json(path: Path) -> tuple[_JsonReader, dict[Path, bytes]] | 
 
 
 def _is_plain(data: Mapping[str, Any]) -> bool:
-    """Tell whether this is no tokenizer.json, but what formats/plain.py reads."""
+    """Return whether formats/plain.py reads this, as it isn't a tokenizer.json."""
     return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
 
 
@@ -3340,7 +3340,7 @@ def _with_added_tokens(
     """Add tokens to a definition; those without an id go to the end.
 
     Args:
-        definition: what they come to.
+        definition: the one to extend.
         tokens: what to add.
         share_ids: whether several may have one id, as in published tables; the one listed
             last decodes it.
@@ -4314,8 +4314,8 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Load a tokenizer from a file, or from a directory that holds one.
 
-        The format is told by the content: tokenizer.json, ``.tiktoken``, tekken.json,
-        vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with
+        The format is detected from the content: tokenizer.json, ``.tiktoken``,
+        tekken.json, vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with
         "vocab", "merges", "split_pattern" and "special_tokens".  The ids are those of
         the format's own library; what cannot be represented exactly is refused.
 
@@ -4446,8 +4446,8 @@ class BPETokenizer:
                 hold; the caller normalizes all text.
 
         Raises:
-            ValueError: the format would lose something that decides ids, and what.  Then
-                nothing is written.  The chat template, roles and what goes around a text
+            ValueError: the format can't hold something that affects ids; the message names
+                it.  Then nothing is written.  The chat template, roles and what goes around a text
                 are left out where the format has no place for them.
         """
         path = Path(path)
@@ -4518,7 +4518,7 @@ class BPETokenizer:
                 "alpaca", Jinja source, or a function from messages to text or to
                 (text, trusted) pairs.  None means the tokenizer's own, "tool_use"
                 if tools are given, else "default"; if it has none, llama3 or
-                chatml, whichever has control tokens that are tokens here.
+                chatml, whichever one's control tokens this tokenizer has.
             add_generation_prompt: whether to end where the assistant begins.
             system_prompt: put before the messages as a system message.
             tokenize: False returns the text, in which control tokens and what
@@ -4527,8 +4527,8 @@ class BPETokenizer:
             **options: ``chat_template``, another name of `template`;
                 ``content_tokens="as-huggingface"``, which finds every added token that
                 is not special in contents, too, as HuggingFace does.  It costs the
-                guarantee above: whoever types such a token gets its id, on some
-                models (Command-R) a whole turn of the system's;
+                guarantee above: whoever types such a token gets its id and, on
+                some models (Command-R), can forge a system turn;
                 ``tools``, a list of JSON schemas or documented functions;
                 ``documents``, a list of {"title": ..., "text": ...};
                 ``continue_final_message``: end within the last message, for the
@@ -4546,7 +4546,7 @@ class BPETokenizer:
 
         Raises:
             ValueError: the template is damaged, refuses this conversation, or writes
-                control tokens that are not tokens here.
+                control tokens that this tokenizer doesn't have.
             ImportError: a Jinja template needs the package jinja2.
 
         >>> user = {"role": "user", "content": "Hi"}

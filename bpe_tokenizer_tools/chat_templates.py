@@ -203,9 +203,9 @@ def _from_function(
 ) -> Marked:
     """Render with a function that gives text, or (text, trusted) pairs.
 
-    Of plain text, nobody can say who wrote which part.  So the function is called a second
-    time, with unmistakable words instead of what people wrote; where these turn up, that
-    text stood.
+    Plain text doesn't show who wrote which part.  So the function is called a second time,
+    with unmistakable words instead of user text; where these turn up, the first result has
+    that text.
     """
     given = {
         name: value
@@ -223,15 +223,14 @@ def _from_function(
         words = _Words(change)
         try:
             form = function(words.replaced(messages, "message"), **words.values_replaced(given))
-        except Exception:  # it looks for something that people named, or into what they wrote
+        except Exception:  # it reads keys that users named, or looks into their text
             break
         found = words.filled(form) if isinstance(form, str) else concat([])
         if found.plain == made:
             return found
     raise ValueError(
-        "the template function changes what people wrote, or reads keys that only they know, so "
-        "nobody can tell control tokens in it from the template's own; let it give (text, trusted) "
-        "pairs"
+        "the template function changes user text or reads unknown keys, so its control tokens "
+        "can't be told from the user's; return (text, trusted) pairs"
     )
 
 
@@ -504,7 +503,7 @@ def assistant_spans(
 
     That is, for each message of the assistant, all between the end of the prompt for it and
     the end of its turn, this included: its content and tool calls as the template wrote them.
-    A template that marks it itself, by {% generation %}, alone decides.
+    If the template marks it with {% generation %}, only those marks count.
 
     Returns:
         (start, end) characters of `text`.

@@ -6,7 +6,7 @@ emoji.  `conformance_texts` adds to it what depends on the tokenizer:
 - its special tokens between words;
 - every two of the classes of characters that its split patterns tell apart, side by side,
   and one token of each shape (capitals, then marks, then digits, say): these find a library
-  that cuts text otherwise;
+  that splits text differently;
 - texts put together from its own vocabulary, which find a changed merge that no sentence
   would.
 """
@@ -88,8 +88,8 @@ CONFORMANCE_TEXTS: tuple[str, ...] = (
     "",
 )
 
-# Characters of every category that Unicode has had for long, for libraries know different versions.
-# "ſ" is left out, which llama.cpp never takes for an "s".
+# Characters of every category that Unicode has had for long, because libraries use different
+# Unicode versions.  "ſ" is left out: llama.cpp never treats it as an "s".
 _CHARACTERS = (
     "".join(map(chr, range(1, 128)))
     + "ÁÉŻΩДԱႠḀＡ𐐀𝐀áéßωдաḁａ𐐨𝐚ǅᾈʰーªא中あカ한กع𠀀"  # letters
@@ -152,7 +152,7 @@ def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
     for step in steps_of(tokenizer.components.get("pre_tokenizer")):
         written = (step.get("pattern") or {}).get("Regex")
         if written:
-            with contextlib.suppress(ValueError):  # what it cannot spell has no classes either
+            with contextlib.suppress(ValueError):  # what it can't spell has no classes
                 yield core._from_oniguruma(written)
         elif step["type"] == "ByteLevel":
             yield core.GPT2_SPLIT_PATTERN

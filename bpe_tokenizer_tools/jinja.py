@@ -216,8 +216,8 @@ class PlainNamespace(Namespace):
 def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Marked:
     """Do what ``str.format`` does, in the sandbox.
 
-    NOTE: a form that people wrote a part of decides what goes where, and its fields' names may
-    look like the template's text.  What it gives counts as theirs.
+    NOTE: if users wrote a part of the form, it decides what goes where, and its fields' names
+    may look like the template's text.  The result counts as theirs.
     """
     expected = formatter.vformat(form.plain, args, kwargs)
     if not form.trusted:
@@ -264,7 +264,7 @@ def _compile(source: str) -> Any:
 
 
 def constants_read(source: str) -> set[str]:
-    """Return the constants with which a template compares, or which it gives to methods.
+    """Return the constants that a template compares with or passes to methods.
 
     That is what it looks for in contents, as in ``'</think>' in content`` and
     ``content.split('</think>')``.

@@ -343,8 +343,8 @@ def _shared(tokenizer: BPETokenizer) -> Iterator[Finding]:
         yield Finding(
             "note",
             "shared-id",
-            f"id {id_} is {', '.join(map(repr, texts))}, and is decoded as the last; which one "
-            "tiktoken decodes depends on its version",
+            f"id {id_} is {', '.join(map(repr, texts))}, and decodes to the last one listed; "
+            "which one tiktoken decodes to depends on its version",
         )
 
 

@@ -73,7 +73,7 @@ class Marked(str):
 
     @property
     def trusted(self) -> bool:
-        """Whether the template itself wrote all of it; of an empty string, nobody knows."""
+        """Whether the template itself wrote all of it; an empty string has an origin, too."""
         return all(origin.trusted for _, origin in self._runs)
 
     def runs(self) -> Iterator[tuple[str, Origin]]:
@@ -139,7 +139,7 @@ class Marked(str):
     def __mod__(self, values: Any) -> str:
         pieces = re.split(r"%(s|%)", str.__str__(self))
         if not self.trusted or "%" in "".join(pieces[::2]) or isinstance(values, dict):
-            # Whoever writes the form decides what goes where.  Only %s is followed.
+            # The form's author decides what goes where.  Only %s is followed.
             return Marked(str.__mod__(self, values))
         Marked(str.__mod__(self, values))  # raises what str raises
         given = iter(values if isinstance(values, tuple) else (values,))

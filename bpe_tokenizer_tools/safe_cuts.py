@@ -1,7 +1,7 @@
 """Where text may be cut so that its parts can be split into pre-tokens on their own.
 
-That is read off a split pattern's tree, and proven.  Alone, the module knows only cuts that
-are safe for every named pattern, `_SIMPLE_CUT`.
+The tree of a split pattern proves it.  Without this file, bpe_tokenizer.py knows only
+`_SIMPLE_CUT`, cuts that are safe for every named pattern.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _sure_starts(node: core._Node) -> Iterator[str]:
 def cut_pattern(tree: core._Node) -> str | None:
     """Return the pattern of safe cuts: places where text can be split apart.
 
-    A cut stands between characters x and y such that
+    A cut is a place between characters x and y such that
 
     - no path through the pattern, not even one that fails or looks ahead, reads
       x and then y.  So no match spans the cut, and what matches before it is
@@ -110,7 +110,7 @@ def cut_pattern(tree: core._Node) -> str | None:
       pre-tokens, and nothing in the pattern looks behind it.
 
     Both depend on x and y alone.  In most patterns the end of a word is a cut:
-    after a letter, nothing but letters goes on.
+    after a letter, only letters continue a match.
 
     Returns:
         A pattern that finds the last cut, or None if none can be proven.

@@ -47,7 +47,7 @@ __all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "verif
 # =============================================================================
 
 EQUAL, DIFFERS = "equal", "differs"
-APPROXIMATE = "approximate"  # llama.cpp cuts some text otherwise, and all else is equal
+APPROXIMATE = "approximate"  # llama.cpp splits some text differently; all else is equal
 CANNOT_LOAD, FAILS, NOT_INSTALLED = "cannot load", "fails", "not installed"
 NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be given an export
 
@@ -93,7 +93,7 @@ class Row:
     Attributes:
         loader: the library.
         version: its version, if it is installed.
-        status: "equal", "approximate" where llama.cpp is known to cut some text otherwise
+        status: "equal", "approximate" where llama.cpp is known to split some text differently
             and all else is equal, "differs", "cannot load", "fails" where it has loaded it and
             cannot encode or decode, "not installed", or "not applicable" where it does
             not read the format and cannot be given an export.
@@ -259,7 +259,7 @@ def _kind(file: Path) -> str | None:
 
 
 def _load_this(case: _Case) -> _Peer:
-    with warnings.catch_warnings():  # what it loses was said when it was loaded first
+    with warnings.catch_warnings():  # the first load gave its warnings
         warnings.simplefilter("ignore")
         loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
     surround = functools.partial(loaded.encode, add_special_tokens=True, allowed_special="all")

@@ -1,9 +1,9 @@
 """The mask of templates with {% generation %}: what transformers says was generated.
 
 The template's tag alone decides which characters count.  Two references say which these are:
-where transformers saw the tag, and where marks stand that are put in its place.  A token
-counts if it has such a character.  That is transformers' own mask, too, but for its slips at
-the edges: a last token at place 0, several tokens for one character, a tag around nothing.
+where transformers saw the tag, and where marks that replace it come out.  A token counts if it
+has such a character.  That is transformers' own mask, too, except for its errors at the edges:
+a last token at place 0, several tokens for one character, a tag around nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CALLS = (
 
 
 def turns(opening: str, header: str, assistant: str, closing: str, prompt: str = "") -> str:
-    """A template that writes every turn alike, but those of the assistant."""
+    """A template that writes every turn alike, except the assistant's."""
     return (
         f"{opening}{{%- for m in messages %}}{{{{- '{header}'.format(m.role) }}}}"
         f"{{%- if m.role == 'assistant' %}}{assistant}"
@@ -150,7 +150,7 @@ def in_transformers(ours: BPETokenizer) -> Any:
 
 
 def with_marks(template: str) -> str:
-    """Put marks in the place of tags, so that the white space around them is treated the same."""
+    """Replace tags with marks, so that the white space around them is treated the same."""
     for name, mark in (("generation", OPEN), ("endgeneration", CLOSE)):
         new = rf"{{%\1 if true %}}{{{{ '{mark}' }}}}{{% endif \2%}}"
         template = re.sub(rf"{{%(-?) *{name} *(-?)%}}", new, template)
@@ -158,7 +158,7 @@ def with_marks(template: str) -> str:
 
 
 def spans_of_marks(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text without the marks, and what stood between them."""
+    """Return a text without the marks, and the spans between them."""
     plain, spans, start = "", [], 0
     for part in re.split(f"([{OPEN}{CLOSE}])", text):
         if part == OPEN:
@@ -176,7 +176,7 @@ def overlaps(offsets: Sequence[Any], spans: Sequence[tuple[int, int]]) -> list[i
 
 
 def is_sound(encoded: Any, spans: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether transformers' own mask is free of its slips."""
+    """Tell whether transformers' own mask is free of its errors."""
     for begin, end in spans:
         last = encoded.char_to_token(end - 1) if end else None
         if begin == end or not last or encoded.char_to_token(begin) is None:
@@ -264,7 +264,7 @@ def test_the_tag_decides_where_its_text_is_put_elsewhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNTAGGED)
-def test_what_only_looks_like_the_tag_is_none(name: str) -> None:
+def test_what_only_looks_like_the_tag_does_not_count(name: str) -> None:
     ours, _ = tokenizers()
     options = {"add_generation_prompt": False, "return_dict": True}
     found = ours.apply_chat_template(

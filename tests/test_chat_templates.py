@@ -926,7 +926,7 @@ def test_an_own_template_may_write_marks_that_are_text(template: str) -> None:
         ("<|{{ messages[0].content }}|> <{{ x }}|> {{ messages[0].content }}", []),
     ],
 )
-def test_control_tokens_that_are_none_here_are_named(own: str, missing: list[str]) -> None:
+def test_control_tokens_that_the_tokenizer_lacks_are_named(own: str, missing: list[str]) -> None:
     tokenizer = BPETokenizer()
     tokenizer.add_special_tokens(["<|known|>"])
     tokenizer.add_special_tokens([AddedToken("<|a|><|part|>\n", special=False)])

@@ -391,7 +391,7 @@ IR = """<net><layers><layer type="Const"><data offset="0" size="8" element_type=
 
 
 def small_weights(folder: Path, rows: int, kind: str = "safetensors") -> None:
-    """Write files of weights that say they have so many rows, and hold zeros."""
+    """Write files of weights that claim that number of rows, and hold zeros."""
     if kind == "openvino":
         (folder / "openvino_model.xml").write_text(IR.format(rows))
         (folder / "openvino_model.bin").write_bytes(bytes(8))
@@ -406,7 +406,7 @@ def small_weights(folder: Path, rows: int, kind: str = "safetensors") -> None:
 def directory(
     folder: Path, ids: int, rows: int, kind: str | None = "safetensors", **more: Any
 ) -> Path:
-    """Make a model's directory whose tokenizer has so many ids, and its weights so many rows."""
+    """Make a model's directory: a tokenizer with `ids` ids, and weights with `rows` rows."""
     tokenizer = BPETokenizer("gpt2", normalizer=None)
     tokenizer.add_special_tokens({"<s>": ids - 3, "</s>": ids - 2, "<pad>": ids - 1})
     tokenizer.save(folder, verbose=False)

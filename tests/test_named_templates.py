@@ -122,9 +122,7 @@ LISTED = [{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}
         (None, []),
     ],
 )
-def test_where_templates_stand_in_several_places(
-    config: Any, files: list[str], tmp_path: Path
-) -> None:
+def test_templates_in_several_places(config: Any, files: list[str], tmp_path: Path) -> None:
     write(tmp_path, config, *files)
     loaded = load(tmp_path)
     assert loaded.chat_templates == as_dict(in_transformers(tmp_path).chat_template)

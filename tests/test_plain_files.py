@@ -247,7 +247,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "a special id that is taken": ({**FLAT, "special_tokens": {"<x>": 0}}, "already that of"),
     "a special token of no text": ({**FLAT, "special_tokens": {"": 999}}, "special_tokens"),
     "special tokens as objects": ({**FLAT, "special_tokens": [{"x": 1}]}, "special_tokens"),
-    "a pattern that is none": ({**FLAT, "split_pattern": "(a"}, "not a regular expression"),
+    "a pattern with a syntax error": ({**FLAT, "split_pattern": "(a"}, "not a regular expression"),
     "a pattern of another type": ({**FLAT, "split_pattern": 3}, "split_pattern: expected str"),
     "an unknown key": ({**FLAT, "min_frequency": 2}, "min_frequency: unknown key"),
     "an unknown key in the model": (

@@ -1,4 +1,4 @@
-"""What README promises in so many words is listed, with its tests, in docs/promises.md."""
+"""docs/promises.md lists each explicit promise of README with its tests."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Encode = Callable[[str], list[int]]
 
 # -- Texts --------------------------------------------------------------------
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*ordinary text loses")  # small CLIP
+pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters")  # small CLIP
 
 TEXTS = [
     *files.CORPUS,

@@ -104,7 +104,7 @@ FILES = {"whole": whole_file()} | {
 
 
 def objects(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every object of a file and its place, but for the vocabulary."""
+    """Yield every object of a file and its place, except the vocabulary."""
     if isinstance(node, dict):
         yield place, node
         for key, value in node.items():

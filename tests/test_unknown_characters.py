@@ -77,7 +77,7 @@ def test_it_names_what_is_lost(tmp_path: Path) -> None:
     most = "".join(char for char in ASCII if char not in "xQ~\n")
     _, caught = load(characters(tmp_path, most))
     assert str(caught[0].message).endswith(
-        "ordinary text loses what has no token here: 'Q', 'x', '~', '\\n'; each is dropped"
+        "no token for these characters of ordinary text: 'Q', 'x', '~', '\\n'; each is dropped"
     )
     _, caught = load(characters(tmp_path, "?" + "".join(ASCII[:40]), unk_token="?"))
     message = str(caught[0].message)
@@ -94,7 +94,7 @@ def test_bytes_that_are_missing_are_named(tmp_path: Path) -> None:
     data["pre_tokenizer"] = files.PLAIN_BYTES
     path.write_text(json.dumps(data), encoding="utf-8")
     _, caught = load(path)
-    assert "here: 'A', byte 0xC3, byte 0xF0; each is dropped" in str(caught[0].message)
+    assert "ordinary text: 'A', byte 0xC3, byte 0xF0; each is dropped" in str(caught[0].message)
     never = [0xC0, 0xC1, 0xEE, *range(0xF1, 0x100)]  # in no text, or in private use only
     known = "".join(char for byte, char in chars.items() if byte not in never)
     data["model"]["vocab"] = {char: i for i, char in enumerate(known)}
@@ -138,4 +138,4 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--text", "a", "--json"], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["input_ids"] == [65]
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"bpe-tokenizer: warning: {path}: ordinary text loses")
+    assert done.stderr.startswith(f"bpe-tokenizer: warning: {path}: no token for these characters")

@@ -30,7 +30,7 @@ def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> N
     tokens that the model's own has.
 
     Args:
-        tokenizer: what is to be used.
+        tokenizer: the one to use.
         files: what the model's files say.
         is_own: the model brings this tokenizer, so only ids and rows are compared.
 
@@ -43,7 +43,7 @@ def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> N
 
 
 def findings(tokenizer: BPETokenizer, path: Path) -> list[Finding]:
-    """Compare a tokenizer with the model it stands beside, or in the same file with.
+    """Compare a tokenizer with the model in the same directory or file.
 
     Returns:
         An error for what `check` refuses, in its words; a warning for each role that

@@ -109,9 +109,9 @@ def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:
 
 
 def beside(path: Path) -> list[ModelFiles]:
-    """Read what is said of the model that a tokenizer stands in, or beside; empty if nothing.
+    """Read the config of the model next to a tokenizer; empty if there is none.
 
-    Unlike `describe` it is content with a config.json, where weights or parts of them are not here.
+    Unlike for `describe`, config.json is enough if weights, or parts of them, are missing.
 
     Args:
         path: a file or a directory that a tokenizer was loaded from.
@@ -139,7 +139,7 @@ def beside(path: Path) -> list[ModelFiles]:
 
 
 def _if_whole(read: Callable[[Path], _Found], path: Path) -> list[_Found]:
-    """Read what there is of a model, unless a part of its weights is not here."""
+    """Read a model, or nothing if a part of its weights is missing."""
     try:
         return [read(path)]
     except FileNotFoundError:
@@ -301,11 +301,11 @@ class _Config:
         return None
 
     def ids(self, name: str, rows: int) -> tuple[int, ...]:
-        """Return the id, or the ids, of a role, of those that the model has."""
+        """Return a role's ids, without those that the model doesn't have."""
         return _valid(self.said(name), rows)
 
     def said(self, name: str) -> tuple[int, ...]:
-        """Return the id, or the ids, of a role as they are written."""
+        """Return a role's ids as the files have them."""
         found: list[Any] = []
         for data in (self._generation, *self._texts):
             value = data.get(name)

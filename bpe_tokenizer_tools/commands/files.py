@@ -145,7 +145,7 @@ def convert(
 
     Returns:
         The files written; and what was left out: the normalizer, if that was asked for,
-        and what the format has no place for and decides no ids of a text, such as the
+        and what the format has no place for and doesn't affect ids, such as the
         chat template, roles, what goes around a text.
 
     Raises:
@@ -190,7 +190,7 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str) -> None:
 
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
-    """Load what was written and compare; return what is gone and decides no ids of a text."""
+    """Load what was written and compare; return what is gone and doesn't affect ids."""
     from bpe_tokenizer_tools.conformance import conformance_texts
     from bpe_tokenizer_tools.verify import first_difference
 
@@ -222,7 +222,7 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
 
 
 def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
-    """Yield the added tokens with their flags, those left out that change nothing."""
+    """Yield the added tokens, without the flags that change nothing."""
     changes = bool(formats.normalizer_name(tokenizer._definition))
     for token in tokenizer.added_tokens:
         yield dataclasses.replace(token, normalized=token.normalized and changes)

@@ -602,7 +602,7 @@ _Kinds = dict[str, tuple[Callable[[core._JsonReader], Any], str]]
 
 
 def _made(step: core._JsonReader, known: _Kinds) -> Any:
-    """Make what runs a component."""
+    """Make the object that runs a component."""
     return _kind(step, known)[0](step)
 
 
@@ -952,7 +952,7 @@ class ComponentEncoder(core._Encoder):
         fate = "is dropped"
         if self._unk_id is not None:
             fate = f"becomes {self.tokens[self._unk_id].decode()!r}"
-        return f"ordinary text loses what has no token here: {shown}{more}; each {fate}"
+        return f"no token for these characters of ordinary text: {shown}{more}; each {fate}"
 
     def _shown(self, written: str) -> str:
         """Show a symbol that has no token."""

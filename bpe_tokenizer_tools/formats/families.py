@@ -15,7 +15,7 @@ files, some of them quoted in comments of llama.cpp.
 llama.cpp itself runs approximations of several: its engine knows case in ASCII only, and
 some of its sets of letters leave out combining marks.  Reading a file, the models' own
 definitions count; what llama.cpp does instead is in `Family.in_llama_cpp`.  Two things it
-does everywhere are left out there: ``[sS]`` for ``(?i:s)``, which takes in U+017F as well,
+does everywhere are left out there: ``[sS]`` for ``(?i:s)``, which also matches U+017F,
 and no normalization.  Where only llama.cpp's regular expressions are known, a comment says
 so.
 """
@@ -56,7 +56,7 @@ class Family:
             and characters that are no token become ``<0xNN>`` tokens.
         in_llama_cpp: what llama.cpp does under that name where it only approximates the
             model; None where it gives the same ids.  tests/test_gguf.py shows both.
-        example: a text that llama.cpp cuts otherwise than the model.
+        example: a text that llama.cpp splits differently from the model.
     """
 
     steps: tuple[Component, ...]
@@ -220,8 +220,8 @@ _AFMOE = _splits(
     "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
     _DEEPSEEK3[2],
 )
-# What llama.cpp runs instead where its engine lacks something: to it, letters have no case but in
-# ASCII, and combining marks are no letters unless they are named.
+# What llama.cpp runs instead where its engine lacks something: it knows case in ASCII only, and
+# combining marks are letters only if they are named.
 _ASCII_CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _ASCII_CASE = (
     r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+CONTRACTIONS?"

@@ -719,7 +719,7 @@ def _check_no_weights(path: Path) -> None:
 
 
 def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
-    """Say what llama.cpp does otherwise with what `contents` writes; each follows its name."""
+    """Say what llama.cpp does differently with what `contents` writes, for after its name."""
     name, family = _family_name(tokenizer._definition)
     said = []
     if family.in_llama_cpp is not None:

@@ -25,7 +25,7 @@ suffix, such as those of Llama 2 and Mistral.  Others get one component of this
 library's own.  Control symbols in text are ordinary text.  A model does not say what
 goes around a text, and SentencePiece puts nothing there.  A tokenizer_config.json beside
 it may: add_bos_token, add_eos_token, and which tokens these are.  Where it has no such
-key nothing is added, as in transformers 5, but for CodeLlama's class.
+key nothing is added, as in transformers 5, except for CodeLlama's class.
 
 Source: google/sentencepiece, src/sentencepiece_model.proto, normalizer.cc,
 bpe_model.cc; darts-clone for the trie of the character map.
