@@ -1155,20 +1155,24 @@ class _SegmentStream:
 # -- Files, read with suspicion and written whole -----------------------------
 
 
-# A tokenizer is several files, and nothing replaces several at once.  The first is HEAD.  A writer
-#   1. takes the lock `.HEAD.lock`;
+# A tokenizer is several files, and nothing replaces several at once.  The first is HEAD.  Several
+# HEADs in one directory share files, so the lock and the journal belong to the directory.  A writer
+#   1. takes the lock `.bpe-tokenizer.lock`, and finishes what a journal says if there is one;
 #   2. writes each new file beside the old one, as `.NAME.<16 hex digits>.saving`, and flushes it;
-#   3. names them in a journal, and renames that to `.HEAD.saving`: from now on the save counts;
+#   3. names them in a journal, renamed to `.bpe-tokenizer.saving`: from now on the save counts;
 #   4. renames the new files to their places, HEAD first, and removes the journal, then the lock.
-# A reader opens HEAD, then the journal if there is one, and takes a file that the journal names
-# from beside, or else from its place.  Unless HEAD and the journal are still the same, it reads
-# again.  While one journal is there, each file it names is in one of those two places, whole.  If
-# there was none, every earlier save had ended, and a later one replaces HEAD before other files,
-# so none of them changed.  (HEAD is kept open, so its inode is not used again.)
+# A reader opens its files, then the journal if there is one, and takes a file that the journal
+# names from beside, or else from its place.  Unless all are still the same, it reads again.  While
+# one journal is there, each file it names is in one of those two places, whole.  If there was
+# none, every earlier save had ended by then, and files that are still the same have not changed
+# since.  (They are kept open, so their inodes are not used again.  A template that came and went
+# changed a file beside it.)
 # A writer killed before step 3 leaves the old tokenizer, and after it the new one.  The next writer
-# removes or finishes what it left.  Readers need no lock and write nothing.
+# finishes what a journal says; the next one of the same files removes what no journal names.
+# Readers need no lock and write nothing.
 # Rejected: replacing the whole directory, which may contain a model as well; and a hash of the
 # other files in tokenizer.json, by which a template edited by hand would look like a torn save.
+_LOCK, _JOURNAL = ".bpe-tokenizer.lock", ".bpe-tokenizer.saving"
 
 
 def _hidden(path: Path, ending: str) -> Path:
@@ -1229,11 +1233,11 @@ def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
             not be renamed, the new ones count, and the next save finishes this one.
     """
     paths = list(contents)
-    folder, journal = paths[0].parent, _hidden(paths[0], "saving")
+    folder, journal = paths[0].parent, paths[0].with_name(_JOURNAL)
     new: dict[Path, Path | None] = {}
-    with _only_writer(paths[0]) as locked:
+    with _only_writer(folder) as locked:
+        _finish_save(journal)
         if locked:
-            _finish_save(paths)
             left = filter(_leftover([*paths, journal]).fullmatch, os.listdir(folder))
             _remove(map(folder.joinpath, left))
         if len(paths) == 1:  # which can be replaced by itself
@@ -1245,23 +1249,22 @@ def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
             _write_files({journal: json.dumps(names, default=operator.attrgetter("name"))})
             with contextlib.suppress(OSError), contextlib.ExitStack() as held:
                 os.fsync(_open(folder, os.O_RDONLY, held))  # the names, where the system can
-            _finish_save(paths)
+            _finish_save(journal)
         except BaseException:
             head = new.get(paths[0])
             if head is not None and head.exists():  # none is renamed yet
                 _remove([journal])
             with contextlib.suppress(OSError):
-                _finish_save(paths)
+                _finish_save(journal)
             raise
         finally:
             if not journal.exists():
                 _remove(new.values())
 
 
-def _finish_save(paths: Sequence[Path]) -> None:
+def _finish_save(journal: Path) -> None:
     """Do what a journal says, if there is one."""
-    journal = _hidden(paths[0], "saving")
-    for path, places in _read_journal(journal, paths).items():
+    for path, places in _read_journal(journal).items():
         if places:
             with contextlib.suppress(FileNotFoundError):  # it is in its place already
                 os.replace(*places)
@@ -1270,38 +1273,47 @@ def _finish_save(paths: Sequence[Path]) -> None:
     journal.unlink(missing_ok=True)
 
 
-def _read_journal(journal: Path, paths: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
-    """Return the two places of each file that is being saved; none if it is to be removed."""
-    raw, places = _read_file(journal), {}
+def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
+    """Return the two places of each file that is being saved; none if it is to be removed.
+
+    Whoever wrote the journal, it renames only new forms of files in its own directory,
+    and removes only chat templates.
+    """
+    raw = _read_file(journal)
+    places: dict[Path, tuple[Path, ...]] = {}
     for name, beside in _JsonReader.parse(journal, raw).data.items() if raw is not None else ():
         path = journal.parent / name
-        if beside is None and not path.exists():  # it has been removed already
-            continue
-        if path not in paths or not (beside is None or _leftover([path]).fullmatch(str(beside))):
-            problem = f"{_shorten(beside)} is not what a save of these files writes here"
-            remedy = "save to this directory again, or delete this file"
-            raise FileFormatError(journal, name, f"{problem}; {remedy}")
+        if beside is None:
+            fine = re.fullmatch(r"(chat_template|additional_chat_templates/[^/\0]*)\.jinja", name)
+        else:
+            form = rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.saving"
+            fine = re.fullmatch(r"(?!\.\.$)[^/\0]+", name) and re.fullmatch(form, str(beside))
+        if not fine or path.name != name.rpartition("/")[2]:
+            problem = f"{_shorten(beside)} is not what a save writes here"
+            raise FileFormatError(journal, name, f"{problem}; delete this file")
         places[path] = () if beside is None else (path.with_name(beside), path)
-    return {path: places[path] for path in paths if path in places}
+    return places
 
 
 @contextlib.contextmanager
-def _only_writer(head: Path) -> Iterator[bool]:
+def _only_writer(folder: Path) -> Iterator[bool]:
     """Wait for the lock of writers and hold it; yield False where there are no locks.
 
     However the process ends, the system takes the lock from it.  Windows, and file
     systems mounted without locks, must not have two writers at once.
     """
-    path, locked = _hidden(head, "lock"), False
+    path, locked = folder / _LOCK, False
     with contextlib.ExitStack() as held:
         with contextlib.suppress(ImportError):
             fcntl = importlib.import_module("fcntl")
             for _ in range(1000):  # the last to hold the lock removes its file: take a new one
                 held.close()
+                is_new = _identity(path) is None
                 handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX)
                 except OSError:
+                    _remove([path] if is_new else [])
                     break
                 locked = _identity(path) == _identity(handle)
                 if locked:
@@ -1309,7 +1321,8 @@ def _only_writer(head: Path) -> Iterator[bool]:
         try:
             yield locked
         finally:
-            _remove([path])
+            if locked:  # otherwise, it may be another writer's
+                _remove([path])
 
 
 def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:
@@ -1344,23 +1357,23 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
 
 def _read_files(paths: Sequence[Path], limit: int = _MAX_FILE_BYTES) -> dict[Path, bytes]:
     """Read a tokenizer's files, those that are there, as one save wrote them; HEAD is first."""
-    head, journal = paths[0], _hidden(paths[0], "saving")
+    journal = paths[0].with_name(_JOURNAL)
     found: dict[Path, bytes | None] = {}
     for attempt in range(50):
         with contextlib.ExitStack() as held:
-            before = _identity(head, held), _identity(journal, held)
-            moving = _read_journal(journal, paths) if before[1] else {}
+            before = [_identity(path, held) for path in (*paths, journal)]
+            moving = _read_journal(journal) if before[-1] else {}
             last, found = found, {}
             for path in paths:
                 contents = (_read_file(place, limit) for place in moving.get(path, (path,)))
                 found[path] = next((raw for raw in contents if raw is not None), None)
-            same = before == (_identity(head), _identity(journal))
+            same = before == [_identity(path) for path in (*paths, journal)]
             # Some network file systems number a file anew each time they are asked.
             if same or (attempt > 40 and found == last):
                 return {path: raw for path, raw in found.items() if raw is not None}
         time.sleep(attempt / 1000)
     problem = "was saved to whenever it was read; try again later"
-    raise OSError(errno.EBUSY, problem, str(head.parent))
+    raise OSError(errno.EBUSY, problem, str(journal.parent))
 
 
 _REQUIRED: Any = object()
@@ -2578,7 +2591,7 @@ _KEYS = {
 
 
 def _tokenizer_files(folder: Path, name: str) -> list[Path]:
-    """Return the files that `save` writes or removes; the first is the tokenizer."""
+    """Return the files of a tokenizer; the first is HEAD, and a named one owns only two."""
     names = f"{name}.json", f"{name}_config.json", "special_tokens_map.json"
     return [*map(folder.joinpath, names), *_template_files(folder)]
 
@@ -2964,7 +2977,8 @@ def _read_config(
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    for file in (map_path, config_path):  # the latter wins
+    named = path.stem != "tokenizer" and config_path in files  # what others share is not its own
+    for file in (config_path,) if named else (map_path, config_path):  # the latter wins
         if file not in files:
             continue
         config = _JsonReader.parse(file, files[file])
@@ -2977,6 +2991,8 @@ def _read_config(
         _read_settings(config, settings)
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
+        if named and "chat_template" in config.data:  # version 0.6 used chat_template.jinja
+            return definition, roles, settings, templates
     return definition, roles, settings, _read_template_files(path.parent, files) or templates
 
 
@@ -4257,15 +4273,16 @@ class BPETokenizer:
     ) -> None:
         """Save to a directory, in HuggingFace's format.
 
-        Writes ``{name}.json``, ``{name}_config.json``, special_tokens_map.json
-        and, if there is only a default chat template, chat_template.jinja; several
-        templates go into tokenizer_config.json.  `tokenizers` and `transformers`
-        load them and give the same ids.  `from_file` finds the old tokenizer or the
-        new one, whole, whenever a save is interrupted.
+        Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and, if
+        there is only a default chat template, chat_template.jinja; several templates
+        go into tokenizer_config.json.  `tokenizers` and `transformers` load them and
+        give the same ids.  `from_file` finds the old tokenizer or the new one, whole,
+        whenever a save is interrupted.
 
         Args:
             directory: made if it is not there.
-            name: `transformers` finds only the default.
+            name: any but the default writes only ``{name}.json`` and
+                ``{name}_config.json``, which `transformers` doesn't find.
             verbose: whether to say where, on stderr.
 
         Raises:
@@ -4280,8 +4297,11 @@ class BPETokenizer:
         config, names = _config_json(self._definition, *self._rest())
         templates = self.chat_templates
         only = templates["default"] if list(templates) == ["default"] else None
-        texts = _to_json(self._tokenizer_json()), _to_json(config), _to_json(names), only
         paths = _tokenizer_files(folder, name)
+        if name != "tokenizer":  # the other files belong to all names
+            paths = paths[:2]
+            config.setdefault("chat_template", only)
+        texts = _to_json(self._tokenizer_json()), _to_json(config), _to_json(names), only
         folder.mkdir(parents=True, exist_ok=True)
         _save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if verbose:

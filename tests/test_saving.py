@@ -410,6 +410,140 @@ def test_two_threads_save_to_one_place(form: Form, tmp_path: Path) -> None:
     assert form.which(tmp_path) in range(4) and not hidden(tmp_path)
 
 
+# -- Several tokenizers in one directory ---------------------------------------
+
+
+def neighbors(files: dict[Path, bytes]) -> set[str]:
+    """Return which of the four tokenizers each file beside HEAD belongs to."""
+    texts = {path.name: raw.decode() for path, raw in files.items()}
+    config, roles = (
+        json.loads(texts[name]) for name in ("tokenizer_config.json", "special_tokens_map.json")
+    )
+    template = texts.get("chat_template.jinja")
+    if template is None:
+        template = "C" if "chat_template" in config else None
+    owner = ["A {{ messages }}", None, "C", "D" * 9000].index(template)
+    return {config["bos_token"], roles["bos_token"], f"<s{owner}>"}
+
+
+def read_shared(folder: Path) -> set[str]:
+    """Read what `save` and the export to "gpt2" both write, as a reader of tokenizer.json."""
+    return neighbors(bpe_tokenizer._read_files(bpe_tokenizer._tokenizer_files(folder, "tokenizer")))
+
+
+def export_gpt2(folder: Path, n: int) -> None:
+    tokenizers()[n].export(folder, "gpt2")
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+@pytest.mark.parametrize("first", ["save", "export"])
+def test_a_save_finishes_one_of_another_kind_killed_at_any_step(
+    directory: Form, tmp_path: Path, first: str
+) -> None:
+    writers = [directory.write, export_gpt2][:: 1 if first == "save" else -1]
+    heads = ["tokenizer.json", "vocab.json"][:: 1 if first == "save" else -1]
+    counted = set()
+    for step in itertools.count():
+        for write in writers:
+            write(tmp_path, 0)
+        before = (tmp_path / heads[0]).read_bytes()
+        if not killed_at(step, tmp_path, lambda: writers[0](tmp_path, 1)):
+            break
+        assert read_shared(tmp_path) in ({"<s0>"}, {"<s1>"})
+        counts = read_shared(tmp_path) == {"<s1>"}
+        counted.add(counts)
+        writers[1](tmp_path, 2)
+        assert read_shared(tmp_path) == {"<s2>"}
+        assert not {".bpe-tokenizer.lock", ".bpe-tokenizer.saving"} & set(hidden(tmp_path))
+        assert ((tmp_path / heads[0]).read_bytes() != before) == counts
+        writers[0](tmp_path, 3)
+        assert read_shared(tmp_path) == {"<s3>"} and not hidden(tmp_path)
+    assert counted == {False, True}
+
+
+@forks
+@pytest.mark.usefixtures("no_flush")
+def test_two_saves_of_two_kinds_killed_one_after_the_other(directory: Form, tmp_path: Path) -> None:
+    for first, second in some(itertools.product(range(60), repeat=2), 30):
+        directory.write(tmp_path, 0)
+        killed_at(first, tmp_path, lambda: directory.write(tmp_path, 1))
+        killed_at(second, tmp_path, lambda: export_gpt2(tmp_path, 2))
+        assert read_shared(tmp_path) in ({"<s0>"}, {"<s1>"}, {"<s2>"})
+        export_gpt2(tmp_path, 0)
+        directory.write(tmp_path, 3)
+        assert directory.which(tmp_path) == 3 and not hidden(tmp_path)
+
+
+@forks
+def test_saves_and_exports_at_once_do_not_mix(directory: Form, tmp_path: Path) -> None:
+    directory.write(tmp_path, 0)
+
+    def work(write: Callable[[Path, int], None], seed: int) -> None:
+        chooser = random.Random(seed)
+        for _ in range(examples(40)):
+            write(tmp_path, chooser.randrange(4))
+
+    writers = [
+        in_child(lambda: work(directory.write, 1)),
+        in_child(lambda: work(export_gpt2, 2)),
+    ]
+    left = set(writers)
+    while left:
+        assert len(read_shared(tmp_path)) == 1
+        for process in list(left):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                assert status == 0
+                left.remove(process)
+    places = bpe_tokenizer._tokenizer_files(tmp_path, "tokenizer")
+    assert len(neighbors({path: path.read_bytes() for path in places if path.exists()})) == 1
+    assert not hidden(tmp_path)
+
+
+@forks
+def test_a_reader_while_the_files_beside_are_replaced(tmp_path: Path, directory: Form) -> None:
+    directory.write(tmp_path, 0)
+
+    def watched(at: int) -> None:
+        before_each_step(tmp_path, lambda step: step == at and export_gpt2(tmp_path, 3))
+        assert len(read_shared(tmp_path)) == 1
+
+    for at in range(40):
+        assert status_of(in_child(lambda a=at: watched(a))) == 0  # type: ignore[misc]
+        directory.write(tmp_path, 0)
+
+
+def test_one_file_over_an_interrupted_save(directory: Form, tmp_path: Path) -> None:
+    directory.write(tmp_path, 0)
+    interrupted(directory, tmp_path)
+    directory.all[1].export(tmp_path / "tokenizer.json", "tokenizer.json")
+    assert not hidden(tmp_path)
+    loaded = directory.load(tmp_path)
+    assert loaded == directory.all[1]
+
+
+@pytest.mark.usefixtures("no_flush")
+def test_names_in_one_directory_are_tokenizers_of_their_own(tmp_path: Path) -> None:
+    names, made = ["a", "tokenizer", "b", "c"], tokenizers()
+    for order in itertools.permutations(range(4)):
+        folder = tmp_path / "".join(map(str, order))
+        for n in order:
+            made[n].save(folder, name=names[n], verbose=False)
+        for n in range(4):
+            assert BPETokenizer.from_file(folder / f"{names[n]}.json") == made[n]
+
+
+def test_a_named_tokenizer_of_version_0_6_loads(tmp_path: Path) -> None:
+    for made in tokenizers()[:2]:
+        made.save(tmp_path, verbose=False)
+        for name in ("", "_config"):  # as 0.6 wrote it: other names, and the same files beside
+            (tmp_path / f"tokenizer{name}.json").rename(tmp_path / f"mine{name}.json")
+        assert BPETokenizer.from_file(tmp_path / "mine.json") == made
+        made.save(tmp_path, name="mine", verbose=False)
+        assert BPETokenizer.from_file(tmp_path / "mine.json") == made
+
+
 # -- What an interrupted save leaves, and what others put there ---------------
 
 
@@ -427,7 +561,7 @@ def interrupted(form: Form, folder: Path, new: int = 1) -> Path:
         monkeypatch.setattr(os, "replace", replace)
         with pytest.raises(PermissionError):
             form.write(folder, new)
-    assert moved[0] == folder / f".{moved[1].name}.saving"
+    assert moved[0] == folder / ".bpe-tokenizer.saving"
     return Path(moved[0])
 
 
@@ -472,8 +606,8 @@ def test_leftovers_are_removed_and_what_others_put_there_stays(
         f".tokenizer.json.{digits}.saving",
         f".tokenizer_config.json.{digits}.tmp",
         f".chat_template.jinja.{digits}.saving",
-        f"..tokenizer.json.saving.{digits}.tmp",
-        ".tokenizer.json.lock",
+        f"..bpe-tokenizer.saving.{digits}.tmp",
+        ".bpe-tokenizer.lock",
     ):
         (tmp_path / name).write_text("{", encoding="utf-8")
     others = [f".model.json.{digits}.tmp", f"tokenizer.json.{digits}.tmp", ".tokenizer.json.1.tmp"]
@@ -520,6 +654,15 @@ def test_every_export_to_a_directory_removes_old_template_files(form: Form, tmp_
     assert form.which(tmp_path) == 1 and not list(tmp_path.rglob("*.jinja"))
 
 
+def test_template_files_with_odd_names_are_removed(directory: Form, tmp_path: Path) -> None:
+    more = tmp_path / "additional_chat_templates"
+    more.mkdir()
+    for name in (".jinja", "a b.jinja", "é.jinja", "..jinja", *["a\\b.jinja"][os.name == "nt" :]):
+        (more / name).write_text("old")
+    directory.write(tmp_path, 1)
+    assert directory.which(tmp_path) == 1 and not list(more.iterdir())
+
+
 @pytest.mark.parametrize(
     "journal",
     [
@@ -536,6 +679,13 @@ def test_every_export_to_a_directory_removes_old_template_files(form: Form, tmp_
         '{"../victim": null}',
         '{"../victim": ".tokenizer.json.0123456789abcdef.saving"}',
         '{"": null}',
+        '{"..": "....0123456789abcdef.saving"}',
+        '{"/victim": null}',
+        '{"additional_chat_templates/../tokenizer.json": null}',
+        '{"additional_chat_templates/..": null}',
+        '{"additional_chat_templates/config.json": null}',
+        '{"additional_chat_templates/a.jinja": ".a.jinja.0123456789abcdef.saving"}',
+        '{"tokenizer.json": "..tokenizer.json.0123456789abcdef.saving"}',
     ],
 )
 def test_a_journal_from_a_stranger_is_refused_and_nothing_moves(
@@ -546,21 +696,21 @@ def test_a_journal_from_a_stranger_is_refused_and_nothing_moves(
     (tmp_path / "victim").write_text("kept", encoding="utf-8")
     for name in ("model.safetensors", ".tokenizer.json.0123456789abcdef.saving"):
         (folder / name).write_text("kept", encoding="utf-8")
-    (folder / ".tokenizer.json.saving").write_text(journal, encoding="utf-8")
+    (folder / ".bpe-tokenizer.saving").write_text(journal, encoding="utf-8")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for act in (lambda: directory.load(folder), lambda: directory.write(folder, 1)):
-        with pytest.raises(FileFormatError, match=r"\.tokenizer\.json\.saving"):
+        with pytest.raises(FileFormatError, match=r"\.bpe-tokenizer\.saving"):
             act()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    (folder / ".tokenizer.json.saving").unlink()  # as the error says
+    (folder / ".bpe-tokenizer.saving").unlink()  # as the error says
     directory.write(folder, 1)
     assert directory.which(folder) == 1
 
 
 def test_a_lock_that_is_a_link_is_not_followed(directory: Form, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / ".tokenizer.json.lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match=r"tokenizer\.json\.lock"):
+    (tmp_path / "folder" / ".bpe-tokenizer.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match=r"bpe-tokenizer\.lock"):
         directory.write(tmp_path / "folder", 0)
     assert not (tmp_path / "victim").exists()
 
@@ -581,6 +731,14 @@ def test_without_locks_one_writer_saves_as_ever(
     for n in range(4):
         directory.write(tmp_path, n)
         assert directory.which(tmp_path) == n and not hidden(tmp_path)
+    interrupted(directory, tmp_path, 0)
+    tokenizers()[3].export(tmp_path, "gpt2")  # finishes it first
+    assert read_shared(tmp_path) == {"<s3>"} and not hidden(tmp_path)
+    directory.write(tmp_path, 1)
+    lock = tmp_path / ".bpe-tokenizer.lock"
+    lock.touch()  # another writer's
+    directory.write(tmp_path, 2)
+    assert directory.which(tmp_path) == 2 and lock.exists()
 
 
 def test_a_directory_in_the_place_of_a_file_is_an_error_before_anything_changes(
