@@ -604,7 +604,7 @@ HOSTILE: dict[str, Any] = {
     "added id huge": lambda d: d["added_tokens"][0].update(id=2**40),
     "added id of another": lambda d: d["added_tokens"][0].update(id=97),
     "added empty": lambda d: d["added_tokens"][0].update(content=""),
-    "added twice": lambda d: d["added_tokens"].append(d["added_tokens"][0]),
+    "added twice": lambda d: d["added_tokens"].append({**d["added_tokens"][0], "lstrip": True}),
     "added with a surrogate": lambda d: d["added_tokens"][0].update(content="<\ud800>"),
     "template id": lambda d: d["post_processor"]["special_tokens"]["<s>"].update(ids=[12345]),
     "template without text": lambda d: d["post_processor"].update(single=[]),
@@ -617,6 +617,13 @@ def test_hostile_values_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileFormatError) as caught:
         load(tmp_path)
     assert caught.value.field
+
+
+def test_a_token_listed_twice_alike_is_read_as_once(tmp_path: Path) -> None:
+    edited(tmp_path, lambda d: None)
+    once = load(tmp_path)
+    edited(tmp_path, lambda d: d["added_tokens"].append(d["added_tokens"][0]))
+    assert load(tmp_path) == once
 
 
 def test_merges_that_make_a_circle_end(tmp_path: Path) -> None:
