@@ -188,7 +188,6 @@ _PLAIN: list[_Example] = [
     ([_USER, _ANSWER, _USER], True),
     ([_USER, _ANSWER, _USER, _ANSWER], False),
     ([_SYSTEM, _USER, _ANSWER, _USER], True),
-    ([_USER, _ANSWER, _ANSWER], False),
     ([_USER, _USER], True),
 ]
 _RICH: list[_Example] = [
@@ -239,7 +238,6 @@ def answer_marks(
     rich = list(_gaps(source, roles, _PLAIN + _RICH, tools=_TOOLS))
     rich += _gaps(source, roles, _PLAIN, documents=_DOCUMENTS)
     turns = set().union(*found(plain, "around", "end"))
-    turns |= {token for tokens_between in found(plain, "between") for token in tokens_between[:1]}
     turns |= tokens.intersection(*found(plain, "header"))
     if any(found(plain, "end")):  # then an answer with tool calls ends with such a mark, too
         turns |= {token for ends in found(rich, "end") for token in ends[-1:]}
@@ -253,8 +251,7 @@ class _Gap(NamedTuple):
     """A template's own text between two things that messages say.
 
     Attributes:
-        zone: "header" before an answer, "inside" of one, "between" two, "end" of the last one;
-            or "around".
+        zone: "header" before an answer, "inside" of one, "end" of the last one; or "around".
         text: the text.
     """
 
@@ -291,6 +288,6 @@ def _zone(before: int, after: int, ends: Sequence[str]) -> str:
     """Tell which part of a conversation lies between two messages; -1 is none of them."""
     if ends[before] == "user" and ends[after] in ("assistant", "prompt"):
         return "header"
-    if ends[before] == ends[after] == "assistant":
-        return "inside" if before == after else "between"
+    if ends[before] == "assistant" and before == after:
+        return "inside"
     return "end" if (ends[before], ends[after]) == ("assistant", "end") else "around"

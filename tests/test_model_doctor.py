@@ -8,6 +8,7 @@ import io
 import json
 import math
 import struct
+import tarfile
 import tracemalloc
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -47,12 +48,12 @@ class Model:
 
 @functools.cache
 def model(tied: bool) -> Model:
-    """Train four positions' worth of context to foretell the next token of this module's source.
+    """Train four positions' worth of context to predict the next token of Python's tarfile.
 
     The vocabulary comes from other text, too, which holds names that the model never sees: how
     glitch tokens come about.
     """
-    text = Path(bpe_tokenizer.__file__).read_text(encoding="utf-8")[:40_000]
+    text = Path(tarfile.__file__).read_text(encoding="utf-8")[:40_000]  # it does not change
     tokenizer = BPETokenizer()
     tokenizer.train([text, *["".join(PLANTED)] * 150], TOKENS - 2, verbose=False)
     tokenizer.add_special_tokens(["<|endoftext|>", "<|unused|>"])
