@@ -1180,7 +1180,7 @@ def _hidden(path: Path, ending: str) -> Path:
 
 
 def _leftover(paths: Iterable[Path]) -> re.Pattern[str]:
-    """Return what matches the names that `_write_beside` gives to new forms of some files."""
+    """Return a pattern for the temporary names that `_write_beside` gives these files."""
     names = "|".join(re.escape(path.name) for path in paths)
     return re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}\.(?:saving|tmp)")
 
@@ -1263,7 +1263,7 @@ def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
 
 
 def _finish_save(journal: Path) -> None:
-    """Do what a journal says, if there is one."""
+    """Finish the save that a journal names, if there is one."""
     for path, places in _read_journal(journal).items():
         if places:
             with contextlib.suppress(FileNotFoundError):  # it is in its place already
@@ -1276,7 +1276,7 @@ def _finish_save(journal: Path) -> None:
 def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
     """Return the two places of each file that is being saved; none if it is to be removed.
 
-    Whoever wrote the journal, it renames only new forms of files in its own directory,
+    Journals are untrusted: one renames only temporary files of its own directory,
     and removes only chat templates.
     """
     raw = _read_file(journal)
@@ -1306,7 +1306,7 @@ def _only_writer(folder: Path) -> Iterator[bool]:
     with contextlib.ExitStack() as held:
         with contextlib.suppress(ImportError):
             fcntl = importlib.import_module("fcntl")
-            for _ in range(1000):  # the last to hold the lock removes its file: take a new one
+            for _ in range(1000):  # whoever releases the lock deletes its file: retry
                 held.close()
                 is_new = _identity(path) is None
                 handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
@@ -1332,7 +1332,7 @@ def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:
 
 
 def _identity(file: Path | int, held: contextlib.ExitStack | None = None) -> object:
-    """Return what no other file has as long as this one is held open; None if there is none."""
+    """Return a file's device and inode, kept open in `held`; None if it doesn't exist."""
     try:
         if held is not None and isinstance(file, Path):
             file = _open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), held)
@@ -1343,7 +1343,7 @@ def _identity(file: Path | int, held: contextlib.ExitStack | None = None) -> obj
 
 
 def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
-    """Read a file, unless it is too large; return None if there is none."""
+    """Read a file, unless it is too large; return None if it doesn't exist."""
     with contextlib.suppress(FileNotFoundError):
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -1368,11 +1368,11 @@ def _read_files(paths: Sequence[Path], limit: int = _MAX_FILE_BYTES) -> dict[Pat
                 contents = (_read_file(place, limit) for place in moving.get(path, (path,)))
                 found[path] = next((raw for raw in contents if raw is not None), None)
             same = before == [_identity(path) for path in (*paths, journal)]
-            # Some network file systems number a file anew each time they are asked.
+            # Some network file systems report a new inode on every call.
             if same or (attempt > 40 and found == last):
                 return {path: raw for path, raw in found.items() if raw is not None}
         time.sleep(attempt / 1000)
-    problem = "was saved to whenever it was read; try again later"
+    problem = "kept changing while it was read; try again"
     raise OSError(errno.EBUSY, problem, str(journal.parent))
 
 
@@ -2953,9 +2953,10 @@ def _read_lengths(data: _JsonReader, definition: _Definition) -> dict[str, Any]:
                 raise node.error("is missing", key)
             if isinstance(value, int) and not 0 <= value <= limit:
                 raise node.error(f"expected a number from 0 to {limit}, got {_shorten(value)}", key)
-    known = {*definition.vocab.values(), *(token.id for token in definition.added)}
-    if "padding" in nodes and nodes["padding"].data["pad_id"] not in known:
-        raise nodes["padding"].error("is not the id of a token of this file", "pad_id")
+    if "padding" in nodes:
+        known = {*definition.vocab.values(), *(token.id for token in definition.added)}
+        if nodes["padding"].data["pad_id"] not in known:
+            raise nodes["padding"].error("is not the id of a token of this file", "pad_id")
     return {field: node.data for field, node in nodes.items()}
 
 

@@ -39,7 +39,7 @@ _OPTIONS = (
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by its keys; the core has seen to it that it is JSON."""
+    """Tell by its keys; the core has already checked that it is JSON."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     try:

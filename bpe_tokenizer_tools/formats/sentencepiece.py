@@ -630,7 +630,10 @@ def read(
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = _read_model(path)
     settings = model.path.with_name("tokenizer_config.json")
-    config = _JsonReader.open(settings) if settings.is_file() else _JsonReader({}, settings)
+    files = _read_files([settings, *_template_files(settings.parent)])
+    config = _JsonReader({}, settings)
+    if settings in files:
+        config = _JsonReader.parse(settings, files[settings])
     added = _added_tokens(model)
     roles = {**_roles(model), **_configured_roles(config, added)}
     tokenizer = tokenizer_json(
@@ -647,7 +650,6 @@ def read(
         fuse_unk=True,
         byte_fallback=model.trainer["byte_fallback"],
     )
-    files = _read_files([settings, *_template_files(settings.parent)])
     templates = _read_template_files(settings.parent, files) or _read_chat_templates(config)
     return Source(tokenizer, roles, chat_templates=templates)
 
