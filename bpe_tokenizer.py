@@ -137,12 +137,14 @@ _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N
 
 # DeepSeek-V3: its tokenizer.json cuts in three steps, each of which cuts again what the one before
 # left: numbers, then runs of H (kana and Han; the letters of them are K), then the rest.
+_K = r"\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u4e00-\u9fa5"
+_H = r"\u3040-\u30ff\u4e00-\u9fa5"
 _DEEPSEEK_V3 = (
     r"\p{N}{1,3}|[\u3040\u3097\u3098]?[K]+|[\u309b\u309c\u30a0\u30fb]+|[\u3040\u3097\u3098]+(?![K])"
     r"|[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{N}\p{P}\p{S}H]?[^\p{N}\p{P}\p{S}\p{Z}\p{C}H]+"
     r"| ?[^\p{L}\p{M}\p{N}\p{Z}\p{C}H]+[\r\n]*|\s*[\r\n]+|\s+(?![^\s\p{N}H])|\s+"
     r"|[^\s\p{L}\p{M}\p{N}\p{P}\p{S}H]+(?![^\p{N}\p{P}\p{S}\p{Z}\p{C}H])"
-).replace("K", r"\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u4e00-\u9fa5")
+).replace("K", _K)
 
 SPLIT_PATTERNS: dict[str, str] = {
     "gpt2": GPT2_SPLIT_PATTERN,
@@ -152,7 +154,7 @@ SPLIT_PATTERNS: dict[str, str] = {
     # Qwen 2, 2.5, 3: transformers, tokenization_qwen2.py.  3.5: _qwen3_5.py; marks are letters.
     "qwen2": (_QWEN2 := _LLAMA3.replace("{1,3}", "")),
     "qwen3.5": _QWEN2.replace(r"]?\p{L}", r"]?[\p{L}\p{M}]").replace(r"\s\p{L}", r"\s\p{L}\p{M}"),
-    "deepseek-v3": _DEEPSEEK_V3.replace("H", r"\u3040-\u30ff\u4e00-\u9fa5"),
+    "deepseek-v3": _DEEPSEEK_V3.replace("H", _H),
     # Mistral: config.pattern of tekken.json.  o200k's, without contractions and digit by digit.
     "tekken": _O200K.replace(_CONTRACTIONS + "?", "").replace("{1,3}", ""),
 }
@@ -205,15 +207,15 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
         ) from error
 
 
-def _tools(module: str) -> Any:
-    """Import a module of bpe_tokenizer_tools, the package beside this module."""
+def _tools(module: str, purpose: str = "this") -> Any:
+    """Import a module of bpe_tokenizer_tools, or say what it is needed for and how to get it."""
     try:
         return importlib.import_module(f"bpe_tokenizer_tools.{module}")
     except ModuleNotFoundError as error:
         if error.name != "bpe_tokenizer_tools":
             raise
         needed = "bpe_tokenizer_tools beside bpe_tokenizer.py: pip install bpe-tokenizer"
-        raise ImportError(f"this needs {needed}") from None
+        raise ImportError(f"{purpose} needs {needed}") from None
 
 
 class FileFormatError(ValueError):
@@ -308,299 +310,50 @@ def _from_printable(token: str) -> bytes | None:
 # Text goes through three steps before it is encoded: added tokens are found,
 # what lies between them is normalised, and that is cut into pre-tokens.
 #
-# A split pattern is parsed into a small tree, once, because the text of the
-# pattern alone does not answer three questions that matter here:
-#
-# - How does the standard library's `re` spell it?  It is the faster engine, for what
-#   it knows: bpe_tokenizer_tools/fast_split.py.
-# - How does Oniguruma, the engine of HuggingFace tokenizers, spell it?
-# - Where may text be cut, so that the parts can be split on their own?  That
-#   decides streaming, reading in blocks, and counting in parallel.
-#
-# A pattern with constructs that the parser does not know still works, with
-# `regex` as it stands; it just has none of the three answers.
+# The text of a split pattern does not say how HuggingFace's engine, Oniguruma, spells it,
+# how the faster `re` does, or where text may be cut so that its parts can be split on their
+# own, which streaming and counting in parallel need.  bpe_tokenizer_tools/patterns/ finds that
+# out for any pattern by parsing it.  For those of section 1 it is written down here, so that
+# this file can do without; a test compares the two.
 
+_SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
+    p: p.replace(r"\p{N}{1,3}+", r"(?>\p{N}{1,3})").replace("$", r"\Z").replace("{-~", r"{-\~")
+    for p in (*SPLIT_PATTERNS.values(), _UNCUT_PATTERN)
+}
+_KNOWN_SPELLINGS = {spelling: pattern for pattern, spelling in _SPELLINGS.items()}
+_CUSTOM = "tokenizer.json with a split pattern that is not in SPLIT_PATTERNS"
 
-class _UnknownConstructError(ValueError):
-    """A split pattern holds something `_PatternParser` does not model."""
-
-
-class _Chars(NamedTuple):
-    """One character: a literal, a class, or an escape such as that for a letter."""
-
-    source: str  # in `regex` syntax
-    ignore_case: bool
-
-    @property
-    def pattern(self) -> str:
-        """A pattern of its own, also outside the group that set the case flag."""
-        return f"(?i:{self.source})" if self.ignore_case else self.source
-
-
-class _Repeat(NamedTuple):
-    item: _Node
-    low: int
-    quantifier: str  # as written, without the mode
-    mode: str  # "" greedy, "?" lazy, "+" possessive
-
-
-class _Group(NamedTuple):
-    prefix: str  # "(?:", "(?i:", "(?>", "(?=", "(?!", "(?<=" or "(?<!"
-    item: _Node
-
-
-class _Anchor(NamedTuple):
-    source: str  # one of \A ^ $ \Z \b \B
-
-
-class _Concat(NamedTuple):
-    items: tuple[_Node, ...]
-
-
-class _Either(NamedTuple):
-    options: tuple[_Node, ...]
-
-
-_Node = Union[_Chars, _Repeat, _Group, _Anchor, _Concat, _Either]
-
-_ATOM = re.compile(
-    r"\\(?:[pP]\{\^?\w+\}|[pP][A-Z]|[sSdDwWtnrfva]|0(?!\d)|[^\w\s]| "
-    r"|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
-)
-_QUANTIFIER = re.compile(r"(\*|\+|\?|\{(\d*)(?:,(\d*))?\})([?+]?)")
-_GROUP_OPEN = re.compile(r"\((?:\?(?:(:|>|=|!|<=|<!|i:)|P?<\w+>))?")
-
-
-_ONIGURUMA_TO_REGEX: dict[str, _Node] = {
-    "\\A": _Anchor("\\A"),
-    "\\Z": _Anchor("$"),
-    "\\z": _Anchor("\\Z"),
-    "$": _Group("(?=", _Either((_Chars("\\n", False), _Anchor("\\Z")))),  # ends a line
+# Text may be cut between two characters if no match reads both, one after the other, and the
+# second always starts a match.  Here are patterns for such pairs.
+_L, _N, _SIGN, _NOT_L, _NOT_N = r"\p{L}", r"\p{N}", r"[^\s\p{L}\p{N}]", r"\P{L}", r"\P{N}"
+_LOW, _UP, _NOT_L_OR_M, _ANY = r"\p{Ll}", r"[\p{Lu}\p{Lt}]", r"[^\p{L}\p{M}]", r"[\s\S]"
+_CUTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "gpt2": ((_L, _NOT_L), (_N, _NOT_N), (_SIGN, r"[\s\p{L}\p{N}](?<!'[dlmrstv])")),
+    "cl100k": ((_L, _NOT_L), (_N, r"[^\p{L}\p{N}]"), (_SIGN, _N)),
+    "o200k": ((_L, r"[^\p{L}\p{M}']"), (_LOW, _UP + "(?<!lL|[rv]E)"), (_N, _NOT_N), (_SIGN, _N)),
+    "llama3": ((_L, _NOT_L), (_N, _NOT_N), (_SIGN, _N)),
+    "qwen2": ((_L, _NOT_L), (_N, _ANY), (_SIGN, _N)),
+    "qwen3.5": ((_L, _NOT_L_OR_M), (r"\p{M}", r"[\r\n]"), (_N, _ANY), (_SIGN, _N)),
+    "deepseek-v3": (  # K and H as above
+        *((_NOT_N, _N), (r"[^\u3040\u3097\u3098K]", "[K]")),
+        (r"[^\u309b\u309c\u30a0\u30fb]", r"[\u309b\u309c\u30a0\u30fb]"),
+        (r"[H]|[^\s\p{P}\p{S}]", r"[\r\n]|[^\p{L}\p{M}\p{N}\p{Z}\p{C}H]"),
+        (r"[\p{N}\p{P}\p{S}H]", r"(?![H])[\p{L}\p{M}](?<![!-/:-@\[-`{-~][A-Za-z])"),
+        (r"[\p{L}\p{N}\p{P}\p{S}H]", r"[^\S\r\n]"),
+    ),
+    "tekken": ((_L, _NOT_L_OR_M), (_LOW, _UP), (_N, _ANY), (_SIGN, _N)),
+}
+_SAFE_CUTS = {  # each finds the last place
+    SPLIT_PATTERNS[name]: "(?r)"
+    + "|".join(f"(?<={x})(?={y})" for x, y in pairs).replace("K", _K).replace("H", _H)
+    for name, pairs in _CUTS.items()
 }
 
 
-class _PatternParser:
-    """Recursive descent over the part of regex syntax that split patterns use.
-
-    Args:
-        pattern: what to parse.
-        oniguruma: whether it is written for Oniguruma, in Ruby syntax; the tree
-            always means what `regex` would make of it.
-    """
-
-    def __init__(self, pattern: str, oniguruma: bool = False) -> None:
-        self._text, self._at, self._oniguruma = pattern, 0, oniguruma
-
-    def parse(self) -> _Node:
-        """Parse the whole pattern, or raise `_UnknownConstructError`."""
-        ignore_case = self._text.startswith("(?i)")
-        self._at = 4 if ignore_case else 0
-        tree = self._either(ignore_case)
-        if ignore_case:
-            self._check_folds(self._text[4:])
-        if self._at < len(self._text):
-            raise self._unknown()
-        return _Group("(?i:", tree) if ignore_case else tree
-
-    def _unknown(self) -> _UnknownConstructError:
-        found = self._text[self._at : self._at + 10]
-        return _UnknownConstructError(f"{found!r} at position {self._at}")
-
-    def _either(self, ignore_case: bool) -> _Node:
-        options = [self._concat(ignore_case)]
-        while self._text[self._at : self._at + 1] == "|":
-            self._at += 1
-            options.append(self._concat(ignore_case))
-        return options[0] if len(options) == 1 else _Either(tuple(options))
-
-    def _concat(self, ignore_case: bool) -> _Node:
-        items: list[_Node] = []
-        while self._at < len(self._text) and self._text[self._at] not in "|)":
-            items.append(self._repeat(self._atom(ignore_case)))
-        return items[0] if len(items) == 1 else _Concat(tuple(items))
-
-    def _repeat(self, item: _Node) -> _Node:
-        found = _QUANTIFIER.match(self._text, self._at)
-        if not found:
-            return item
-        if _may_be_empty(item) or (found[1].startswith("{") and not found[2]):
-            raise self._unknown()  # repeating nothing means something else in each engine
-        self._at = found.end()
-        low = int(found[2]) if found[2] else {"+": 1}.get(found[1], 0)
-        if self._oniguruma and found[1][0] == "{" and found[4]:  # `{1,3}+` repeats it
-            if found[4] == "?":
-                raise self._unknown()
-            return _Repeat(_Group("(?:", _Repeat(item, low, found[1], "")), 1, "+", "")
-        lazy_exact = found[4] == "?" and found[1][0] == "{" and "," not in found[1]
-        return _Repeat(item, low, found[1], "" if lazy_exact else found[4])
-
-    def _atom(self, ignore_case: bool) -> _Node:
-        char = self._text[self._at]
-        if char == "(":
-            return self._group(ignore_case)
-        if char == "[":
-            return self._char_class(ignore_case)
-        anchor = self._text[self._at : self._at + (2 if char == "\\" else 1)]
-        if self._oniguruma and anchor in _ONIGURUMA_TO_REGEX:
-            self._at += len(anchor)
-            return _ONIGURUMA_TO_REGEX[anchor]
-        if not self._oniguruma and anchor in ("^", "$", "\\A", "\\Z", "\\b", "\\B"):
-            self._at += len(anchor)
-            return _Anchor("\\A" if anchor == "^" else anchor)
-        if char == "\\":
-            return _Chars(self._escape(), ignore_case)
-        if char in "*+?{}^":
-            raise self._unknown()
-        self._at += 1
-        return _Chars(char, ignore_case)
-
-    def _escape(self) -> str:
-        found = _ATOM.match(self._text, self._at)
-        bare = found and re.fullmatch(r"\\[pP][A-Z]|\\[wW]", found[0])
-        odd = bare or (found and re.search(r"(?i)\{\^?(punct|word|ext.*)\}", found[0]))
-        if not found or (odd and self._oniguruma):  # where these mean other things
-            raise self._unknown()
-        self._at = found.end()
-        escape = found[0]
-        return f"{escape[:2]}{{{escape[2]}}}" if bare and escape[1] in "pP" else escape
-
-    def _group(self, ignore_case: bool) -> _Node:
-        found = _GROUP_OPEN.match(self._text, self._at)
-        if not found or self._text[found.end() - 1 : found.end() + 1] in ("(?", "(*"):
-            raise self._unknown()
-        self._at = found.end()
-        kind = found[1] or ":"  # captures are of no use here
-        item = self._either(ignore_case or kind == "i:")
-        if self._text[self._at : self._at + 1] != ")":
-            raise self._unknown()
-        self._at += 1
-        if kind == "i:":
-            self._check_folds(self._text[found.end() : self._at - 1])
-        return _Group(f"(?{kind}", item)
-
-    def _check_folds(self, written: str) -> None:
-        """Refuse what may fold otherwise in Oniguruma, as "i" and "ss" do."""
-        if self._oniguruma and not re.fullmatch(r"(?i:(?!ss|st|f[fl])[a-hj-z'|[\]])*", written):
-            raise _UnknownConstructError("(?i:..) of more than plain letters")
-
-    def _char_class(self, ignore_case: bool) -> _Node:
-        """Read ``[..]`` and write its literals escaped, which all engines agree on."""
-        start, self._at = self._at, self._at + 1
-        out = ["["]
-        if self._text[self._at : self._at + 1] == "^":
-            out.append("^")
-            self._at += 1
-        refused = ("[:", "[", "&&") if self._oniguruma else ("[:",)
-        while self._text[self._at : self._at + 1] != "]" or len(out) == 1 + (out[-1] == "^"):
-            char = self._text[self._at : self._at + 1]
-            if not char or self._text.startswith(refused, self._at):
-                self._at = start
-                raise self._unknown()
-            if char == "\\":
-                out.append(self._escape())
-            else:
-                out.append("\\" + char if char in "[]&|~" else char)
-                self._at += 1
-        self._at += 1
-        return _Chars("".join(out) + "]", ignore_case)
-
-
-def _may_be_empty(node: _Node) -> bool:
-    """Tell whether a pattern tree can match the empty string; in doubt, yes."""
-    if isinstance(node, _Chars):
-        return False
-    if isinstance(node, _Repeat):
-        return node.low == 0 or _may_be_empty(node.item)
-    if isinstance(node, _Group):
-        return node.prefix not in ("(?:", "(?i:", "(?>") or _may_be_empty(node.item)
-    if isinstance(node, _Concat):
-        return all(map(_may_be_empty, node.items))
-    return not isinstance(node, _Either) or any(map(_may_be_empty, node.options))
-
-
-def _spell(node: _Node, leaf: Callable[[_Chars | _Anchor], str]) -> str:
-    """Write a pattern tree as text, in the dialect that `leaf` speaks."""
-    spell = functools.partial(_spell, leaf=leaf)
-    if isinstance(node, (_Chars, _Anchor)):
-        return leaf(node)
-    if isinstance(node, _Concat):
-        return "".join(map(spell, node.items))
-    if isinstance(node, _Either):
-        return "|".join(map(spell, node.options))
-    if isinstance(node, _Group):
-        return f"{node.prefix}{spell(node.item)})"
-    repeated = spell(node.item) + node.quantifier
-    simple = isinstance(node.item, _Chars) and not repeated.startswith("(")
-    if node.mode == "+" and (node.quantifier[0] == "{" or not simple):
-        return f"(?>{repeated})"  # engines differ on what `{1,3}+` and `(..)++` mean
-    return repeated + node.mode
-
-
-# What `regex` means by \w.  Oniguruma's own differs: it takes in "²", for one.
-_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
-_ONIGURUMA_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
-
-
-def _oniguruma_leaf(node: _Chars | _Anchor) -> str:
-    if isinstance(node, _Anchor):
-        if node.source not in _ONIGURUMA_ANCHORS:
-            raise _UnknownConstructError(repr(node.source))
-        return _ONIGURUMA_ANCHORS[node.source]
-    source = {"\\w": "[\\w]", "\\W": "[^\\w]"}.get(node.source, node.source)
-    if "\\W" in source or (node.ignore_case and re.search(r"\\[pP]", source)):
-        raise _UnknownConstructError(repr(node.pattern))  # \p has no case there
-    return source.replace("\\w", _WORD_CHARS)
-
-
 def _to_oniguruma(pattern: str) -> str:
-    r"""Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
-
-    There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.
-
-    >>> print(_to_oniguruma(r"\p{N}{1,3}+|\s++$"))
-    (?>\p{N}{1,3})|\s++\Z
-    """
-    try:
-        tree = _PatternParser(pattern).parse()
-        if _may_be_empty(tree):
-            raise _UnknownConstructError("what matches the empty string")
-        return _spell(tree, _oniguruma_leaf)
-    except _UnknownConstructError as error:
-        raise ValueError(
-            f"split pattern {_shorten(pattern)} cannot be written to tokenizer.json: {error} has "
-            "no form known to mean the same in HuggingFace's regex engine; write it without"
-        ) from None
-
-
-def _from_oniguruma(pattern: str) -> str:
-    """Spell an Oniguruma (Ruby syntax) pattern for `regex`; see `_to_oniguruma`."""
-    for known in SPLIT_PATTERNS.values():
-        if _to_oniguruma(known) == pattern:
-            return known
-    try:
-        tree = _PatternParser(pattern, oniguruma=True).parse()
-    except _UnknownConstructError as unknown:
-        try:
-            tree = _tools("formats.oniguruma").Parser(pattern, oniguruma=True).parse()
-        except ImportError:
-            raise unknown from None
-    return _spell(tree, operator.attrgetter("source"))
-
-
-# Safe cuts of all named patterns, for where this module is alone: before white space, punctuation
-# or a symbol behind a letter.  bpe_tokenizer_tools/safe_cuts.py finds more, for any pattern.
-_SIMPLE_CUT = regex.compile(
-    r"(?r)(?<=\p{L})(?=\s|[^\s\p{L}\p{M}\p{N}\p{Z}\p{C}'\u3040-\u30ff\u4e00-\u9fa5])"
-)
-
-
-def _safe_cut(pattern: str, tree: _Node) -> regex.Pattern[str] | None:
-    """Return what finds the last place where text may be cut; None if there is no such place."""
-    try:
-        found: str | None = _tools("safe_cuts").cut_pattern(tree)
-    except ImportError:
-        return _SIMPLE_CUT if pattern in SPLIT_PATTERNS.values() else None
-    return None if found is None else regex.compile(found)
+    """Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it."""
+    known = _SPELLINGS.get(pattern)
+    return known or cast("str", _tools("patterns.oniguruma", _CUSTOM).to_oniguruma(pattern))
 
 
 _FAST_AFTER = 100_000  # characters; building the `re` form takes about 0.1 s
@@ -630,22 +383,21 @@ class _Splitter:
             raise ValueError(f"split pattern {_shorten(pattern)} searches backwards; drop (?r)")
         self.pattern = pattern
         self.cut: regex.Pattern[str] | None = None
-        self._tree: _Node | None = None
         self._never_empty = False
         self._fast: re.Pattern[str] | None = None
         self._until_fast = _FAST_AFTER
-        with contextlib.suppress(_UnknownConstructError, RecursionError):
-            self._tree = _PatternParser(pattern).parse()
-            self._never_empty = not _may_be_empty(self._tree)
-            self.cut = _safe_cut(pattern, self._tree) if self._never_empty else None
+        with contextlib.suppress(ImportError, RecursionError):  # where this module is alone
+            known = (True, _SAFE_CUTS[pattern]) if pattern in _SAFE_CUTS else None
+            self._never_empty, cut = known or _tools("patterns.safe_cuts").analyze(pattern)
+            self.cut = regex.compile(cut) if cut else None
 
     def split(self, text: str) -> list[str]:
         """Cut text into pre-tokens; joined, they are the text."""
         if self._until_fast > 0:  # a race between threads costs nothing but time
             self._until_fast -= len(text)
-            if self._until_fast <= 0 and self._never_empty and self._tree:
+            if self._until_fast <= 0 and self._never_empty:
                 with contextlib.suppress(ImportError):  # where this module is alone
-                    self._fast = _tools("fast_split").compile_pattern(self._tree)
+                    self._fast = _tools("patterns.re_dialect").compile_pattern(self.pattern)
         # A character above U+FFFF takes two UTF-16 code units, all others one.
         if self._fast and (
             text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
@@ -792,7 +544,7 @@ class AddedToken:
     special: bool = True
 
 
-_WORD = regex.compile(f"[{_WORD_CHARS}]")
+_WORD = regex.compile(r"\w")
 _SPACE_BEFORE = regex.compile(r"(?r)\s*")
 _SPACE_AFTER = regex.compile(r"\s*")
 
@@ -1843,7 +1595,7 @@ def _pattern_named(pattern: str) -> str:
             f"regular expression; to split at that very word, write '(?:{pattern})'"
         )
     if "&&" in pattern:  # `regex` does not take that for an intersection
-        return cast("str", _tools("formats.oniguruma").without_intersections(pattern))
+        return cast("str", _tools("patterns.oniguruma").without_intersections(pattern))
     return SPLIT_PATTERNS.get(pattern, pattern)
 
 
@@ -2862,9 +2614,10 @@ def _read_pattern(step: _JsonReader) -> str:
         limit = f"at most {_MAX_PATTERN_LENGTH}"
         raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
     try:
-        found = _from_oniguruma(written)
+        found = _KNOWN_SPELLINGS.get(written)
+        found = found or _tools("patterns.oniguruma", _CUSTOM).from_oniguruma(written)
         _splitter(found)
-    except (ValueError, RecursionError, regex.error) as error:
+    except (ValueError, RecursionError, regex.error, ImportError) as error:
         raise pattern.error(f"not supported: {error}", "Regex") from None
     return found
 
@@ -4087,9 +3840,9 @@ class BPETokenizer:
         The lists, joined, are exactly what `encode` gives for the whole text.
         Text is held back until no later text can change its ids: usually to the
         end of a word.  NOTE: a pattern that can match without end (a run of
-        spaces, say) holds the whole run; one that looks behind itself, or uses
-        constructs this module does not know, holds everything up to the end, and
-        so does every custom pattern where bpe_tokenizer_tools is missing.
+        spaces, say) holds the whole run.  A pattern that looks behind itself, or has
+        constructs that bpe_tokenizer_tools.patterns does not know, holds everything until
+        the end.  Without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 
         >>> tokenizer = BPETokenizer()
         >>> list(tokenizer.encode_streaming(["a b", "c d"]))
@@ -4801,6 +4554,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
     normalizer = None if given == "none" else given
     tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
     _check_writable(Path(options.output))
+    _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
     tokenizer.train(
         _Document(_stdin_text()) if from_stdin else corpora or None,
         options.vocab_size,

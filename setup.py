@@ -191,6 +191,7 @@ setup(
         "bpe_tokenizer_tools.formats",
         "bpe_tokenizer_tools.learn",
         "bpe_tokenizer_tools.page",
+        "bpe_tokenizer_tools.patterns",
         "bpe_tokenizer_tools.scale",
     ],
     package_data={

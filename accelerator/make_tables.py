@@ -19,7 +19,7 @@ import regex
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from bpe_tokenizer_tools.split_patterns import CHARACTER_CLASSES, character_classes  # noqa: E402
+from bpe_tokenizer_tools.patterns.known import CHARACTER_CLASSES, character_classes  # noqa: E402
 
 HEADER = HERE / "unicode_tables.h"
 

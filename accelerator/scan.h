@@ -59,7 +59,7 @@ struct split_rules {
 
 /* The patterns: an identifier, the name, and the rules, in the order of the enumeration below.
  * Those of bpe_tokenizer.SPLIT_PATTERNS come first, then MORE_PATTERNS of
- * bpe_tokenizer_tools/split_patterns.py. */
+ * bpe_tokenizer_tools/patterns/known.py. */
 #define SPLIT_PATTERNS(PATTERN)                                                                    \
     PATTERN(gpt2, "gpt2", {.contractions = CONTRACTIONS_FIRST})                                    \
     PATTERN(cl100k, "cl100k",                                                                      \

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import regex
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools.split_patterns import SPELLINGS, character_classes
+from bpe_tokenizer_tools.patterns.known import SPELLINGS, character_classes
 
 if TYPE_CHECKING:
     import _bpe_tokenizer

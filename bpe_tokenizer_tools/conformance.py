@@ -23,7 +23,8 @@ import regex
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.formats.families import steps_of
-from bpe_tokenizer_tools.page.splitting import leaves
+from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
 CONFORMANCE_TEXTS: tuple[str, ...] = (
     # words and white space
@@ -153,7 +154,7 @@ def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
         written = (step.get("pattern") or {}).get("Regex")
         if written:
             with contextlib.suppress(ValueError):  # what it can't spell has no classes
-                yield core._from_oniguruma(written)
+                yield from_oniguruma(written)
         elif step["type"] == "ByteLevel":
             yield core.GPT2_SPLIT_PATTERN
 
@@ -166,8 +167,8 @@ def _class_texts(tokenizer: BPETokenizer) -> Iterator[str]:
     """
     sets: set[str] = set()
     for pattern in _patterns(tokenizer):
-        with contextlib.suppress(core._UnknownConstructError, RecursionError):
-            sets |= leaves(core._PatternParser(pattern).parse())
+        with contextlib.suppress(algebra.UnknownConstructError, RecursionError):
+            sets |= algebra.leaves(algebra.PatternParser(pattern).parse())
     matchers = [regex.compile(each) for each in sorted(sets)]
     classes: dict[tuple[object, ...], str] = {}
     for char in _CHARACTERS:

@@ -23,6 +23,7 @@ from typing import Any, cast
 import bpe_tokenizer as core
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools.formats.families import FAMILIES, Component, steps_of
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _one_pattern(steps: Sequence[Component]) -> str | None:
     if len(steps) != 2 or steps[0]["type"] != "Split" or steps[1].get("use_regex"):
         return None
     try:
-        return core._from_oniguruma(steps[0]["pattern"]["Regex"])
+        return from_oniguruma(steps[0]["pattern"]["Regex"])
     except ValueError:  # the core runs it by its components, so it is none of these
         return None
 

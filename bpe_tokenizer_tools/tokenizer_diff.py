@@ -19,6 +19,7 @@ from typing import Any, Optional
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools.patterns.oniguruma import to_oniguruma
 from bpe_tokenizer_tools.tables import printable
 
 __all__ = ["TokenizerDiff", "compare_tokenizers"]
@@ -245,7 +246,7 @@ def _deciding(tokenizer: BPETokenizer) -> dict[str, Any]:
     definition = tokenizer._definition
     pattern = definition.split_pattern
     with contextlib.suppress(ValueError):  # as it would be written to a file
-        pattern = core._to_oniguruma(pattern)
+        pattern = to_oniguruma(pattern)
     return {
         "split pattern": pattern,
         "normalizer": definition.normalizer,

@@ -40,7 +40,7 @@ if importlib.util.find_spec("bpe_tokenizer") is None:
     sys.path.insert(0, str(ROOT))
 
 import bpe_tokenizer  # noqa: E402 - only now can it be found
-from bpe_tokenizer_tools import split_patterns  # noqa: E402
+from bpe_tokenizer_tools.patterns import known  # noqa: E402
 
 # A shell starts what runs in its background deaf to Ctrl-C; the tests that send it must be heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,7 +76,7 @@ def extension() -> ModuleType:
 @functools.cache
 def knows_the_same_unicode(native: ModuleType) -> bool:
     """Tell whether the extension's tables are those of the `regex` that is installed."""
-    same: bool = native.character_classes() == split_patterns.character_classes()
+    same: bool = native.character_classes() == known.character_classes()
     ours, theirs = (
         [int(number) for number in re.findall(r"\d+", version)]
         for version in (native.UNICODE_TABLES_FROM, regex.__version__)

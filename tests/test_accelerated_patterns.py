@@ -20,7 +20,7 @@ from hypothesis import given
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
-from bpe_tokenizer_tools.split_patterns import MORE_PATTERNS, character_classes
+from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS, character_classes
 
 native = extension()
 NAMED = {**SPLIT_PATTERNS, **MORE_PATTERNS}

@@ -28,7 +28,7 @@ from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatEr
 from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, RUN_TEXTS, conformance_texts
 from bpe_tokenizer_tools.formats import gguf
 from bpe_tokenizer_tools.formats.families import FAMILIES
-from bpe_tokenizer_tools.split_patterns import SPELLINGS
+from bpe_tokenizer_tools.patterns.known import SPELLINGS
 
 # Small vocabularies lose most characters, and say so when they are loaded.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters")

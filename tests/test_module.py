@@ -10,12 +10,14 @@ import importlib.util
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import regex
 
 import bpe_tokenizer
 
@@ -35,11 +37,13 @@ OPTIONAL = (
 ).split()
 
 
-def python(code: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, cwd: Path, path: Path = SOURCE.parent, **options: object
+) -> subprocess.CompletedProcess[str]:
     """Run code in a new Python, away from the repository."""
     env = {
         **os.environ,
-        "PYTHONPATH": str(SOURCE.parent),
+        "PYTHONPATH": str(path),
         "PYTHONIOENCODING": "utf-8",
         "COLUMNS": "80",  # the width that help is printed for
     }
@@ -193,9 +197,15 @@ def test_import_loads_no_optional_package(tmp_path: Path) -> None:
     assert not set(OPTIONAL) & set(done.stdout.split())
 
 
+def alone(arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder with a copy of the module and of `regex`, and no other package."""
+    shutil.copy(SOURCE, folder)
+    shutil.copytree(Path(regex.__file__).parent, folder / "regex", dirs_exist_ok=True)
+    return python(f"-S\0{arguments}", folder, path=folder)  # -S: not even what is installed
+
+
 def test_it_works_alone_in_a_folder(tmp_path: Path) -> None:
     """Vendored: a copy of the file, and nothing else of this repository on the path."""
-    (tmp_path / "bpe_tokenizer.py").write_bytes(SOURCE.read_bytes())
     (tmp_path / "corpus.txt").write_text("low lower lowest\n" * 50)
     for arguments in (
         "train --corpus corpus.txt --output t --vocab-size 270 --quiet",
@@ -203,13 +213,65 @@ def test_it_works_alone_in_a_folder(tmp_path: Path) -> None:
         "decode --tokenizer t --ids 104 105",
         "info --tokenizer t",
     ):
-        done = subprocess.run(
-            [sys.executable, "bpe_tokenizer.py", *arguments.split()],
-            cwd=tmp_path,
-            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-            capture_output=True,
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
+        done = alone("\0".join(["bpe_tokenizer.py", *arguments.split()]), tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+ALONE = """
+import sys
+import bpe_tokenizer as bpe
+from bpe_tokenizer import BPETokenizer, SPLIT_PATTERNS
+
+TEXT = "The quick, brown fox: 12 jumps! It's 345.\\n\\n  \u4e16\u754c\u3042, caf\u00e9?\\n" * 9
+CUSTOM = r"\\w+|\\W"
+
+def trained(pattern):
+    return BPETokenizer(pattern).train(TEXT, vocab_size=300, verbose=False)
+
+def error(kind, call, *arguments):
+    try:
+        call(*arguments)
+    except kind as found:
+        return str(found)
+    raise SystemExit("no error")
+
+for name in SPLIT_PATTERNS:
+    tokenizer = trained(name)
+    tokenizer.save(name, verbose=False)
+    loaded = BPETokenizer.from_pretrained(name, verbose=False)
+    assert loaded == tokenizer and loaded.split_pattern == SPLIT_PATTERNS[name]
+    streamed = list(loaded.encode_streaming(TEXT[i : i + 7] for i in range(0, len(TEXT), 7)))
+    assert sum(streamed, []) == tokenizer.encode(TEXT) and len(streamed) > 50, len(streamed)
+
+custom = trained(CUSTOM)
+streamed = list(custom.encode_streaming(TEXT[i : i + 7] for i in range(0, len(TEXT), 7)))
+assert [ids for ids in streamed if ids] == [custom.encode(TEXT)]
+print(error(ImportError, custom.save, "custom"))
+print(error(bpe.FileFormatError, BPETokenizer.from_pretrained, "given"))
+assert "bpe_tokenizer_tools" not in sys.modules and "_bpe_tokenizer" not in sys.modules
+"""
+
+
+def test_alone_it_works_with_named_patterns_and_says_what_others_need(tmp_path: Path) -> None:
+    given = bpe_tokenizer.BPETokenizer(r"\w+|\W")
+    given.train("low lower " * 9, vocab_size=260, verbose=False).save(tmp_path / "given")
+    done = alone(f"-c\0{ALONE}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    saving, loading = done.stdout.splitlines()
+    needed = "not in SPLIT_PATTERNS needs bpe_tokenizer_tools beside bpe_tokenizer.py: pip install"
+    assert needed in saving and needed in loading
+    assert "pre_tokenizer.pretokenizers[0].pattern.Regex" in loading
+    assert not (tmp_path / "custom").exists()
+
+
+def test_train_refuses_a_pattern_it_cannot_save_before_the_work(tmp_path: Path) -> None:
+    command = "-m\0bpe_tokenizer\0train\0--corpus\0none.txt\0--output\0t\0--pattern\0"
+    for done, reason in (
+        (python(command + r"(a)\1|.", tmp_path), "cannot be written to tokenizer.json"),
+        (alone(command + r"\w+|\W", tmp_path), "needs bpe_tokenizer_tools beside"),
+    ):
+        assert done.returncode == 1 and reason in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 # -- Documents that stay true -------------------------------------------------

@@ -18,6 +18,9 @@ from oracles import examples, share
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
+from bpe_tokenizer_tools.patterns.safe_cuts import cut_pattern
 
 pytestmark = EITHER_ENGINE  # Python cuts; the scanners of the extension have tests of their own
 
@@ -354,35 +357,52 @@ def test_a_cut_after_a_newline_does_not_make_it_the_last(pattern: str) -> None:
         check_cuts(pattern, text)
 
 
-def one_of_each_kind() -> list[str]:
-    """Return characters of every category, some of each, and all of ASCII."""
-    found: dict[object, list[str]] = {}
-    for char in map(chr, itertools.chain(range(0xD800), range(0xE000, 0x110000))):
-        kana_or_han = "\u3040" <= char <= "\u30ff" or "\u4e00" <= char <= "\u9fa5"
-        kind = unicodedata.category(char), char.isspace(), kana_or_han, char < "\x80" and char
-        if len(same := found.setdefault(kind, [])) < 3:
-            same.append(char)
-    return [char for same in found.values() for char in same]
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_has_the_cuts_that_parsing_proves(name: str) -> None:
+    """Both depend on two characters alone: one of each class that either tells apart is enough."""
+    pattern = SPLIT_PATTERNS[name]
+    tree = algebra.PatternParser(pattern).parse()
+    written = bpe_tokenizer._SAFE_CUTS[pattern]
+    proven = cut_pattern(tree)
+    assert written.startswith("(?r)") and proven is not None
+    kinds = algebra.leaves(tree) | algebra.leaves(algebra.PatternParser(written[4:]).parse())
+    every = "".join(map(chr, range(0x110000)))
+    classes = [0] * len(every)
+    for number, kind in enumerate(sorted(kinds)):
+        for found in regex.finditer(f"(?:{kind})+", every):
+            for point in range(*found.span()):
+                classes[point] |= 1 << number
+    one_of_each = [every[point] for point in {kind: i for i, kind in enumerate(classes)}.values()]
+    assert len(one_of_each) >= 10
+    in_table, by_proof = regex.compile(written), regex.compile(proven)
+    for pair in map("".join, itertools.product(one_of_each, repeat=2)):
+        assert bool(in_table.search(pair)) == bool(by_proof.search(pair)), ascii(pair)
 
 
-def test_alone_the_module_cuts_named_patterns_where_it_is_safe(
+@pytest.mark.parametrize("pattern", [*SPLIT_PATTERNS.values(), bpe_tokenizer._UNCUT_PATTERN])
+def test_the_table_has_the_spelling_that_parsing_gives(pattern: str) -> None:
+    assert bpe_tokenizer._SPELLINGS[pattern] == to_oniguruma(pattern)
+    parsed = algebra.PatternParser(to_oniguruma(pattern), oniguruma=True).parse()
+    assert to_oniguruma(algebra.spell(parsed, lambda leaf: leaf.source)) == to_oniguruma(pattern)
+
+
+def test_without_the_tools_named_patterns_are_cut_alike_and_others_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    simple, chars, cuts = bpe_tokenizer._SIMPLE_CUT, one_of_each_kind(), 0
-    for pattern in SPLIT_PATTERNS.values():
-        proven = bpe_tokenizer._Splitter(pattern).cut
-        for pair in map("".join, itertools.product(filter(str.isalpha, chars), chars)):
-            if simple.search(pair):
-                cuts += 1
-                assert proven and proven.search(pair), (pattern, pair)
-    assert cuts > 10_000
+    text = "The quick, brown fox: 12 jumps!\nIt's over.\n\n"
+    custom = [pattern for pattern in CUSTOM if "&&" not in pattern]
+    proven = {p: bpe_tokenizer._Splitter(p) for p in (*SPLIT_PATTERNS.values(), *custom)}
 
-    def missing(module: str) -> Any:
+    def missing(module: str, purpose: str = "this") -> Any:
         raise ImportError(module)
 
     monkeypatch.setattr(bpe_tokenizer, "_tools", missing)
-    assert bpe_tokenizer._Splitter(SPLIT_PATTERNS["gpt2"]).cut is simple
-    assert bpe_tokenizer._Splitter(r"\w+|\W").cut is None  # held up to the end, so still exact
+    for pattern, before in proven.items():
+        alone = bpe_tokenizer._Splitter(pattern)
+        named = pattern in SPLIT_PATTERNS.values()
+        long = text * (2500 if named else 9)  # long enough for `re`
+        assert alone.split(long) == before.split(long)
+        assert alone.cut == (before.cut if named else None)
 
 
 @pytest.mark.parametrize("pattern", CUSTOM)
@@ -490,7 +510,7 @@ def test_the_way_to_oniguruma_and_back_keeps_the_meaning(pattern: str, text: str
     spelled: str | None = None
     try:
         spelled = bpe_tokenizer._to_oniguruma(pattern)
-        back = bpe_tokenizer._from_oniguruma(spelled)
+        back = from_oniguruma(spelled)
     except ValueError:
         return  # refusing is always allowed
     assert split_naively(back, text) == split_naively(pattern, text)
@@ -499,4 +519,4 @@ def test_the_way_to_oniguruma_and_back_keeps_the_meaning(pattern: str, text: str
 @pytest.mark.parametrize("name", NAMES)
 def test_named_patterns_come_back_from_oniguruma_as_they_were(name: str) -> None:
     spelled = bpe_tokenizer._to_oniguruma(SPLIT_PATTERNS[name])
-    assert bpe_tokenizer._from_oniguruma(spelled) == SPLIT_PATTERNS[name]
+    assert from_oniguruma(spelled) == SPLIT_PATTERNS[name]

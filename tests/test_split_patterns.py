@@ -17,7 +17,8 @@ from oracles import examples
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.formats.families import FAMILIES
-from bpe_tokenizer_tools.split_patterns import IN_ONE_STEP, MORE_PATTERNS, SPELLINGS
+from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, MORE_PATTERNS, SPELLINGS
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
 NAMED = {**SPLIT_PATTERNS, **MORE_PATTERNS}
 OTHER_SPELLINGS = [pattern for pattern, name in SPELLINGS.items() if NAMED[name] != pattern]
@@ -241,4 +242,4 @@ def test_families_are_spelled_so() -> None:
 def test_spellings_survive_tokenizer_json(spelling: str) -> None:
     """What is written for HuggingFace's engine and read again still has a name."""
     written = bpe_tokenizer._to_oniguruma(spelling)
-    assert SPELLINGS.get(bpe_tokenizer._from_oniguruma(written)) == SPELLINGS[spelling]
+    assert SPELLINGS.get(from_oniguruma(written)) == SPELLINGS[spelling]

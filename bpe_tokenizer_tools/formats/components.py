@@ -30,9 +30,10 @@ import regex
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools.formats.families import FAMILIES, steps_of
-from bpe_tokenizer_tools.formats.old_unicode import MARK, PUNCTUATION
-from bpe_tokenizer_tools.formats.oniguruma import Parser
-from bpe_tokenizer_tools.split_patterns import IN_ONE_STEP
+from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
+from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
+from bpe_tokenizer_tools.patterns.oniguruma import Parser
 
 __all__ = ["ComponentEncoder", "read_components", "writable"]
 
@@ -167,7 +168,7 @@ def _may_insert(step: core._JsonReader) -> bool:
     pattern = step.data["pattern"]
     if "String" in pattern:
         return not pattern["String"]
-    return core._may_be_empty(Parser(pattern["Regex"], oniguruma=True).parse())
+    return algebra.may_be_empty(Parser(pattern["Regex"], oniguruma=True).parse())
 
 
 def _prepended(text: Text, prefix: str) -> Text:
@@ -313,7 +314,7 @@ def _punctuation(step: core._JsonReader) -> PreTokenizer:
 
 
 def _whitespace(step: core._JsonReader) -> PreTokenizer:
-    words = _finder(rf"[{core._WORD_CHARS}]+|[^{core._WORD_CHARS}\s]+")
+    words = _finder(rf"[{algebra.WORD_CHARS}]+|[^{algebra.WORD_CHARS}\s]+")
     return _splits(words, "Removed", invert=True)
 
 

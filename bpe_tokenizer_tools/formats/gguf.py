@@ -65,7 +65,8 @@ from bpe_tokenizer_tools.formats.families import (
     pattern_steps,
 )
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
-from bpe_tokenizer_tools.split_patterns import IN_ONE_STEP, SPELLINGS
+from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, SPELLINGS
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
 
 _shorten = bpe_tokenizer._shorten
 
@@ -529,7 +530,7 @@ def _family(fields: _Fields, model: str, split_pattern: str | None) -> Family:
             "tokenizer",
             key,
         )
-    written = bpe_tokenizer._to_oniguruma(split_pattern)
+    written = to_oniguruma(split_pattern)
     return Family(pattern_steps(split_pattern, written))
 
 
@@ -829,7 +830,7 @@ def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
         elif kind == "Split" and regex and step.get("behavior") == "Isolated":
             if step.get("invert"):
                 return None
-            out.append(bpe_tokenizer._from_oniguruma(regex))
+            out.append(from_oniguruma(regex))
         else:
             out.append(tuple(sorted((key, str(value)) for key, value in step.items())))
     return tuple(out)

@@ -42,6 +42,8 @@ from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatEr
 from bpe_tokenizer_tools import formats
 from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
 
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
 _NORMALIZERS = bpe_tokenizer._NORMALIZERS
@@ -127,12 +129,10 @@ def from_fancy_regex(pattern: str) -> str:
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
     try:
-        tree = bpe_tokenizer._PatternParser(
-            re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)
-        ).parse()
-    except (bpe_tokenizer._UnknownConstructError, RecursionError):
+        tree = algebra.PatternParser(re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1$", pattern)).parse()
+    except (algebra.UnknownConstructError, RecursionError):
         return pattern
-    return bpe_tokenizer._spell(tree, lambda node: there.get(node.source, node.source))
+    return algebra.spell(tree, lambda node: there.get(node.source, node.source))
 
 
 def to_fancy_regex(pattern: str) -> str:
@@ -144,11 +144,11 @@ def to_fancy_regex(pattern: str) -> str:
     if pattern in SPLIT_PATTERNS.values():
         return pattern
     try:
-        tree = bpe_tokenizer._PatternParser(pattern).parse()
-        if bpe_tokenizer._may_be_empty(tree):
-            raise bpe_tokenizer._UnknownConstructError("what matches the empty string")
-        written = bpe_tokenizer._spell(tree, _fancy_leaf)
-    except bpe_tokenizer._UnknownConstructError as error:
+        tree = algebra.PatternParser(pattern).parse()
+        if algebra.may_be_empty(tree):
+            raise algebra.UnknownConstructError("what matches the empty string")
+        written = algebra.spell(tree, _fancy_leaf)
+    except algebra.UnknownConstructError as error:
         raise ValueError(
             f"split pattern {_shorten(pattern)} cannot be given to tiktoken: {error} has no form "
             "known to mean the same in its regex engine; write it without"
@@ -160,14 +160,14 @@ def to_fancy_regex(pattern: str) -> str:
 def _fancy_leaf(node: Any) -> str:
     """Spell one character or anchor of a pattern tree."""
     source: str = node.source
-    if isinstance(node, bpe_tokenizer._Anchor):
+    if isinstance(node, algebra.Anchor):
         return {"$": "(?=\\n?\\z)", "\\Z": "\\z"}.get(source, source)
     # "İ" is an "i" there and none here; properties have case there, and none here; and
     # in a set there "--" and "~~" take members away.
     if node.ignore_case and re.search(r"\\[pPuUx]|[iIİı]|-", source):
-        raise bpe_tokenizer._UnknownConstructError(repr(node.pattern))
+        raise algebra.UnknownConstructError(repr(node.pattern))
     if re.search(r"\\[<>]|\{\^|--|~~", source):
-        raise bpe_tokenizer._UnknownConstructError(repr(source))
+        raise algebra.UnknownConstructError(repr(source))
     return source.replace("\\0", "\\x00")
 
 
@@ -392,7 +392,7 @@ def byte_level(
         if not raw:
             definition = dataclasses.replace(
                 definition,
-                split_pattern=bpe_tokenizer._from_oniguruma(bpe_tokenizer._to_oniguruma(pattern)),
+                split_pattern=from_oniguruma(to_oniguruma(pattern)),
                 template=bpe_tokenizer._template_ids(definition, bos_id),
             )
             return Source({}, dict(roles), definition=definition)

@@ -19,6 +19,7 @@ from typing import Any
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.page.splitting import Runs, members, translate
+from bpe_tokenizer_tools.patterns.algebra import WORD_CHARS
 
 
 class _Writer:
@@ -155,7 +156,7 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     writer.table(split.runs)
     writer.table(_membership(members("\\s")))
     if any(token.single_word for token in definition.added):
-        writer.table(_membership(members(f"[{core._WORD_CHARS}]")))
+        writer.table(_membership(members(f"[{WORD_CHARS}]")))
     if definition.normalizer:
         writer.append(_normaliser(definition.normalizer))
     return {

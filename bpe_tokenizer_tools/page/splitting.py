@@ -15,6 +15,7 @@ from typing import NamedTuple
 import regex
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools.patterns import algebra
 
 _CODE_POINTS = 0x110000
 _FIRST_CODE = 0x20  # class 0 is the character U+0020 of the string that is matched
@@ -71,18 +72,6 @@ def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, 
     return found, classes
 
 
-def leaves(node: core._Node) -> set[str]:
-    """Return the one-character patterns that a pattern tree holds."""
-    if isinstance(node, core._Chars):
-        return {node.pattern}
-    if isinstance(node, core._Anchor):
-        return {"$": {"\\n"}, "\\b": {"\\w"}, "\\B": {"\\w"}}.get(node.source, set())
-    if isinstance(node, (core._Repeat, core._Group)):
-        return leaves(node.item)
-    parts = node.items if isinstance(node, core._Concat) else node.options
-    return set().union(*map(leaves, parts))
-
-
 class _Writer:
     """Writes a pattern tree as JavaScript has it; each leaf as a set of class numbers."""
 
@@ -91,16 +80,16 @@ class _Writer:
         self._captures = 0
         self._behind = False  # within a look-behind, which is matched from right to left
 
-    def write(self, node: core._Node) -> str:
-        if isinstance(node, core._Chars):
+    def write(self, node: algebra.Node) -> str:
+        if isinstance(node, algebra.Chars):
             return f"[{self._members(node.pattern)}]"
-        if isinstance(node, core._Anchor):
+        if isinstance(node, algebra.Anchor):
             return self._anchor(node.source)
-        if isinstance(node, core._Concat):
+        if isinstance(node, algebra.Concat):
             return "".join(map(self.write, node.items))
-        if isinstance(node, core._Either):
+        if isinstance(node, algebra.Either):
             return "|".join(map(self.write, node.options))
-        if isinstance(node, core._Group):
+        if isinstance(node, algebra.Group):
             return self._group(node)
         if node.mode == "+":
             return self._atomic(node._replace(mode=""))
@@ -117,7 +106,7 @@ class _Writer:
         new_line = self._members("\\n") if source == "$" else ""
         return {"\\A": "^", "\\Z": "$", "$": f"(?=[{new_line}]?$)"}[source]
 
-    def _group(self, node: core._Group) -> str:
+    def _group(self, node: algebra.Group) -> str:
         if node.prefix == "(?>":
             return self._atomic(node.item)
         before, self._behind = self._behind, self._behind or node.prefix.startswith("(?<")
@@ -126,10 +115,10 @@ class _Writer:
         self._behind = before
         return written
 
-    def _atomic(self, node: core._Node) -> str:
+    def _atomic(self, node: algebra.Node) -> str:
         """Write what is never given back: JavaScript does not go back into a look-ahead."""
         if self._behind:
-            raise core._UnknownConstructError("an atomic group within a look-behind")
+            raise algebra.UnknownConstructError("an atomic group within a look-behind")
         self._captures += 1
         number = self._captures
         return f"(?:(?=({self.write(node)}))\\{number})"
@@ -146,14 +135,14 @@ def translate(pattern: str) -> Split:
     """
     shown = core._shorten(pattern)
     try:
-        tree = core._PatternParser(pattern).parse()
-        runs, classes = _partition({leaf: members(leaf) for leaf in leaves(tree)})
+        tree = algebra.PatternParser(pattern).parse()
+        runs, classes = _partition({leaf: members(leaf) for leaf in algebra.leaves(tree)})
         source = _Writer(classes).write(tree)
-    except (core._UnknownConstructError, RecursionError) as error:
+    except (algebra.UnknownConstructError, RecursionError) as error:
         raise ValueError(
             f"split pattern {shown}: {error} is more than the page's encoder can do"
         ) from None
-    if core._may_be_empty(tree):
+    if algebra.may_be_empty(tree):
         raise ValueError(f"split pattern {shown} matches the empty text, which the page cannot do")
     if max(number for _, number in runs) >= _MOST_CLASSES:
         raise ValueError(f"split pattern {shown} tells too many classes of characters apart")

@@ -1,8 +1,8 @@
-r"""The rest of Oniguruma's regular expressions, as HuggingFace tokenizers use them.
+r"""Oniguruma's regular expressions, as HuggingFace tokenizers use them, and those of `regex`.
 
-The core reads what patterns of byte-level tokenizers hold.  Some have more: set
-operations (``[\p{L}&&[^\p{Han}]]``), word borders, the beginning of a line.
-They are spelled out in terms that `regex` and the core's parser know.
+`to_oniguruma` and `from_oniguruma` translate.  `algebra.PatternParser` reads most patterns of
+byte-level tokenizers.  `Parser` reads the others: set operations (``[\p{L}&&[^\p{Han}]]``), word
+borders, the beginning of a line.  They are spelled out in terms that `regex` and the tree know.
 
 Source: Oniguruma's doc/RE, Ruby syntax; what it leaves open was measured.
 """
@@ -15,6 +15,7 @@ import re
 import regex
 
 import bpe_tokenizer as core
+from bpe_tokenizer_tools.patterns import algebra
 
 # What \w means inside [..]; outside, it takes in six more (measured over all code
 # points, tests/test_components.py).  Neither is what `regex` means by it.
@@ -22,45 +23,46 @@ _SET_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}"
 _WORD_CHARS = _SET_WORD_CHARS + "²³¹¼½¾"
 
 
-def _word_border(inside: bool) -> core._Node:
+def _word_border(inside: bool) -> algebra.Node:
     r"""Spell \b, or \B, which is every place inside a word or outside all."""
-    word = core._Chars(f"[{_WORD_CHARS}]", False)
-    after, not_after = core._Group("(?<=", word), core._Group("(?<!", word)
-    before, not_before = core._Group("(?=", word), core._Group("(?!", word)
+    word = algebra.Chars(f"[{_WORD_CHARS}]", False)
+    after, not_after = algebra.Group("(?<=", word), algebra.Group("(?<!", word)
+    before, not_before = algebra.Group("(?=", word), algebra.Group("(?!", word)
     if inside:
         before, not_before = not_before, before
-    return core._Group(
-        "(?:", core._Either((core._Concat((after, not_before)), core._Concat((not_after, before))))
+    return algebra.Group(
+        "(?:",
+        algebra.Either((algebra.Concat((after, not_before)), algebra.Concat((not_after, before)))),
     )
 
 
 _HEX = re.compile(r"\\[xu]([0-9a-fA-F]{2,4})")
 _FOLDS_TO_SEVERAL = regex.compile(r"(?i)ss|f[fil]|st|ʼn|.\p{M}")
-_ANYTHING = core._Chars("[\\s\\S]", False)
-_NEW_LINE = core._Chars("\\n", False)
-_ESCAPES: dict[str, core._Node] = {
+_ANYTHING = algebra.Chars("[\\s\\S]", False)
+_NEW_LINE = algebra.Chars("\\n", False)
+_ESCAPES: dict[str, algebra.Node] = {
     "\\b": _word_border(inside=False),
     "\\B": _word_border(inside=True),
-    "\\w": core._Chars(f"[{_WORD_CHARS}]", False),
-    "\\W": core._Chars(f"[^{_WORD_CHARS}]", False),
-    "^": core._Group(  # begins one, but not behind the last
+    "\\w": algebra.Chars(f"[{_WORD_CHARS}]", False),
+    "\\W": algebra.Chars(f"[^{_WORD_CHARS}]", False),
+    "^": algebra.Group(  # begins one, but not behind the last
         "(?:",
-        core._Either(
+        algebra.Either(
             (
-                core._Anchor("\\A"),
-                core._Concat((core._Group("(?<=", _NEW_LINE), core._Group("(?=", _ANYTHING))),
+                algebra.Anchor("\\A"),
+                algebra.Concat((algebra.Group("(?<=", _NEW_LINE), algebra.Group("(?=", _ANYTHING))),
             )
         ),
     ),
 }
 
 
-class Parser(core._PatternParser):
-    """Reads set operations and, for Oniguruma, what the core's parser refuses."""
+class Parser(algebra.PatternParser):
+    """Reads set operations and, for Oniguruma, what `PatternParser` refuses."""
 
     _depth = 0
 
-    def _atom(self, ignore_case: bool) -> core._Node:
+    def _atom(self, ignore_case: bool) -> algebra.Node:
         char = self._text[self._at : self._at + 1]
         escape = self._text[self._at : self._at + (2 if char == "\\" else 1)]
         if self._oniguruma and escape in _ESCAPES:
@@ -68,21 +70,21 @@ class Parser(core._PatternParser):
             return _ESCAPES[escape]
         at = self._at
         found = super()._atom(ignore_case)
-        if char in ("(", "[") or not isinstance(found, core._Chars):
+        if char in ("(", "[") or not isinstance(found, algebra.Chars):
             return found
         return self._folded(self._text[at : self._at], found.source, ignore_case)
 
-    def _folded(self, written: str, source: str, ignore_case: bool) -> core._Chars:
+    def _folded(self, written: str, source: str, ignore_case: bool) -> algebra.Chars:
         """Make a leaf; where case is ignored, Oniguruma keeps "i" apart from "İ" and "ı"."""
         if not (self._oniguruma and ignore_case):
-            return core._Chars(source, ignore_case)
+            return algebra.Chars(source, ignore_case)
         if re.match(r"\\[pP]", written):  # a property has no case there
-            return core._Chars(f"(?-i:{source})", False)
+            return algebra.Chars(f"(?-i:{source})", False)
         exact, folded = regex.compile(source), regex.compile(f"(?i:{source})")
         if all(bool(exact.match(i)) == bool(folded.match(i)) for i in "İı"):
-            return core._Chars(source, True)
+            return algebra.Chars(source, True)
         apart = f"(?-i:(?![İı])(?i:{source})|(?=[İı]){source})"
-        return core._Chars(apart, False)
+        return algebra.Chars(apart, False)
 
     def _check_folds(self, written: str) -> None:
         """Refuse what matches fewer or more characters there: (?i:ss) matches "ß"."""
@@ -90,7 +92,7 @@ class Parser(core._PatternParser):
         literals = re.sub(r"\[[^]]*\]|\((\?[:=!<>i]+)?|\)", "", written)
         several = len(written.casefold()) > len(written) or _FOLDS_TO_SEVERAL.search(literals)
         if self._oniguruma and (several or "ı" in written):
-            raise core._UnknownConstructError("(?i:..) of characters that fold to several")
+            raise algebra.UnknownConstructError("(?i:..) of characters that fold to several")
 
     def _escape(self) -> str:
         """Read an escape; within a set it stands among other members."""
@@ -99,7 +101,7 @@ class Parser(core._PatternParser):
             return _SET_WORD_CHARS
         return super()._escape()
 
-    def _char_class(self, ignore_case: bool) -> core._Node:
+    def _char_class(self, ignore_case: bool) -> algebra.Node:
         at = self._at
         source = self._set()
         return self._folded(self._text[at : self._at], source, ignore_case)
@@ -165,8 +167,63 @@ def without_intersections(pattern: str) -> str:
         ValueError: the pattern holds what the parser does not know.
     """
     try:
-        return core._spell(Parser(pattern).parse(), operator.attrgetter("source"))
-    except (core._UnknownConstructError, RecursionError) as error:
+        return algebra.spell(Parser(pattern).parse(), operator.attrgetter("source"))
+    except (algebra.UnknownConstructError, RecursionError) as error:
         raise ValueError(
             f"split pattern {core._shorten(pattern)}: {error} is not supported beside &&"
         ) from None
+
+
+# -- From `regex` to Oniguruma and back ---------------------------------------
+
+_ANCHORS = {"$": "\\Z", "\\Z": "\\z", "\\A": "\\A"}
+
+
+def _leaf(node: algebra.Chars | algebra.Anchor) -> str:
+    """Spell one character or anchor of a pattern tree."""
+    if isinstance(node, algebra.Anchor):
+        if node.source not in _ANCHORS:
+            raise algebra.UnknownConstructError(repr(node.source))
+        return _ANCHORS[node.source]
+    source = {"\\w": "[\\w]", "\\W": "[^\\w]"}.get(node.source, node.source)
+    if "\\W" in source or (node.ignore_case and re.search(r"\\[pP]", source)):
+        raise algebra.UnknownConstructError(repr(node.pattern))  # \p has no case there
+    return source.replace("\\w", algebra.WORD_CHARS)
+
+
+def to_oniguruma(pattern: str) -> str:
+    r"""Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
+
+    There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.
+
+    >>> print(to_oniguruma(r"\p{N}{1,3}+|\s++$"))
+    (?>\p{N}{1,3})|\s++\Z
+
+    Raises:
+        ValueError: it contains something that is not known to mean the same there.
+    """
+    try:
+        tree = algebra.PatternParser(pattern).parse()
+        if algebra.may_be_empty(tree):
+            raise algebra.UnknownConstructError("what matches the empty string")
+        return algebra.spell(tree, _leaf)
+    except algebra.UnknownConstructError as error:
+        raise ValueError(
+            f"split pattern {core._shorten(pattern)} cannot be written to tokenizer.json: {error} "
+            "has no form known to mean the same in HuggingFace's regex engine; write it without"
+        ) from None
+
+
+def from_oniguruma(pattern: str) -> str:
+    """Spell an Oniguruma (Ruby syntax) pattern for `regex`; see `to_oniguruma`.
+
+    Raises:
+        ValueError: the pattern contains what neither parser knows.
+    """
+    if pattern in core._KNOWN_SPELLINGS:
+        return core._KNOWN_SPELLINGS[pattern]
+    try:
+        tree = algebra.PatternParser(pattern, oniguruma=True).parse()
+    except algebra.UnknownConstructError:
+        tree = Parser(pattern, oniguruma=True).parse()
+    return algebra.spell(tree, operator.attrgetter("source"))

@@ -12,7 +12,13 @@ import re
 
 import regex
 
-from bpe_tokenizer import _Anchor, _Chars, _Node, _spell, _UnknownConstructError
+from bpe_tokenizer_tools.patterns.algebra import (
+    Anchor,
+    Chars,
+    PatternParser,
+    UnknownConstructError,
+    spell,
+)
 
 _BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
 
@@ -33,18 +39,18 @@ def bmp_set(pattern: str) -> str:
     return f"[{''.join(ranges)}]" if ranges else "(?!)"
 
 
-def _leaf(node: _Chars | _Anchor) -> str:
-    if isinstance(node, _Anchor):
+def _leaf(node: Chars | Anchor) -> str:
+    if isinstance(node, Anchor):
         if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
-            raise _UnknownConstructError(node.source)
+            raise UnknownConstructError(node.source)
         return node.source
     single = len(node.source) == 1 and not node.ignore_case and node.source != "."
     return re.escape(node.source) if single else bmp_set(node.pattern)
 
 
-def compile_pattern(tree: _Node) -> re.Pattern[str] | None:
-    """Compile a pattern tree with `re`; None if it cannot say the same."""
+def compile_pattern(pattern: str) -> re.Pattern[str] | None:
+    """Compile a split pattern with `re`; None if it cannot say the same."""
     try:
-        return re.compile(_spell(tree, _leaf).replace("(?i:", "(?:"))
-    except (_UnknownConstructError, re.error):  # possessive and atomic need 3.11
+        return re.compile(spell(PatternParser(pattern).parse(), _leaf).replace("(?i:", "(?:"))
+    except (UnknownConstructError, RecursionError, re.error):  # possessive and atomic need 3.11
         return None

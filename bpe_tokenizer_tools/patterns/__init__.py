@@ -1,0 +1,1 @@
+"""Split patterns: their trees, their spellings for other engines, and where text may be cut."""
