@@ -2141,6 +2141,14 @@ def _plain_ids(ids: Any) -> list[int]:
         raise TypeError(f"ids must be a sequence of integers: {error}") from None
 
 
+def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
+    """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
+    if mask is not None:
+        return list(itertools.compress(ids, _plain_ids(mask)))
+    kept = [i for i, id_ in enumerate(ids) if id_ != pad_id]
+    return ids[kept[0] : kept[-1] + 1] if kept else []
+
+
 def _check_errors(errors: str) -> None:
     if errors not in ("strict", "replace", "ignore"):
         raise ValueError(f"errors must be 'strict', 'replace' or 'ignore', got {errors!r}")
@@ -3930,25 +3938,21 @@ class BPETokenizer:
         """Decode several lists of ids.
 
         Args:
-            batch_ids: lists, an array or tensor of two dimensions, or a
-                `BatchEncoding`, whose attention mask then tells the padding.
+            batch_ids: lists, an array or tensor of two dimensions, or what `encode_batch`
+                gives, whose attention mask says what is padding.
             skip_special_tokens: as for `decode`.
-            skip_padding: whether to leave out padding: the pad token, where
-                there is no mask to tell.
+            skip_padding: whether to leave out padding.  Without a mask these are the pad
+                tokens at both ends.  If eos is the pad token, too, a text's own eos at the
+                end looks the same and goes as well; between other ids it stays.
         """
-        if isinstance(batch_ids, BatchEncoding):
-            return [
-                self.decode(
-                    [i for i, m in zip(row.input_ids, row.attention_mask) if m or not skip_padding],
-                    skip_special_tokens,
-                )
-                for row in batch_ids
-            ]
-        pad_id = self.pad_token_id if skip_padding else None
-        return [
-            self.decode([id_ for id_ in _plain_ids(row) if id_ != pad_id], skip_special_tokens)
-            for row in batch_ids
-        ]
+        masks: Iterable[Any] = itertools.repeat(None)
+        if isinstance(batch_ids, (BatchEncoding, Mapping)):
+            fields = dict(batch_ids)
+            batch_ids, masks = fields["input_ids"], fields.get("attention_mask", masks)
+        rows = map(_plain_ids, batch_ids)
+        if skip_padding:
+            rows = map(_strip, rows, masks, itertools.repeat(self.pad_token_id))
+        return [self.decode(ids, skip_special_tokens) for ids in rows]
 
     def decode_streaming(
         self, ids: Iterable[int], skip_special_tokens: bool = False, errors: str = "replace"

@@ -695,6 +695,55 @@ def test_padding_falls_back_to_eos() -> None:
     assert batch["attention_mask"] == [[1, 1, 1], [0, 0, 1]]
 
 
+def roles(pad: str) -> BPETokenizer:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<s>", "</s>", "<pad>"])  # 256, 257 and 258
+    tokenizer.pad_token = pad
+    return tokenizer
+
+
+@pytest.mark.parametrize("pad", ["</s>", "<pad>"])
+def test_padding_is_left_out_at_the_ends_only(pad: str) -> None:
+    tokenizer = roles(pad)
+    fill = tokenizer.pad_token_id
+    rows = [
+        ([72, fill, 105, fill, fill], f"H{pad}i"),
+        ([fill, fill, 72, fill, fill, 105], f"H{pad}{pad}i"),
+        ([72, 105], "Hi"),
+        ([fill, fill], ""),
+        ([], ""),
+        ([256, 72, 105, fill], "<s>Hi"),
+    ]
+    given, expected = [ids for ids, _ in rows], [text for _, text in rows]
+    assert tokenizer.decode_batch(given) == expected
+    assert tokenizer.decode_batch(given, skip_special_tokens=True) == [
+        text.replace(pad, "").replace("<s>", "") for text in expected
+    ]
+    whole = tokenizer.decode_batch(given, skip_padding=False)
+    assert whole == [tokenizer.decode(ids) for ids in given]
+    numpy = pytest.importorskip("numpy")
+    assert tokenizer.decode_batch(numpy.array(given[:1])) == expected[:1]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("tensors", [None, "np", "pt"])
+def test_a_mask_tells_padding_from_a_texts_own_eos(side: str, tensors: str | None) -> None:
+    if tensors:
+        pytest.importorskip({"np": "numpy", "pt": "torch"}[tensors])
+    tokenizer = roles("</s>")
+    texts = ["Hi</s>", "a longer text</s>", "</s>Hi", ""]
+    batch = tokenizer(
+        texts, allowed_special="all", padding=True, padding_side=side, return_tensors=tensors
+    )
+    assert tokenizer.decode_batch(batch) == texts
+    assert tokenizer.decode_batch(dict(batch)) == texts  # of whatever library
+    whole = tokenizer.decode_batch(batch, skip_padding=False)
+    assert whole == tokenizer.decode_batch(batch.input_ids, skip_padding=False) != texts
+    assert tokenizer.decode_batch({"input_ids": batch["input_ids"]}) == [
+        text.removesuffix("</s>").removeprefix("</s>") for text in texts
+    ]
+
+
 def test_padding_that_adds_nothing_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
