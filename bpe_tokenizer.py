@@ -71,7 +71,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union, cast
 
 import regex
 
@@ -3186,9 +3186,11 @@ def _check_texts(texts: object) -> list[str]:
 def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the tokenizer's files say about batches."""
     cut, pad = settings.get("truncation", {}), settings.get("padding", {})
-    fixed, limit = pad.get("strategy"), cut.get("max_length")
+    own, fixed = settings.get("model_max_length"), pad.get("strategy")
+    limit = own if type(own) is int and own > 0 else cut.get("max_length")
     is_sane = limit is not None and limit <= _LENGTHS["padding"][1]  # else it means no limit
     return {
+        "model_max_length": own,
         "max_length": limit,
         "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None,
         "padding_side": settings.get("padding_side", pad.get("direction", "right").lower()),
@@ -3276,6 +3278,27 @@ class _RoleId:
         token = tokenizer._roles.get(self._role) if tokenizer is not None else None
         return tokenizer._added[token].id if tokenizer is not None and token else None
 
+    def __set__(self, tokenizer: BPETokenizer, id_: int | None) -> None:
+        setattr(tokenizer, self._role, tokenizer._contents.get(id_, id_))  # the role checks it
+
+
+class _Setting:
+    """A default of `encode_batch` that is saved with the tokenizer; None takes it away."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> Any:
+        return _batch_defaults(tokenizer._settings)[self._name] if tokenizer is not None else None
+
+    def __set__(self, tokenizer: BPETokenizer, value: Any) -> None:
+        if self._name == "model_max_length":
+            _check_size(self._name, value, 1)
+        elif value not in ("left", "right", None):
+            raise ValueError(f"{self._name} must be 'left' or 'right', got {_shorten(value)}")
+        rest = {key: old for key, old in tokenizer._settings.items() if key != self._name}
+        tokenizer._settings = rest if value is None else {**rest, self._name: value}
+
 
 class BPETokenizer:
     """A byte-level BPE tokenizer.
@@ -3299,17 +3322,28 @@ class BPETokenizer:
     'Grüße, 世界!'
     """
 
+    chat_templates: dict[str, str] = {}  # noqa: RUF012 - each tokenizer has its own
+    training_report: TrainingReport | None = None
+
     def __init__(
         self, split_pattern: str = GPT2_SPLIT_PATTERN, *, normalizer: str | None = "NFC"
     ) -> None:
         pattern = _pattern_named(split_pattern)
         _check_normalizer(normalizer)
-        self.chat_templates: dict[str, str] = {}
-        self.training_report: TrainingReport | None = None
+        self.chat_templates = {}
         self._roles: dict[str, str] = {}
         self._settings: dict[str, Any] = {}
         self._warned_about_padding = False
         self._install(_new_definition(pattern, normalizer))
+
+    if not TYPE_CHECKING:  # with it, type checkers would accept every name
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if type(self) is BPETokenizer and name[0] != "_" and name not in dir(self):
+                close = difflib.get_close_matches(name, dir(self), 1)
+                meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
+                raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
+            super().__setattr__(name, value)
 
     def _install(self, definition: _Definition) -> None:
         """Take on a definition, and derive what methods look things up in."""
@@ -3497,6 +3531,9 @@ class BPETokenizer:
     eos_token_id = _RoleId()
     pad_token_id = _RoleId()
     unk_token_id = _RoleId()
+    padding_side = _Setting()  # of `encode_batch`, like the next
+    truncation_side = _Setting()
+    model_max_length = _Setting()  # where `truncation` cuts; None for no limit
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -3751,9 +3788,9 @@ class BPETokenizer:
     ) -> BatchEncoding:
         """Encode several texts for a model.
 
-        Options left at None come from the tokenizer's files: `truncation` and `padding`
-        in tokenizer.json, the sides in tokenizer_config.json.  Files never truncate or
-        pad by themselves.
+        Options left at None come from `padding_side`, `truncation_side` and `model_max_length`,
+        which tokenizer_config.json sets, and from `truncation` and `padding` in tokenizer.json.
+        Files never truncate or pad by themselves.
 
         Args:
             texts: the texts.
@@ -3763,7 +3800,7 @@ class BPETokenizer:
                 `max_length`, False not at all.  Without a pad token it pads with
                 eos, else with id 0; the attention mask leaves it out.
             truncation: whether to cut texts down to `max_length` tokens.
-            max_length: in tokens, special ones included; needed if tokenizer.json has none.
+            max_length: in tokens, special ones included; needed if the tokenizer has none.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
             padding_side: "right" or "left", by default right.
             truncation_side: which end is cut off, by default right.
@@ -4155,7 +4192,7 @@ class BPETokenizer:
         source: Path,
     ) -> BPETokenizer:
         tokenizer = cls.__new__(cls)
-        tokenizer.chat_templates, tokenizer.training_report = dict(templates), None
+        tokenizer.chat_templates = dict(templates)
         tokenizer._settings, tokenizer._warned_about_padding = dict(settings), False
         contents = {token.content for token in definition.added}
         for role, token in roles.items():

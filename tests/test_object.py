@@ -171,6 +171,69 @@ class Subclass(BPETokenizer):
     """At module level, where pickle finds it."""
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("padding_sides", "padding_side"),
+        ("pad_tokenid", "pad_token_id"),
+        ("chat_templat", "chat_template"),
+        ("add_bos_token", None),
+        ("clean_up_tokenization_spaces", None),
+        ("x", None),
+    ],
+)
+def test_setting_what_does_nothing_is_refused(name: str, meant: str | None) -> None:
+    message = f"no attribute '{name}'" + (f".*did you mean '{meant}'" if meant else "")
+    for tokenizer in (trained(), copy.copy(trained()), pickle.loads(pickle.dumps(trained()))):
+        with pytest.raises(AttributeError, match=message):
+            setattr(tokenizer, name, 3)
+        assert not hasattr(tokenizer, name)
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "special_tokens", "split_pattern", "merges"])
+def test_what_cannot_be_set_says_so(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(trained(), name, getattr(trained(), name))
+
+
+def test_what_can_be_set_still_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = trained()
+    tokenizer.chat_templates = {"default": "a", "rag": "b"}
+    assert tokenizer.chat_template == "a"
+    tokenizer.training_report = None
+    monkeypatch.setattr(tokenizer, "encode", lambda text: [1])
+    assert tokenizer("abc") == [1]
+    first, second = BPETokenizer(), BPETokenizer()
+    first.chat_templates["default"] = "x"
+    assert second.chat_templates == BPETokenizer.chat_templates == {}
+
+
+class WithMore(BPETokenizer):
+    """A subclass with attributes of its own."""
+
+    name = "none"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.seen: list[str] = []
+
+    def encode(self, text: str, *args: Any, **options: Any) -> list[int]:
+        if hasattr(self, "seen"):
+            self.seen.append(text)
+        return super().encode(text, *args, **options)
+
+
+def test_a_subclass_has_attributes_of_its_own() -> None:
+    tokenizer = WithMore("cl100k")
+    tokenizer.name, tokenizer.other = "mine", 5
+    ids = tokenizer("low")
+    assert tokenizer.seen == ["low"] and (tokenizer.name, tokenizer.other) == ("mine", 5)
+    for how in COPIES.values():
+        twin = how(tokenizer)
+        assert type(twin) is WithMore and twin == tokenizer and twin.encode("low") == ids
+        twin.other = 6
+
+
 def test_many_threads_may_share_one_object() -> None:
     tokenizer = trained()
     texts = [f"{TEXT[i : i + 60]} {i} " * 5 for i in range(40)]

@@ -454,3 +454,28 @@ def test_roles_come_from_exact_names_only() -> None:
     assert tokenizer.encode("a", add_special_tokens=True) == [259, 97]
     tokenizer.bos_token = None
     assert tokenizer.encode("a", add_special_tokens=True) == [97]
+
+
+@pytest.mark.parametrize("role", ["bos_token", "eos_token", "pad_token", "unk_token"])
+def test_assigning_an_id_sets_the_token(role: str, tmp_path: Path) -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens({"<a>": 300, "<b>": 301})
+    tokenizer.add_special_tokens([AddedToken("<plain>", 302, special=False)])
+    setattr(tokenizer, f"{role}_id", 301)
+    assert getattr(tokenizer, role) == "<b>" and getattr(tokenizer, f"{role}_id") == 301
+    tokenizer.save(tmp_path, verbose=False)
+    assert getattr(BPETokenizer.from_file(tmp_path), f"{role}_id") == 301
+    wrong = {97: "97", 299: "299", -1: "-1", 302: "'<plain>'", "<nothing>": "'<nothing>'"}
+    for id_, shown in wrong.items():
+        with pytest.raises(ValueError, match=f"{role}: {shown} is not a special token of this"):
+            setattr(tokenizer, f"{role}_id", id_)
+    assert getattr(tokenizer, role) == "<b>"
+    setattr(tokenizer, f"{role}_id", None)
+    assert getattr(tokenizer, role) is None
+
+
+def test_an_assigned_pad_id_pads() -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens({"<a>": 300, "<b>": 301})
+    tokenizer.pad_token_id = 301
+    assert tokenizer(["abc", "a"], padding=True)["input_ids"] == [[97, 98, 99], [97, 301, 301]]

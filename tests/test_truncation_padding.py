@@ -66,7 +66,9 @@ def test_a_file_without_a_pad_role_pads_with_its_own_id(tmp_path: Path) -> None:
     padding = {**PADDING, "pad_id": 7, "pad_token": "[PAD]"}
     path = written(tmp_path, False, padding=padding)
     ours, theirs = BPETokenizer.from_file(path), tokenizers.Tokenizer.from_file(str(path))
-    batch = ours(TEXTS, True, padding=True)  # no warning that there is no pad token
+    batch = ours(
+        TEXTS, add_special_tokens=True, padding=True
+    )  # no warning that there is no pad token
     assert batch["input_ids"] == [each.ids for each in theirs.encode_batch(TEXTS)]
     assert batch[1].tokens == theirs.encode_batch(TEXTS)[1].tokens
 
@@ -233,3 +235,84 @@ def test_a_side_in_tokenizer_config_is_checked_when_it_is_read(tmp_path: Path, s
     path.write_text(json.dumps({**config, side: "middle"}), encoding="utf-8")
     with pytest.raises(FileFormatError, match=f"{side}: expected 'left' or 'right', got 'middle'"):
         BPETokenizer.from_file(tmp_path)
+
+
+# -- Set on the tokenizer -----------------------------------------------------
+
+
+def batches_agree(ours: BPETokenizer, theirs: Any, **options: Any) -> None:
+    expected = theirs(TEXTS, add_special_tokens=False, **options)
+    batch = ours(TEXTS, **options)
+    assert batch["input_ids"] == expected["input_ids"]
+    assert batch["attention_mask"] == expected["attention_mask"]
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_attributes_of_transformers_take_effect(tmp_path: Path, side: str, in_file: bool) -> None:
+    """Where tokenizer.json says something else, too; and they are saved."""
+    transformers = pytest.importorskip("transformers")
+    fields = {"truncation": TRUNCATION, "padding": PADDING} if in_file else {}
+    ours = BPETokenizer.from_file(written(tmp_path / "a", **fields))
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "a"))
+    for tokenizer in (ours, theirs):
+        tokenizer.padding_side = side
+        tokenizer.truncation_side = side
+        tokenizer.model_max_length = 5
+    ours.save(tmp_path / "b", verbose=False)
+    again = BPETokenizer.from_file(tmp_path / "b")
+    auto = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "b"))
+    assert (auto.padding_side, auto.truncation_side, auto.model_max_length) == (side, side, 5)
+    for one in (ours, again, copy.copy(ours), pickle.loads(pickle.dumps(ours))):
+        assert one == ours
+        assert (one.padding_side, one.truncation_side, one.model_max_length) == (side, side, 5)
+        for other in (theirs, auto):
+            batches_agree(one, other, padding=True, truncation=True)
+            batches_agree(one, other, padding="max_length", truncation=True)
+            batches_agree(one, other, padding=True, truncation=True, max_length=3)
+    plain = BPETokenizer.from_file(written(tmp_path / "plain", **fields))
+    assert ours.fingerprint == plain.fingerprint and ours != plain
+    ours.padding_side = ours.truncation_side = ours.model_max_length = None
+    assert ours == plain
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, 512.5, "512", 10**30, True])
+def test_a_model_max_length_that_is_none_counts_for_nothing(tmp_path: Path, value: Any) -> None:
+    written(tmp_path, truncation=TRUNCATION)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "model_max_length": value}), encoding="utf-8")
+    ours = BPETokenizer.from_file(tmp_path)
+    assert max(map(len, ours(TEXTS, truncation=True))) == TRUNCATION["max_length"]
+
+
+def test_attributes_start_as_the_file_says(tmp_path: Path) -> None:
+    ours = BPETokenizer()
+    assert (ours.padding_side, ours.truncation_side) == ("right", "right")
+    assert ours.model_max_length is None
+    left = {"direction": "Left"}
+    path = written(tmp_path, truncation={**TRUNCATION, **left}, padding={**PADDING, **left})
+    ours = BPETokenizer.from_file(path)
+    assert (ours.padding_side, ours.truncation_side) == ("left", "left")
+    ours.padding_side = "right"
+    assert ours(TEXTS[:2], padding=True)["input_ids"][1][-1] == 258
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("padding_side", "middle", ValueError),
+        ("padding_side", 3, ValueError),
+        ("truncation_side", "Left", ValueError),
+        ("model_max_length", 0, ValueError),
+        ("model_max_length", -1, ValueError),
+        ("model_max_length", "512", TypeError),
+        ("model_max_length", 512.0, TypeError),
+    ],
+)
+def test_wrong_values_of_attributes_are_refused(name: str, value: Any, error: Any) -> None:
+    tokenizer = BPETokenizer()
+    before = getattr(tokenizer, name)
+    with pytest.raises(error, match=name):
+        setattr(tokenizer, name, value)
+    assert getattr(tokenizer, name) == before
