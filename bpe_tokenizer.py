@@ -64,16 +64,19 @@ import sys
 import time
 import unicodedata
 import warnings
-from collections import Counter
+from collections import Counter, UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypedDict, Union, cast, overload
 
 import regex
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     # constants
@@ -91,6 +94,7 @@ __all__ = [
     "BatchEncoding",
     "EncodingResult",
     "FileFormatError",
+    "TensorBatch",
     # training
     "PretokenCounts",
     "TrainingReport",
@@ -2894,93 +2898,139 @@ class EncodingResult:
         return vars(self)[key]
 
 
-@Mapping.register  # what `datasets.map` asks for
-class BatchEncoding(Sequence[EncodingResult]):
-    """Several encoded texts: a sequence of `EncodingResult`, and a model's input.
+class _Batch:
+    """What every batch has: the fields that a model takes, and a result for each text."""
 
-    ``batch[0]`` is the first text's result; ``batch["input_ids"]`` holds all ids,
-    as a list of lists or as the tensor asked for; ``model(**batch)`` works.
+    data: dict[str, Any]
+    encodings: list[EncodingResult]
+
+    @property
+    def input_ids(self) -> Any:
+        """All ids: a list of lists, or a tensor of shape (texts, length)."""
+        return self.data["input_ids"]
+
+    @property
+    def attention_mask(self) -> Any:
+        """1 for tokens and 0 for padding, in the shape of `input_ids`."""
+        return self.data["attention_mask"]
+
+    @property
+    def tokens(self) -> list[list[str]]:
+        """The printable tokens of each text."""
+        return [item.tokens for item in self.encodings]
+
+    @property
+    def offsets(self) -> list[list[tuple[int, int]]]:
+        """The offsets of each text."""
+        return [cast("list[tuple[int, int]]", item.offsets) for item in self.encodings]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.data!r})"
+
+
+class BatchEncoding(_Batch, Sequence[EncodingResult]):
+    """Several encoded texts: a sequence of `EncodingResult`.
+
+    ``batch[0]`` is the first text's result, ``batch["input_ids"]`` all ids as a list of lists.
+    ``dict(batch)`` and ``model(**batch)`` work; pass `data` where a library asks for a Mapping.
 
     Attributes:
+        data: the fields that a model takes, as a dict.
         encodings: one result per text.
-        return_tensors: None, "np" or "pt".
     """
 
-    def __init__(
-        self, encodings: Sequence[EncodingResult], return_tensors: str | None = None
-    ) -> None:
+    def __init__(self, encodings: Iterable[EncodingResult]) -> None:
         self.encodings = list(encodings)
-        self.return_tensors = return_tensors
         names = self.encodings[0].keys() if self.encodings else ["input_ids", "attention_mask"]
-        self._data = {
-            name: _to_tensor([getattr(item, name) for item in self.encodings], return_tensors)
-            for name in names
-        }
+        self.data = {name: [getattr(item, name) for item in self.encodings] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({"data": state.get("_data"), **state})  # _data: before 0.8
 
     def __len__(self) -> int:
         return len(self.encodings)
 
     def keys(self) -> list[str]:
         """Return the fields that a model takes."""
-        return list(self._data)
+        return list(self.data)
 
     def values(self) -> list[Any]:
         """Return what these fields hold."""
-        return list(self._data.values())
+        return list(self.data.values())
 
     def items(self) -> list[tuple[str, Any]]:
         """Return the fields with what they hold."""
-        return list(self._data.items())
+        return list(self.data.items())
 
     def __contains__(self, item: object) -> bool:
-        return item in self._data or item in self.encodings
+        return item in (self.data if isinstance(item, str) else self.encodings)
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, (int, slice)):
+        if not isinstance(key, str):
             return self.encodings[key]
-        if key in ("tokens", "offsets"):
-            return [getattr(item, key) for item in self.encodings]
-        return self._data[key]
-
-    @property
-    def input_ids(self) -> Any:
-        """All ids: a list of lists, or a tensor of shape (texts, length)."""
-        return self["input_ids"]
-
-    @property
-    def attention_mask(self) -> Any:
-        """1 for tokens and 0 for padding, in the shape of `input_ids`."""
-        return self["attention_mask"]
-
-    @property
-    def tokens(self) -> list[list[str]]:
-        """The printable tokens of each text."""
-        return cast("list[list[str]]", self["tokens"])
-
-    @property
-    def offsets(self) -> list[list[tuple[int, int]]]:
-        """The offsets of each text."""
-        return cast("list[list[tuple[int, int]]]", self["offsets"])
-
-    def __repr__(self) -> str:
-        return f"BatchEncoding({self._data!r})"
+        return getattr(self, key) if key in ("tokens", "offsets") else self.data[key]
 
 
-def _to_tensor(rows: list[list[int]], kind: str | None) -> Any:
+class TensorBatch(_Batch, UserDict[str, Any]):
+    """Several encoded texts as tensors: a mapping, a model's input.
+
+    ``model(**batch)``, ``batch["labels"] = ...`` and ``batch.to(device)`` work, and so does what
+    torch, accelerate and transformers do with batches.
+
+    Attributes:
+        data: the fields, as a dict.
+        encodings: one result per text; empty once "input_ids" is assigned to.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any] | None = None, encodings: Iterable[EncodingResult] = ()
+    ) -> None:
+        super().__init__(data)
+        self.encodings = list(encodings)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key == "input_ids":  # NOTE: torch copies a batch, and puts collated fields into it
+            self.encodings = []
+        self.data[key] = value
+
+    def __missing__(self, key: object) -> Any:
+        fields = list(self.data)
+        raise KeyError(f"{key!r} is not one of {fields}; the results by text are in `encodings`")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        ours, theirs = (
+            {key: value.tolist() if hasattr(value, "tolist") else value for key, value in fields}
+            for fields in (self.items(), other.items())
+        )
+        return ours == theirs
+
+    def copy(self) -> TensorBatch:
+        """Return a copy with the same tensors."""
+        return TensorBatch(self, self.encodings)
+
+    def to(self, device: Any, **options: Any) -> TensorBatch:
+        """Move the tensors to a device, in place; arrays stay where they are."""
+        moved = {
+            key: value.to(device, **options) for key, value in self.items() if hasattr(value, "to")
+        }
+        self.data.update(moved)
+        return self
+
+
+def _to_tensor(rows: list[list[int]], kind: str) -> Any:
     """Make an int64 array or tensor of equally long rows."""
-    if kind is None:
-        return rows
     if len({len(row) for row in rows}) > 1:
         raise ValueError(
             "texts of different lengths do not make a tensor; pass padding=True, and "
             "truncation=True with max_length if they may be too long"
         )
     shape = (len(rows), len(rows[0]) if rows else 0)
-    if kind == "np":
-        numpy = _import_optional("numpy", "return_tensors='np'", "numpy")
-        return numpy.array(rows, dtype=numpy.int64).reshape(shape)
-    torch = _import_optional("torch", "return_tensors='pt'", "torch")
-    return torch.tensor(rows, dtype=torch.int64).reshape(shape)
+    package = {"np": "numpy", "pt": "torch"}[kind]
+    module = _import_optional(package, f"return_tensors={kind!r}", package)
+    make = module.array if kind == "np" else module.tensor
+    return make(rows, dtype=module.int64).reshape(shape)
 
 
 # =============================================================================
@@ -3081,6 +3131,22 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
 
 _AllowedSpecial = Union[str, Iterable[str]]
 _SpecialTokens = Union[Mapping[str, "int | None"], Iterable["str | AddedToken"]]
+
+
+class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
+    add_special_tokens: bool
+    allowed_special: _AllowedSpecial
+    disallowed_special: _AllowedSpecial
+
+
+class _Options(_TextOptions, total=False):  # of `encode_batch`, besides return_tensors
+    padding: bool | str
+    truncation: bool
+    max_length: int | None
+    padding_side: str | None
+    truncation_side: str | None
+    pad_to_multiple_of: int | None
+    return_offsets: bool
 
 
 def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
@@ -3771,7 +3837,15 @@ class BPETokenizer:
         result.tokens = self._printable(result.input_ids)
         return result
 
+    @overload
     def encode_batch(
+        self, texts: Iterable[str], *args: Any, return_tensors: str, **kw: Unpack[_Options]
+    ) -> TensorBatch: ...
+    @overload
+    def encode_batch(
+        self, texts: Iterable[str], *args: Any, return_tensors: None = None, **kw: Unpack[_Options]
+    ) -> BatchEncoding: ...
+    def encode_batch(  # type: ignore[misc]  # by position, options are Any above
         self,
         texts: Iterable[str],
         add_special_tokens: bool = False,
@@ -3785,7 +3859,8 @@ class BPETokenizer:
         truncation_side: str | None = None,
         pad_to_multiple_of: int | None = None,
         return_offsets: bool = True,
-    ) -> BatchEncoding:
+        disallowed_special: _AllowedSpecial = (),
+    ) -> BatchEncoding | TensorBatch:
         """Encode several texts for a model.
 
         Options left at None come from `padding_side`, `truncation_side` and `model_max_length`,
@@ -3806,9 +3881,10 @@ class BPETokenizer:
             truncation_side: which end is cut off, by default right.
             pad_to_multiple_of: round the padded length up to a multiple.
             return_offsets: whether to work out offsets, which takes time.
+            disallowed_special: as for `encode`.
 
         Returns:
-            A `BatchEncoding`.
+            A `BatchEncoding`, a sequence; with `return_tensors` a `TensorBatch`, a mapping.
         """
         texts = _check_texts(texts)
         known = _batch_defaults(self._settings)
@@ -3824,6 +3900,8 @@ class BPETokenizer:
         limit = cast("int", max_length) - n_added if truncation else None
         if limit is not None and limit < 0:
             raise ValueError(f"max_length={max_length} leaves no room for {n_added} special tokens")
+        for text in texts if disallowed_special else ():
+            self._check_disallowed(text, disallowed_special, self._allowed(allowed_special))
         rows: Iterable[list[int]] = itertools.repeat([])
         if not return_offsets:
             plain = allowed_special == "none"
@@ -3844,7 +3922,11 @@ class BPETokenizer:
             multiple = pad_to_multiple_of or known["multiple"]
             length = -(-cast("int", length) // multiple) * multiple
             self._pad(results, length, side)
-        return BatchEncoding(results, return_tensors)
+        batch = BatchEncoding(results)
+        if return_tensors is None:
+            return batch
+        tensors = {name: _to_tensor(rows, return_tensors) for name, rows in batch.items()}
+        return TensorBatch(tensors, results)
 
     def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
         """Fill results up to a length, in place."""
@@ -3871,11 +3953,28 @@ class BPETokenizer:
                     fill = [value] * n
                     setattr(result, name, fill + values if side == "left" else values + fill)
 
-    def __call__(self, text: str | Iterable[str], *args: Any, **options: Any) -> Any:
-        """Call `encode` for a str, `encode_batch` for a list of them."""
-        if isinstance(text, str):
-            return self.encode(text, *args, **options)
-        return self.encode_batch(text, *args, **options)
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
+        self, text: str, **options: Unpack[_TextOptions]
+    ) -> list[int]: ...
+    @overload
+    def __call__(
+        self, text: Iterable[str], *, return_tensors: str, **options: Unpack[_Options]
+    ) -> TensorBatch: ...
+    @overload
+    def __call__(
+        self, text: Iterable[str], *, return_tensors: None = None, **options: Unpack[_Options]
+    ) -> BatchEncoding: ...
+    def __call__(self, text: str | Iterable[str], *args: object, **options: Any) -> Any:
+        """Call `encode` for a str without options of batches, else `encode_batch`."""
+        if args:
+            raise TypeError(
+                f"pairs of texts are not supported: got {_shorten(args[0])} after the text; encode "
+                "each text by itself, and pass options by name, such as add_special_tokens=True"
+            )
+        if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
+            return self.encode(text, **options)
+        return self.encode_batch([text] if isinstance(text, str) else text, **options)
 
     def encode_streaming(
         self, text_stream: Iterable[str], allowed_special: _AllowedSpecial = "none"

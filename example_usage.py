@@ -158,9 +158,12 @@ def batches(tokenizer: BPETokenizer) -> None:
     for text, row in zip(texts, batch):
         show(repr(text), f"{row.input_ids}  mask {row.attention_mask}")
     show("decoded, padding left out", tokenizer.decode_batch(batch))
+    one = tokenizer("import os", padding="max_length", max_length=4)
+    show("one text, as a batch", one["input_ids"])
     if importlib.util.find_spec("numpy"):
-        array = tokenizer(texts, padding="longest", return_tensors="np")["input_ids"]
-        show("return_tensors='np'", f"{type(array).__name__} of shape {array.shape}")
+        tensors = tokenizer(texts, padding="longest", return_tensors="np")
+        shapes = {name: array.shape for name, array in tensors.items()}
+        show("return_tensors='np'", f"{shapes}; by text: {len(tensors.encodings)} results")
 
 
 def offsets(tokenizer: BPETokenizer) -> None:

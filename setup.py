@@ -133,6 +133,7 @@ EXTRAS = {
     ],
     # The libraries that the tests compare with, and those that are optional at run time.
     "test": [
+        "accelerate>=1; python_version >= '3.10'",
         "aiohttp; python_version >= '3.10'",
         "build",
         "datasets; python_version >= '3.10'",

@@ -95,7 +95,7 @@ def map_all():
         functions = {
             "logged": logged,
             "lambda": lambda rows: {"input_ids": tokenizer.encode_batch(rows["text"])["input_ids"]},
-            "called": lambda batch: tokenizer(batch["text"]),
+            "called": lambda batch: tokenizer(batch["text"]).data,
             "encoder": BatchEncoder(tokenizer),
         }
         for name, function in functions.items():

@@ -793,7 +793,8 @@ def test_batch_options_of_a_wrong_type_are_refused(trained: Any, options: dict[s
 def test_a_call_is_encode_or_encode_batch(trained: BPETokenizer) -> None:
     text = "a<|end_of_text|>b"
     assert trained(text) == trained.encode(text)
-    assert trained(text, True, "all") == trained.encode(text, True, "all")
+    options = {"add_special_tokens": True, "allowed_special": "all"}
+    assert trained(text, **options) == trained.encode(text, True, "all")
     assert trained([text]).input_ids == trained.encode_batch([text]).input_ids
     rows = trained([text, "a"], add_special_tokens=True, padding=True).input_ids
     assert rows == trained.encode_batch([text, "a"], True, padding=True).input_ids

@@ -76,8 +76,9 @@ def test_every_entry_point_gives_one_answer(
     values = {"set": {"<|a|>", "|>"}, "list": ["<|a|>", "|>"], "empty": ()}
     allowed: Any = values.get(kind, kind)
     ids = tokenizer.encode(text, special, allowed)
-    assert tokenizer(text, special, allowed) == ids
-    assert tokenizer([text], special, allowed)["input_ids"] == [ids]
+    options = {"add_special_tokens": special, "allowed_special": allowed}
+    assert tokenizer(text, **options) == ids
+    assert tokenizer([text], **options)["input_ids"] == [ids]
     assert tokenizer.encode_batch([text, text], special, allowed).input_ids == [ids, ids]
     assert tokenizer.encode_with_offsets(text, special, allowed).input_ids == ids
     assert tokenizer.count_tokens(text, special, allowed) == len(ids)
