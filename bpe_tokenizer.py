@@ -4408,15 +4408,15 @@ class BPETokenizer:
 
     def apply_chat_template(
         self,
-        messages: Iterable[Mapping[str, Any]],
+        messages: Iterable[Mapping[str, Any]] | Iterable[Sequence[Mapping[str, Any]]],
         template: str | Callable[..., Any] | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
         system_prompt: str | None = None,
         tokenize: bool = True,
         allowed_special: _AllowedSpecial = "all",
         **options: Any,
     ) -> Any:
-        r"""Render a conversation, and encode it.
+        r"""Render a conversation, or a batch of them, and encode it.
 
         Added tokens, special or not, come out of the template's own text alone.
         What people wrote, names of roles and keys of arguments included, is text,
@@ -4427,14 +4427,16 @@ class BPETokenizer:
 
         Args:
             messages: a list of {"role": ..., "content": ...}, with what else the
-                template knows, such as "tool_calls".
+                template knows, such as "tool_calls"; or a list of such lists.
             template: the name of one of `chat_templates`, "llama3", "chatml",
                 "alpaca", Jinja source, or a function from messages to text or to
                 (text, trusted) pairs.  None means the tokenizer's own, "tool_use"
                 if tools are given, else "default"; if it has none, llama3 or
                 chatml, whichever one's control tokens this tokenizer has.
-            add_generation_prompt: whether to end where the assistant begins.
-            system_prompt: put before the messages as a system message.
+            add_generation_prompt: whether to end where the assistant begins.  None, the
+                default, means yes, unless the last message is continued.  NOTE:
+                transformers and TRL default to no; pass False for training data.
+            system_prompt: the system message, if it isn't empty and no message is one.
             tokenize: False returns the text, in which control tokens and what
                 people wrote look the same.
             allowed_special: which special tokens of the template become ids.
@@ -4452,15 +4454,16 @@ class BPETokenizer:
                 "attention_mask" and, asked by ``return_assistant_tokens_mask`` and
                 ``return_offsets_mapping``, "assistant_masks", 1 for what a model
                 generates (only the template's ``{% generation %}`` blocks, if it
-                has any), and "offset_mapping" in the text; all others are the
-                template's variables, such as ``enable_thinking``.
+                has any), and "offset_mapping" in the text; ``padding``, its options and
+                ``return_tensors`` as for `encode_batch`; all others are the template's
+                variables, such as ``enable_thinking``.
 
         Returns:
-            A list of ids, a str, or a dict.
+            A list of ids, a str, or a dict; for a batch, a list of these or one dict.
 
         Raises:
-            ValueError: the template is damaged, refuses this conversation, or writes
-                control tokens that this tokenizer doesn't have.
+            ValueError: there are no messages; the template is damaged, refuses them, or
+                writes control tokens that this tokenizer doesn't have.
             ImportError: a Jinja template needs the package jinja2.
 
         >>> user = {"role": "user", "content": "Hi"}
@@ -4468,7 +4471,7 @@ class BPETokenizer:
         '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
         """
         given = (messages, template, add_generation_prompt, system_prompt, allowed_special)
-        return _tools("chat_templates").apply(self, *given, tokenize=tokenize, **options)
+        return _tools("apply_template").apply(self, *given, tokenize=tokenize, **options)
 
     def chat(
         self,

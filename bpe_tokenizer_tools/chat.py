@@ -60,7 +60,7 @@ class Session:
         model: the path of a model: a .gguf file or a directory.
         tokenizer: the one the model was trained with; by default, the model's own.
         template: as for `BPETokenizer.apply_chat_template`.
-        system_prompt: the first message, if any.
+        system_prompt: the first message, if it is not empty and no other is a system message.
         backend: as for `backends.open_model`.
         n_gpu_layers: as for `backends.open_model`.
         n_ctx: as for `backends.open_model`.

@@ -14,12 +14,11 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools.chat_encoding import CONTENT_TOKENS, encode, one_of
+from bpe_tokenizer_tools.chat_encoding import CONTENT_TOKENS, one_of
 from bpe_tokenizer_tools.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
 
 if TYPE_CHECKING:
@@ -34,15 +33,20 @@ Span = tuple[int, int]
 ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function", "ipython"}
 ROLES |= {"observation", "tool_response"}
 _ASSISTANTS = ("assistant", "model")
-_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing
-_SAID = ("content", *_REASONING)  # the fields of a message with what was said
+SYSTEMS = ("system", "developer")
+REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing
+_SAID = ("content", *REASONING)  # the fields of a message with what was said
 
 
 # -- Conversations -------------------------------------------------------------
 
 
 def check_messages(messages: Any, system_prompt: str | None = None) -> list[dict[str, Any]]:
-    """Return a conversation as a list of plain dictionaries, the system prompt first.
+    """Return a conversation as a list of plain dictionaries.
+
+    Args:
+        messages: the conversation.
+        system_prompt: goes first, if it is not empty and no message is a system message.
 
     Raises:
         TypeError, ValueError: `messages` is not a list of {"role": ..., "content": ...}.
@@ -66,13 +70,16 @@ def check_messages(messages: Any, system_prompt: str | None = None) -> list[dict
             got = core._shorten(known["content"])
             raise ValueError(f"messages[{i}]['content'] must be a string or a list, got {got}")
         checked.append(known)
-    if system_prompt is not None:
-        if not isinstance(system_prompt, str):
-            raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
-        if checked and checked[0]["role"] == "system":
-            raise ValueError("system_prompt is given, but the first message is a system prompt too")
+    if not isinstance(system_prompt, (str, type(None))):
+        raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
+    if system_prompt and not has_system(checked):
         checked.insert(0, {"role": "system", "content": system_prompt})
     return checked
+
+
+def has_system(messages: Iterable[Message]) -> bool:
+    """Return whether a conversation brings instructions of its own, by either name."""
+    return any(message["role"] in SYSTEMS for message in messages)
 
 
 def _as_given(value: Any, origin: Origin) -> Any:
@@ -99,7 +106,7 @@ def as_given_message(i: int, message: Message) -> dict[str, Any]:
     }
     if message["role"] in ROLES:
         given["role"] = Marked(message["role"], TEMPLATE)
-    reasoning = next((given[name] for name in _REASONING if name in given), None)
+    reasoning = next((given[name] for name in REASONING if name in given), None)
     if reasoning is not None:  # as HuggingFace does: templates read it by one name or the other
         given = {"thinking": reasoning, **given, "reasoning_content": reasoning}
     return given
@@ -247,7 +254,7 @@ def _plain(value: Any) -> Any:
 # All other keys are people's words, and so is everything in what is of no kind.
 _KINDS: dict[str, dict[str, str]] = {
     "message": {
-        **dict.fromkeys(("role", "name", "tool_call_id", *_REASONING), ""),
+        **dict.fromkeys(("role", "name", "tool_call_id", *REASONING), ""),
         **{"content": "part", "tool_calls": "call"},
     },
     "part": {"type": "", "text": "", "image": "", "image_url": "part", "url": ""},
@@ -434,7 +441,11 @@ class Renderer:
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
         given = [as_given_message(i, message) for i, message in enumerate(messages)]
-        return self._template(given, add_generation_prompt, **self._variables)
+        return self.render_marked(given, add_generation_prompt)
+
+    def render_marked(self, messages: list[dict[str, Any]], add_generation_prompt: bool) -> Marked:
+        """Render messages as `as_given_message` gives them."""
+        return self._template(messages, add_generation_prompt, **self._variables)
 
     @property
     def marks_generation(self) -> bool:
@@ -706,151 +717,3 @@ def _agree(a: Sequence[Any], b: Sequence[Any]) -> int:
         else:
             high = middle - 1
     return low
-
-
-# -- For BPETokenizer ----------------------------------------------------------
-
-
-def _continue(text: Marked, messages: Sequence[Message], field: bool | str) -> Marked:
-    """Cut a conversation behind what the last message says."""
-    name = field if isinstance(field, str) else "content"
-    names = _REASONING if name in _REASONING else (name,)
-    if not messages or not any(name in messages[-1] for name in names):
-        raise ValueError(f"continue_final_message: the last message has no {name!r} to continue")
-    end = at = 0
-    for part, origin in text.runs():
-        at += len(part)
-        if origin.message == len(messages) - 1 and origin.field in names:
-            end = at
-    if not end:
-        raise ValueError(
-            f"continue_final_message: the template does not render {name!r} of the last message"
-        )
-    return text[:end]
-
-
-def _turns(messages: Sequence[Message]) -> tuple[list[Any], list[list[Any]]]:
-    """Return the messages before the first turn, and the turns; each begins with a user."""
-    heads = itertools.takewhile(lambda m: m["role"] in ("system", "developer"), messages)
-    start = len(list(heads))
-    turns: list[list[Any]] = []
-    for message in messages[start:]:
-        if message["role"] == "user" or not turns:
-            turns.append([])
-        turns[-1].append(message)
-    return list(messages[:start]), turns
-
-
-def apply(
-    tokenizer: BPETokenizer,
-    messages: Any,
-    template: Any,
-    add_generation_prompt: bool,
-    system_prompt: str | None,
-    allowed_special: Any,
-    /,
-    *,
-    tokenize: bool = True,
-    continue_final_message: bool | str = False,
-    return_dict: bool = False,
-    return_assistant_tokens_mask: bool = False,
-    return_offsets_mapping: bool = False,
-    truncation: bool = False,
-    max_length: int | None = None,
-    **variables: Any,
-) -> Any:
-    """Render a conversation and encode it; see `BPETokenizer.apply_chat_template`."""
-    _check_options(continue_final_message, variables)
-    if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
-        raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
-    checked = check_messages(messages, system_prompt)
-    render = Renderer(template, tokenizer, variables)
-
-    def make(some: Sequence[Message]) -> Marked:
-        if continue_final_message:
-            return _continue(render(some), some, continue_final_message)
-        return render(some, add_generation_prompt)
-
-    def count(some: Sequence[Message]) -> int:
-        return len(encode(render, make(some), allowed_special, align=False)[0])
-
-    if not tokenize:
-        return make(checked).plain
-    kept = checked
-    if truncation:
-        limit = _limit(tokenizer, max_length)
-        kept = _newest(checked, limit, count)
-    text = make(kept)
-    if allowed_special == "all":
-        render.check(text)
-    ids, offsets = encode(render, text, allowed_special, align=return_dict)
-    if not return_dict:
-        return ids
-    result: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
-    if return_assistant_tokens_mask:
-        spans = assistant_spans(render, kept, text, tokenizer)
-        result["assistant_masks"] = _mask(offsets, spans)
-    if return_offsets_mapping:
-        result["offset_mapping"] = offsets
-    if truncation:
-        result["dropped_messages"] = len(checked) - len(kept)
-    return result
-
-
-def _check_options(continue_final_message: Any, variables: Mapping[str, Any]) -> None:
-    unknown = next((name for name in variables if name in _NOT_HERE), None)
-    if unknown:
-        raise TypeError(f"apply_chat_template takes no {unknown}=; {_NOT_HERE[unknown]}")
-    if not isinstance(continue_final_message, (bool, str)):
-        raise TypeError("continue_final_message must be True, False or the name of a field")
-
-
-_NOT_HERE = {
-    "conversation": "it is called messages= here",
-    "padding": "pad the results, with attention masks, yourself",
-    "return_tensors": "make tensors of the lists it gives",
-    "tokenizer_kwargs": "they are keywords here",
-    "sanitize_control_tokens": "what people wrote never gives control tokens here",
-}
-
-
-def _limit(tokenizer: BPETokenizer, max_length: int | None) -> int:
-    limit = tokenizer._settings.get("model_max_length") if max_length is None else max_length
-    if type(limit) is not int or limit < 1:
-        got = core._shorten(max_length)
-        raise ValueError(f"truncation needs max_length, a number of tokens above 0; got {got}")
-    return limit
-
-
-def _newest(
-    messages: Sequence[Message], limit: int, count: Callable[[Sequence[Message]], int]
-) -> list[Any]:
-    """Leave out the oldest turns until the conversation fits; say so."""
-    head, turns = _turns(messages)
-    kept = list(messages)
-    while count(kept) > limit:
-        if len(turns) < 2:
-            raise ValueError(
-                f"the last turn alone takes {count(kept):,} tokens, more than max_length={limit:,}"
-            )
-        turns.pop(0)
-        kept = [*head, *itertools.chain.from_iterable(turns)]
-    if len(kept) < len(messages):
-        warnings.warn(
-            f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
-            f"fits into {limit:,} tokens",
-            stacklevel=4,
-        )
-    return kept
-
-
-def _mask(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """Return 1 for each token that has characters in a span, else 0."""
-    mask = [0] * len(offsets)
-    rest = iter(spans)
-    begin, end = next(rest, (0, 0))
-    for i, (start, stop) in enumerate(offsets):
-        while end <= start and end:
-            begin, end = next(rest, (0, 0))
-        mask[i] = int(start < end and stop > begin)
-    return mask

@@ -165,7 +165,8 @@ class Conversation:
     Args:
         tokenizer: the model's.
         template: as for `BPETokenizer.apply_chat_template`.
-        system_prompt: the first message, if any.
+        system_prompt: the first message, if it is not empty.  Until there is a prompt, a
+            system message that is added takes its place.
         variables: of the template, ``tools`` and ``documents`` among them.
 
     Attributes:
@@ -182,6 +183,7 @@ class Conversation:
     ) -> None:
         self.tokenizer = tokenizer
         self.messages: list[dict[str, Any]] = chat_templates.check_messages([], system_prompt)
+        self._default = next(iter(self.messages), None)
         self.rewrites: list[Rewrite] = []
         self._render = chat_templates.Renderer(template, tokenizer, variables)
         self._state = _State()
@@ -226,7 +228,10 @@ class Conversation:
 
     def extend(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Append messages, each {"role": ..., "content": ...}."""
-        self.messages += chat_templates.check_messages(messages)
+        checked = chat_templates.check_messages(messages)
+        if not self._state.ids and chat_templates.has_system(checked):
+            self.messages[:] = [each for each in self.messages if each is not self._default]
+        self.messages += checked
 
     def undo(self) -> list[dict[str, Any]]:
         """Take back the last message of a user and all behind it; return them."""
@@ -353,7 +358,7 @@ class Conversation:
         said, thoughts = self._thoughts.split(text) if self._thoughts else (text, "")
         said = said if content is None else content
         message = {"role": "assistant", "content": said, **fields}
-        if thoughts and not set(chat_templates._REASONING) & set(fields):
+        if thoughts and not set(chat_templates.REASONING) & set(fields):
             message["reasoning_content"] = thoughts
         self.messages.append(message)
         last = state.turns[-1]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import chat_encoding
+from bpe_tokenizer_tools.apply_template import _continued
 from bpe_tokenizer_tools.chat_templates import Renderer, check_messages
 from bpe_tokenizer_tools.marked_text import Marked
 
@@ -106,6 +107,7 @@ MANGLE: list[Callable[[str], str]] = [
     lambda token: "".join(f"{char}{char}" for char in token),
 ]
 FILLERS = ["", "", " ", "\n", "a", "}", "<", "|", "é\u0301", '"', "\\", "user\n", "{{ x }}", "\0"]
+FILLERS += ["CONTINUE_FINAL_MESSAGE_TAG "]  # what a continued message is found by
 
 
 def typed(rng: random.Random, tokens: list[str]) -> str:
@@ -195,9 +197,11 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
 
     place = iter(range(len(words)))
     harmless, harmless_options = conversation(write_harmless, rng)
+    field = "content" if random.Random(seed).random() < 0.3 else ""  # the last message is continued
+    given = {**options, **more}
     try:
-        render = Renderer(target.template, target.tokenizer, {**options, **more})
-        text = render(check_messages(messages), True)
+        render = Renderer(target.template, target.tokenizer, given)
+        text = rendered(render, messages, field)
     except (ValueError, TypeError):
         return None
     control = {
@@ -218,15 +222,40 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
         found[token] += 1
         if not (all(trusted[start:stop]) and token in sources):
             got_in.append(token)
+    if seed % 8 == 0:
+        got_in += got_into_a_batch(target, messages, harmless, ids, {**given, "field": field})
     try:
         clean_render = Renderer(target.template, target.tokenizer, harmless_options)
-        clean = clean_render(check_messages(harmless), True)
+        clean = rendered(clean_render, harmless, field)
     except (ValueError, TypeError):
         return Outcome(got_in, True)
     if len(_own_text(clean)) == len(_own_text(text)):
         expected = Counter(control.get(id_) for id_ in chat_encoding.encode(clean_render, clean)[0])
         got_in += [token for token in found if found[token] > expected[token]]
     return Outcome(got_in, _own_text(clean) != _own_text(text))
+
+
+def rendered(render: Renderer, messages: list[dict[str, Any]], field: str) -> Marked:
+    """Render a conversation up to the next answer, or to the end of a field of its last message."""
+    checked = check_messages(messages)
+    return _continued(render, checked, field) if field else render(checked, True)
+
+
+def got_into_a_batch(
+    target: Target, messages: Any, harmless: Any, ids: list[int], options: dict[str, Any]
+) -> list[str]:
+    """Attack within a batch; return the tokens by which its ids are not those of the attack alone.
+
+    Where the template refuses the batch, nothing got in.
+    """
+    options["continue_final_message"] = options.pop("field")
+    try:
+        found = target.tokenizer.apply_chat_template(
+            [harmless, messages], target.template, **options
+        )[1]
+    except (ValueError, TypeError):
+        return []
+    return [] if found == ids else target.tokenizer.convert_ids_to_tokens(found)
 
 
 def marks_in_answers(render: Renderer, tokens: list[str]) -> frozenset[str]:

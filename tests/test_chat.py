@@ -360,11 +360,6 @@ def test_the_error_names_the_message(tokenizer: BPETokenizer) -> None:
         tokenizer.apply_chat_template(messages)
 
 
-def test_two_system_prompts_are_refused(tokenizer: BPETokenizer) -> None:
-    with pytest.raises(ValueError, match="system"):
-        tokenizer.apply_chat_template(CONVERSATION, system_prompt="Be long.")
-
-
 def test_a_system_prompt_of_a_wrong_type_is_refused(tokenizer: BPETokenizer) -> None:
     for prompt in (5, b"Be brief.", ["Be brief."]):
         with pytest.raises(TypeError, match="system_prompt"):

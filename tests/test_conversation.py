@@ -454,6 +454,14 @@ def test_the_method_of_the_tokenizer_does_the_same(models: dict[str, Path], name
     pieces = list(pieces)
     assert len(pieces) > 3 and "".join(pieces) == whole
     seeded = {**options, "temperature": 1.5, "seed": 7, "top_k": 40, "top_p": 0.95}
+    system = {"role": "system", "content": "the rules"}
+    given = tiny_models.tokenizer().chat([system, *messages], models[name], **options)
+    for prompt, asked in (("the rules", messages), ("others", [system, *messages])):
+        made = tiny_models.tokenizer().chat(asked, models[name], system_prompt=prompt, **options)
+        assert made == given
+    assert whole == tiny_models.tokenizer().chat(
+        messages, models[name], system_prompt="", **options
+    )
     first, second = (tiny_models.tokenizer().chat(messages, models[name], **seeded) for _ in "ab")
     other = tiny_models.tokenizer().chat(messages, models[name], **{**seeded, "seed": 8})
     assert first == second != other

@@ -756,14 +756,18 @@ def test_a_system_prompt_and_a_template_of_a_file(model: Path, tmp_path: Path) -
     file.write_bytes(source.encode())
     asked = ("--model", model, "--temperature", 0, "--max-tokens", 9, "--message", "Hi")
     session = Session(model, template=source, system_prompt="Be brief.")
-    expected = "".join(session.reply("Hi", 9, temperature=0))
-    for template in (file, source):
+    "".join(session.reply("Hi", 9, temperature=0))
+    without = Session(model, template=source)
+    "".join(without.reply("Hi", 9, temperature=0))
+    assert without.last.prompt_tokens < session.last.prompt_tokens
+    for template, prompt in ((file, "Be brief."), (source, "Be brief."), (source, "")):
         status, out, err = chat(
-            tmp_path, *asked, "--json", "--system", "Be brief.", "--template", template
+            tmp_path, *asked, "--json", "--system", prompt, "--template", template
         )
         facts = json.loads(out)
-        assert (status, facts["text"]) == (0, expected), err
-        assert facts["prompt_tokens"] == session.last.prompt_tokens
+        last = session.last if prompt else without.last
+        assert (status, facts["text"]) == (0, last.text), err
+        assert facts["prompt_tokens"] == last.prompt_tokens
 
 
 def test_a_template_of_the_tokenizer_is_chosen_by_its_name(model: Path, tmp_path: Path) -> None:
