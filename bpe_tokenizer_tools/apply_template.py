@@ -294,13 +294,17 @@ def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], length: int, side:
                 row[name] = fill + row[name] if side == "left" else row[name] + fill
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], return_tensors: str | None) -> dict[str, Any]:
+def _columns(
+    rows: Sequence[Mapping[str, Any]], return_tensors: str | None
+) -> dict[str, Any] | core.TensorBatch:
     """Return what was encoded by name, as lists or tensors; offsets and counts as lists."""
-    made = {name: [row[name] for row in rows] for name in rows[0]}
+    made: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    if return_tensors is None:
+        return made
     for name in ("input_ids", "attention_mask", "assistant_masks"):
         if name in made:
             made[name] = core._to_tensor(made[name], return_tensors)
-    return made
+    return core.TensorBatch(made)
 
 
 def _mask(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
