@@ -2165,6 +2165,8 @@ def _check_errors(errors: str) -> None:
 # On the way in, `_Pipeline.stream` holds back what later text could change.  On
 # the way out, bytes that do not yet make a character wait for those that do.
 
+_JOINED_CHARS = 2**12
+
 
 def _encode_stream(
     chunks: Iterable[str], pipeline: _Pipeline, encoder: _Encoder
@@ -2175,6 +2177,19 @@ def _encode_stream(
             yield [cast("int", piece.id)]
         else:
             yield encoder.encode(piece)
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    """Join short pieces to blocks: preparing one takes as long as encoding a few hundred tokens."""
+    held = ""
+    for line in lines:
+        if not isinstance(line, str):
+            raise TypeError(f"text must come as str, got a {type(line).__name__}")
+        held += line
+        if len(held) >= _JOINED_CHARS:
+            yield held
+            held = ""
+    yield held
 
 
 def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
@@ -3993,9 +4008,23 @@ class BPETokenizer:
         [[97], [32, 98, 99], [32, 100]]
         """
         if isinstance(text_stream, (str, bytes)):
-            raise TypeError("text_stream must be an iterable of strings; for one text use encode")
+            raise TypeError("expected an iterable of strings, got one text; use encode for that")
         pipeline = self._pipeline(self._allowed(allowed_special))
         return _encode_stream(text_stream, pipeline, self._encoder)
+
+    def encode_iterable(
+        self, lines: Iterable[str], allowed_special: _AllowedSpecial = "none"
+    ) -> Iterator[int]:
+        """Yield the ids of a text that comes in pieces, such as an open file, one by one.
+
+        They are those of `encode` for the whole text, in constant memory: 4,096 characters
+        and what `encode_streaming` holds back, which gives ids sooner.
+
+        >>> list(BPETokenizer().encode_iterable(["a b", "c"]))
+        [97, 32, 98, 99]
+        """
+        blocks = lines if isinstance(lines, (str, bytes)) else _joined(lines)
+        return itertools.chain.from_iterable(self.encode_streaming(blocks, allowed_special))
 
     def count_tokens(
         self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
@@ -4268,17 +4297,22 @@ class BPETokenizer:
             data = _JsonReader(source.tokenizer, path)
             definition = source.definition or _read_definition(data)
             parts = definition, source.roles, source.settings, source.chat_templates
+        tokenizer = cls._from_read(parts, path)
+        known = tokenizer.special_tokens
+        new = [each for each in tokens if each.id is None or known.get(each.content) != each.id]
+        if new:
+            tokenizer.add_special_tokens(new)
+        return tokenizer
+
+    @classmethod
+    def _from_read(cls, parts: tuple[Any, Any, Any, Any], path: Path) -> BPETokenizer:
         definition, roles, settings, templates = parts
         if definition.template == ((), ()) and "bos_token" not in roles:
             definition = dataclasses.replace(definition, template=None)  # none to put there, yet
         tokenizer = cls._from_parts(definition, roles, settings, templates, path)
-        known = tokenizer.special_tokens
         unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
         if unknown:
             _warn(f"{path}: {unknown}")
-        new = [each for each in tokens if each.id is None or known.get(each.content) != each.id]
-        if new:
-            tokenizer.add_special_tokens(new)
         return tokenizer
 
     @classmethod
@@ -4301,6 +4335,48 @@ class BPETokenizer:
         tokenizer._install(definition)
         tokenizer._roles = dict(roles)
         return tokenizer
+
+    @classmethod
+    def from_merges(
+        cls,
+        vocab: Mapping[int, bytes] | Mapping[bytes, int],
+        merges: Iterable[tuple[bytes, bytes]],
+        special_tokens: _SpecialTokens | None = None,
+        split_pattern: str = GPT2_SPLIT_PATTERN,
+        normalizer: str | None = None,
+    ) -> BPETokenizer:
+        """Make a tokenizer from a vocabulary and merges in memory.
+
+        Args:
+            vocab: id -> token or token -> id, with all 256 bytes; any ids, gaps too.
+            merges: pairs of tokens, the first to apply first.
+            special_tokens: as for `add_special_tokens`.  One that `vocab` has keeps its
+                id there, and merges that make or use it are left out; others come last.
+            split_pattern: as for the constructor.
+            normalizer: as for the constructor.
+
+        Raises:
+            TypeError, ValueError: the message names the entry that is wrong.
+        """
+        read = _tools("formats.objects").from_merges
+        return cls._from_read(*read(vocab, merges, special_tokens, split_pattern, normalizer))
+
+    @classmethod
+    def from_tiktoken(cls, encoding: Any) -> BPETokenizer:
+        """Take over a ``tiktoken.Encoding``, or raise ValueError if that loses something.
+
+        The ids are those of its `encode`; see ``allowed_special`` in `encode`.
+        """
+        return cls._from_read(*_tools("formats.objects").from_tiktoken(encoding))
+
+    @classmethod
+    def from_hf(cls, tokenizer: Any) -> BPETokenizer:
+        """Take over a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers.
+
+        The latter brings its roles, chat templates and sides; the former's special tokens
+        get roles by their names.  Raises ValueError if something would be lost.
+        """
+        return cls._from_read(*_tools("formats.objects").from_hf(tokenizer))
 
     @classmethod
     def from_huggingface(

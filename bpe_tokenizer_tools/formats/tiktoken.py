@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -36,6 +37,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+
+import regex
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
@@ -103,9 +106,54 @@ def read_pattern(data: bpe_tokenizer._JsonReader, key: str) -> str:
     """Read a pattern written for Rust's fancy-regex."""
     pattern = data.get(key, str)
     try:
-        return from_fancy_regex(pattern)
+        return exact_pattern(pattern)
     except ValueError as error:
         raise data.error(str(error), key) from None
+
+
+# Characters of all kinds that patterns tell apart, the usual ones first.
+_PROBE = "".join(map(chr, [*range(32, 0x3000), *range(32), 0x4E00, 0xAC00, 0xE000, 0x1F600]))
+_WITH_GAPS = re.compile(r"(.+)\|\(\?:\(\?!\1\)\[\\s\\S\]\)\+", re.DOTALL)
+
+
+def exact_pattern(pattern: str) -> str:
+    r"""Spell a pattern of tiktoken's as `from_fancy_regex` does, if it drops no text.
+
+    Undoes `to_fancy_regex`, which adds an alternative for what no other matches.
+
+    Raises:
+        ValueError: it has something that means another thing here, or leaves out text, which
+            tiktoken drops and this library keeps.
+
+    >>> exact_pattern(r"a+|(?:(?!a+)[\s\S])+")
+    'a+'
+    """
+    if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH:  # whoever compiles it refuses it
+        return pattern
+    added = _WITH_GAPS.fullmatch(pattern)
+    spelled = from_fancy_regex(added[1] if added else pattern)
+    known = added or spelled in SPLIT_PATTERNS.values()
+    # NOTE: `regex` reads operations on sets otherwise, so it can't tell what those leave out.
+    dropped = None if known or _set_operations(spelled) else _first_dropped(spelled)
+    if dropped:
+        raise ValueError(
+            f"the pattern {_shorten(pattern)} leaves out {dropped!r}; tiktoken drops such text, "
+            "and this library keeps all; with |[\\s\\S] at the end of the pattern, both keep it"
+        )
+    return spelled
+
+
+def _first_dropped(pattern: str) -> str | None:
+    """Return a character that a pattern leaves out, if one is found."""
+    end = 0
+    # NOTE: a pattern that can't be compiled, or takes forever, is the business of its users.
+    with contextlib.suppress(regex.error, RecursionError, OverflowError, TimeoutError):
+        for found in regex.finditer(pattern, _PROBE, timeout=1):
+            if found.start() > end:
+                break
+            end = found.end()
+        return _PROBE[end : end + 1] or None
+    return None
 
 
 def from_fancy_regex(pattern: str) -> str:
@@ -386,7 +434,7 @@ def byte_level(
             bpe_tokenizer._utf8_length(content)  # names a lone surrogate
         definition = bpe_tokenizer._with_added_tokens(definition, tokens, share_ids=True)
         if roles is None:
-            roles = _well_known_roles(definition.added)
+            roles = well_known_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
         bos_id = ids.get(roles.get("bos_token", ""))
         if not raw:
@@ -409,7 +457,8 @@ def byte_level(
     return Source(data, dict(roles))
 
 
-def _well_known_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
+def well_known_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
+    """Return role -> token, for special tokens with one of the known names."""
     contents = {token.content for token in tokens if token.special}
     roles = {}
     for role, names in bpe_tokenizer._ROLE_NAMES.items():
@@ -445,7 +494,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     count = len(ranks) + len(special)
     if count == tokenizer.max_id + 1 == tokenizer.vocab_size:
         sidecar["explicit_n_vocab"] = count
-    if tokenizer._roles != _well_known_roles(definition.added):
+    if tokenizer._roles != well_known_roles(definition.added):
         sidecar.update({role: tokenizer._roles.get(role) for role in bpe_tokenizer._ROLE_NAMES})
     lines = [
         (base64.b64encode(token) or b"=") + b" %d\n" % rank
@@ -523,14 +572,21 @@ def _check_added_tokens(definition: bpe_tokenizer._Definition) -> None:
             raise lost(
                 "tiktoken", f"added token {token.content!r} has {found}, not just a text and an id"
             )
-    by_text = sorted(token.content for token in definition.added)
+    problem = overlap(token.content for token in definition.added)
+    if problem:
+        raise lost("tiktoken", problem)
+
+
+def overlap(special_tokens: Iterable[str]) -> str:
+    """Say which special token begins with another; "" if none does."""
+    by_text = sorted(special_tokens)
     for shorter, longer in zip(by_text, by_text[1:]):
         if longer.startswith(shorter):
-            raise lost(
-                "tiktoken",
+            return (
                 f"special token {longer!r} begins with another, {shorter!r}, and tiktoken does not "
-                "look for the longest",
+                "look for the longest"
             )
+    return ""
 
 
 def _check_merges(definition: bpe_tokenizer._Definition) -> None:

@@ -1,0 +1,183 @@
+"""Tokenizers from objects in memory: merges, a `tiktoken.Encoding`, HuggingFace's tokenizers.
+
+Each function returns what `BPETokenizer._from_read` takes, and names the object in its errors.
+Objects of other libraries go through the readers of their files, so an object gives the same
+tokenizer as its file, or the same refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken
+from bpe_tokenizer_tools.formats import tiktoken
+
+# Definition, roles, settings and chat templates; and what errors call the object.
+Read = tuple[tuple[core._Definition, dict[str, str], dict[str, Any], dict[str, str]], Path]
+Pair = tuple[bytes, bytes]
+_shorten = core._shorten
+
+# -- Vocabulary and merges ------------------------------------------------------
+
+
+def from_merges(
+    vocab: Any, merges: Any, special_tokens: Any, split_pattern: str, normalizer: str | None
+) -> Read:
+    """Take a vocabulary and merges of bytes; see `BPETokenizer.from_merges`."""
+    ids = _read_vocab(vocab)
+    pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later place counts
+    core._check_normalizer(normalizer)
+    added = [_with_id(token, ids) for token in core._as_added_tokens(special_tokens)]
+    contents = {token.content.encode() for token in added}
+    # A special token's text stays ordinary text unless the caller allows it, so no merge may
+    # make that token.  A single byte stays too: as a special token it is refused below.
+    usable = [each for each in reversed(pairs) if contents.isdisjoint((*each, b"".join(each)))]
+    definition = core._Definition(
+        {token: id_ for token, id_ in ids.items() if token not in contents or len(token) == 1},
+        [(ids[left], ids[right]) for left, right in usable],
+        core._pattern_named(split_pattern),
+        normalizer,
+    )
+    definition = core._with_added_tokens(definition, added)
+    return (definition, tiktoken.well_known_roles(added), {}, {}), Path()
+
+
+def _read_vocab(vocab: Any) -> dict[bytes, int]:
+    """Return token -> id, given that or id -> token."""
+    if not isinstance(vocab, Mapping):
+        raise TypeError(f"vocab must be {{id: bytes}} or {{bytes: id}}, got {_shorten(vocab)}")
+    by_id = type(next(iter(vocab), None)) is int
+    ids: dict[bytes, int] = {}
+    tokens: dict[int, bytes] = {}
+    for key, value in vocab.items():
+        token, id_ = (value, key) if by_id else (key, value)
+        if not isinstance(token, bytes) or type(id_) is not int:
+            hint = "; tokens written as str come with vocab.json: use from_file"
+            raise TypeError(
+                f"vocab must be {{id: bytes}} or {{bytes: id}}, got {_shorten({key: value})}"
+                + (hint if isinstance(token, str) else "")
+            )
+        if not 0 <= id_ <= core._MAX_ID:
+            expected = f"expected an id from 0 to {core._MAX_ID}"
+            raise ValueError(f"vocab: {expected} for {_shorten(token)}, got {id_}")
+        if ids.setdefault(token, id_) != id_:
+            raise ValueError(f"vocab: {_shorten(token)} has two ids, {ids[token]} and {id_}")
+        if tokens.setdefault(id_, token) != token:
+            both = f"{_shorten(tokens[id_])} and {_shorten(token)}"
+            raise ValueError(f"vocab: {both} have the same id, {id_}")
+    missing = [byte for byte in range(256) if bytes([byte]) not in ids]
+    if missing:
+        shown = ", ".join(f"0x{byte:02X}" for byte in missing[:3]) + ", ..." * (len(missing) > 3)
+        raise ValueError(
+            f"vocab has no token for {len(missing)} of the 256 bytes ({shown}); add them, with any "
+            "free ids, so that every text can be encoded"
+        )
+    return ids
+
+
+def _read_merges(merges: Any, ids: Mapping[bytes, int]) -> Iterator[Pair]:
+    """Yield the merges, each of two tokens that join to a third."""
+    if isinstance(merges, (str, bytes, Mapping)) or not isinstance(merges, Iterable):
+        expected = "merges must be a list of (bytes, bytes), the first to apply first"
+        raise TypeError(f"{expected}, got {_shorten(merges)}")
+    for i, pair in enumerate(merges):
+        if not isinstance(pair, (tuple, list)) or [type(part) for part in pair] != [bytes, bytes]:
+            raise TypeError(f"merges[{i}]: expected (bytes, bytes), got {_shorten(pair)}")
+        left, right = pair
+        for token in (left, right, left + right):
+            if token not in ids:
+                raise ValueError(
+                    f"merges[{i}]: {_shorten(token)} is not in vocab; {_shorten(left)}, "
+                    f"{_shorten(right)} and {_shorten(left + right)} must all have an id"
+                )
+        yield left, right
+
+
+def _with_id(token: AddedToken, ids: Mapping[bytes, int]) -> AddedToken:
+    """Give a special token the id that it has in the vocabulary, if it is there."""
+    known = ids.get(token.content.encode(), token.id)
+    if token.id not in (None, known):
+        raise ValueError(
+            f"special token {token.content!r} has the id {known} in vocab, and {token.id} in "
+            "special_tokens; give it one id"
+        )
+    return replace(token, id=known)
+
+
+# -- Other libraries' -----------------------------------------------------------
+
+
+def from_tiktoken(encoding: Any) -> Read:
+    """Take a `tiktoken.Encoding`; see `BPETokenizer.from_tiktoken`."""
+    try:
+        ranks, written = encoding._mergeable_ranks, encoding._pat_str
+        special: dict[str, int] = encoding._special_tokens
+    except AttributeError:
+        raise TypeError(
+            f"expected a tiktoken.Encoding, got {_shorten(encoding)}; get one with "
+            "tiktoken.get_encoding(name), or load a .tiktoken file with from_file"
+        ) from None
+    path = Path(f"tiktoken.Encoding {encoding.name!r}")
+    problem = tiktoken.overlap(special)
+    if problem:
+        raise core.FileFormatError(path, "", f"{problem}, so its ids depend on chance; drop one")
+    largest = max([*ranks.values(), *special.values()], default=0)
+    if largest > core._MAX_ID:
+        raise core.FileFormatError(
+            path, "", f"has the id {largest}, at most {core._MAX_ID} is read"
+        )
+    pattern = tiktoken.read_pattern(core._JsonReader({"pat_str": written}, path), "pat_str")
+    source = tiktoken.byte_level(path, ranks, pattern, special)
+    definition = source.definition or core._read_definition(
+        core._JsonReader(source.tokenizer, path)
+    )
+    return (definition, source.roles, {}, {}), path
+
+
+def from_hf(tokenizer: Any) -> Read:
+    """Take a tokenizer of `tokenizers` or `transformers`; see `BPETokenizer.from_hf`."""
+    path = Path(type(tokenizer).__name__)
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not callable(getattr(backend, "to_str", None)):
+        raise TypeError(
+            f"expected a tokenizers.Tokenizer, or a tokenizer of transformers that is made of one, "
+            f"got {_shorten(tokenizer)}; save a slow one with save_pretrained and use from_file"
+        )
+    try:
+        written = backend.to_str()
+    except Exception as error:  # a component written in Python
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    data = core._JsonReader.parse(path, written.encode())
+    if backend is tokenizer:
+        definition = core._read_definition(data)
+        settings = core._read_lengths(data, definition)
+        roles = tiktoken.well_known_roles(definition.added)
+        if "padding" in settings:  # names its own pad token
+            roles.pop("pad_token", None)
+        return (definition, roles, settings, {}), path
+    # transformers sets these two at each call, so they are left over from the last one.
+    data.data.update(truncation=None, padding=None)
+    return (core._read_definition(data), *_read_config(tokenizer, path)), path
+
+
+def _read_config(
+    tokenizer: Any, path: Path
+) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
+    """Return the roles, settings and chat templates of a tokenizer of transformers."""
+    templates = tokenizer.chat_template
+    if isinstance(templates, Mapping):
+        items = templates.items()
+        templates = [{"name": name, "template": template} for name, template in items]
+    config = {"model_max_length": tokenizer.model_max_length, "chat_template": templates}
+    for side in ("padding_side", "truncation_side"):
+        if getattr(tokenizer, side) != "right":  # the default, here too
+            config[side] = getattr(tokenizer, side)
+    named = tokenizer.special_tokens_map
+    roles = {role: str(named[role]) for role in core._ROLES if named.get(role)}
+    settings: dict[str, Any] = {}
+    core._read_settings(core._JsonReader(config, path), settings)
+    return roles, settings, core._read_chat_templates(core._JsonReader(config, path))
