@@ -140,10 +140,13 @@ def _strip(step: core._JsonReader) -> Normalizer:
 def _replace(step: core._JsonReader) -> Normalizer:
     find = _finder(core._read_pattern(step))
     content = step.get("content", str)
+    literal = step.data["pattern"].get("String")
 
     def run(text: Text) -> Text:
         if not text.chars:  # nothing matches there, not even a pattern of nothing
             return text
+        if literal and text.spans is None:  # ten times as fast
+            return Text(text.chars.replace(literal, content))
         parts: list[str] = []
         spans: list[Span] = []
         done = 0
