@@ -1711,17 +1711,18 @@ class _MergeLearner:
         A merge whose joined bytes already are a token makes no new one.
 
         Args:
-            n_tokens: how many tokens may be added to the 256 bytes.
+            n_tokens: how many tokens may be added to the base.
             min_frequency: pairs that occur less often are not merged.
             forbidden: byte strings that must not become a token.
             advance: told of each new token.
         """
-        if n_tokens + 256 > self._LIMIT:
+        n_base = len(self._token)
+        if n_tokens + n_base > self._LIMIT:
             raise ValueError(f"vocab_size may be at most {self._LIMIT:,}")
         self._count_pairs()
         merges: dict[str, None] = {}
         stopped = "vocab size reached"
-        while len(self._token) - 256 < n_tokens:
+        while len(self._token) - n_base < n_tokens:
             pair, where = self._pop()
             if not pair or self._pair_counts[pair] < min_frequency:
                 stopped = "nothing left above min_frequency" if pair else "no pairs left"
@@ -1739,7 +1740,7 @@ class _MergeLearner:
             merges[pair] = None
             self._merge(pair, chr(number), where)
         pairs = [(self._token[ord(pair[0])], self._token[ord(pair[1])]) for pair in merges]
-        return _Learned(pairs, self._token[256:], stopped)
+        return _Learned(pairs, self._token[n_base:], stopped)
 
     def _count_pairs(self) -> None:
         counts: dict[str, int] = {}
@@ -3242,7 +3243,7 @@ def _number_merges(
 ) -> _Definition:
     """Give learned tokens their ids, in the order learned, around reserved ones; add `tokens`."""
     reserved = {token.id for token in tokens}
-    free = (id_ for id_ in itertools.count(256) if id_ not in reserved)
+    free = (id_ for id_ in itertools.count(len(empty.vocab)) if id_ not in reserved)
     vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
     merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
     return _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
@@ -3469,6 +3470,9 @@ class BPETokenizer:
         max_token_length: int | None = None,
         num_workers: int | None = None,
         text_field: str = "text",
+        style: str = "byte-level",
+        byte_fallback: bool | None = None,
+        character_coverage: float | None = None,
     ) -> BPETokenizer:
         """Learn a vocabulary from a corpus.  Replaces what was learned before.
 
@@ -3491,6 +3495,10 @@ class BPETokenizer:
                 HuggingFace's rule.
             num_workers: threads or processes to count in; None means one per core.
             text_field: the field or column of .jsonl and .parquet files.
+            style: "byte-level", or "sentencepiece": over characters, with "▁" for a space
+                and <unk>, <s> and </s>; there `max_token_length` counts characters.
+            byte_fallback: whether characters without a token become bytes (the default).
+            character_coverage: what share of the characters gets tokens (default: 0.9995).
 
         Returns:
             The tokenizer itself; `training_report` says what was done.
@@ -3505,6 +3513,11 @@ class BPETokenizer:
         """
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
+        if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
+            asked = _tools("sentencepiece_training").Style(style, byte_fallback, character_coverage)
+            options = vocab_size, min_frequency, special_tokens, verbose, counts, max_token_length
+            asked.train(self, corpus, *options, num_workers, text_field)
+            return self
         if self._definition.components is not None:
             raise ValueError(
                 "a tokenizer that is not byte-level BPE with one split pattern cannot be trained "
@@ -3537,14 +3550,8 @@ class BPETokenizer:
         elif isinstance(counts, PretokenCounts):
             counts.check_made_by(empty.split_pattern, empty.normalizer)
         counted = time.perf_counter()
-        learned = _learn_merges(
-            counts,
-            vocab_size - 256 - len(added),
-            min_frequency,
-            max_token_length,
-            contents,
-            verbose,
-        )
+        room = vocab_size - 256 - len(added)
+        learned = _learn_merges(counts, room, min_frequency, max_token_length, contents, verbose)
 
         self._install(_number_merges(learned, empty, tokens))
         self._assume_roles(named)
@@ -4721,6 +4728,11 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+    add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help="base units")
+    fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
+    add("--byte-fallback", action=argparse.BooleanOptionalAction, help=fallback)
+    coverage = "with sentencepiece: share of text whose characters get tokens (default: 0.9995)"
+    add("--character-coverage", type=float, metavar="X", help=coverage)
 
 
 def _encode_options(add: Callable[..., Any]) -> None:
@@ -4768,6 +4780,8 @@ def _cmd_train(options: argparse.Namespace) -> None:
         raise _UsageError("--corpus - reads stdin and goes with no other file")
     if bool(options.corpus) == (options.counts is not None):
         raise _UsageError("one of the arguments --corpus and --counts is required, and only one")
+    if options.pattern and options.style == "sentencepiece":
+        raise _UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
     counts = PretokenCounts.load(options.counts) if options.counts else PretokenCounts()
     given = options.normalizer or counts.normalizer
     normalizer = None if given == "none" else given
@@ -4784,6 +4798,9 @@ def _cmd_train(options: argparse.Namespace) -> None:
         max_token_length=options.max_token_length,
         num_workers=options.num_workers,
         text_field=options.text_field,
+        style=options.style,
+        byte_fallback=options.byte_fallback,
+        character_coverage=options.character_coverage,
     )
     tokenizer.save(options.output, verbose=not options.quiet)
     if options.json:

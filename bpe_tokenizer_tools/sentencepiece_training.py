@@ -1,0 +1,346 @@
+r"""Training BPE as SentencePiece does: over characters, with "▁" for a space.
+
+Text is normalized, "▁" goes in front of it, and each space becomes "▁".  It is cut
+into words before each "▁"; a run of line ends is a word of its own:
+
+    "a cat\nb"   ->   ▁a   ▁cat   \n   b
+
+The base tokens are characters, not bytes, and only the frequent ones: those that
+make up `character_coverage` of the corpus.  No merge joins anything across another
+character.  Such a character becomes its bytes (byte fallback) or the unknown token.
+
+The result is a tokenizer.json in Llama 2's arrangement, plus the step that cuts words.
+HuggingFace's trainer learns the same merges with these components.  The order of ids:
+
+    <unk> <s> </s>       0, 1 and 2, unless `special_tokens` says otherwise
+    <0x00> ... <0xFF>    with byte fallback
+    characters           by code point
+    merged tokens        in the order learned
+    special tokens       those without an id
+
+Sources: google/sentencepiece, src/trainer_interface.cc, for which characters are kept;
+huggingface/tokenizers, models/bpe/trainer.rs, for the order of ids and for ties.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts, TrainingReport
+
+__all__ = ["Style"]
+
+_SPACE = "\u2581"  # how SentencePiece writes a space
+_COVERAGE = 0.9995  # SentencePiece's default
+_UNKNOWN = "<unk>"
+_SPECIAL = {_UNKNOWN: 0, "<s>": 1, "</s>": 2}
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+_FEW = len(core._ALPHABET)  # characters that one byte each can stand for
+_words = r"[{0}][^{0}\r\n]*|[^{0}\r\n]+|[\r\n]+".format  # a pattern, from what begins a word
+
+
+class Style(NamedTuple):
+    """How `BPETokenizer.train` was asked to train."""
+
+    name: str
+    byte_fallback: bool | None
+    character_coverage: float | None
+
+    def train(
+        self,
+        tokenizer: BPETokenizer,
+        corpus: Any,
+        vocab_size: int,
+        min_frequency: int,
+        special_tokens: core._SpecialTokens | None,
+        verbose: bool,
+        counts: Mapping[bytes, int] | None,
+        max_token_length: int | None,
+        num_workers: int | None,
+        text_field: str,
+    ) -> None:
+        """Train a tokenizer; see `BPETokenizer.train`.
+
+        Raises:
+            ValueError: options contradict each other, the corpus is empty, or the
+                vocabulary is too small for its characters.
+        """
+        self._check(counts)
+        form = _normalizer(tokenizer)
+        base = [] if self.byte_fallback is False else _BYTES
+        empty = core._Definition({}, [], "", None, components=_components(form, bool(base)))
+        named = core._as_added_tokens(special_tokens)
+        tokens = _with_defaults(tokenizer, named)
+        contents = [token.content for token in core._with_added_tokens(empty, tokens).added]
+        for content in {_SPACE, *base}.intersection(contents):
+            raise ValueError(f"special token {content!r}: this is already a token")
+        if vocab_size is None or min_frequency is None:
+            raise TypeError("vocab_size and min_frequency must be ints, got None")
+        core._check_size("min_frequency", min_frequency, 0)
+        core._check_size("max_token_length", max_token_length, 1)
+        core._check_size("vocab_size", vocab_size, len(contents) + len(base) + 1)
+
+        started = time.perf_counter()
+        words = _count_words(corpus, form, contents, num_workers, text_field, verbose)
+        counted = time.perf_counter()
+        alphabet = _alphabet(words, self.character_coverage or _COVERAGE, contents)
+        base = [*base, *alphabet]
+        room = vocab_size - len(contents) - len(base)
+        if room < 0:
+            raise ValueError(
+                f"vocab_size is {vocab_size}, and {vocab_size - room} is the least: the corpus has "
+                f"{len(alphabet)} characters to keep; raise vocab_size or lower character_coverage"
+            )
+        learned = _learn(words, alphabet, room, min_frequency, max_token_length, contents, verbose)
+        learned = learned._replace(tokens=[*map(str.encode, base), *learned.tokens])
+        tokenizer._install(core._number_merges(learned, empty, tokens))
+        tokenizer._assume_roles([*map(AddedToken, _SPECIAL), *named])
+        tokenizer.training_report = TrainingReport(
+            documents=words.documents,
+            bytes_read=words.bytes_read,
+            pretokens=sum(words.values()),
+            distinct_pretokens=len(words),
+            merges=len(learned.merges),
+            vocab_size=tokenizer.vocab_size,
+            counting_seconds=counted - started,
+            learning_seconds=time.perf_counter() - counted,
+            stopped=learned.stopped,
+        )
+        if verbose:
+            print(f"Trained: {tokenizer.training_report}", file=sys.stderr)
+
+    def _check(self, counts: Mapping[bytes, int] | None) -> None:
+        """Raise unless this is style="sentencepiece" with sound options."""
+        if self.name not in ("byte-level", "sentencepiece"):
+            raise ValueError(f"style must be 'byte-level' or 'sentencepiece', got {self.name!r}")
+        if self.name == "byte-level":
+            given = "character_coverage" if self.byte_fallback is None else "byte_fallback"
+            raise ValueError(f"{given} goes with style='sentencepiece' only; leave it out")
+        if counts is not None:
+            raise ValueError(
+                "counts are of the pre-tokens of a split pattern, and style='sentencepiece' cuts "
+                "text in another way; pass the corpus"
+            )
+        fallback, coverage = self.byte_fallback, self.character_coverage
+        if fallback is not None and type(fallback) is not bool:
+            raise TypeError(f"byte_fallback must be True or False, got {core._shorten(fallback)}")
+        if coverage is not None and type(coverage) not in (int, float):
+            raise TypeError(f"character_coverage must be a number, got {core._shorten(coverage)}")
+        if coverage is not None and not 0 < coverage <= 1:
+            raise ValueError(
+                f"character_coverage must be greater than 0 and at most 1, got {coverage}; 1.0 "
+                "gives every character of the corpus a token"
+            )
+
+
+# -- Components ---------------------------------------------------------------
+
+
+def _components(form: str | None, byte_fallback: bool) -> dict[str, Any]:
+    """Return the components of a tokenizer.json: Llama 2's, and the step that cuts words."""
+    normalizers: list[dict[str, Any]] = [{"type": form}] if form else []
+    normalizers += (
+        {"type": "Prepend", "prepend": _SPACE},
+        {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
+    )
+    decoders: list[dict[str, Any]] = [{"type": "ByteFallback"}] if byte_fallback else []
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": _words(_SPACE)},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+                *decoders,
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": {
+            "unk_token": _UNKNOWN,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": byte_fallback,
+        },
+    }
+
+
+def _normalizer(tokenizer: BPETokenizer) -> str | None:
+    """Return the Unicode form that a tokenizer normalizes to, or refuse to train it."""
+    definition = tokenizer._definition
+    if definition.components is None:
+        if definition.split_pattern != core.GPT2_SPLIT_PATTERN:
+            raise ValueError(
+                "style='sentencepiece' cuts text before spaces, not by a split pattern; make the "
+                "tokenizer without split_pattern"
+            )
+        return definition.normalizer
+    for form in (None, *core._NORMALIZERS):  # it may have been trained in this style before
+        if definition.components in (_components(form, True), _components(form, False)):
+            return form
+    raise ValueError(
+        "this tokenizer was loaded with components of its own and cannot be trained again; make "
+        "a new one with BPETokenizer(normalizer=...)"
+    )
+
+
+def _with_defaults(tokenizer: BPETokenizer, named: list[AddedToken]) -> list[AddedToken]:
+    """List the special tokens: the default ones, those the tokenizer has, and the named."""
+    tokens = {content: AddedToken(content, id_) for content, id_ in _SPECIAL.items()}
+    tokens.update((token.content, token) for token in tokenizer._definition.added)
+    for token in named:
+        default = _SPECIAL.get(token.content)
+        tokens[token.content] = token
+        if token.id is None and default is not None:
+            tokens[token.content] = dataclasses.replace(token, id=default)
+    return list(tokens.values())
+
+
+# -- Counting -----------------------------------------------------------------
+
+
+class _Prepared(core._Pipeline):
+    """Prepares text for counting: each piece between two special tokens begins with "▁"."""
+
+    def prefixed(self, text: str, first: bool) -> str:
+        return _SPACE + text
+
+
+def _count_words(
+    corpus: Any,
+    form: str | None,
+    special_tokens: Iterable[str],
+    num_workers: int | None,
+    text_field: str,
+    verbose: bool,
+) -> PretokenCounts:
+    """Count the words of a corpus, in UTF-8; see `count_pretokens`."""
+    core._check_size("num_workers", num_workers, 1)
+    splitter = core._splitter(_words(_SPACE + " "))
+    pipeline = _Prepared(splitter, form, tokens=map(AddedToken, special_tokens))
+    with core._progress("counting", "B", None, verbose) as advance:
+        counter = core._engine.counter(pipeline, num_workers or core._cores(), advance)
+        counter.count(core._documents(corpus, text_field))
+    made = counter.documents, counter.bytes_read
+    words = PretokenCounts((), splitter.pattern, form, *made)
+    space = _SPACE.encode()
+    for word, count in counter.take().items():
+        word = word.replace(b" ", space)
+        words[word] = words.get(word, 0) + count
+    if not words:
+        raise ValueError("the corpus is empty: there is no text to learn from")
+    return words
+
+
+def _alphabet(words: Mapping[bytes, int], coverage: float, contents: Iterable[str]) -> list[str]:
+    """Return the characters that get tokens, by code point.
+
+    The most frequent characters that make up the coverage, of equals the smaller code point
+    first; "▁" always, and none that is a special token.
+    """
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for char in word.decode():
+            counts[char] += count
+    total, covered, kept = sum(counts.values()), 0, {_SPACE}
+    for char, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if covered / total >= coverage:
+            break
+        covered += count
+        kept.add(char)
+    return sorted(kept.difference(contents))
+
+
+# -- Learning -----------------------------------------------------------------
+
+
+class _Symbols(NamedTuple):
+    """How a text of the alphabet is written for a learner, in so many bytes per character."""
+
+    size: int
+    write: Callable[[str], bytes]
+    read: Callable[[bytes], str]
+
+
+def _symbols(alphabet: list[str]) -> _Symbols:
+    """Write characters in one byte each, for the engine's own learner, if they are few enough."""
+    if len(alphabet) > _FEW:
+        return _Symbols(
+            4, lambda text: text.encode("utf-32-le"), lambda raw: raw.decode("utf-32-le")
+        )
+    there = dict(zip(map(ord, alphabet), map(chr, core._ALPHABET)))  # in the order of ties
+    back = dict(zip(core._ALPHABET, alphabet))
+    return _Symbols(
+        1,
+        lambda text: text.translate(there).encode("latin-1"),
+        lambda raw: raw.decode("latin-1").translate(back),
+    )
+
+
+class _WideLearner(core._MergeLearner):
+    """Learns merges over any number of characters, of four bytes each."""
+
+    def __init__(
+        self, parts: Mapping[bytes, int], alphabet: list[bytes], max_token_length: int | None
+    ) -> None:
+        super().__init__({}, max_token_length and 4 * max_token_length)
+        self._token = alphabet
+        self._number = {token: number for number, token in enumerate(alphabet)}
+        numbers = {ord(char.decode("utf-32-le")): number for char, number in self._number.items()}
+        self._words = [part.decode("utf-32-le").translate(numbers) for part in parts]
+        self._freqs = list(parts.values())
+
+
+def _learn(
+    words: Mapping[bytes, int],
+    alphabet: list[str],
+    n_tokens: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    contents: Iterable[str],
+    verbose: bool,
+) -> core._Learned:
+    """Learn merges between characters of the alphabet; tokens are in UTF-8."""
+    size, write, read = _symbols(alphabet)
+    parts = {write(part): count for part, count in _without_rare(words, alphabet).items()}
+    known = frozenset(alphabet)
+    forbidden = frozenset(write(text) for text in (*contents, *_BYTES) if known.issuperset(text))
+    with core._progress("merging", "merge", n_tokens, verbose) as advance:
+        learner = (
+            core._engine.learner(parts, max_token_length)
+            if size == 1
+            else _WideLearner(parts, list(map(write, alphabet)), max_token_length)
+        )
+        learned = learner.learn(n_tokens, min_frequency, forbidden, advance)
+    merges = [(read(left).encode(), read(right).encode()) for left, right in learned.merges]
+    return core._Learned(
+        merges, [read(token).encode() for token in learned.tokens], learned.stopped
+    )
+
+
+def _without_rare(words: Mapping[bytes, int], alphabet: list[str]) -> dict[str, int]:
+    """Cut words at the characters that get no token, and leave those out."""
+    known = frozenset(alphabet)
+    parts: Counter[str] = Counter()
+    for written, count in words.items():
+        word = written.decode()
+        if known.issuperset(word):
+            parts[word] += count
+            continue
+        for is_known, run in itertools.groupby(word, known.__contains__):
+            if is_known:
+                parts["".join(run)] += count
+    return parts
