@@ -361,9 +361,8 @@ def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
     vocab = tokenizer._definition.vocab
     unknown = options.get("unk_token")
     becomes = f"become {unknown!r}" if unknown else "are dropped"
-    kinds = [step.get("type") for step in steps_of(components.get("pre_tokenizer"))]
     severity = "warning" if unknown else "error"
-    if "ByteLevel" in kinds:
+    if cast("Any", tokenizer._encoder)._chain.is_byte_level:
         missing = [b for b in _UTF8_BYTES if core._BYTE_TO_CHAR[b].encode() not in vocab]
     elif options.get("byte_fallback"):
         missing = [b for b in _UTF8_BYTES if f"<0x{b:02X}>".encode() not in vocab]

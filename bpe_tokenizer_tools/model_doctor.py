@@ -35,7 +35,6 @@ from typing import Any, Optional
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import lint, outputs
-from bpe_tokenizer_tools.formats.families import steps_of
 from bpe_tokenizer_tools.safetensors_file import Tensor, tensors
 from bpe_tokenizer_tools.tables import Table
 
@@ -394,8 +393,8 @@ class _Vocabulary:
         self.tokenizer = tokenizer
         self.ids = sorted(tokenizer._id_to_bytes)
         self.special = set(tokenizer.special_tokens.values())
-        steps = steps_of((tokenizer.components or {}).get("pre_tokenizer"))
-        self._is_byte_level = any(step.get("type") == "ByteLevel" for step in steps)
+        chain = getattr(tokenizer._encoder, "_chain", None)  # only where there are components
+        self._is_byte_level = chain is not None and chain.is_byte_level
         vocab = tokenizer._definition.vocab
         names = map(self._byte_name, _IMPOSSIBLE_BYTES)
         self.bytes = {vocab[name] for name in names if name in vocab} - self.special

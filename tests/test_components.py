@@ -304,6 +304,7 @@ ALONE: dict[str, tuple[Any, Any]] = {
     "Whitespace": (named("Whitespace"), None),
     "WhitespaceSplit": (named("WhitespaceSplit"), None),
     "ByteLevel": (files.byte_level(False, True, use_regex=True), None),
+    "CharDelimiterSplit": ({"type": "CharDelimiterSplit", "delimiter": "1"}, None),
     "llama 3": (split(files.LLAMA3), None),
     "o200k": (split(files.O200K), None),
     "kimi": (split(files.KIMI), None),
@@ -316,6 +317,7 @@ ALONE: dict[str, tuple[Any, Any]] = {
     "NFD": (None, named("NFD")),
     "NFKC": (None, named("NFKC")),
     "NFKD": (None, named("NFKD")),
+    "normalizer ByteLevel": (None, named("ByteLevel")),
 }
 
 
@@ -404,6 +406,21 @@ CHAINS: dict[str, tuple[Any, Any]] = {
     "Metaspace of another character": (
         {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": True},
         None,
+    ),
+    **{
+        f"CharDelimiterSplit {char!r}": ({"type": "CharDelimiterSplit", "delimiter": char}, None)
+        for char in " .é🙂\u0301"
+    },
+    "normalizer ByteLevel": (None, named("ByteLevel")),
+    "normalizer ByteLevel, then a pattern": (split(r"Ġ?\w+|."), named("ByteLevel")),
+    "normalizer ByteLevel, then a character": (
+        {"type": "CharDelimiterSplit", "delimiter": "Ġ"},
+        files.normalizers("NFC", "Lowercase", "ByteLevel"),
+    ),
+    "normalizer ByteLevel twice": (None, files.normalizers("ByteLevel", "ByteLevel")),
+    "normalizer ByteLevel, then others": (
+        None,
+        files.normalizers("ByteLevel", "Lowercase", files.replace("Ġ", "▁"), "NFD"),
     ),
     "Digits together": (digits(False), None),
     "Punctuation, as older files write it": ({"type": "Punctuation"}, None),
@@ -602,7 +619,6 @@ BERT = {
         ("normalizer", BERT),
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}),
         ("normalizer", {"type": "Nmt"}),
-        ("normalizer", {"type": "ByteLevel"}),
         ("normalizer", {"type": "Nfc"}),
         ("normalizer", {"type": "lowercase"}),
         ("pre_tokenizer", {"type": "UnicodeScripts"}),
@@ -701,7 +717,11 @@ def test_other_models_are_refused_by_name(tmp_path: Path, kind: str) -> None:
         ("pre_tokenizer", punctuation("Joined"), ("behavior", "Joined")),
         ("pre_tokenizer", {**metaspace("sometimes")}, ("prepend_scheme", "sometimes")),
         ("pre_tokenizer", {**metaspace("first"), "replacement": "ab"}, ("replacement",)),
+        ("pre_tokenizer", {"type": "CharDelimiterSplit"}, ("delimiter",)),
+        ("pre_tokenizer", {"type": "CharDelimiterSplit", "delimiter": ""}, ("delimiter", "''")),
+        ("pre_tokenizer", {"type": "CharDelimiterSplit", "delimiter": "ab"}, ("delimiter", "'ab'")),
         ("pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": 1}, ("add_prefix_space",)),
+        ("normalizer", {"type": "ByteLevel", "use_regex": False}, ("normalizer.use_regex",)),
         ("decoder", {"type": "Strip", "content": " ", "start": -1, "stop": 0}, ("start",)),
         ("decoder", {"type": "Strip", "content": "ab", "start": 1, "stop": 0}, ("content",)),
         ("decoder", {"type": "Replace", "content": ""}, ("pattern",)),

@@ -34,6 +34,7 @@ COMPONENTS: dict[str, list[Any]] = {
         files.replace("a", "b"),
         files.replace("a", "b", "Regex"),
         {"type": "Prepend", "prepend": "a"},
+        {"type": "ByteLevel"},
         files.normalizers("NFC", files.normalizers("Lowercase")),
     ],
     "pre_tokenizer": [
@@ -43,6 +44,7 @@ COMPONENTS: dict[str, list[Any]] = {
         files.digits(True),
         files.punctuation(),
         *({"type": kind} for kind in ("Whitespace", "WhitespaceSplit")),
+        {"type": "CharDelimiterSplit", "delimiter": "a"},
         METASPACE,
         files.pretokenizers("Whitespace", files.pretokenizers({"type": "ByteLevel", **FLAGS})),
     ],

@@ -635,7 +635,10 @@ def test_missing_bytes_and_unknown_characters(gpt2: BPETokenizer, tmp_path: Path
     found = names(tokenizer)["missing-bytes"]
     assert found.startswith("error") and "1 bytes have no token ('0xA7')" in found
     assert tokenizer.decode(tokenizer.encode("a§b")) != "a§b"
-    data.update(pre_tokenizer={"type": "Whitespace"}, decoder=None)
+    data.update(pre_tokenizer=None, normalizer={"type": "ByteLevel"})
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert names(BPETokenizer.from_file(path))["missing-bytes"] == found
+    data.update(normalizer=None, pre_tokenizer={"type": "Whitespace"}, decoder=None)
     path.write_text(json.dumps(data), encoding="utf-8")
     assert (
         "characters that are no token are dropped"

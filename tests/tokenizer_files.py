@@ -662,6 +662,19 @@ FAMILIES: dict[str, Family] = {
             token("  ", False, normalized=True),
         ],
     ),
+    "bytes by a normalizer": Family(
+        split(r"Ġ?\w+|\W"),
+        normalizer=normalizers("NFC", "ByteLevel"),
+        added=[
+            token("<s>", normalized=True),
+            token("née", False, normalized=True),
+            token("<a b>", False),
+            token("  ", False, normalized=True),
+        ],
+    ),
+    "bytes by a normalizer, cut at spaces": Family(
+        {"type": "CharDelimiterSplit", "delimiter": "Ġ"}, normalizer=named("ByteLevel")
+    ),
 }
 
 

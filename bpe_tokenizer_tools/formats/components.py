@@ -164,6 +164,10 @@ def _replace(step: core._JsonReader) -> Normalizer:
     return run
 
 
+def _bytes_as_characters(step: core._JsonReader) -> Normalizer:
+    return _by_character(_byte_chars)
+
+
 def _may_insert(step: core._JsonReader) -> bool:
     """Tell whether a Replace may put something where nothing was."""
     if step.data["type"] != "Replace" or not step.data["content"]:
@@ -211,6 +215,7 @@ _NORMALIZERS: dict[str, tuple[Callable[[core._JsonReader], Normalizer], str]] = 
     "Strip": (_strip, "strip_left:bool strip_right:bool"),
     "Replace": (_replace, "pattern:dict content:str"),
     "Prepend": (_prepend, "prepend:str"),
+    "ByteLevel": (_bytes_as_characters, ""),
     "SentencePiece": (  # this library's own
         _sentencepiece,
         "charsmap:str add_dummy_prefix:bool remove_extra_whitespaces:bool escape_whitespaces:bool "
@@ -325,6 +330,13 @@ def _whitespace_split(step: core._JsonReader) -> PreTokenizer:
     return _splits(_finder(r"\s"), "Removed")
 
 
+def _char_delimiter_split(step: core._JsonReader) -> PreTokenizer:
+    delimiter = step.get("delimiter", str)
+    if len(delimiter) != 1:
+        raise step.error(f"expected one character, got {core._shorten(delimiter)}", "delimiter")
+    return _splits(_finder(re.escape(delimiter)), "Removed")
+
+
 def _byte_level(step: core._JsonReader) -> PreTokenizer:
     prefix = step.get("add_prefix_space", bool, default=True)
     pattern = _GPT2 if step.get("use_regex", bool, default=True) else core._UNCUT_PATTERN
@@ -399,6 +411,7 @@ _PRE_TOKENIZERS: dict[str, tuple[Callable[[core._JsonReader], PreTokenizer], str
     "Punctuation": (_punctuation, "behavior:str"),
     "Whitespace": (_whitespace, ""),
     "WhitespaceSplit": (_whitespace_split, ""),
+    "CharDelimiterSplit": (_char_delimiter_split, "delimiter:str"),
     "Metaspace": (_metaspace, _METASPACE),
 }
 
@@ -417,7 +430,7 @@ class Place(NamedTuple):
     last: bool
 
 
-Spelling = tuple[bytes, bool]  # how it is written, and whether it is an added one
+Spelling = tuple[bytes, bool]  # how it is written; whether it is added, and not in the alphabet
 TokenDecoder = Callable[[bytes, Place], bytes]
 
 
@@ -683,7 +696,10 @@ class _Chain:
                     "pattern",
                 )
         self._finds_as_written = "SentencePiece" in kinds
-        self.is_byte_level = any(step.data["type"] == "ByteLevel" for step in pre_tokenizers)
+        self.normalises_to_bytes = "ByteLevel" in kinds
+        self.is_byte_level = self.normalises_to_bytes or any(
+            step.data["type"] == "ByteLevel" for step in pre_tokenizers
+        )
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
@@ -837,7 +853,10 @@ class ComponentEncoder(core._Encoder):
         for token in definition.added:  # one found in normalised text stands for that
             found = self._chain.as_found(token.content) if token.normalized else token.content
             self.tokens[token.id or 0] = found.encode()
-        self._added_ids = frozenset(added.values())
+        in_bytes = self._chain.normalises_to_bytes
+        self._as_text = {
+            token.id for token in definition.added if not (token.normalized and in_bytes)
+        }
         unknown = options.get("unk_token")
         self._end = [(self._vocab[self._marker], 0)] if self._marker else []
         self._unk_id = None
@@ -1016,7 +1035,7 @@ class ComponentEncoder(core._Encoder):
         for id_ in ids:
             token = self.tokens.get(id_)
             if token is not None:
-                yield token, id_ in self._added_ids
+                yield token, id_ in self._as_text
             elif errors == "strict":
                 core._decode_ids([id_], self.tokens, errors)  # raises
             elif errors == "replace":
