@@ -2370,8 +2370,8 @@ _KEYS = {
 }
 
 
-def _tokenizer_files(folder: Path, name: str) -> list[Path]:
-    """Return the files of a tokenizer; the first is HEAD, and a named one owns only two."""
+def _tokenizer_files(folder: Path, name: str = "tokenizer") -> list[Path]:
+    """Return the files of a tokenizer, HEAD first; before 0.8, they could have another name."""
     names = f"{name}.json", f"{name}_config.json", "special_tokens_map.json"
     return [*map(folder.joinpath, names), *_template_files(folder)]
 
@@ -2745,7 +2745,7 @@ def _read_lengths(data: _JsonReader, definition: _Definition) -> dict[str, Any]:
 
 
 _ROLES = tuple(_ROLE_NAMES)
-_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side")
+_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
 
 
 def _read_config(
@@ -2759,7 +2759,7 @@ def _read_config(
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    named = path.stem != "tokenizer" and config_path in files  # what others share is not its own
+    named = path.stem != "tokenizer" and config_path in files  # before 0.8, with others beside it
     for file in (config_path,) if named else (map_path, config_path):  # the latter wins
         if file not in files:
             continue
@@ -2790,6 +2790,12 @@ def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
         elif settings[side] not in ("left", "right"):
             shown = _shorten(settings[side])
             raise config.error(f"expected 'left' or 'right', got {shown}", side)
+    if not _is_label(settings.get("name")):  # another program's
+        settings.pop("name", None)
+
+
+def _is_label(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip()) and name.isprintable() and len(name) <= 100
 
 
 def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
@@ -4211,26 +4217,26 @@ class BPETokenizer:
 
         Args:
             directory: made if it is not there.
-            name: any but the default writes only ``{name}.json`` and
-                ``{name}_config.json``, which `transformers` doesn't find.
+            name: a label, kept in tokenizer_config.json; the files keep their names.  The
+                default keeps the label that the tokenizer was loaded with.
             verbose: whether to say where, on stderr.
 
         Raises:
-            ValueError: the split pattern has no equal in HuggingFace's engine.
+            ValueError: the split pattern has no equal in HuggingFace's engine, or the name
+                is not 1 to 100 printable characters.
             OSError: the disk is full, say; then the old tokenizer is still there.
         """
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
-        if not name or Path(name).name != name:
-            raise ValueError(f"name must be a plain file name, got {name!r}")
-        config, names = _config_json(self._definition, *self._rest())
-        templates = self.chat_templates
+        if not _is_label(name):
+            kind = ValueError if isinstance(name, str) else TypeError
+            raise kind(f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}")
+        roles, settings, templates = self._rest()
+        label = {} if name == "tokenizer" else {"name": name}
+        config, names = _config_json(self._definition, roles, {**settings, **label}, templates)
         only = templates["default"] if list(templates) == ["default"] else None
-        paths = _tokenizer_files(folder, name)
-        if name != "tokenizer":  # the other files belong to all names
-            paths = paths[:2]
-            config.setdefault("chat_template", only)
+        paths = _tokenizer_files(folder)
         texts = _to_json(self._tokenizer_json()), _to_json(config), _to_json(names), only
         folder.mkdir(parents=True, exist_ok=True)
         _save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
@@ -4292,6 +4298,10 @@ class BPETokenizer:
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
         opened = _open_tokenizer_json(path)
+        if opened is None and path.is_dir():
+            path = Path(_tools("formats").file_within(path))
+            if _tokenizer_files(path.parent, path.stem)[1].exists():  # saved before 0.8
+                opened = _open_tokenizer_json(path)
         if opened is not None:
             data, files = opened
             if pattern is not None:
@@ -4443,6 +4453,7 @@ class BPETokenizer:
                 hold; the caller normalizes all text.
 
         Raises:
+            FileExistsError: for "gpt2", the directory has another tokenizer's tokenizer.json.
             ValueError: the format can't hold something that affects ids; the message names
                 it.  Then nothing is written.  The chat template, roles and what goes around a text
                 are left out where the format has no place for them.
@@ -4647,7 +4658,11 @@ class BPETokenizer:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BPETokenizer):
             return NotImplemented
-        return self._rest() == other._rest() and self.fingerprint == other.fingerprint
+        ours, theirs = (
+            (roles, {**settings, "name": None}, templates)  # a label is only a label
+            for roles, settings, templates in (self._rest(), other._rest())
+        )
+        return ours == theirs and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
         return int(self.fingerprint[:15], 16)

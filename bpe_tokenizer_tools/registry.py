@@ -828,6 +828,7 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
     Equal tokenizers give equal files: a pickled copy has its parts in one canonical order.
     """
     canonical: BPETokenizer = pickle.loads(pickle.dumps(tokenizer))
+    canonical._settings.pop("name", None)  # a label; tokenizers are equal without it
     canonical.save(folder, verbose=False)
     if BPETokenizer.from_file(folder) != tokenizer:
         raise ValueError(

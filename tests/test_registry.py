@@ -223,6 +223,9 @@ def test_registering_again_changes_nothing(registry: Registry) -> None:
             registry.register(fresh(), "web", **said)
     assert {path: path.read_bytes() for path in first.path.iterdir()} == before
     assert list((registry.path / ".incoming").iterdir()) == []
+    labeled = registry.path.parent / "labeled"
+    trained().save(labeled, name="demo", verbose=False)  # a label is no part of the content
+    assert not registry.register(BPETokenizer.from_file(labeled), "web").is_new
     other = registry.register(fresh(), "mail", metadata={"a": "2"})
     assert other.hash == first.hash and other.metadata == {"a": "2"}
 

@@ -6,10 +6,12 @@ between any two steps. What is loaded is compared whole: ids, chat template, rol
 
 from __future__ import annotations
 
+import copy
 import errno
 import itertools
 import json
 import os
+import pickle
 import random
 import signal
 import sys
@@ -26,6 +28,7 @@ from oracles import examples, forks
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.formats import vocab_merges
 
 pytestmark = EITHER_ENGINE
 
@@ -428,11 +431,13 @@ def neighbors(files: dict[Path, bytes]) -> set[str]:
 
 def read_shared(folder: Path) -> set[str]:
     """Read what `save` and the export to "gpt2" both write, as a reader of tokenizer.json."""
-    return neighbors(bpe_tokenizer._read_files(bpe_tokenizer._tokenizer_files(folder, "tokenizer")))
+    return neighbors(bpe_tokenizer._read_files(bpe_tokenizer._tokenizer_files(folder)))
 
 
 def export_gpt2(folder: Path, n: int) -> None:
-    tokenizers()[n].export(folder, "gpt2")
+    """Write beside whatever tokenizer.json is there, which `export` itself refuses."""
+    tokenizer = tokenizers()[n]
+    bpe_tokenizer._save_files(vocab_merges.contents(tokenizer, folder))
 
 
 @forks
@@ -496,7 +501,7 @@ def test_saves_and_exports_at_once_do_not_mix(directory: Form, tmp_path: Path) -
             if ended:
                 assert status == 0
                 left.remove(process)
-    places = bpe_tokenizer._tokenizer_files(tmp_path, "tokenizer")
+    places = bpe_tokenizer._tokenizer_files(tmp_path)
     assert len(neighbors({path: path.read_bytes() for path in places if path.exists()})) == 1
     assert not hidden(tmp_path)
 
@@ -523,25 +528,178 @@ def test_one_file_over_an_interrupted_save(directory: Form, tmp_path: Path) -> N
     assert loaded == directory.all[1]
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_export_beside_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    one, other = tokenizers()[:2]
+    one.save(tmp_path, verbose=False)
+    before = files_of(tmp_path)
+    with pytest.raises(FileExistsError, match=r"tokenizer\.json of another tokenizer") as refused:
+        other.export(tmp_path, "gpt2")
+    assert str(tmp_path) in str(refused.value) and "another directory" in str(refused.value)
+    assert files_of(tmp_path) == before
+    (tmp_path / "tokenizer.json").write_text("damaged")
+    with pytest.raises(FileExistsError, match="another tokenizer"):
+        one.export(tmp_path, "gpt2")
+
+
+def test_an_export_beside_the_same_tokenizer_is_not(tmp_path: Path) -> None:
+    tokenizer = tokenizers()[0]
+    tokenizer.save(tmp_path, verbose=False)
+    tokenizer.export(tmp_path, "gpt2")
+    assert BPETokenizer.from_file(tmp_path) == tokenizer
+    assert BPETokenizer.from_file(tmp_path / "vocab.json").get_vocab() == tokenizer.get_vocab()
+
+
+def test_an_interrupted_save_counts_for_an_export(directory: Form, tmp_path: Path) -> None:
+    interrupted(directory, tmp_path)
+    (tmp_path / "tokenizer.json").rename(
+        next(tmp_path.glob(".tokenizer_config.json.*")).with_name(".moved")
+    )
+    journal = json.loads((tmp_path / ".bpe-tokenizer.saving").read_text(encoding="utf-8"))
+    (tmp_path / ".moved").rename(tmp_path / journal["tokenizer.json"])
+    assert directory.which(tmp_path) == 1 and not (tmp_path / "tokenizer.json").exists()
+    with pytest.raises(FileExistsError, match="another tokenizer"):
+        tokenizers()[0].export(tmp_path, "gpt2")
+
+
+# -- Names ---------------------------------------------------------------------
+
+STANDARD = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+
+
+def label(folder: Path) -> Any:
+    return json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("name")
+
+
+@pytest.mark.parametrize("name", ["demo_tokenizer", "org/model", "../x", "Größe 2", "a" * 100])
+def test_a_name_is_a_label(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "in" / "folder"
+    for tokenizer in tokenizers():
+        tokenizer.save(folder, name=name, verbose=False)
+        assert BPETokenizer.from_pretrained(folder, verbose=False) == tokenizer
+        assert label(folder) == name
+        assert set(files_of(folder)) - {"chat_template.jinja"} == STANDARD
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
+        assert [path.name for path in (tmp_path / "in").iterdir()] == ["folder"]
+
+
+def test_a_name_survives_loading_and_the_next_save(tmp_path: Path) -> None:
+    tokenizer = tokenizers()[1]
+    tokenizer.save(tmp_path, verbose=False)
+    assert label(tmp_path) is None
+    tokenizer.save(tmp_path, name="demo", verbose=False)
+    loaded = BPETokenizer.from_file(tmp_path)
+    for each in (loaded, pickle.loads(pickle.dumps(loaded)), copy.deepcopy(loaded)):
+        each.save(tmp_path / "again", verbose=False)
+        assert label(tmp_path / "again") == "demo"
+    loaded.export(tmp_path / "gpt2", "gpt2")
+    assert label(tmp_path / "gpt2") == "demo"
+    loaded.save(tmp_path, name="other", verbose=False)
+    assert label(tmp_path) == "other"
+    tokenizer.save(tmp_path, verbose=False)  # it was not loaded with one
+    assert label(tmp_path) is None
+    assert loaded == tokenizer and hash(loaded) == hash(tokenizer)
+
+
+def test_transformers_keeps_the_name(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = tokenizers()[0]
+    tokenizer.save(tmp_path, name="demo_tokenizer", verbose=False)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("abc abd", "Größe\n\n 12", "<s0>abc<e0>"):
+        assert theirs.encode(text, add_special_tokens=False) == tokenizer.encode(
+            text, allowed_special="all"
+        )
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert label(tmp_path / "theirs") == "demo_tokenizer"
+    ours = BPETokenizer.from_file(tmp_path / "theirs")
+    ours.save(tmp_path / "ours", verbose=False)
+    assert label(tmp_path / "ours") == "demo_tokenizer"
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\nb", "\x1b[2J", "\ud800", "a" * 101, None, 5, Path("a")]
+)
+def test_other_names_are_refused(tmp_path: Path, name: Any) -> None:
+    kind = ValueError if isinstance(name, str) else TypeError
+    with pytest.raises(kind, match="name must be a str of 1 to 100 printable characters"):
+        tokenizers()[0].save(tmp_path / "new", name=name, verbose=False)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "a" * 101, None, 5, {"a": 1}])
+def test_a_name_that_is_no_label_is_another_programs(tmp_path: Path, name: Any) -> None:
+    tokenizers()[0].save(tmp_path, verbose=False)
+    path = tmp_path / "tokenizer_config.json"
+    config = {**json.loads(path.read_text(encoding="utf-8")), "name": name}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert BPETokenizer.from_file(tmp_path) == tokenizers()[0]
+    assert "name" not in BPETokenizer.from_file(tmp_path)._settings
+
+
+def save_as_before(tokenizer: BPETokenizer, folder: Path, name: str, version: str) -> None:
+    """Write a named tokenizer as version 0.6 or 0.7 did."""
+    made = folder / "made"
+    tokenizer.save(made, verbose=False)
+    config = made / "tokenizer_config.json"
+    if version == "0.7":  # with the chat template, and without the other files
+        data = json.loads(config.read_text(encoding="utf-8"))
+        data.setdefault("chat_template", tokenizer.chat_template)
+        config.write_text(json.dumps(data), encoding="utf-8")
+        (made / "special_tokens_map.json").unlink()
+        (made / "chat_template.jinja").unlink(missing_ok=True)
+    for path in made.iterdir():
+        named = path.name in ("tokenizer.json", "tokenizer_config.json")
+        path.rename(folder / (path.name.replace("tokenizer", name, 1) if named else path.name))
+    made.rmdir()
+
+
+@pytest.mark.parametrize("version", ["0.6", "0.7"])
+def test_a_named_tokenizer_of_before_loads(tmp_path: Path, version: str) -> None:
+    for i, made in enumerate(tokenizers()):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        save_as_before(made, folder, "demo_tokenizer", version)
+        assert "tokenizer.json" not in files_of(folder)
+        assert BPETokenizer.from_pretrained(folder, verbose=False) == made
+        assert BPETokenizer.from_file(folder / "demo_tokenizer.json") == made
+        with pytest.raises(ValueError, match="carries its own split pattern"):
+            BPETokenizer.from_file(folder, "gpt2")
+        other = tokenizers()[i - 1]
+        other.save(folder, verbose=False)  # from now on, this is the directory's
+        assert BPETokenizer.from_file(folder) == other
+        if version == "0.7":
+            assert BPETokenizer.from_file(folder / "demo_tokenizer.json") == made
+
+
 @pytest.mark.usefixtures("no_flush")
-def test_names_in_one_directory_are_tokenizers_of_their_own(tmp_path: Path) -> None:
-    names, made = ["a", "tokenizer", "b", "c"], tokenizers()
-    for order in itertools.permutations(range(4)):
-        folder = tmp_path / "".join(map(str, order))
-        for n in order:
-            made[n].save(folder, name=names[n], verbose=False)
-        for n in range(4):
-            assert BPETokenizer.from_file(folder / f"{names[n]}.json") == made[n]
+def test_several_named_tokenizers_are_listed_and_load_by_name(tmp_path: Path) -> None:
+    names, made = ["b", "a", "my_config", "c"], tokenizers()
+    for name, tokenizer in zip(names, made):
+        save_as_before(tokenizer, tmp_path, name, "0.7")
+    (tmp_path / "generation_config.json").write_text("{}")
+    (tmp_path / "generation.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"a\.json, b\.json, c\.json, my_config\.json$"):
+        BPETokenizer.from_file(tmp_path)
+    for name, tokenizer in zip(names, made):
+        assert BPETokenizer.from_file(tmp_path / f"{name}.json") == tokenizer
 
 
-def test_a_named_tokenizer_of_version_0_6_loads(tmp_path: Path) -> None:
-    for made in tokenizers()[:2]:
-        made.save(tmp_path, verbose=False)
-        for name in ("", "_config"):  # as 0.6 wrote it: other names, and the same files beside
-            (tmp_path / f"tokenizer{name}.json").rename(tmp_path / f"mine{name}.json")
-        assert BPETokenizer.from_file(tmp_path / "mine.json") == made
-        made.save(tmp_path, name="mine", verbose=False)
-        assert BPETokenizer.from_file(tmp_path / "mine.json") == made
+def test_other_tokenizers_of_a_directory_come_before_named_ones(tmp_path: Path) -> None:
+    one, other = tokenizers()[:2]
+    save_as_before(one, tmp_path, "demo", "0.7")
+    other.export(tmp_path / "x.tiktoken", "tiktoken")
+    assert BPETokenizer.from_file(tmp_path).special_tokens == other.special_tokens
+
+
+def test_pairs_of_json_files_of_others_are_no_tokenizers(tmp_path: Path) -> None:
+    for name in ("generation.json", "generation_config.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
+        BPETokenizer.from_file(tmp_path)
 
 
 # -- What an interrupted save leaves, and what others put there ---------------
@@ -732,7 +890,7 @@ def test_without_locks_one_writer_saves_as_ever(
         directory.write(tmp_path, n)
         assert directory.which(tmp_path) == n and not hidden(tmp_path)
     interrupted(directory, tmp_path, 0)
-    tokenizers()[3].export(tmp_path, "gpt2")  # finishes it first
+    export_gpt2(tmp_path, 3)  # finishes it first
     assert read_shared(tmp_path) == {"<s3>"} and not hidden(tmp_path)
     directory.write(tmp_path, 1)
     lock = tmp_path / ".bpe-tokenizer.lock"

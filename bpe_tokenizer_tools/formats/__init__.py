@@ -8,6 +8,7 @@ that knows nothing of encoding.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -152,7 +153,7 @@ def read(
         FileFormatError: it is in none of them, or damaged.
     """
     if path.is_dir():
-        path = _file_within(path)
+        path = file_within(path)
     name = format_of(path)
     if name is not None:
         source: Source = _module(name).read(path, split_pattern, special_tokens)
@@ -169,19 +170,36 @@ def read(
     )
 
 
-def _file_within(folder: Path) -> Path:
-    """Return the file of a directory that holds its tokenizer."""
-    for pattern in _FILES_WITHIN:
-        found = sorted(path for path in folder.glob(pattern) if path.is_file())
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(file.name for file in found[:3])
-            raise FileFormatError(folder, "", f"holds several tokenizers; name one of: {names}")
+def file_within(folder: Path) -> Path:
+    """Return the file of a directory that holds its tokenizer.
+
+    Raises:
+        FileNotFoundError: no file does.
+        FileFormatError: several do.
+    """
+    found = files_within(folder)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = [file.name for file in found]
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        problem = f"holds several tokenizers; name one of: {', '.join(names[:10])}{more}"
+        raise FileFormatError(folder, "", problem)
     raise FileNotFoundError(
         f"{folder}: holds no tokenizer.json, nor another tokenizer that is known: tekken.json, "
         "tokenizer.model, vocab.json with merges.txt, or a .tiktoken, .model or .gguf file"
     )
+
+
+def files_within(folder: Path) -> list[Path]:
+    """Return the files of a directory that may hold its tokenizer; any but one is ambiguous."""
+    for pattern in _FILES_WITHIN:
+        found = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if found:
+            return found
+    names = (file.name.removesuffix("_config.json") for file in folder.glob("*_config.json"))
+    named = (folder / f"{name}.json" for name in sorted(names))  # `save` wrote them before 0.8
+    return [path for path in named if path.is_file() and b'"added_tokens"' in read_head(path)]
 
 
 # -- What a format can't hold -------------------------------------------------
@@ -244,12 +262,19 @@ _TARGETS = {
 }
 
 
-def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
+def contents(tokenizer: BPETokenizer, path: Path, format: str, overwrite: bool = False) -> Contents:
     """Write a tokenizer in a foreign format: return what goes into which file.
+
+    Args:
+        tokenizer: what to write.
+        path: as for `BPETokenizer.export`.
+        format: a key of `_WRITERS`.
+        overwrite: whether a tokenizer.json beside vocab.json is replaced.
 
     Raises:
         ValueError: the format cannot hold the tokenizer, or is not known.
         IsADirectoryError: one of the files to write is a directory.
+        FileExistsError: another tokenizer is in the directory.
     """
     if format not in _WRITERS:
         known = ", ".join(sorted(["tokenizer.json", *_WRITERS]))
@@ -258,9 +283,23 @@ def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     problem = normalizer_lost(tokenizer, *_TARGETS[format])
     if problem:  # last: whatever else would be lost has no remedy
         raise problem
+    if format == "gpt2" and not _may_be_beside(tokenizer, path):
+        raise FileExistsError(
+            f"{path}: has the tokenizer.json of another tokenizer, and both need "
+            "tokenizer_config.json; export to another directory, or delete tokenizer.json"
+        )
     for file in found:
         if file.is_dir():  # before any is written
             raise IsADirectoryError(f"{file}: is a directory; expected a file to write to")
     if format == "gguf":
         _module("gguf").warn_if_approximate(tokenizer)
     return found
+
+
+def _may_be_beside(tokenizer: BPETokenizer, folder: Path) -> bool:
+    """Return whether a directory has no tokenizer.json, or this tokenizer's."""
+    if not bpe_tokenizer._read_files([folder / "tokenizer.json"]):
+        return True
+    with contextlib.suppress(ValueError, OSError):
+        return BPETokenizer.from_file(folder).fingerprint == tokenizer.fingerprint
+    return False
