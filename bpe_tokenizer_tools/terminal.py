@@ -35,8 +35,9 @@ _COMMANDS = {  # name -> (what goes with it, what it does)
     "undo": ("", "take back the last question and its answer"),
     "save": ("FILE", "write the conversation as JSON"),
     "tokens": ("", "show how many tokens each message takes"),
-    "quit": ("", "leave, as Ctrl-D does"),
+    "quit": ("", "leave, as do Ctrl-D, and quit or exit on a line of its own"),
 }
+_GOODBYE = ("quit", "exit")
 _HINTS = """\
 A line that ends in a backslash goes on in the next one.
 What stands between \"\"\" and \"\"\" is one message, whatever it holds.
@@ -348,6 +349,8 @@ class Console:
         text = entry.text
         try:
             with one_interrupt():
+                if not entry.quoted and text.strip(" \t") in _GOODBYE:
+                    return False
                 if not entry.quoted and text.startswith("/") and not text.startswith("//"):
                     return self._command(text)
                 if text.strip():
@@ -465,7 +468,7 @@ def converse(console: Console, line: Callable[[str], str]) -> None:
             if interrupted:
                 console.tell("")
                 return
-            console.tell("\n(Ctrl-C again, Ctrl-D or /quit leaves)")
+            console.tell("\n(Ctrl-C again, Ctrl-D or quit leaves)")
             interrupted = True
         except UnicodeDecodeError as error:
             console.tell(f"error: the line is not {error.encoding}")

@@ -379,9 +379,28 @@ def test_an_unknown_command_is_no_message() -> None:
     assert talk.messages == []
 
 
-def test_quit_leaves() -> None:
-    assert not Talk().console.take(Entry("/quit"))
-    assert not Talk().console.take(Entry("/quit "))
+@pytest.mark.parametrize("typed", ["/quit", "/quit ", "quit", "exit", " quit", "exit \t"])
+def test_quit_leaves(typed: str) -> None:
+    talk = Talk("One.")
+    assert not talk.console.take(Entry(typed))
+    terminal.converse(talk.console, lines_of("first", typed, "second"))
+    assert talk.out.getvalue() == "One.\n"
+
+
+@pytest.mark.parametrize("said", ["Quit", "EXIT", "quit.", "exit now", "how do I quit"])
+def test_a_message_about_quitting_does_not(said: str) -> None:
+    talk = Talk("Yes.")
+    assert talk.console.take(Entry(said))
+    assert talk.messages[0] == ("user", said)
+    for each in ("quit", " exit"):
+        talk = Talk("Yes.")
+        assert talk.console.take(Entry(each, quoted=True))
+        assert talk.messages[0] == ("user", each)
+
+
+def test_help_tells_how_to_leave() -> None:
+    told = Talk().take("/help")
+    assert re.search(r"^/quit .*Ctrl-D.*\bquit or exit\b", told, re.MULTILINE)
 
 
 def test_system_sets_the_system_prompt_and_keeps_the_conversation() -> None:
@@ -999,7 +1018,7 @@ def test_a_conversation_in_a_terminal(
     screen.ask("/system Be brief.", PROMPT)
     screen.ask("//slash")
     assert saved(screen)[:2] == ["Be brief.", "/slash"]
-    screen.type("/quit\r")
+    screen.type("exit\r")
     assert screen.leave() == 0
 
 

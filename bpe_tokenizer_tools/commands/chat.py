@@ -100,4 +100,10 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         session.model.close()
 
 
-COMMANDS: dict[str, core._Command] = {"chat": ("Talk to a model.", _cmd_chat, _chat_options)}
+COMMANDS: dict[str, core._Command] = {
+    "chat": (
+        "Talk to a model. At a terminal, quit, exit, /quit or Ctrl-D ends the conversation.",
+        _cmd_chat,
+        _chat_options,
+    )
+}
