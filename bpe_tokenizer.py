@@ -4230,8 +4230,8 @@ class BPETokenizer:
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
         if not _is_label(name):
-            kind = ValueError if isinstance(name, str) else TypeError
-            raise kind(f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}")
+            problem = f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}"
+            raise ValueError(problem) if isinstance(name, str) else TypeError(problem)
         roles, settings, templates = self._rest()
         label = {} if name == "tokenizer" else {"name": name}
         config, names = _config_json(self._definition, roles, {**settings, **label}, templates)
@@ -4658,9 +4658,9 @@ class BPETokenizer:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BPETokenizer):
             return NotImplemented
-        ours, theirs = (
-            (roles, {**settings, "name": None}, templates)  # a label is only a label
-            for roles, settings, templates in (self._rest(), other._rest())
+        ours, theirs = (  # the label does not count
+            [each._roles, {**each._settings, "name": None}, each.chat_templates]
+            for each in (self, other)
         )
         return ours == theirs and self.fingerprint == other.fingerprint
 
@@ -4732,6 +4732,7 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--corpus", nargs="+", action="extend", default=[], metavar="FILE", help=files)
     add("--counts", metavar="FILE", help="train from pre-token counts, of 'count', not a corpus")
     add("--output", required=True, metavar="DIR", help="directory to save to")
+    add("--force", action="store_true", help="overwrite a tokenizer that DIR has already")
     add("--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all")
     add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
     patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
@@ -4762,10 +4763,14 @@ def _encode_options(add: Callable[..., Any]) -> None:
 def _decode_options(add: Callable[..., Any]) -> None:
     add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
     add("--skip-special-tokens", action="store_true", help="leave special tokens out")
+    text = "for unknown ids and broken UTF-8 (default: strict for unknown ids, replace for UTF-8)"
+    add("--errors", choices=("strict", "replace", "ignore"), help=text)
 
 
 def _info_options(add: Callable[..., Any]) -> None:
-    add("--sample-text", metavar="TEXT", help="show how this text is cut, too")
+    sample = "Hello, world! Grüße, 世界 🙂 2 + 2 = 4"
+    text = "show how this text is cut, and whether it decodes to the same"
+    add("--sample-text", default=sample, metavar="TEXT", help=text)
 
 
 def _stdin_text() -> Iterator[str]:
@@ -4781,11 +4786,17 @@ def _parse_special_token(text: str) -> AddedToken:
     return AddedToken(found[1], int(found[2])) if found else AddedToken(text)
 
 
-def _check_writable(directory: Path) -> None:
-    """Raise OSError if a directory cannot be made or written to; nothing is made yet."""
+def _check_writable(directory: Path, force: bool = True) -> None:
+    """Raise OSError if a directory cannot be made or written to or, unless forced, is taken."""
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise PermissionError(f"{directory}: cannot be written to")
+    found = [path for path in (*_tokenizer_files(directory), directory / _JOURNAL) if path.exists()]
+    with contextlib.suppress(ImportError):
+        found = found or _tools("formats").files_within(directory)
+    if found and not force:
+        names = ", ".join(path.name for path in found)
+        raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force overwrites it")
 
 
 def _cmd_train(options: argparse.Namespace) -> None:
@@ -4801,7 +4812,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
     given = options.normalizer or counts.normalizer
     normalizer = None if given == "none" else given
     tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
-    _check_writable(Path(options.output))
+    _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
     tokenizer.train(
         _Document(_stdin_text()) if from_stdin else corpora or None,
@@ -4864,7 +4875,10 @@ def _cmd_decode(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     piped = options.ids == ["-"]
     ids = _parse_ids(_stdin_text() if piped else [" ".join(options.ids)])
-    pieces = tokenizer.decode_streaming(ids, options.skip_special_tokens, errors="replace")
+    if options.errors is None:
+        ids = _known_ids(ids, tokenizer._id_to_bytes, piped)
+    errors = options.errors or "replace"
+    pieces = tokenizer.decode_streaming(ids, options.skip_special_tokens, errors)
     if options.json:
         print(json.dumps({"text": "".join(pieces)}))
     elif piped:
@@ -4885,10 +4899,26 @@ def _parse_ids(chunks: Iterable[str]) -> Iterator[int]:
             yield int(word)
 
 
+def _known_ids(ids: Iterator[int], known: Mapping[int, bytes], piped: bool) -> Iterator[int]:
+    """Yield ids; raise ValueError, which names all unknown ones, at the first of them."""
+    for id_ in ids:
+        if id_ not in known:
+            rest = () if piped else ids  # a pipe may take long to end
+            unknown = _shorten([each for each in dict.fromkeys((id_, *rest)) if each not in known])
+            raise ValueError(
+                f"ids not in the vocabulary: {unknown}; pass --errors replace for U+FFFD"
+            )
+        yield id_
+
+
 def _cmd_info(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
+    text, known = options.sample_text, sorted(tokenizer._id_to_bytes)
+    decoded = tokenizer.decode(ids := tokenizer.encode(text))
+    same = len({*map(tokenizer._pipeline(_NONE).normalise, (text, decoded))}) == 1
     facts: dict[str, Any] = {
+        "name": tokenizer._settings.get("name"),
         "vocab_size": tokenizer.vocab_size,
         "max_id": tokenizer.max_id,
         "merges": len(tokenizer._definition.merges),
@@ -4901,15 +4931,18 @@ def _cmd_info(options: argparse.Namespace) -> None:
         **{field: tokenizer._settings.get(field) for field in _LENGTHS},
         "fingerprint": tokenizer.fingerprint,
         "accelerated": ACCELERATED,
-    }
-    if options.sample_text is not None:
-        ids = tokenizer.encode(options.sample_text)
-        facts["sample"] = {
-            "text": options.sample_text,
+        "first_tokens": dict(zip(known[:5], tokenizer._printable(known[:5]))),
+        "last_tokens": dict(zip(known[-5:], tokenizer._printable(known[-5:]))),
+        "sample": {
+            "text": text,
             "input_ids": ids,
             "tokens": tokenizer._printable(ids),
-            "bytes_per_token": round(len(options.sample_text.encode()) / max(1, len(ids)), 2),
-        }
+            "bytes_per_token": round(len(text.encode()) / max(1, len(ids)), 2),
+            "decoded": decoded,
+            "lossless": same,
+            "changed_by_normalizer": same and decoded != text,
+        },
+    }
     if options.json:
         print(json.dumps(facts))
         return
@@ -4921,7 +4954,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
             continue
         print(f"{name.replace('_', ' '):<18}: {len(value) if name == 'special_tokens' else ''}")
         for key, item in value.items():
-            print(f"  {key:<24} {item}")
+            print(f"  {key:<24} {item!r}")
 
 
 _COMMANDS: dict[str, _Command] = {

@@ -231,7 +231,7 @@ def split_patterns(files: list[Path]) -> None:
 def files_and_huggingface(tokenizer: BPETokenizer, directory: Path) -> None:
     """Save, load, and compare with HuggingFace's library if it is here."""
     heading("Save and load")
-    tokenizer.save(directory, verbose=False)
+    tokenizer.save(directory, name="standard library", verbose=False)  # a label
     for path in sorted(directory.iterdir()):
         show(path.name, f"{path.stat().st_size:,} bytes")
     loaded = BPETokenizer.from_pretrained(directory, verbose=False)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -181,6 +181,45 @@ def test_train_takes_every_pattern(corpus: Path, tmp_path: Path, name: str) -> N
     assert loaded.encode(TEXT) == expected.encode(TEXT)
 
 
+@pytest.mark.parametrize("kind", ["directory", "gpt2", "tiktoken", "named", "template", "journal"])
+def test_train_overwrites_a_tokenizer_only_by_force(
+    tok: Path, corpus: Path, tmp_path: Path, kind: str
+) -> None:
+    folder, other = tmp_path / "t", BPETokenizer.from_file(tok)
+    folder.mkdir()
+    if kind == "directory":
+        other.save(folder, verbose=False)
+    elif kind == "tiktoken":
+        other.export(folder / "x.tiktoken", kind)
+    elif kind == "gpt2":
+        other.export(folder, kind)
+    elif kind == "named":  # as version 0.7 wrote it
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name.replace("tokenizer", "mine")).write_bytes((tok / name).read_bytes())
+    else:
+        name = {"template": "chat_template.jinja", "journal": ".bpe-tokenizer.saving"}[kind]
+        (folder / name).write_text("{}")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    options = ("--output", folder, "--vocab-size", 270)
+    for files in (corpus, "-", tmp_path / "nosuch"):  # none of them is looked at
+        done = run("train", "--corpus", files, *options)
+        assert (done.status, done.out) == (1, b"")
+        assert_one_line(done.err)
+        assert f"error: {folder}: has a tokenizer (" in done.err
+        assert done.err.endswith("); --force overwrites it\n")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    done = run("train", "--corpus", corpus, *options, "--force", "--quiet")
+    assert done == Result(0, b"", "")
+    assert BPETokenizer.from_file(folder) == BPETokenizer().train(corpus, 270, verbose=False)
+
+
+def test_train_saves_beside_files_that_are_no_tokenizer(corpus: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "notes.txt", "generation_config.json"):
+        (tmp_path / name).write_text("{}")
+    options = ("--output", tmp_path, "--vocab-size", 270, "--quiet")
+    assert run("train", "--corpus", corpus, *options) == Result(0, b"", "")
+
+
 def test_train_passes_its_limits_on(corpus: Path, tmp_path: Path) -> None:
     options = ("--min-frequency", 30, "--max-token-length", 4, "--num-workers", 1, "--quiet")
     assert run("train", "--corpus", corpus, "--output", tmp_path / "t", *options).status == 0
@@ -253,9 +292,62 @@ def test_decode_quotes_plain_text_as_people_expect(tok: Path) -> None:
     assert run("decode", "--tokenizer", tok, "--ids", 72, 105).out == b"Decoded text: 'Hi'\n"
 
 
-def test_decode_replaces_what_is_no_text(tok: Path) -> None:
-    done = run("decode", "--tokenizer", tok, "--ids", 72, 255, 123456789)
-    assert (done.status, done.out.decode()) == (0, "Decoded text: 'H\ufffd\ufffd'\n")
+def test_decode_replaces_broken_utf8(tok: Path) -> None:
+    done = run("decode", "--tokenizer", tok, "--ids", 72, 255, 105)
+    assert (done.status, done.out.decode()) == (0, "Decoded text: 'H\ufffdi'\n")
+    cut = "é🙂".encode()[:-1]  # in the middle of a character
+    done = run("decode", "--tokenizer", tok, "--ids", *cut)
+    assert (done.status, done.out.decode()) == (0, "Decoded text: 'é\ufffd'\n")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--skip-special-tokens",), ("--quiet",)])
+def test_decode_of_unknown_ids_names_them(tok: Path, options: tuple[str, ...]) -> None:
+    ids = [72, 123456789, 298, 300, 105, 300, 10**30]  # 298 is the last merge
+    done = run("decode", "--tokenizer", tok, "--ids", *ids, *options)
+    assert (done.status, done.out) == (1, b"")
+    assert_one_line(done.err)
+    assert f"[123456789, 300, {10**30}]" in done.err and "--errors replace" in done.err
+    many = run("decode", "--tokenizer", tok, "--ids", *range(290, 10_000), *options)
+    assert many.status == 1 and "[300, 301, 302, " in many.err and len(many.err) < 300
+
+
+def test_decode_of_an_unknown_id_ends_a_pipe(tok: Path) -> None:
+    done = run("decode", "--tokenizer", tok, "--ids", "-", stdin=b"72 105 300 72 301")
+    assert (done.status, done.out) == (1, b"Hi")
+    assert_one_line(done.err)
+    assert "[300]" in done.err
+    replaced = run(
+        "decode", "--tokenizer", tok, "--ids", "-", "--errors", "replace", stdin=b"72 300"
+    )
+    assert replaced == Result(0, "H\ufffd".encode(), "")
+
+
+def test_decode_does_not_wait_for_the_end_of_a_pipe(tok: Path) -> None:
+    child = spawn("decode", "--tokenizer", tok, "--ids", "-")
+    child.stdin.write(b"72 999 105 ")
+    child.stdin.flush()
+    assert child.wait(timeout=60) == 1
+    _, err = child.communicate()
+    assert_one_line(err.decode())
+
+
+def test_decode_with_errors(tok: Path, tokenizer: BPETokenizer) -> None:
+    ids = [72, 255, 105, 123456789, 300]
+    for errors in ("replace", "ignore"):
+        done = run("decode", "--tokenizer", tok, "--ids", *ids, "--errors", errors)
+        assert done.out.decode() == f"Decoded text: {tokenizer.decode(ids, errors=errors)!r}\n"
+    for wrong in (ids[:3], ids[3:]):
+        done = run("decode", "--tokenizer", tok, "--ids", *wrong, "--errors", "strict")
+        assert (done.status, done.out) == (1, b"")
+        assert_one_line(done.err)
+    assert run("decode", "--tokenizer", tok, "--ids", 1, "--errors", "some").status == 2
+
+
+def test_ids_in_a_gap_are_unknown(tmp_path: Path, corpus: Path) -> None:
+    made = BPETokenizer().train(corpus, 270, special_tokens={"<s>": 400}, verbose=False)
+    made.save(tmp_path, verbose=False)
+    done = run("decode", "--tokenizer", tmp_path, "--ids", 400, 399)
+    assert done.status == 1 and "[399]" in done.err
 
 
 @pytest.mark.parametrize("source", ["--text", "--file"])
@@ -324,13 +416,73 @@ def test_info_json(tok: Path, tokenizer: BPETokenizer) -> None:
     assert facts["special_tokens"] == tokenizer.special_tokens
     assert facts["fingerprint"] == tokenizer.fingerprint
     assert facts["sample"]["input_ids"] == tokenizer.encode(TEXT)
+    assert facts["sample"]["text"] == facts["sample"]["decoded"] == TEXT
+    assert facts["sample"]["lossless"] and not facts["sample"]["changed_by_normalizer"]
+    tokens = {id_: token for token, id_ in tokenizer.get_vocab().items()}
+    for name, ids in (("first_tokens", range(5)), ("last_tokens", range(295, 300))):
+        assert facts[name] == {str(id_): tokens[id_] for id_ in ids}
+    assert facts["name"] is None
+    kept = ("max_id", "merges", "has_chat_template", "chat_templates", "truncation", "padding")
+    assert facts.keys() >= {
+        *kept,
+        "accelerated",
+        "bos_token",
+        "eos_token",
+        "pad_token",
+        "unk_token",
+    }
 
 
 def test_info_for_people(tok: Path) -> None:
     shown = run("info", "--tokenizer", tok, "--sample-text", "the cat").out.decode()
     for fact in ("300", "gpt2", "<|endoftext|>", "<|pad|>", "the cat", "Ġcat"):
         assert fact in shown
-    assert "sample" not in run("info", "--tokenizer", tok).out.decode()
+    shown = run("info", "--tokenizer", tok).out.decode()
+    for fact in ("first tokens", "'Ą'", "last tokens", "'<|pad|>'", "Hello, world!", "lossless"):
+        assert fact in shown
+
+
+def info(folder: Path, *options: object) -> dict[str, Any]:
+    done = run("info", "--tokenizer", folder, "--json", *options)
+    assert (done.status, done.err) == (0, "")
+    facts: dict[str, Any] = json.loads(done.out)
+    return facts
+
+
+def test_info_shows_the_name(tok: Path, tmp_path: Path) -> None:
+    BPETokenizer.from_file(tok).save(tmp_path, name="demo_tokenizer", verbose=False)
+    assert info(tmp_path)["name"] == "demo_tokenizer"
+    shown = run("info", "--tokenizer", tmp_path).out.decode()
+    assert "name              : demo_tokenizer\n" in shown
+
+
+def test_info_says_whether_a_text_survives(tok: Path, tmp_path: Path) -> None:
+    made = BPETokenizer(normalizer="NFC").train("text " * 9, 260, verbose=False)
+    made.save(tmp_path, verbose=False)
+    for text, decoded in (("é", "é"), ("e\u0301", "é"), ("", "")):
+        sample = info(tmp_path, "--sample-text", text)["sample"]
+        assert (sample["decoded"], sample["lossless"]) == (decoded, True)
+        assert sample["changed_by_normalizer"] == (text != decoded)
+    data = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    data["normalizer"] = {"type": "Lowercase"}
+    data["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [{"type": "CharDelimiterSplit", "delimiter": "-"}, data["pre_tokenizer"]],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    for text, expected in (("ab", (True, False)), ("aB", (True, True)), ("A-b", (False, False))):
+        sample = info(tmp_path, "--sample-text", text)["sample"]
+        assert (sample["lossless"], sample["changed_by_normalizer"]) == expected
+
+
+def test_info_shows_no_control_characters_of_tokens(tmp_path: Path) -> None:
+    made = BPETokenizer().train("text " * 9, 260, special_tokens=["\x1b[2J"], verbose=False)
+    made.save(tmp_path, verbose=False)
+    shown = run("info", "--tokenizer", tmp_path).out.decode()
+    assert (
+        "'\\x1b[2J'" in shown.partition("last tokens")[2]
+        and "\x1b" not in shown.partition("first")[2]
+    )
 
 
 def test_chat_without_a_model_says_so(tok: Path) -> None:

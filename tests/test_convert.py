@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,10 @@ def test_a_failure_leaves_the_old_file(
     target.write_text("old")
     export = BPETokenizer.export
 
+    assert convert(source, target) == 1
+    assert "t.json: is there already; --force overwrites it" in capsys.readouterr().err
+    assert target.read_text() == "old"
+
     def wrong(self: BPETokenizer, path: Any, format: str) -> None:
         export(self, path, format)
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -168,7 +173,7 @@ def test_a_failure_leaves_the_old_file(
         Path(path).write_text(json.dumps(data), encoding="utf-8")
 
     monkeypatch.setattr(BPETokenizer, "export", wrong)
-    assert convert(source, target) == 1
+    assert convert(source, target, "--force") == 1
     assert "ids would change" in capsys.readouterr().err
     assert target.read_text() == "old"
 
@@ -176,7 +181,7 @@ def test_a_failure_leaves_the_old_file(
         Path(path).write_text('{"model": 5}')
 
     monkeypatch.setattr(BPETokenizer, "export", damaged)
-    assert convert(source, target) == 1
+    assert convert(source, target, "--force") == 1
     assert "'tokenizer.json' cannot hold this tokenizer" in capsys.readouterr().err
     assert target.read_text() == "old"
 
@@ -189,7 +194,7 @@ def test_what_decides_no_ids_is_named(
     error = capsys.readouterr().err
     for name in ("chat_template", "bos_token", "pad_token"):
         assert name in error
-    assert convert(source, tmp_path / "t.json", "--quiet") == 0
+    assert convert(source, tmp_path / "t.json", "--quiet", "--force") == 0
     assert capsys.readouterr() == ("", "")
     assert convert(source, tmp_path / "all", "--format", "directory", "--json") == 0
     assert json.loads(capsys.readouterr().out)["left_out"] == []
@@ -243,7 +248,7 @@ def test_a_file_that_belongs_to_another_is_not_replaced(
     assert convert(tmp_path / "b.tiktoken", tmp_path / "b.json") == 1
     assert "b.json belongs to b.tiktoken" in capsys.readouterr().err
     assert (tmp_path / "b.json").read_bytes() == described
-    assert convert(tmp_path / "b.tiktoken", tmp_path / "b.tiktoken", "--quiet") == 0
+    assert convert(tmp_path / "b.tiktoken", tmp_path / "b.tiktoken", "--quiet", "--force") == 0
 
 
 def test_names_in_capitals(tokenizer: BPETokenizer, source: Path, tmp_path: Path) -> None:
@@ -287,14 +292,14 @@ def test_what_llama_cpp_does_otherwise_is_said(
     for pattern, words in (("llama3", []), ("o200k", ["'gpt-4o'"])):
         made = BPETokenizer(pattern, normalizer=None).train(TEXT, vocab_size=300, verbose=False)
         made.save(tmp_path / pattern, verbose=False)
-        assert convert(tmp_path / pattern, tmp_path / "t.gguf", "--json") == 0
+        assert convert(tmp_path / pattern, tmp_path / "t.gguf", "--json", "--force") == 0
         out, error = capsys.readouterr()
         notes = json.loads(out)["notes"]
         assert error == "" and len(notes) == len(words)
         assert all(word in note for word, note in zip(words, notes))
-        assert convert(tmp_path / pattern, tmp_path / "t.gguf") == 0
+        assert convert(tmp_path / pattern, tmp_path / "t.gguf", "--force") == 0
         assert capsys.readouterr().err == "".join(f"{note}\n" for note in notes)
-        assert convert(tmp_path / pattern, tmp_path / "t.json", "--json") == 0
+        assert convert(tmp_path / pattern, tmp_path / "t.json", "--json", "--force") == 0
         assert json.loads(capsys.readouterr().out)["notes"] == []
 
 
@@ -321,7 +326,7 @@ def test_a_normalizer_is_lost_only_on_request(
     again = BPETokenizer.from_file(tmp_path / "out" / name)
     assert again.normalizer is None
     assert again.encode("e\u0301") != made.encode("e\u0301") == again.encode("é")
-    assert convert(tmp_path / "in", tmp_path / "out" / name, *options, "--json") == 0
+    assert convert(tmp_path / "in", tmp_path / "out" / name, *options, "--json", "--force") == 0
     assert "the normalizer" in json.loads(capsys.readouterr().out)["left_out"]
 
 
@@ -333,11 +338,76 @@ def test_a_normalizer_may_be_left_out_of_any_format(
     for name, format_ in (("t.json", "tokenizer.json"), ("t", "directory")):
         assert convert(tmp_path / "in", tmp_path / name, "--format", format_) == 0
         assert BPETokenizer.from_file(tmp_path / name).normalizer == "NFC"
-        options = ["--format", format_, "--without-normalizer", "--json"]
+        options = ["--format", format_, "--without-normalizer", "--json", "--force"]
         capsys.readouterr()
         assert convert(tmp_path / "in", tmp_path / name, *options) == 0
         assert json.loads(capsys.readouterr().out)["left_out"] == ["the normalizer"]
         assert BPETokenizer.from_file(tmp_path / name).normalizer is None
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name, format_, files", FORMATS)
+def test_nothing_is_overwritten_but_by_force(
+    tokenizer: BPETokenizer,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    format_: str | None,
+    files: set[str],
+) -> None:
+    target = tmp_path / "out" / name
+    arguments = [source, target, *(["--format", format_] if format_ else [])]
+    other = BPETokenizer(normalizer=None).train(TEXT, vocab_size=300, verbose=False)
+    other.save(tmp_path / "other", verbose=False)
+    assert convert(tmp_path / "other", *arguments[1:], "--quiet") == 0
+    folder = target if target.is_dir() else target.parent
+    before = files_of(folder)
+    assert convert(*arguments) == 1
+    out, error = capsys.readouterr()
+    assert out == "" and len(error.splitlines()) == 1
+    assert str(target) in error and "--force overwrites it" in error
+    assert files_of(folder) == before
+    assert convert(*arguments, "--force", "--json") == 0
+    written = {Path(file).name for file in json.loads(capsys.readouterr().out)["files"]}
+    assert files <= written == files_of(folder).keys()
+    assert_same(tokenizer, BPETokenizer.from_file(target))
+
+
+@pytest.mark.parametrize("format_", ["gpt2", "directory"])
+def test_a_directory_with_another_tokenizer_is_replaced_whole(
+    tokenizer: BPETokenizer,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    format_: str,
+) -> None:
+    other = BPETokenizer(normalizer=None).train(TEXT, 300, special_tokens=["<x>"], verbose=False)
+    other.chat_template = "{{ messages }}"
+    target, arguments = tmp_path / "t", [source, tmp_path / "t", "--format", format_]
+    for make in (
+        lambda: other.save(target, verbose=False),
+        lambda: other.export(target, "gpt2"),
+        lambda: other.export(target / "x.tiktoken", "tiktoken"),
+    ):
+        target.mkdir()
+        make()
+        before = files_of(target)
+        assert convert(*arguments) == 1
+        error = capsys.readouterr().err
+        assert f"{target}: has a tokenizer (" in error and "--force overwrites it" in error
+        assert files_of(target) == before
+        assert convert(*arguments, "--force", "--json") == 0
+        written = {Path(file).name for file in json.loads(capsys.readouterr().out)["files"]}
+        assert {
+            name for name, raw in files_of(target).items() if before.get(name) != raw
+        } <= written
+        assert_same(tokenizer, BPETokenizer.from_file(target))
+        assert BPETokenizer.from_file(target).chat_template is None
+        shutil.rmtree(target)
 
 
 def odd(kind: str) -> BPETokenizer:

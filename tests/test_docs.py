@@ -256,6 +256,22 @@ def test_commands_are_known(page: Path) -> None:
         assert problem_of(arguments, parser) is None, shlex.join(arguments)
 
 
+@pytest.mark.usefixtures("workplace")
+def test_the_readmes_commands_run_twice() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("README.md", "CHANGELOG.md"):
+        Path(name).write_bytes((ROOT / name).read_bytes())
+    first = next(block.code for block in blocks(text) if block.language == "python")
+    wanted = ("train", "encode", "decode", "info", "convert", "count", "pack")
+    runs = [each for each in commands(text) if each[0] in wanted and "-" not in each]
+    assert {each[0] for each in runs} == set(wanted)
+    for _ in range(2):
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(first, "README.md", "exec"), {})
+        for arguments in runs:
+            assert bpe_tokenizer.main(arguments) == 0, shlex.join(arguments)
+
+
 def test_commands_are_found() -> None:
     text = (
         "```bash\nzcat x | bpe-tokenizer encode --text - \\\n  --json > ids.txt  # all\n"

@@ -509,6 +509,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (tmp_path / "p.png").stat().st_size > 10_000
 
     again = ["--tokenizer", tmp_path / "out", "--held-out", tmp_path / "other.txt"]
+    forced = [*again, "--sizes", "300", "--quiet", "--output", tmp_path / "out"]
+    status, out, err = run(capsys, *forced)
+    assert (
+        (status, out) == (1, "") and "has a tokenizer (tokenizer.json" in err and "--force" in err
+    )
+    assert run(capsys, *forced, "--force")[0] == 0
+    assert BPETokenizer.from_file(tmp_path / "out") == trained(300)
+    trained(size).save(tmp_path / "out", verbose=False)
     status, out, err = run(capsys, *again, "--sizes", "300", "--json", "--quiet")
     assert (status, err) == (0, "")
     assert json.loads(out)["points"][0]["tokens"] == measured().points[0].tokens

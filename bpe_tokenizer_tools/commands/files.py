@@ -17,6 +17,7 @@ from typing import Any
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import formats, outputs
+from bpe_tokenizer_tools.formats import vocab_merges
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -73,6 +74,7 @@ def _convert_options(add: Callable[..., Any]) -> None:
     add("--format", choices=_FORMATS, metavar="FORMAT", help=f"{text}: {', '.join(_FORMATS)}")
     text = "leave out the normalizer, which only tokenizer.json can hold; normalize text yourself"
     add("--without-normalizer", action="store_true", help=text)
+    add("--force", action="store_true", help="overwrite OUT, or the tokenizer that it has already")
     _loading_options(add)
 
 
@@ -89,7 +91,9 @@ def _cmd_convert(options: argparse.Namespace) -> None:
         )
     tokenizer = _load(options.source, options)
     _check_target(target, format_, Path(options.source))
-    written, lost = convert(tokenizer, target, format_, options.without_normalizer)
+    written, lost = convert(
+        tokenizer, target, format_, options.without_normalizer, force=options.force
+    )
     notes = _notes(tokenizer, format_)
     if options.json:
         files = list(map(str, written))
@@ -131,7 +135,11 @@ def _notes(tokenizer: BPETokenizer, format: str) -> list[str]:
 
 
 def convert(
-    tokenizer: BPETokenizer, target: Path, format: str, without_normalizer: bool = False
+    tokenizer: BPETokenizer,
+    target: Path,
+    format: str,
+    without_normalizer: bool = False,
+    force: bool = False,
 ) -> tuple[list[Path], list[str]]:
     """Write a tokenizer in a format, if that gives the same ids.
 
@@ -142,6 +150,7 @@ def convert(
         target: the file, or for "gpt2" and "directory" the directory.
         format: as for `BPETokenizer.export`, or "directory" as for `save`.
         without_normalizer: leave the normalizer out.
+        force: overwrite the target, or the tokenizer that it has already.
 
     Returns:
         The files written; and what was left out: the normalizer, if that was asked for,
@@ -149,6 +158,7 @@ def convert(
         chat template, roles, what goes around a text.
 
     Raises:
+        FileExistsError: the target is there already, or has a tokenizer.
         ValueError: the format cannot hold the tokenizer, and what would be lost.
             Then what stood at the target is still there.
     """
@@ -158,8 +168,11 @@ def convert(
         raise ValueError(f"{target}: expected {kind}, which is what {format!r} is written to")
     if is_folder:
         outputs.check_directory(target)
+        core._check_writable(target, force)
     else:
         outputs.check_file(target, with_directories=True)
+        if target.exists() and not force:
+            raise FileExistsError(f"{target}: is there already; --force overwrites it")
     given = tokenizer
     tokenizer = formats.without_normalizer(tokenizer) if without_normalizer else tokenizer
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
@@ -169,24 +182,31 @@ def convert(
             lost = _check_same(tokenizer, draft, format)
         except ValueError as error:
             raise ValueError(str(error).replace(str(draft), str(target))) from None
-        names = sorted(file.name for file in (draft if is_folder else Path(scratch)).iterdir())
+        names = {file.name for file in (draft if is_folder else Path(scratch)).iterdir()}
     try:
-        _write(tokenizer, target, format)
+        names |= _write(tokenizer, target, format, force)
     except OSError as error:
         if not error.errno:
             raise
         raise OSError(error.errno, error.strerror, str(target)) from None  # not a temporary name
     lost = [*(["the normalizer"] if tokenizer is not given else []), *lost]
-    return [(target if is_folder else target.parent) / name for name in names], lost
+    return [(target if is_folder else target.parent) / name for name in sorted(names)], lost
 
 
-def _write(tokenizer: BPETokenizer, path: Path, format: str) -> None:
+def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False) -> set[str]:
+    """Write a tokenizer; return the names of files besides those that the format always has."""
     if format == "directory":
         tokenizer.save(path, verbose=False)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `_notes` says what they say
+        return set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `_notes` says what they say
+        if not (force and format == "gpt2" and (path / "tokenizer.json").exists()):
             tokenizer.export(path, format)
+            return set()
+    # from_file would find the old tokenizer.json, with the new tokenizer_config.json
+    head = {path / "tokenizer.json": core._to_json(tokenizer._tokenizer_json())}
+    core._save_files({**head, **vocab_merges.contents(tokenizer, path)})
+    return {"tokenizer.json"}
 
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:

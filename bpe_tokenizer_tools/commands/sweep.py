@@ -31,6 +31,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     gain = "share of the tokens that a doubling should save, without --parameters (default: 0.03)"
     add("--min-gain", type=float, metavar="X", help=gain)
     add("--output", metavar="DIR", help="save the recommended tokenizer there")
+    add("--force", action="store_true", help="overwrite a tokenizer that DIR has already")
     add("--plot", metavar="FILE", help="draw size against compression, as .png or .svg")
     add("--csv", metavar="FILE", help="write the table there")
     pairs = "merge only pairs this frequent (default: 2)"
@@ -90,6 +91,7 @@ def _check_targets(options: argparse.Namespace) -> None:
     """Refuse what cannot be written before anything is trained."""
     if options.output is not None:
         outputs.check_directory(options.output)
+        core._check_writable(Path(options.output), options.force)
     outputs.check_table_and_plot(options.csv, options.plot)
 
 
