@@ -64,9 +64,9 @@ import sys
 import time
 import unicodedata
 import warnings
-from collections import Counter, UserDict
+from collections import Counter, UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
@@ -1386,6 +1386,7 @@ class PretokenCounts(dict[bytes, int]):
         normalizer: how text was normalised before.
         documents: how many documents were read.
         bytes_read: UTF-8 bytes of text read, special tokens included.
+        in_order: whether pre-tokens are in the order of their first occurrence.
     """
 
     def __init__(
@@ -1395,10 +1396,11 @@ class PretokenCounts(dict[bytes, int]):
         normalizer: str | None = "NFC",
         documents: int = 0,
         bytes_read: int = 0,
+        in_order: bool = False,
     ) -> None:
         super().__init__(counts)
         self.split_pattern, self.normalizer = split_pattern, normalizer
-        self.documents, self.bytes_read = documents, bytes_read
+        self.documents, self.bytes_read, self.in_order = documents, bytes_read, in_order
 
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
         if not isinstance(other, PretokenCounts):
@@ -1407,6 +1409,7 @@ class PretokenCounts(dict[bytes, int]):
         total = PretokenCounts(self, self.split_pattern, self.normalizer)
         total.documents = self.documents + other.documents
         total.bytes_read = self.bytes_read + other.bytes_read
+        total.in_order = self.in_order and other.in_order
         for pretoken, count in other.items():
             total[pretoken] = total.get(pretoken, 0) + count
         return total
@@ -1507,14 +1510,12 @@ class _PretokenCounter:
             initializer=signal.signal,
             initargs=(signal.SIGINT, signal.SIG_IGN),
         )
-        running: set[Future[Counter[str]]] = set()
+        running: deque[Future[Counter[str]]] = deque()
         try:
             for batch in batches:
-                running.add(pool.submit(_count_blocks, self._pattern, batch))
+                running.append(pool.submit(_count_blocks, self._pattern, batch))
                 if len(running) > 2 * self._workers:  # so that memory stays bounded
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        self._counts.update(future.result())
+                    self._counts.update(running.popleft().result())
             for future in running:
                 self._counts.update(future.result())
         except BrokenProcessPool:
@@ -1549,6 +1550,7 @@ def count_pretokens(
     num_workers: int | None = None,
     text_field: str = "text",
     verbose: bool = False,
+    in_order: bool = False,
 ) -> PretokenCounts:
     """Count the pre-tokens of a corpus, the first half of training.
 
@@ -1568,6 +1570,8 @@ def count_pretokens(
             `if __name__ == "__main__":` around the call.
         text_field: the field or column of .jsonl and .parquet files.
         verbose: whether to show a progress bar.
+        in_order: keep the order of first occurrence, for ``train(ties="first")``,
+            which the accelerator does not.
 
     Raises:
         FileNotFoundError: a path is not there.
@@ -1583,10 +1587,11 @@ def count_pretokens(
     splitter = _splitter(_pattern_named(split_pattern))
     pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
     with _progress("counting", "B", None, verbose) as advance:
-        counter = _engine.counter(pipeline, num_workers or _cores(), advance)
+        make = _PretokenCounter if in_order else _engine.counter
+        counter = make(pipeline, num_workers or _cores(), advance)
         counter.count(_documents(corpus, text_field))
     made = counter.documents, counter.bytes_read
-    return PretokenCounts(counter.take(), splitter.pattern, normalizer, *made)
+    return PretokenCounts(counter.take(), splitter.pattern, normalizer, *made, in_order)
 
 
 def _pattern_named(pattern: str) -> str:
@@ -1764,8 +1769,11 @@ class _MergeLearner:
             if count == -negative:
                 return pair, where
             if count > 0:
-                heapq.heappush(self._heap, (-count, pair, where))
+                self._push(pair, where)
         return "", []
+
+    def _push(self, pair: str, where: list[int]) -> None:
+        heapq.heappush(self._heap, (-self._pair_counts[pair], pair, where))
 
     def _merge(self, pair: str, merged: str, where: list[int]) -> None:  # noqa: C901
         """Replace a pair in the words that hold it; update counts and heap."""
@@ -1801,21 +1809,15 @@ class _MergeLearner:
                     gain(merged + after[0], after[0], i, freq)
         for new, places in fresh.items():
             if counts[new] > 0:
-                heapq.heappush(self._heap, (-counts[new], new, places))
+                self._push(new, places)
 
 
 def _learn_merges(
-    counts: Mapping[bytes, int],
-    n_tokens: int,
-    min_frequency: int,
-    max_token_length: int | None,
-    contents: Iterable[str],
-    verbose: bool,
+    learner: _MergeLearner, n_tokens: int, min_frequency: int, contents: list[str], verbose: bool
 ) -> _Learned:
     """Learn from counts; `contents` are added tokens, which no merge may come to equal."""
     forbidden = frozenset(filter(None, map(_from_printable, contents)))
     with _progress("merging", "merge", n_tokens, verbose) as advance:
-        learner = _engine.learner(counts, max_token_length)
         return learner.learn(n_tokens, min_frequency, forbidden, advance)
 
 
@@ -3479,12 +3481,13 @@ class BPETokenizer:
         style: str = "byte-level",
         byte_fallback: bool | None = None,
         character_coverage: float | None = None,
+        ties: str = "huggingface",
     ) -> BPETokenizer:
         """Learn a vocabulary from a corpus.  Replaces what was learned before.
 
         The merges are those of HuggingFace's BpeTrainer on the same documents
         with the full byte alphabet.  They do not depend on the number of
-        workers or on the order of the documents.
+        workers or, unless ``ties="first"``, on the order of the documents.
 
         Args:
             corpus: text, a path, or an iterable; see `count_pretokens`.
@@ -3505,6 +3508,9 @@ class BPETokenizer:
                 and <unk>, <s> and </s>; there `max_token_length` counts characters.
             byte_fallback: whether characters without a token become bytes (the default).
             character_coverage: what share of the characters gets tokens (default: 0.9995).
+            ties: which of equally frequent pairs is merged: HuggingFace's choice,
+                the "greatest" as a tuple of bytes, or the one that comes "first"
+                in the text.  The last two run in Python.
 
         Returns:
             The tokenizer itself; `training_report` says what was done.
@@ -3522,13 +3528,14 @@ class BPETokenizer:
         if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
             asked = _tools("sentencepiece_training").Style(style, byte_fallback, character_coverage)
             options = vocab_size, min_frequency, special_tokens, verbose, counts, max_token_length
-            asked.train(self, corpus, *options, num_workers, text_field)
+            asked.train(self, corpus, *options, num_workers, text_field, ties)
             return self
         if self._definition.components is not None:
             raise ValueError(
                 "a tokenizer that is not byte-level BPE with one split pattern cannot be trained "
                 "again; make a new one with BPETokenizer(...)"
             )
+        make = _engine.learner if ties == "huggingface" else _tools("tie_rules").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
         kept = [token for token in self._definition.added if token.content not in names]
@@ -3552,12 +3559,13 @@ class BPETokenizer:
                 num_workers=num_workers,
                 text_field=text_field,
                 verbose=verbose,
+                in_order=ties == "first",
             )
         elif isinstance(counts, PretokenCounts):
             counts.check_made_by(empty.split_pattern, empty.normalizer)
         counted = time.perf_counter()
-        room = vocab_size - 256 - len(added)
-        learned = _learn_merges(counts, room, min_frequency, max_token_length, contents, verbose)
+        learner, room = make(counts, max_token_length), vocab_size - 256 - len(added)
+        learned = _learn_merges(learner, room, min_frequency, contents, verbose)
 
         self._install(_number_merges(learned, empty, tokens))
         self._assume_roles(named)
@@ -4741,6 +4749,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
     form = "Unicode normalisation form (default: NFC, or that of the counts)"
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help=form)
+    ties = "huggingface", "greatest", "first"
+    add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
@@ -4827,6 +4837,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
         style=options.style,
         byte_fallback=options.byte_fallback,
         character_coverage=options.character_coverage,
+        ties=options.ties,
     )
     tokenizer.save(options.output, verbose=not options.quiet)
     if options.json:

@@ -181,11 +181,12 @@ def _text_in(value: Any, text_field: str, path: _Name, place: str) -> str:
 
 def save_counts(counts: PretokenCounts, path: Path) -> None:
     """Write counts to a JSON file; see `PretokenCounts.save`."""
-    write_counts(path, vars(counts), sorted(counts.items()))
+    facts = {name: value for name, value in vars(counts).items() if name != "in_order" or value}
+    write_counts(path, facts, counts.items() if counts.in_order else sorted(counts.items()))
 
 
 def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[bytes, int]]) -> None:
-    """Write counts that need not be in memory, in the order of their bytes."""
+    """Write counts that need not be in memory, in the order given."""
     head = json.dumps({"format": "bpe_tokenizer.PretokenCounts", **facts}, ensure_ascii=False)
     with outputs.replacing(path) as file:
         file.write(f'{head[:-1]}, "counts": {{'.encode())
@@ -221,7 +222,8 @@ def _no_counts(data: core._JsonReader) -> PretokenCounts:
     if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
         raise data.error("not a file of pre-token counts", "format")
     facts = data.get("split_pattern", str), data.get("normalizer", str, None)
-    return PretokenCounts({}, *facts, data.get("documents", int), data.get("bytes_read", int))
+    made = data.get("documents", int), data.get("bytes_read", int)
+    return PretokenCounts({}, *facts, *made, data.get("in_order", bool, default=False))
 
 
 _HEAD = re.compile(rb',\s*"counts":\s*\{')

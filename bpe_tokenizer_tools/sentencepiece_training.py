@@ -65,6 +65,7 @@ class Style(NamedTuple):
         max_token_length: int | None,
         num_workers: int | None,
         text_field: str,
+        ties: str,
     ) -> None:
         """Train a tokenizer; see `BPETokenizer.train`.
 
@@ -73,6 +74,8 @@ class Style(NamedTuple):
                 vocabulary is too small for its characters.
         """
         self._check(counts)
+        if ties != "huggingface":
+            raise ValueError(f"ties={ties!r} is for style='byte-level' only; leave it out")
         form = _normalizer(tokenizer)
         base = [] if self.byte_fallback is False else _BYTES
         empty = core._Definition({}, [], "", None, components=_components(form, bool(base)))

@@ -7,7 +7,7 @@ with the module under test, so that agreement means something.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 Pair = tuple[bytes, bytes]
 _VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -87,3 +87,55 @@ def encode(pretoken: bytes, merges: Iterable[Pair]) -> list[bytes]:
             return parts
         _, i = min(known)
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+def greatest(counts: dict[Pair, int]) -> Pair:
+    """Choose as the course CS336 says: of the most frequent pairs the lexicographically greater."""
+    return max(counts, key=lambda pair: (counts[pair], pair))
+
+
+def first(counts: dict[Pair, int]) -> Pair:
+    """Choose as minbpe does: of the most frequent pairs the one that was counted first."""
+    return max(counts, key=lambda pair: counts[pair])
+
+
+def train_by(
+    choose: Callable[[dict[Pair, int]], Pair],
+    pretokens: Iterable[bytes],
+    n_tokens: int,
+    min_frequency: int = 1,
+    max_token_length: int | None = None,
+    forbidden: Iterable[bytes] = (),
+) -> list[Pair]:
+    """Learn merges until `n_tokens` tokens are new, from all pre-tokens of a text in their order.
+
+    Nothing is summed up beforehand: each step walks through the text again.
+
+    Args:
+        choose: takes the next pair from their counts, in the order in which pairs came up.
+        pretokens: all of them, as often as they occur.
+        n_tokens: how many tokens to make beyond the 256 bytes.
+        min_frequency: stop at pairs that occur less often.
+        max_token_length: pairs with so many bytes are not counted, but those of two bytes are.
+        forbidden: what no merge may join.
+    """
+    text = [[bytes([byte]) for byte in pretoken] for pretoken in pretokens]
+    tokens = {bytes([byte]) for byte in range(256)}
+    merges: list[Pair] = []
+    while len(tokens) < 256 + n_tokens:
+        counts: dict[Pair, int] = {}
+        for parts in text:
+            for pair in zip(parts, parts[1:]):
+                size = len(pair[0] + pair[1])
+                too_long = max_token_length is not None and size >= max(max_token_length, 3)
+                if not too_long and pair[0] + pair[1] not in forbidden:
+                    counts[pair] = counts.get(pair, 0) + 1
+        if not counts:
+            break
+        pair = choose(counts)
+        if counts[pair] < min_frequency:
+            break
+        tokens.add(pair[0] + pair[1])
+        merges = [merge for merge in merges if merge != pair] + [pair]
+        text = [join(parts, pair) for parts in text]
+    return merges
