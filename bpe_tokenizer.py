@@ -58,16 +58,13 @@ import math
 import operator
 import os
 import re
-import signal
 import stat
 import sys
 import time
 import unicodedata
 import warnings
-from collections import Counter, UserDict, deque
+from collections import Counter, UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -1467,12 +1464,13 @@ class _PretokenCounter:
         """Count all documents.  The sum does not depend on how they are batched."""
         batches = self._batches(documents)
         # A small corpus is counted before a pool of processes would have started.
-        first = list(itertools.islice(batches, 2 if self._workers > 1 else None))
-        if len(first) < 2 or self._workers == 1:
-            for batch in itertools.chain(first, batches):
-                self._counts.update(_count_blocks(self._pattern, batch))
-        else:
-            self._count_in_processes(itertools.chain(first, batches))
+        first = list(itertools.islice(batches, 2 if self._workers > 1 else 0))
+        count, mapped = functools.partial(_count_blocks, self._pattern), cast("Any", map)
+        if len(first) == 2:
+            with contextlib.suppress(ImportError):  # alone, this file counts in one process
+                mapped = _tools("process_pool").mapped_by(self._workers)
+        for counts in mapped(count, itertools.chain(first, batches)):
+            self._counts.update(counts)
 
     def take(self) -> dict[bytes, int]:
         """Return what was counted."""
@@ -1502,30 +1500,6 @@ class _PretokenCounter:
         self.bytes_read += size
         self._advance(size)
         return chunk
-
-    def _count_in_processes(self, batches: Iterable[list[str]]) -> None:
-        # Workers ignore Ctrl-C: this process gets it too, and ends them.
-        pool = ProcessPoolExecutor(
-            min(self._workers, 61),  # Windows takes no more
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        )
-        running: deque[Future[Counter[str]]] = deque()
-        try:
-            for batch in batches:
-                running.append(pool.submit(_count_blocks, self._pattern, batch))
-                if len(running) > 2 * self._workers:  # so that memory stays bounded
-                    self._counts.update(running.popleft().result())
-            for future in running:
-                self._counts.update(future.result())
-        except BrokenProcessPool:
-            raise RuntimeError(
-                "a process that counts pre-tokens ended: it was killed, or could not start because "
-                "the calling script has no `if __name__ == '__main__':` around its work; "
-                "num_workers=1 counts in this process"
-            ) from None
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _check_size(name: str, value: object, smallest: int) -> None:

@@ -18,7 +18,7 @@ import time
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from bpe_tokenizer import (
     PretokenCounts,
     count_pretokens,
 )
-from bpe_tokenizer_tools import records
+from bpe_tokenizer_tools import process_pool, records
 
 WORDS = r"\w+|\s+|[^\w\s]+"
 
@@ -289,9 +289,9 @@ def test_the_number_of_workers_does_not_matter(corpora: Callable[[str], str]) ->
 def test_workers_really_count_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe_tokenizer._PretokenCounter, "_BATCH_CHARS", 1000)
     started = []
-    pool = bpe_tokenizer.ProcessPoolExecutor
+    pool = process_pool.ProcessPoolExecutor
     monkeypatch.setattr(
-        bpe_tokenizer,
+        process_pool,
         "ProcessPoolExecutor",
         lambda *args, **options: started.append(args) or pool(*args, **options),
     )
@@ -299,6 +299,25 @@ def test_workers_really_count_in_other_processes(monkeypatch: pytest.MonkeyPatch
     counts = count_pretokens(documents, WORDS, num_workers=2)
     assert started
     assert dict(counts) == count_naively(documents)
+
+
+def test_one_worker_counts_as_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe_tokenizer._PretokenCounter, "_BATCH_CHARS", 1000)
+    read, read_when_counted = [0], []
+    count = bpe_tokenizer._count_blocks
+
+    def documents() -> Iterator[str]:
+        for _ in range(1000):
+            read[0] += 1
+            yield "word " * 20
+
+    def counted(*given: Any) -> Any:
+        read_when_counted.append(read[0])
+        return count(*given)
+
+    monkeypatch.setattr(bpe_tokenizer, "_count_blocks", counted)
+    counts = count_pretokens(documents(), in_order=True, num_workers=1)  # in Python
+    assert counts.documents == 1000 and read_when_counted[0] < 20
 
 
 def test_hash_seeds_do_not_matter() -> None:
