@@ -63,7 +63,7 @@ import sys
 import time
 import unicodedata
 import warnings
-from collections import Counter, UserDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -74,6 +74,8 @@ import regex
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from bpe_tokenizer_tools.tensors import TensorBatch
 
 __all__ = [
     # constants
@@ -91,7 +93,6 @@ __all__ = [
     "BatchEncoding",
     "EncodingResult",
     "FileFormatError",
-    "TensorBatch",
     # training
     "PretokenCounts",
     "TrainingReport",
@@ -2969,68 +2970,6 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
         return getattr(self, key) if key in ("tokens", "offsets") else self.data[key]
 
 
-class TensorBatch(_Batch, UserDict[str, Any]):
-    """Several encoded texts as tensors: a mapping, a model's input.
-
-    ``model(**batch)``, ``batch["labels"] = ...`` and ``batch.to(device)`` work, and so does what
-    torch, accelerate and transformers do with batches.
-
-    Attributes:
-        data: the fields, as a dict.
-        encodings: one result per text; empty once "input_ids" is assigned to.
-    """
-
-    def __init__(
-        self, data: Mapping[str, Any] | None = None, encodings: Iterable[EncodingResult] = ()
-    ) -> None:
-        super().__init__(data)
-        self.encodings = list(encodings)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        if key == "input_ids":  # NOTE: torch copies a batch, and puts collated fields into it
-            self.encodings = []
-        self.data[key] = value
-
-    def __missing__(self, key: object) -> Any:
-        fields = list(self.data)
-        raise KeyError(f"{key!r} is not one of {fields}; the results by text are in `encodings`")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Mapping):
-            return NotImplemented
-        ours, theirs = (
-            {key: value.tolist() if hasattr(value, "tolist") else value for key, value in fields}
-            for fields in (self.items(), other.items())
-        )
-        return ours == theirs
-
-    def copy(self) -> TensorBatch:
-        """Return a copy with the same tensors."""
-        return TensorBatch(self, self.encodings)
-
-    def to(self, device: Any, **options: Any) -> TensorBatch:
-        """Move the tensors to a device, in place; arrays stay where they are."""
-        moved = {
-            key: value.to(device, **options) for key, value in self.items() if hasattr(value, "to")
-        }
-        self.data.update(moved)
-        return self
-
-
-def _to_tensor(rows: list[list[int]], kind: str) -> Any:
-    """Make an int64 array or tensor of equally long rows."""
-    if len({len(row) for row in rows}) > 1:
-        raise ValueError(
-            "texts of different lengths do not make a tensor; pass padding=True, and "
-            "truncation=True with max_length if they may be too long"
-        )
-    shape = (len(rows), len(rows[0]) if rows else 0)
-    package = {"np": "numpy", "pt": "torch"}[kind]
-    module = _import_optional(package, f"return_tensors={kind!r}", package)
-    make = module.array if kind == "np" else module.tensor
-    return make(rows, dtype=module.int64).reshape(shape)
-
-
 # =============================================================================
 # 9. Chat templates
 # =============================================================================
@@ -3932,11 +3871,10 @@ class BPETokenizer:
             multiple = pad_to_multiple_of or known["multiple"]
             length = -(-cast("int", length) // multiple) * multiple
             self._pad(results, length, side)
-        batch = BatchEncoding(results)
         if return_tensors is None:
-            return batch
-        tensors = {name: _to_tensor(rows, return_tensors) for name, rows in batch.items()}
-        return TensorBatch(tensors, results)
+            return BatchEncoding(results)
+        made: TensorBatch = _tools("tensors").to_tensors(BatchEncoding(results), return_tensors)
+        return made
 
     def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
         """Fill results up to a length, in place."""

@@ -25,6 +25,7 @@ from bpe_tokenizer_tools.chat_templates import (
     check_messages,
 )
 from bpe_tokenizer_tools.marked_text import Marked, Origin
+from bpe_tokenizer_tools.tensors import TensorBatch, to_tensor
 
 if TYPE_CHECKING:
     from bpe_tokenizer import BPETokenizer
@@ -296,15 +297,15 @@ def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], length: int, side:
 
 def _columns(
     rows: Sequence[Mapping[str, Any]], return_tensors: str | None
-) -> dict[str, Any] | core.TensorBatch:
+) -> dict[str, Any] | TensorBatch:
     """Return what was encoded by name, as lists or tensors; offsets and counts as lists."""
     made: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     if return_tensors is None:
         return made
     for name in ("input_ids", "attention_mask", "assistant_masks"):
         if name in made:
-            made[name] = core._to_tensor(made[name], return_tensors)
-    return core.TensorBatch(made)
+            made[name] = to_tensor(made[name], return_tensors)
+    return TensorBatch(made)
 
 
 def _mask(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
