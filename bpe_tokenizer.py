@@ -161,12 +161,15 @@ SPLIT_PATTERNS: dict[str, str] = {
     "tekken": _O200K.replace(_CONTRACTIONS + "?", "").replace("{1,3}", ""),
 }
 
-# The control tokens of Llama 3.1 with their ids there.  Pass the mapping to keep
+# The first special tokens of Llama 3.1's published tokenizer.json.  Pass the mapping to keep
 # the ids, or `list(LLAMA3_SPECIAL_TOKENS)` to put the tokens right after yours.
 LLAMA3_SPECIAL_TOKENS: dict[str, int] = {
     "<|begin_of_text|>": 128000,
     "<|end_of_text|>": 128001,
+    "<|reserved_special_token_0|>": 128002,
+    "<|reserved_special_token_1|>": 128003,
     "<|finetune_right_pad_id|>": 128004,
+    "<|reserved_special_token_2|>": 128005,
     "<|start_header_id|>": 128006,
     "<|end_header_id|>": 128007,
     "<|eom_id|>": 128008,
@@ -181,8 +184,8 @@ CHATML_SPECIAL_TOKENS: dict[str, int] = {
     "<|im_end|>": 151645,
 }
 
-# A new special token of one of these exact names takes the role, if it is free;
-# of several, the first listed.  A role is never read from part of a name.
+# A new special token of one of these names, in any case, or of [BOS] and the like, takes the role
+# if it is free; of several, the first listed.  A role is never read from part of a name.
 _ROLE_NAMES: dict[str, tuple[str, ...]] = {
     "bos_token": ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "<|startoftext|>"),
     "eos_token": ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>"),
@@ -190,12 +193,14 @@ _ROLE_NAMES: dict[str, tuple[str, ...]] = {
     "unk_token": ("<unk>", "<|unk|>", "[UNK]"),
 }
 
+_SURROUND = ("bos+eos", "bos", "eos", "none")  # what `add_special_tokens` puts around a text
 _UNCUT_PATTERN = r"[\s\S]+"  # everything is one pre-token
 _MAX_ID = 2**31 - 1  # ids must fit the signed 32-bit integers of other tools
 _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
+_EMPTY = "the corpus is empty: expected text, not just special tokens (a generator gives it once)"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
 
@@ -634,10 +639,12 @@ def _has_surrogate(text: str) -> bool:
 
 
 def _surrogate_error(text: str, at: int) -> ValueError:
+    what, errors = f"the lone surrogate U+{ord(text[at]):04X}", ", 'replace'"
+    if text[at] < "\udc00" <= text[at + 1 : at + 2] <= "\udfff":
+        what, errors = f"the surrogate pair {text[at : at + 2]!a}, as in UTF-16,", ""
     return ValueError(
-        f"text holds the lone surrogate U+{ord(text[at]):04X} at character {at}, which is no "
-        "character and has no UTF-8 form; repair it, for instance with "
-        "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+        f"text holds {what} at character {at}, which is no character and has no UTF-8 form; repair "
+        f"it, for instance with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
     )
 
 
@@ -1322,7 +1329,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
             if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
         )
         if not files:
-            raise FileNotFoundError(f"{path}: the directory holds no files to read")
+            raise ValueError(f"the corpus is empty: expected files in the directory {path}")
         for file in files:
             yield from _file_documents(file, text_field)
         return
@@ -1551,6 +1558,7 @@ def count_pretokens(
     Raises:
         FileNotFoundError: a path is not there.
         FileFormatError: a file is not UTF-8, not JSON, or damaged.
+        ValueError: the corpus is empty, or has no text but special tokens.
         ImportError: .zst or .parquet, and the package that reads it is missing.
 
     >>> counts = count_pretokens("low low lower")
@@ -1566,7 +1574,10 @@ def count_pretokens(
         counter = make(pipeline, num_workers or _cores(), advance)
         counter.count(_documents(corpus, text_field))
     made = counter.documents, counter.bytes_read
-    return PretokenCounts(counter.take(), splitter.pattern, normalizer, *made, in_order)
+    counts = counter.take()
+    if not counts:
+        raise ValueError(_EMPTY)
+    return PretokenCounts(counts, splitter.pattern, normalizer, *made, in_order)
 
 
 def _pattern_named(pattern: str) -> str:
@@ -1833,8 +1844,8 @@ class _Definition:
         trim_offsets: leave white space at a token's ends out of its offsets...
         keep_prefix_space: ...but not one space before the first.
         added: the added tokens, by id.
-        template: ids put before and after a text by ``add_special_tokens``;
-            None means the bos token before it, if there is one.
+        template: ids put before and after a text by ``add_special_tokens``, or the rule
+            for them, one of `_SURROUND`, which follows the roles.
         components: None for byte-level BPE, which all of the above describes.
             Else the normalizer, pre_tokenizer, decoder and the model's options
             as in tokenizer.json, for bpe_tokenizer_tools to run: then a token
@@ -1850,7 +1861,7 @@ class _Definition:
     trim_offsets: bool = False
     keep_prefix_space: bool = False
     added: tuple[AddedToken, ...] = ()
-    template: _Template | None = None
+    template: _Template | str = "bos"
     components: dict[str, Any] | None = None
 
     def write(self, token: bytes) -> str:
@@ -1862,8 +1873,11 @@ class _Definition:
         return _from_printable(token) if self.components is None else token.encode()
 
 
-def _new_definition(split_pattern: str, normalizer: str | None) -> _Definition:
-    return _Definition({bytes([b]): b for b in range(256)}, [], split_pattern, normalizer)
+def _new_definition(split_pattern: str, normalizer: str | None, template: Any) -> _Definition:
+    if isinstance(template, str) and template not in _SURROUND:
+        raise ValueError(f"surround must be one of {', '.join(_SURROUND)}, got {template!r}")
+    vocab = {bytes([b]): b for b in range(256)}
+    return _Definition(vocab, [], split_pattern, normalizer, template=template)
 
 
 class _PretokenCache(dict[str, "tuple[int, ...]"]):
@@ -2205,7 +2219,7 @@ def _check_one_text_per_id(definition: _Definition) -> None:
 
 
 def _tokenizer_json(
-    definition: _Definition, bos_id: int | None, settings: Mapping[str, Any] | None = None
+    definition: _Definition, around: _Template, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Write a definition, with truncation and padding from `settings`, as tokenizer.json."""
     printable = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
@@ -2236,7 +2250,7 @@ def _tokenizer_json(
         "padding": (settings or {}).get("padding"),
         "added_tokens": [dataclasses.asdict(token) for token in definition.added],
         **written,
-        "post_processor": _post_processor_json(definition, bos_id),
+        "post_processor": _post_processor_json(definition, around),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -2275,12 +2289,12 @@ def _pre_tokenizer_json(definition: _Definition) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]}
 
 
-def _post_processor_json(definition: _Definition, bos_id: int | None) -> dict[str, Any] | None:
+def _post_processor_json(definition: _Definition, around: _Template) -> dict[str, Any] | None:
     steps: list[dict[str, Any]] = []
     if definition.trim_offsets:
         keep = definition.keep_prefix_space
         steps.append({**_BYTE_LEVEL, "add_prefix_space": keep, "trim_offsets": True})
-    before, after = _template_ids(definition, bos_id)
+    before, after = around
     if before or after:
         content = {token.id: token.content for token in definition.added}
         used = {content[id_]: id_ for id_ in (*before, *after)}
@@ -2308,11 +2322,13 @@ def _post_processor_json(definition: _Definition, bos_id: int | None) -> dict[st
     return steps[0] if steps else None
 
 
-def _template_ids(definition: _Definition, bos_id: int | None) -> _Template:
+def _template_ids(rule: _Template | str, bos_id: int | None, eos_id: int | None) -> _Template:
     """Return the ids that ``add_special_tokens`` puts before and after a text."""
-    if definition.template is not None:
-        return definition.template
-    return ((bos_id,) if bos_id is not None else (), ())
+    if not isinstance(rule, str):
+        return rule
+    before = (bos_id,) if "bos" in rule and bos_id is not None else ()
+    after = (eos_id,) if "eos" in rule and eos_id is not None else ()
+    return before, after
 
 
 # -- Reading ------------------------------------------------------------------
@@ -2750,6 +2766,7 @@ def _read_config(
         _read_settings(config, settings)
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
+        definition = _read_surround(config, definition, roles)
         if named and "chat_template" in config.data:  # version 0.6 used chat_template.jinja
             return definition, roles, settings, templates
     return definition, roles, settings, _read_template_files(path.parent, files) or templates
@@ -2818,6 +2835,15 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
     return dataclasses.replace(definition, added=tuple(known.values()))
 
 
+def _read_surround(config: _JsonReader, given: _Definition, roles: dict[str, str]) -> _Definition:
+    """Take on the saved rule for what goes around a text, if it gives what tokenizer.json says."""
+    rule: Any = config.data.get("surround")
+    ids = {token.content: token.id for token in given.added}
+    ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
+    known = rule in _SURROUND and _template_ids(rule, *ends) == given.template
+    return dataclasses.replace(given, template=rule) if known else given
+
+
 def _config_json(
     definition: _Definition,
     roles: Mapping[str, str],
@@ -2851,6 +2877,8 @@ def _config_json(
             for token in definition.added
         },
     }
+    if isinstance(definition.template, str):
+        config["surround"] = definition.template
     if templates.keys() - {"default"}:
         items = templates.items()
         config["chat_template"] = [{"name": name, "template": text} for name, text in items]
@@ -3139,7 +3167,7 @@ def _with_added_tokens(
         if token.content in added or own is not None:
             known = added[token.content].id if token.content in added else own
             with_id = f", with the id {known}" if known is not None else ""
-            raise ValueError(f"{token.content!r} is already a token{with_id}")
+            raise ValueError(f"{token.content!r} is already a token{with_id}, and keeps its flags")
         added[token.content] = token
         if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
             other = taken[token.id]  # bytes, if it is an ordinary token
@@ -3160,14 +3188,26 @@ def _with_added_tokens(
 
 
 def _number_merges(
-    learned: _Learned, empty: _Definition, tokens: Sequence[AddedToken]
+    learned: _Learned, empty: _Definition, tokens: Sequence[AddedToken], old: Mapping[Any, str]
 ) -> _Definition:
     """Give learned tokens their ids, in the order learned, around reserved ones; add `tokens`."""
     reserved = {token.id for token in tokens}
     free = (id_ for id_ in itertools.count(len(empty.vocab)) if id_ not in reserved)
     vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
     merges = [(vocab[left], vocab[right]) for left, right in learned.merges]
-    return _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
+    new = _with_added_tokens(dataclasses.replace(empty, vocab=vocab, merges=merges), tokens)
+    ids = {token.content: token.id for token in new.added}
+    around: Any = empty.template
+    if not isinstance(around, str):  # ids, which were those of `old` tokens
+        around = tuple(tuple(ids[old[id_]] for id_ in side) for side in around)
+    return dataclasses.replace(new, template=around)
+
+
+def _check_sources(corpus: object, counts: Mapping[bytes, int] | None) -> None:
+    if (corpus is None) == (counts is None):
+        raise TypeError("train() takes a corpus or counts=..., one of the two")
+    if counts is not None and not any(counts.values()):
+        raise ValueError(_EMPTY)
 
 
 def _check_text(text: object) -> None:
@@ -3246,7 +3286,8 @@ def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     state["vocab"] = {cast("bytes", _from_printable(token)): id_ for token, id_ in vocab}
     state["merges"] = [(left, right) for left, right in state["merges"]]
     state["added"] = tuple(AddedToken(**token) for token in state["added"])
-    state["template"] = state["template"] and tuple(map(tuple, state["template"]))
+    template = state["template"] or "bos"  # None, before 0.8
+    state["template"] = template if isinstance(template, str) else tuple(map(tuple, template))
     return cls._from_parts(_Definition(**state), roles, settings, templates, Path())
 
 
@@ -3314,6 +3355,7 @@ class BPETokenizer:
             the `regex` package, or a name from `SPLIT_PATTERNS`.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None: applied to all text, so
             that different spellings of a character get the same ids.
+        surround: what ``add_special_tokens`` adds: "bos+eos", "bos", "eos" or "none".
 
     Attributes:
         chat_templates: the tokenizer's own chat templates (Jinja) by name, such as
@@ -3329,7 +3371,11 @@ class BPETokenizer:
     training_report: TrainingReport | None = None
 
     def __init__(
-        self, split_pattern: str = GPT2_SPLIT_PATTERN, *, normalizer: str | None = "NFC"
+        self,
+        split_pattern: str = GPT2_SPLIT_PATTERN,
+        *,
+        normalizer: str | None = "NFC",
+        surround: str = "bos+eos",
     ) -> None:
         pattern = _pattern_named(split_pattern)
         _check_normalizer(normalizer)
@@ -3337,7 +3383,7 @@ class BPETokenizer:
         self._roles: dict[str, str] = {}
         self._settings: dict[str, Any] = {}
         self._warned_about_padding = False
-        self._install(_new_definition(pattern, normalizer))
+        self._install(_new_definition(pattern, normalizer, str(surround)))
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
@@ -3370,10 +3416,11 @@ class BPETokenizer:
         self._roles = {role: token for role, token in self._roles.items() if token in self._added}
 
     def _assume_roles(self, tokens: Iterable[AddedToken]) -> None:
-        """Give free roles to new special tokens that have one of the known names."""
-        new = {token.content for token in tokens if token.special}
+        """Give free roles to new special tokens that have one of the known names, in any case."""
+        contents = sorted(token.content for token in tokens if token.special)
+        new = {content.lower(): content for content in contents}  # of "<S>" and "<s>", the latter
         for role, names in _ROLE_NAMES.items():
-            found = [name for name in names if name in new]
+            found = [new[name] for name in map(str.lower, (*names, f"[{role[:3]}]")) if name in new]
             if found:
                 self._roles.setdefault(role, found[0])
 
@@ -3391,6 +3438,7 @@ class BPETokenizer:
         max_token_length: int | None = None,
         num_workers: int | None = None,
         text_field: str = "text",
+        surround: str | None = None,
         style: str = "byte-level",
         byte_fallback: bool | None = None,
         character_coverage: float | None = None,
@@ -3417,6 +3465,7 @@ class BPETokenizer:
                 HuggingFace's rule.
             num_workers: threads or processes to count in; None means one per core.
             text_field: the field or column of .jsonl and .parquet files.
+            surround: as for the constructor; None keeps what the tokenizer has.
             style: "byte-level", or "sentencepiece": over characters, with "▁" for a space
                 and <unk>, <s> and </s>; there `max_token_length` counts characters.
             byte_fallback: whether characters without a token become bytes (the default).
@@ -3429,19 +3478,19 @@ class BPETokenizer:
             The tokenizer itself; `training_report` says what was done.
 
         Raises:
-            ValueError: the vocabulary is too small, or an id is taken.
+            ValueError: the corpus is empty, the vocabulary too small, or an id taken.
             FileNotFoundError, FileFormatError, ImportError: see `count_pretokens`.
 
         >>> tokenizer = BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False)
         >>> tokenizer.tokenize("abc")
         ['ab', 'c']
         """
-        if (corpus is None) == (counts is None):
-            raise TypeError("train() takes a corpus or counts=..., one of the two")
+        _check_sources(corpus, counts)
+        rule = self._definition.template if surround is None else str(surround)
         if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
             asked = _tools("sentencepiece_training").Style(style, byte_fallback, character_coverage)
             options = vocab_size, min_frequency, special_tokens, verbose, counts, max_token_length
-            asked.train(self, corpus, *options, num_workers, text_field, ties)
+            asked.train(self, corpus, *options, num_workers, text_field, ties, rule)
             return self
         if self._definition.components is not None:
             raise ValueError(
@@ -3452,7 +3501,7 @@ class BPETokenizer:
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
         kept = [token for token in self._definition.added if token.content not in names]
-        empty = _new_definition(self._definition.split_pattern, self._definition.normalizer)
+        empty = _new_definition(self._definition.split_pattern, self._definition.normalizer, rule)
         tokens = [*kept, *named]
         added = _with_added_tokens(empty, tokens).added  # checks them all
         if vocab_size is None or min_frequency is None:
@@ -3480,7 +3529,7 @@ class BPETokenizer:
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(added)
         learned = _learn_merges(learner, room, min_frequency, contents, verbose)
 
-        self._install(_number_merges(learned, empty, tokens))
+        self._install(_number_merges(learned, empty, tokens, self._contents))
         self._assume_roles(named)
         self.training_report = TrainingReport(
             getattr(counts, "documents", 0),
@@ -3526,15 +3575,24 @@ class BPETokenizer:
             special_tokens: {text: id or None}, or a list of texts or `AddedToken`.
 
         Returns:
-            How many were added.
+            How many were added.  One that is there already stays as it is, if it is
+            given the same id or none, and the same flags or only default ones.
 
         Raises:
             ValueError: an id or a text is taken.  Then nothing is added.
         """
-        tokens = _as_added_tokens(special_tokens)
-        self._install(_with_added_tokens(self._definition, tokens))
-        self._assume_roles(tokens)
+        tokens = [each for each in _as_added_tokens(special_tokens) if not self._is_there(each)]
+        if tokens:
+            self._install(_with_added_tokens(self._definition, tokens))
+            self._assume_roles(tokens)
         return len(tokens)
+
+    def _is_there(self, token: AddedToken) -> bool:
+        known = self._added.get(token.content)
+        if known is None or token.id not in (None, known.id):
+            return False
+        by_name = token == AddedToken(token.content, token.id)  # says nothing of flags
+        return known.special if by_name else dataclasses.replace(token, id=known.id) == known
 
     # -- Roles and sizes ---
 
@@ -3634,9 +3692,12 @@ class BPETokenizer:
             pipelines[allowed, text] = pipeline
         return pipeline
 
-    def _check_disallowed(
-        self, text: str, disallowed: _AllowedSpecial, allowed: frozenset[str]
-    ) -> None:
+    def _check_special(
+        self, text: str, allowed_special: Any = "none", disallowed_special: Any = ()
+    ) -> frozenset[str]:
+        """Check a text, and that no disallowed token is in it; return the allowed ones."""
+        _check_text(text)
+        allowed, disallowed = self._allowed(allowed_special), disallowed_special or ()
         if not isinstance(disallowed, Iterable):
             raise TypeError(f"disallowed_special must be a set, got {_shorten(disallowed)}")
         if isinstance(disallowed, str) and disallowed != "all":
@@ -3651,6 +3712,7 @@ class BPETokenizer:
                 f"To encode it as ordinary text, leave it out of disallowed_special.\n"
                 "To switch this check off, pass disallowed_special=()."
             )
+        return allowed
 
     def encode(
         self,
@@ -3664,8 +3726,8 @@ class BPETokenizer:
 
         Args:
             text: any text; lone surrogates are the one thing it must not hold.
-            add_special_tokens: whether to add what the tokenizer puts around a
-                text: bos before it, unless the file it came from says else.
+            add_special_tokens: whether to add what the tokenizer puts around a text:
+                what `surround` says, or the file it came from.
             allowed_special: "none" reads special tokens in the text as ordinary
                 text, "all" or a set recognises them.
             disallowed_special: "all" (that are not allowed) or a set: special
@@ -3683,10 +3745,7 @@ class BPETokenizer:
             ids = plain(text) if plain else None
             if ids is not None:
                 return self._surround(ids) if add_special_tokens else ids
-        _check_text(text)
-        allowed = self._allowed(allowed_special)
-        if disallowed_special:
-            self._check_disallowed(text, disallowed_special, allowed)
+        allowed = self._check_special(text, allowed_special, disallowed_special)
         ids = self._encode_parts(self._pipeline(allowed).parts(text))
         return self._surround(ids) if add_special_tokens else ids
 
@@ -3701,8 +3760,13 @@ class BPETokenizer:
                 ids += self._encoder.encode(part)
         return ids
 
+    @property
+    def _around(self) -> _Template:
+        """The ids that ``add_special_tokens`` puts before and after a text."""
+        return _template_ids(self._definition.template, self.bos_token_id, self.eos_token_id)
+
     def _surround(self, ids: list[int]) -> list[int]:
-        before, after = _template_ids(self._definition, self.bos_token_id)
+        before, after = self._around
         return [*before, *ids, *after]
 
     def encode_ordinary(self, text: str) -> list[int]:
@@ -3777,7 +3841,7 @@ class BPETokenizer:
     def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
         """Put special tokens around, if asked to; derive the mask and the tokens."""
         if add_special_tokens:
-            before, after = _template_ids(self._definition, self.bos_token_id)
+            before, after = self._around
             result.input_ids = self._surround(result.input_ids)
             if result.offsets is not None:
                 none = (0, 0)
@@ -3850,7 +3914,7 @@ class BPETokenizer:
         if limit is not None and limit < 0:
             raise ValueError(f"max_length={max_length} leaves no room for {n_added} special tokens")
         for text in texts if disallowed_special else ():
-            self._check_disallowed(text, disallowed_special, self._allowed(allowed_special))
+            self._check_special(text, allowed_special, disallowed_special)
         rows: Iterable[list[int]] = itertools.repeat([])
         if not return_offsets:
             plain = allowed_special == "none"
@@ -3960,48 +4024,56 @@ class BPETokenizer:
         return itertools.chain.from_iterable(self.encode_streaming(blocks, allowed_special))
 
     def count_tokens(
-        self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
+        self,
+        text: str,
+        add_special_tokens: bool = False,
+        allowed_special: _AllowedSpecial = "none",
+        *,
+        disallowed_special: _AllowedSpecial = (),
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
-        _check_text(text)
-        parts = self._pipeline(self._allowed(allowed_special)).parts(text)
+        allowed = self._check_special(text, allowed_special, disallowed_special)
+        parts = self._pipeline(allowed).parts(text)
         count = sum(
             1 if isinstance(part, AddedToken) else self._encoder.count(part) for part, _ in parts
         )
         return count + (len(self._surround([])) if add_special_tokens else 0)
 
-    def truncate(self, text: str, max_tokens: int, add_special_tokens: bool = False) -> str:
+    def truncate(
+        self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
+    ) -> str:
         """Return a prefix of the text that encodes to at most `max_tokens` tokens.
 
         Args:
             text: the text; the prefix is one of its normalised form.
             max_tokens: how many tokens `encode` may give for the prefix.
             add_special_tokens: whether those that `encode` adds count too.
+            **options: ``allowed_special`` and ``disallowed_special``, as for `encode`.
 
         Returns:
             As long a prefix as whole tokens of the text make; it never splits a
             character.
         """
-        _check_text(text)
         _check_size("max_tokens", max_tokens, 0)
+        allowed = self._check_special(text, **options)
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
         if room <= 0:
             return ""
-        for prefix in self._prefixes(text, room):
-            if self.count_tokens(prefix) <= room:  # a shorter text may be cut otherwise
+        for prefix in self._prefixes(text, room, allowed):
+            if self.count_tokens(prefix, False, allowed) <= room:  # less text may be cut otherwise
                 return prefix
         return ""
 
-    def _prefixes(self, text: str, room: int) -> Iterator[str]:
+    def _prefixes(self, text: str, room: int, allowed: frozenset[str]) -> Iterator[str]:
         """Yield ever shorter prefixes, from `room` tokens downwards."""
         if self._definition.components is None:  # else what a normaliser does is no prefix
-            plain = self._pipeline(frozenset())
+            plain = self._pipeline(allowed)
             pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
             text = "".join(
                 text[slice(*spans[0])] if isinstance(part, AddedToken) else part
                 for part, spans in pipeline.parts(text, align=bool(plain.tokens))
             )
-        offsets = cast("list[tuple[int, int]]", self.encode_with_offsets(text).offsets)
+        offsets = self.encode_with_offsets(text, False, allowed).offsets or []
         if len(offsets) <= room:
             yield text
         for end in sorted({end for _, end in offsets[:room]}, reverse=True):
@@ -4081,41 +4153,36 @@ class BPETokenizer:
         vocab.update({token.content: cast("int", token.id) for token in self._definition.added})
         return dict(sorted(vocab.items(), key=operator.itemgetter(1)))
 
-    def tokenize(self, text: str) -> list[str]:
-        """Cut a text into printable tokens; a space is written "Ġ"."""
-        return self._printable(self.encode(text))
+    def tokenize(self, text: str, **options: Any) -> list[str]:
+        """Cut a text into printable tokens; a space is written "Ġ".  Options as for `encode`."""
+        return self._printable(self.encode(text, **options))
 
     def convert_tokens_to_ids(self, t: str | Iterable[str]) -> Any:
         """Look up a printable token, or several.
 
         Returns:
-            The id, or a list of ids; that of unk_token for what is no token, and
-            None if there is no unk_token.
+            The id, or a list of ids; for what is no token that of unk_token, or -1
+            if there is no unk_token.
         """
         if not isinstance(t, str):
             return [self.convert_tokens_to_ids(token) for token in t]
         if t in self._added:
             return self._added[t].id
         token = self._definition.read(t)
-        id_ = None if token is None else self._definition.vocab.get(token)
-        return self.unk_token_id if id_ is None else id_
+        unknown = -1 if self.unk_token_id is None else self.unk_token_id
+        return unknown if token is None else self._definition.vocab.get(token, unknown)
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
-        """Look up the printable token of an id, or of several.
-
-        Raises:
-            ValueError: an id is not in the vocabulary.
-        """
-        ids = _plain_ids(i)
-        _decode_ids(ids, self._id_to_bytes, "strict")
-        tokens = self._printable(ids)
+        """Look up the printable token of an id, or of several; "" for what is no token's."""
+        known = self._id_to_bytes
+        tokens = [self._printable([id_])[0] if id_ in known else "" for id_ in _plain_ids(i)]
         return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
         if self._definition.components is not None:
             ids = map(self.convert_tokens_to_ids, tokens)
-            return self.decode([id_ for id_ in ids if id_ is not None])
+            return self.decode([id_ for id_ in ids if id_ >= 0])
         parts = []
         for token in tokens:
             raw = None if token in self._added else _from_printable(token)
@@ -4164,7 +4231,7 @@ class BPETokenizer:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
 
     def _tokenizer_json(self) -> dict[str, Any]:
-        return _tokenizer_json(self._definition, self.bos_token_id, self._settings)
+        return _tokenizer_json(self._definition, self._around, self._settings)
 
     @classmethod
     def from_pretrained(
@@ -4198,8 +4265,7 @@ class BPETokenizer:
         Args:
             path: the file or directory.
             split_pattern: a pattern or its name, for files that do not carry one.
-            special_tokens: as for `add_special_tokens`; those the file has already
-                may be named again with their ids.  For ``.tiktoken`` files, several may
+            special_tokens: as for `add_special_tokens`.  For ``.tiktoken`` files, several may
                 share an id, as in o200k_harmony; the one listed last decodes it.
 
         Raises:
@@ -4235,17 +4301,14 @@ class BPETokenizer:
             definition = source.definition or _read_definition(data)
             parts = definition, source.roles, source.settings, source.chat_templates
         tokenizer = cls._from_read(parts, path)
-        known = tokenizer.special_tokens
-        new = [each for each in tokens if each.id is None or known.get(each.content) != each.id]
-        if new:
-            tokenizer.add_special_tokens(new)
+        tokenizer.add_special_tokens(tokens)
         return tokenizer
 
     @classmethod
     def _from_read(cls, parts: tuple[Any, Any, Any, Any], path: Path) -> BPETokenizer:
         definition, roles, settings, templates = parts
         if definition.template == ((), ()) and "bos_token" not in roles:
-            definition = dataclasses.replace(definition, template=None)  # none to put there, yet
+            definition = dataclasses.replace(definition, template="bos")  # if it ever has one
         tokenizer = cls._from_parts(definition, roles, settings, templates, path)
         unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
         if unknown:
@@ -4556,9 +4619,8 @@ class BPETokenizer:
         pattern = self._definition.split_pattern
         with contextlib.suppress(ValueError):  # so that it survives a save, if one is possible
             pattern = _to_oniguruma(pattern)
-        template = _template_ids(self._definition, self.bos_token_id)
-        defined = dataclasses.replace(self._definition, split_pattern=pattern, template=template)
-        return hashlib.sha256(_pack(defined)).hexdigest()
+        made = dataclasses.replace(self._definition, split_pattern=pattern, template=self._around)
+        return hashlib.sha256(_pack(made)).hexdigest()
 
     def _rest(self) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
         """What belongs to the tokenizer but does not decide ids."""
@@ -4663,6 +4725,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help=form)
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
+    around = "what goes around a text with special tokens, if there are such tokens"
+    add("--surround", choices=_SURROUND, default="bos+eos", help=around)
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
@@ -4744,6 +4808,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
         verbose=not options.quiet,
         counts=counts if options.counts else None,
         max_token_length=options.max_token_length,
+        surround=options.surround,
         num_workers=options.num_workers,
         text_field=options.text_field,
         style=options.style,
@@ -4768,7 +4833,7 @@ def _cmd_encode(options: argparse.Namespace) -> None:
         chunks: Iterable[str] = _stdin_text()
     else:
         chunks = [options.text] if options.file is None else _text_chunks(Path(options.file))
-    before, after = _template_ids(tokenizer._definition, tokenizer.bos_token_id)
+    before, after = tokenizer._around
     if not options.add_special_tokens:
         before = after = ()
     pieces = itertools.chain(
@@ -4849,6 +4914,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         "normalizer": tokenizer.normalizer,
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
+        **dict(zip(("before_text", "after_text"), map(tokenizer._printable, tokenizer._around))),
         "has_chat_template": bool(tokenizer.chat_templates),
         "chat_templates": list(tokenizer.chat_templates),
         **{field: tokenizer._settings.get(field) for field in _LENGTHS},

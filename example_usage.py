@@ -105,8 +105,8 @@ def special_tokens(tokenizer: BPETokenizer) -> None:
     asked = tokenizer.encode(text, allowed_special="all")
     show("allowed_special='all'", tokenizer.convert_ids_to_tokens(asked))
     show("skip_special_tokens", repr(tokenizer.decode(asked, skip_special_tokens=True)))
-    with_bos = tokenizer.encode("Hi", add_special_tokens=True)
-    show("add_special_tokens", tokenizer.convert_ids_to_tokens(with_bos))
+    with_ends = tokenizer.encode("Hi", add_special_tokens=True)
+    show("add_special_tokens", tokenizer.convert_ids_to_tokens(with_ends))
     try:
         tokenizer.encode(text, disallowed_special="all")
     except ValueError as error:

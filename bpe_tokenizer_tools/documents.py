@@ -107,8 +107,8 @@ def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
         folder: what a relative name is relative to.
 
     Raises:
-        FileNotFoundError: there is no such file, or no file in it.
-        ValueError: it is no regular file.
+        FileNotFoundError: there is no such file.
+        ValueError: it is no regular file, or a directory without files.
     """
     written = expanded(name)
     path = folder / written
@@ -117,7 +117,7 @@ def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
         for file in files:
             yield (written / file.relative_to(path)).as_posix(), file
         if not files:
-            raise FileNotFoundError(f"the directory {path} holds no files")
+            raise ValueError(f"the corpus is empty: expected files in the directory {path}")
     elif path.is_file():
         yield written.as_posix(), path
     elif path.exists():

@@ -463,7 +463,7 @@ def _padding(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
     templates, bos = tokenizer.chat_templates, tokenizer.bos_token
-    before, _ = core._template_ids(tokenizer._definition, tokenizer.bos_token_id)
+    before, _ = tokenizer._around
     if bos is None or tokenizer.bos_token_id not in before:
         return
     if any("bos_token" in template or bos in template for template in templates.values()):

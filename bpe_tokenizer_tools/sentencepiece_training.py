@@ -66,6 +66,7 @@ class Style(NamedTuple):
         num_workers: int | None,
         text_field: str,
         ties: str,
+        surround: Any,
     ) -> None:
         """Train a tokenizer; see `BPETokenizer.train`.
 
@@ -78,7 +79,11 @@ class Style(NamedTuple):
             raise ValueError(f"ties={ties!r} is for style='byte-level' only; leave it out")
         form = _normalizer(tokenizer)
         base = [] if self.byte_fallback is False else _BYTES
-        empty = core._Definition({}, [], "", None, components=_components(form, bool(base)))
+        empty = dataclasses.replace(
+            core._new_definition("", None, surround),
+            vocab={},
+            components=_components(form, bool(base)),
+        )
         named = core._as_added_tokens(special_tokens)
         tokens = _with_defaults(tokenizer, named)
         contents = [token.content for token in core._with_added_tokens(empty, tokens).added]
@@ -103,7 +108,7 @@ class Style(NamedTuple):
             )
         learned = _learn(words, alphabet, room, min_frequency, max_token_length, contents, verbose)
         learned = learned._replace(tokens=[*map(str.encode, base), *learned.tokens])
-        tokenizer._install(core._number_merges(learned, empty, tokens))
+        tokenizer._install(core._number_merges(learned, empty, tokens, tokenizer._contents))
         tokenizer._assume_roles([*map(AddedToken, _SPECIAL), *named])
         tokenizer.training_report = TrainingReport(
             documents=words.documents,
@@ -244,7 +249,7 @@ def _count_words(
         word = word.replace(b" ", space)
         words[word] = words.get(word, 0) + count
     if not words:
-        raise ValueError("the corpus is empty: there is no text to learn from")
+        raise ValueError(core._EMPTY)
     return words
 
 

@@ -260,7 +260,7 @@ def _deciding(tokenizer: BPETokenizer) -> dict[str, Any]:
 def _others(tokenizer: BPETokenizer) -> dict[str, Any]:
     """What decides offsets, special tokens and the like."""
     definition = tokenizer._definition
-    before, after = core._template_ids(definition, tokenizer.bos_token_id)
+    before, after = tokenizer._around
     return {
         **_added_tokens(definition.added, special=True),
         "ids put before a text": list(before),

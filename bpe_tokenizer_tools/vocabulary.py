@@ -41,9 +41,9 @@ def cut(definition: core._Definition, vocab_size: int) -> core._Definition:
         for token in definition.added
     ]
     added.sort(key=lambda token: cast("int", token.id))
-    template = definition.template and tuple(
-        tuple(moved.get(id_, id_) for id_ in side) for side in definition.template
-    )
+    template: Any = definition.template
+    if not isinstance(template, str):
+        template = tuple(tuple(moved.get(id_, id_) for id_ in side) for side in template)
     return dataclasses.replace(
-        definition, vocab=vocab, merges=merges, added=tuple(added), template=cast("Any", template)
+        definition, vocab=vocab, merges=merges, added=tuple(added), template=template
     )

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from oracles import examples
 
 import bpe_tokenizer
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, ChatTemplate, main
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, ChatTemplate, PretokenCounts, main
 
 SCRIPT = Path(bpe_tokenizer.__file__)
 TEXT = "The cat sat on the mat.\r\n\r\nThe cat's hat; naïve 東京 🙂\n\tif x:\n\t\treturn 1\n"
@@ -404,6 +404,22 @@ def test_empty_text(tok: Path) -> None:
     assert run("decode", "--tokenizer", tok, "--ids", "-").out == b""
 
 
+def test_nothing_is_learned_from_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "special.txt").write_text("<|x|>")
+    PretokenCounts().save(tmp_path / "counts.json")
+    for name in ("-", "folder", "empty.txt", "special.txt", "counts.json"):
+        option = "--counts" if name == "counts.json" else "--corpus"
+        given = name if name == "-" else tmp_path / name
+        options = ("--output", tmp_path / "out", "--special-tokens", "<|x|>")
+        done = run("train", option, given, *options)
+        assert (done.status, done.out) == (1, b"")
+        assert_one_line(done.err)
+        assert "the corpus is empty: expected " in done.err
+        assert not (tmp_path / "out").exists()
+
+
 # -- info and chat ------------------------------------------------------------
 
 
@@ -431,6 +447,38 @@ def test_info_json(tok: Path, tokenizer: BPETokenizer) -> None:
         "pad_token",
         "unk_token",
     }
+
+
+@pytest.mark.parametrize(
+    ("surround", "before", "after"),
+    [(None, ["<s>"], ["</s>"]), ("bos", ["<s>"], []), ("eos", [], ["</s>"]), ("none", [], [])],
+)
+def test_info_shows_what_train_puts_around_a_text(
+    tmp_path: Path, corpus: Path, surround: str | None, before: list[str], after: list[str]
+) -> None:
+    options: tuple[object, ...] = (
+        "--corpus",
+        corpus,
+        "--output",
+        tmp_path / "new",
+        "--vocab-size",
+        "270",
+    )
+    options += ("--special-tokens", "<s>", "</s>")
+    if surround:
+        options += ("--surround", surround)
+    assert run("train", *options).status == 0
+    facts = json.loads(run("info", "--tokenizer", tmp_path / "new", "--json").out)
+    assert (facts["before_text"], facts["after_text"]) == (before, after)
+    shown = run("info", "--tokenizer", tmp_path / "new").out.decode()
+    assert f"before text       : {'<s>' if before else 'none'}\n" in shown
+    assert f"after text        : {'</s>' if after else 'none'}\n" in shown
+    ids = [facts["special_tokens"][token] for token in before + after]
+    for form in ("--text", "--file"):
+        given = "" if form == "--text" else "-"
+        options = ("--tokenizer", tmp_path / "new", form, given, "--json")
+        done = run("encode", *options, "--add-special-tokens", stdin=b"")
+        assert json.loads(done.out)["input_ids"] == ids
 
 
 def test_info_for_people(tok: Path) -> None:

@@ -687,7 +687,8 @@ def test_a_source_that_is_all_held_out(mixed: Recipe) -> None:
 def test_a_source_that_is_not_there_or_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "blank.jsonl").write_text('{"text": " \\n"}\n\n')
-    (tmp_path / "folder").mkdir()
+    folder = tmp_path / "folder"
+    folder.mkdir()
     for path, message in (
         ("none.txt", f"source 'x': no such file or directory: {tmp_path / 'none.txt'}"),
         ("*.nothing", f"source 'x': no file matches {tmp_path / '*.nothing'}"),
@@ -695,7 +696,7 @@ def test_a_source_that_is_not_there_or_empty(tmp_path: Path) -> None:
             "~none/x",
             f"source 'x': no such file or directory: {tmp_path / '~none/x'}",
         ),
-        ("folder", f"source 'x': the directory {tmp_path / 'folder'} holds no files"),
+        ("folder", f"source 'x': the corpus is empty: expected files in the directory {folder}"),
         ("empty.txt", f"source 'x': no text in {tmp_path / 'empty.txt'}"),
         ("blank.jsonl", f"source 'x': no text in {tmp_path / 'blank.jsonl'}"),
     ):

@@ -376,8 +376,8 @@ def test_an_unknown_id_follows_errors(trained: BPETokenizer, unknown: int) -> No
         trained.decode(ids, errors="strict")
     with pytest.raises(ValueError, match=str(unknown)):
         trained.decode_bytes(ids)
-    with pytest.raises(ValueError, match=str(unknown)):
-        trained.convert_ids_to_tokens(ids)
+    assert trained.convert_ids_to_tokens(ids) == [*trained.tokenize("ab"), "", "c"]
+    assert trained.convert_ids_to_tokens(unknown) == ""
     assert trained.decode(ids) == trained.decode(ids, errors="replace") == "ab\ufffdc"
     assert trained.decode(ids, errors="ignore") == "abc"
 
@@ -574,9 +574,10 @@ def test_offsets_equal_huggingface_with_trimming_and_prefix_space(
 
 def test_special_tokens_around_a_text_have_empty_offsets(trained: BPETokenizer) -> None:
     result = trained.encode_with_offsets("a b", add_special_tokens=True)
-    assert result.offsets == [(0, 0), (0, 1), (1, 3)]
-    assert result.input_ids[0] == trained.bos_token_id
-    assert len(result) == len(result.input_ids) == 3
+    assert result.offsets == [(0, 0), (0, 1), (1, 3), (0, 0)]
+    ends = [result.input_ids[0], result.input_ids[-1]]
+    assert ends == [trained.bos_token_id, trained.eos_token_id]
+    assert len(result) == len(result.input_ids) == 4
 
 
 # -- Batches ------------------------------------------------------------------
@@ -604,7 +605,7 @@ def test_batches_equal_transformers(
         (True, "right", 6, "left"),
         ("max_length", "right", 40, "right"),
         ("max_length", "left", 8, "left"),
-        ("max_length", "right", 1, "right"),
+        ("max_length", "right", 2, "right"),
         (False, "right", 7, "left"),
         ("do_not_pad", "right", None, "right"),
     ]:
@@ -663,15 +664,16 @@ def test_a_batch_is_a_sequence_and_a_mapping(trained: BPETokenizer) -> None:
 
 
 def test_special_tokens_survive_truncation(trained: BPETokenizer) -> None:
-    bos = trained.bos_token_id
+    ends = [trained.bos_token_id, trained.eos_token_id]
     for side in ("left", "right"):
         options = {"truncation": True, "max_length": 3, "truncation_side": side}
         row = trained.encode_batch([SAMPLE], add_special_tokens=True, **options)[0]
-        assert len(row) == 3 and row.input_ids[0] == bos
-    row = trained.encode_batch(["ab"], add_special_tokens=True, truncation=True, max_length=1)[0]
-    assert row.input_ids == [bos]
-    with pytest.raises(ValueError, match="max_length"):
-        trained.encode_batch(["ab"], add_special_tokens=True, truncation=True, max_length=0)
+        assert len(row) == 3 and row.input_ids[::2] == ends
+    row = trained.encode_batch(["ab"], add_special_tokens=True, truncation=True, max_length=2)[0]
+    assert row.input_ids == ends
+    for room in (0, 1):
+        with pytest.raises(ValueError, match=f"max_length={room} leaves no room for 2 special"):
+            trained.encode_batch(["ab"], add_special_tokens=True, truncation=True, max_length=room)
 
 
 def test_padding_without_a_pad_token_warns_once() -> None:

@@ -497,6 +497,20 @@ def test_sentencepiece_models_are_as_in_llama_cpp(tmp_path: Path, prefix: bool, 
     assert tokenizer.encode("<s>x", allowed_special="all") == [bos, *tokenizer.encode("x")]
 
 
+@pytest.mark.parametrize("surround", ["bos+eos", "bos", "eos", "none"])
+def test_llama_cpp_puts_the_same_around_a_text(surround: str, tmp_path: Path) -> None:
+    tokenizer = train("llama3", surround=surround)
+    path = tmp_path / "model.gguf"
+    export(tokenizer, path)
+    model = need("llama_cpp").Llama(model_path=str(path), vocab_only=True, verbose=False)
+    for text in ("x", "the été", corpus()[:99]):
+        ids = tokenizer.encode(text, add_special_tokens=True)
+        assert load(path).encode(text, add_special_tokens=True) == ids
+        assert model.tokenize(text.encode(), add_bos=True, special=False) == ids
+    assert (ids[0] == tokenizer.bos_token_id) == ("bos" in surround)
+    assert (ids[-1] == tokenizer.eos_token_id) == ("eos" in surround)
+
+
 def test_a_vocabulary_of_the_gguf_package(tmp_path: Path) -> None:
     tokenizer = train("llama3")
     writer = need("gguf").GGUFWriter(tmp_path / "model.gguf", "llama")

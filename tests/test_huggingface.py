@@ -155,17 +155,46 @@ def test_roles_that_are_not_set_are_not_invented(tmp_path: Path) -> None:
     assert_same(tokenizer, core, auto, SAMPLE)
 
 
-def test_the_bos_token_is_put_before_a_text_by_all(tmp_path: Path) -> None:
+def test_bos_and_eos_are_put_around_a_text_by_all(tmp_path: Path) -> None:
     tokenizer = trained()
     core, auto = both(tokenizer, tmp_path)
     ids = tokenizer.encode("a b", add_special_tokens=True)
-    assert ids[0] == tokenizer.bos_token_id
+    assert (ids[0], ids[-1]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
     assert core.encode("a b").ids == auto("a b")["input_ids"] == ids
     tokenizer.bos_token = None
     core, auto = both(tokenizer, tmp_path)
     ids = tokenizer.encode("a b", add_special_tokens=True)
-    assert ids[0] != trained().bos_token_id
+    assert ids == [*tokenizer.encode("a b"), tokenizer.eos_token_id]
     assert core.encode("a b").ids == auto("a b")["input_ids"] == ids
+
+
+@pytest.mark.parametrize("surround", ["bos+eos", "bos", "eos", "none"])
+def test_what_goes_around_a_text_is_carried_over(tmp_path: Path, surround: str) -> None:
+    tokenizer = trained(surround=surround)
+    core, auto = both(tokenizer, tmp_path)
+    for text in (SAMPLE, "", "<s>a</s>"):
+        assert_same(tokenizer, core, auto, text)
+    ids = tokenizer("a", add_special_tokens=True)
+    assert [tokenizer.bos_token_id in ids, tokenizer.eos_token_id in ids] == [
+        "bos" in surround,
+        "eos" in surround,
+    ]
+    # transformers writes it, and both read that.
+    auto.save_pretrained(tmp_path / "again")
+    again = BPETokenizer.from_pretrained(tmp_path / "again", verbose=False)
+    assert again.encode("a b", add_special_tokens=True) == auto("a b")["input_ids"]
+    pair = core.encode("a", "b").ids
+    assert len(pair) == 2 + 2 * len(tokenizer.encode("", add_special_tokens=True))
+
+
+def test_roles_that_are_given_after_training_are_carried_over(tmp_path: Path) -> None:
+    tokenizer = trained(special=["<a>", "<z>"])
+    core, auto = both(tokenizer, tmp_path)
+    assert_same(tokenizer, core, auto, "a b")
+    tokenizer.bos_token, tokenizer.eos_token = "<a>", "<z>"
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("", True)) == ["<a>", "<z>"]
+    core, auto = both(tokenizer, tmp_path)
+    assert_same(tokenizer, core, auto, "a b")
 
 
 def test_a_chat_template_is_carried_over(tmp_path: Path) -> None:

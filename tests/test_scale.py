@@ -335,13 +335,14 @@ def test_names_of_files_that_are_hard_to_read(tmp_path: Path) -> None:
 
 
 def test_no_such_files(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
+    empty = tmp_path / "empty"
+    empty.mkdir()
     for paths, said in (
         ([], "expected paths of a corpus, got none"),
         ([""], "expected paths of a corpus, got ''"),
         ([tmp_path / "x.txt"], f"no such file or directory: {tmp_path / 'x.txt'}"),
         ([tmp_path / "*.txt"], f"no file matches {tmp_path / '*.txt'}"),
-        ([tmp_path / "empty"], f"the directory {tmp_path / 'empty'} holds no files"),
+        ([empty], f"the corpus is empty: expected files in the directory {empty}"),
         ([os.devnull], f"{os.devnull} is no regular file, and is read twice"),
     ):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
@@ -349,6 +350,27 @@ def test_no_such_files(tmp_path: Path) -> None:
         assert core._one_line(caught.value) == said
     with pytest.raises(TypeError, match="expected paths, got an item of type int"):
         count_pretokens([3], workers=1)  # type: ignore[list-item]
+
+
+def test_nothing_is_counted_in_nothing(tmp_path: Path) -> None:
+    """One shard may be empty, not all of them."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").touch()
+    (texts / "b.txt").write_text("<|x|><|x|>")
+    options: dict[str, Any] = {"special_tokens": ["<|x|>"], "workers": 1}
+    for min_count in (1, 9):
+        with pytest.raises(ValueError, match="the corpus is empty: expected text"):
+            count_pretokens(texts, min_count=min_count, **options)
+    assert count_shard(texts / "a.txt") == {}
+    output = tmp_path / "counts.json"
+    command = ["count", str(texts), "--output", str(output), "--special-tokens", "<|x|>"]
+    assert core.main([*command, "--workers", "1", "--quiet"]) == 1
+    assert not output.exists()
+    (texts / "c.txt").write_text("text")
+    assert count_pretokens(texts, **options) == {b"text": 1}
+    assert core.main([*command, "--workers", "1", "--quiet"]) == 0
+    assert core.PretokenCounts.load(output) == {b"text": 1}
 
 
 # -- Files elsewhere ----------------------------------------------------------

@@ -538,6 +538,18 @@ def test_the_smallest_vocabulary_has_no_merges() -> None:
     assert tokenizer.training_report.stopped == "vocab size reached"
 
 
+@pytest.mark.parametrize("surround", [None, "bos+eos", "bos", "eos", "none"])
+def test_what_goes_around_a_text_is_the_same_in_huggingface(surround: str | None) -> None:
+    tokenizer = train(TEXTS, 400, **({"surround": surround} if surround else {}))
+    ids = tokenizer.encode("a b", add_special_tokens=True)
+    before = [tokenizer.bos_token_id] * ("bos" in (surround or "bos+eos"))
+    after = [tokenizer.eos_token_id] * ("eos" in (surround or "bos+eos"))
+    assert ids == [*before, *tokenizer.encode("a b"), *after]
+    assert tokenizer.to_hf().encode("a b").ids == ids
+    with pytest.raises(ValueError, match="surround must be one of"):
+        train(TEXTS, 400, surround="both")
+
+
 def test_byte_level_stays_the_default() -> None:
     plain = BPETokenizer().train(TEXTS, 500, verbose=False)
     assert BPETokenizer().train(TEXTS, 500, verbose=False, style="byte-level") == plain

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
+import pickle
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import examples
 
+import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer
 
 SPECIAL = ["<|a|>", "<|a|>b", "<|a", "a|><", "|>", "<|b|>", "<|é|>"]
@@ -386,7 +391,6 @@ def test_tokens_without_an_id_go_to_the_end() -> None:
     [
         {"<|new|>": 97},
         {"<|new|>": 256},
-        {"<|a|>": None},
         {"<|a|>": 9999},
         ["<|new|>", "<|new|>"],
         ["a"],
@@ -452,9 +456,9 @@ def test_roles_come_from_exact_names_only() -> None:
     assert tokenizer.pad_token_id is None
     with pytest.raises(ValueError, match="bos_token"):
         tokenizer.bos_token = "<|nothing|>"
-    assert tokenizer.encode("a", add_special_tokens=True) == [259, 97]
+    assert tokenizer.encode("a", add_special_tokens=True) == [259, 97, 260]
     tokenizer.bos_token = None
-    assert tokenizer.encode("a", add_special_tokens=True) == [97]
+    assert tokenizer.encode("a", add_special_tokens=True) == [97, 260]
 
 
 @pytest.mark.parametrize("role", ["bos_token", "eos_token", "pad_token", "unk_token"])
@@ -480,3 +484,324 @@ def test_an_assigned_pad_id_pads() -> None:
     tokenizer.add_special_tokens({"<a>": 300, "<b>": 301})
     tokenizer.pad_token_id = 301
     assert tokenizer(["abc", "a"], padding=True)["input_ids"] == [[97, 98, 99], [97, 301, 301]]
+
+
+@pytest.mark.parametrize("role", ["bos", "eos", "pad", "unk"])
+def test_roles_come_from_known_names_in_any_case(role: str) -> None:
+    big, small = role.upper(), role.capitalize()
+    names = [f"<{big}>", f"[{big}]", f"[{role}]", f"<|{big}|>", f"<{small}>", f"<|{role}|>"]
+    if role in ("bos", "eos"):
+        names += ["<S>", "<|STARTOFTEXT|>"] if role == "bos" else ["</S>", "<|EndOfText|>"]
+    for name in names:
+        added = BPETokenizer()
+        added.add_special_tokens(["<a>", name])
+        trained = BPETokenizer().train("ab " * 9, 260, special_tokens=[name], verbose=False)
+        for tokenizer in (added, trained):
+            roles = [each for each in ("bos", "eos", "pad", "unk") if tokenizer._roles]
+            found = {each: getattr(tokenizer, f"{each}_token") for each in roles}
+            assert found == {**dict.fromkeys(found), role: name}, name
+    for name in (f"<{big}X>", f"{big}", f"[/{big}]", f"<<{big}>>", f"<|{big}>", f"({role})", "[S]"):
+        tokenizer = BPETokenizer()
+        tokenizer.add_special_tokens([name, AddedToken(f"[{big}]", special=False)])
+        assert tokenizer._roles == {}
+
+
+def test_llama_3_has_eleven_tokens_in_a_row() -> None:
+    tokens = bpe_tokenizer.LLAMA3_SPECIAL_TOKENS
+    assert list(tokens.values()) == list(range(128000, 128011))
+    reserved = [token for token in tokens if "reserved" in token]
+    assert reserved == [f"<|reserved_special_token_{number}|>" for number in range(3)]
+    assert [tokens[token] for token in reserved] == [128002, 128003, 128005]
+
+
+def test_the_first_known_name_takes_a_role() -> None:
+    for names in (["<S>", "<s>", "<BOS>"], ["<BOS>", "<s>", "<S>"], ["[BOS]", "<s>"]):
+        tokenizer = BPETokenizer()
+        tokenizer.add_special_tokens(names)
+        assert tokenizer.bos_token == "<s>"
+        tokenizer.add_special_tokens(["<|begin_of_text|>"])
+        assert tokenizer.bos_token == "<s>"
+
+
+def test_a_loaded_file_gets_no_roles_that_it_does_not_name(tmp_path: Path) -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["[BOS]", "<EOS>"])
+    tokenizer.bos_token = tokenizer.eos_token = None
+    tokenizer.save(tmp_path, verbose=False)
+    tokenizer = BPETokenizer("gpt2", normalizer=None)
+    tokenizer.add_special_tokens(["[BOS]", "<EOS>"])
+    tokenizer.bos_token = tokenizer.eos_token = None
+    tokenizer.export(tmp_path / "x.tiktoken", "tiktoken")
+    sidecar = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
+    assert "bos_token" not in sidecar  # as earlier versions wrote it
+    for path in (tmp_path / "tokenizer.json", tmp_path / "x.tiktoken"):
+        loaded = BPETokenizer.from_file(path)
+        assert loaded._roles == {} and around(loaded) == ()
+
+
+# -- Around a text ------------------------------------------------------------
+
+AROUND = {"bos+eos": ("<s>", "</s>"), "bos": ("<s>",), "eos": ("</s>",), "none": ()}
+
+
+def around(tokenizer: BPETokenizer) -> tuple[str, ...]:
+    return tuple(tokenizer.convert_ids_to_tokens(tokenizer.encode("", add_special_tokens=True)))
+
+
+def with_ends(**options: Any) -> BPETokenizer:
+    tokenizer = BPETokenizer(**options)
+    return tokenizer.train("ab abc " * 9, 260, special_tokens=["<s>", "</s>"], verbose=False)
+
+
+@pytest.mark.parametrize("surround", AROUND)
+def test_every_road_puts_the_same_tokens_around_a_text(tmp_path: Path, surround: str) -> None:
+    tokenizer = with_ends(surround=surround)
+    ids, tokens = tokenizer.encode("abc"), AROUND[surround]
+    before = [tokenizer.convert_tokens_to_ids(token) for token in tokens if token == "<s>"]
+    after = [tokenizer.convert_tokens_to_ids(token) for token in tokens if token == "</s>"]
+    whole = [*before, *ids, *after]
+    assert tokenizer.encode("abc", add_special_tokens=True) == whole
+    assert tokenizer("abc", add_special_tokens=True) == whole
+    assert tokenizer.encode("abc", True, allowed_special="all") == whole
+    pytest.importorskip("numpy")
+    assert tokenizer.encode_to_numpy("abc", add_special_tokens=True).tolist() == whole
+    aligned = tokenizer.encode_with_offsets("abc", add_special_tokens=True)
+    assert aligned.input_ids == whole
+    nowhere = [(0, 0)]
+    inner = tokenizer.encode_with_offsets("abc").offsets
+    assert inner and aligned.offsets == nowhere * len(before) + inner + nowhere * len(after)
+    for offsets in (True, False):
+        options: dict[str, Any] = {"truncation": True, "max_length": len(tokens) + 1}
+        batch = tokenizer.encode_batch(["abc", ""], True, return_offsets=offsets)
+        assert batch["input_ids"] == [whole, before + after]
+        batch = tokenizer.encode_batch(["abc"], True, return_offsets=offsets, **options)
+        assert batch["input_ids"] == [[*before, ids[0], *after]]
+    assert tokenizer.count_tokens("abc", add_special_tokens=True) == len(whole)
+    assert tokenizer.truncate("abc", len(whole), add_special_tokens=True) == "abc"
+    assert tokenizer.truncate("abc", len(whole) - 1, add_special_tokens=True) == "ab"
+    assert tokenizer.decode(whole, skip_special_tokens=True) == "abc"
+    tokenizer.save(tmp_path, verbose=False)
+    again = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    for each in (again, pickle.loads(pickle.dumps(tokenizer)), copy.copy(tokenizer)):
+        assert around(each) == tokens and each == tokenizer
+    assert around(tokenizer.with_vocab_size(259)) == tokens
+
+
+@pytest.mark.parametrize("surround", AROUND)
+def test_roles_that_are_given_later_count(tmp_path: Path, surround: str) -> None:
+    """Before a save, after it, and in a pickle: the rule stays with the tokenizer."""
+    new = BPETokenizer(surround=surround)
+    new.save(tmp_path, verbose=False)
+    loaded = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    for tokenizer in (new, loaded, pickle.loads(pickle.dumps(new))):
+        assert around(tokenizer) == ()
+        tokenizer.add_special_tokens(["<a>", "<z>"])
+        assert around(tokenizer) == ()
+        tokenizer.bos_token = "<a>"
+        tokenizer.eos_token = "<z>"
+        tokens = tuple({"<s>": "<a>", "</s>": "<z>"}[token] for token in AROUND[surround])
+        assert around(tokenizer) == tokens
+        tokenizer.save(tmp_path / "later", verbose=False)
+        later = BPETokenizer.from_pretrained(tmp_path / "later", verbose=False)
+        assert around(later) == tokens and later == tokenizer
+        later.bos_token = "<z>"
+        assert around(later) == tuple(token.replace("a", "z") for token in tokens)
+
+
+def test_a_file_that_says_what_goes_around_a_text_keeps_it(tmp_path: Path) -> None:
+    """As one of Llama 3 does: bos alone, whatever the roles."""
+    with_ends(surround="bos").save(tmp_path, verbose=False)
+    config = tmp_path / "tokenizer_config.json"
+    data = json.loads(config.read_text())
+    assert data.pop("surround") == "bos"
+    config.write_text(json.dumps(data))
+    tokenizer = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "</s>")
+    assert around(tokenizer) == ("<s>",)
+    tokenizer.add_special_tokens(["<other>"])
+    tokenizer.bos_token = "<other>"
+    assert around(tokenizer) == ("<s>",)
+    # tokenizer.json decides, whatever stands beside it.
+    config.write_text(json.dumps({**data, "surround": "bos+eos"}))
+    assert around(BPETokenizer.from_pretrained(tmp_path, verbose=False)) == ("<s>",)
+    # Trained again, with other ids.
+    tokenizer.train("xyz " * 9, 300, special_tokens={"<s>": 1000}, verbose=False)
+    assert around(tokenizer) == ("<s>",) and tokenizer.encode("", True) == [1000]
+    tokenizer.train("xyz " * 9, 300, verbose=False, surround="bos+eos")
+    assert around(tokenizer) == ("<other>", "</s>")
+
+
+def test_a_pickle_of_version_0_7_keeps_its_ids() -> None:
+    tokenizer = with_ends()
+    rebuild, (cls, packed) = tokenizer.__reduce__()
+    assert packed.count(b'"template": "bos+eos"') == 1
+    old = rebuild(cls, packed.replace(b'"template": "bos+eos"', b'"template": null'))
+    assert around(old) == ("<s>",) and old.get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_rule_that_does_not_exist_is_refused() -> None:
+    for surround in ("both", "", None, True, ["bos"]):
+        with pytest.raises(ValueError, match=r"surround must be one of bos\+eos, bos, eos, none, "):
+            BPETokenizer(surround=surround)
+    with pytest.raises(ValueError, match="surround must be one of"):
+        BPETokenizer().train("ab " * 9, 257, surround="", verbose=False)
+
+
+def test_chats_do_not_care_what_goes_around_a_text() -> None:
+    chats = []
+    for surround in AROUND:
+        tokenizer = BPETokenizer(surround=surround)
+        tokenizer.add_special_tokens(["<s>", "</s>", *bpe_tokenizer.CHATML_SPECIAL_TOKENS])
+        chats.append(tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], "chatml"))
+    assert chats == [chats[0]] * 4
+
+
+# -- Tokens and ids -----------------------------------------------------------
+
+
+def test_what_is_no_token_has_the_unknown_id_or_minus_one() -> None:
+    tokenizer = BPETokenizer()
+    assert tokenizer.convert_tokens_to_ids("nothing") == -1
+    assert tokenizer.convert_tokens_to_ids(["a", "nothing", "", " ", "Ġ"]) == [97, -1, -1, -1, 32]
+    tokenizer.add_special_tokens(["<unk>"])
+    assert tokenizer.convert_tokens_to_ids("nothing") == tokenizer.unk_token_id == 256
+    assert tokenizer.convert_tokens_to_ids(["a", "nothing", "<unk>"]) == [97, 256, 256]
+    for wrong in (5, None, [5], [None], [["a", 5]], b"a"):
+        with pytest.raises(TypeError):
+            tokenizer.convert_tokens_to_ids(wrong)  # type: ignore[arg-type]
+
+
+def test_an_id_in_a_gap_has_no_token(tmp_path: Path) -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens({"<far>": 300})
+    assert tokenizer.convert_ids_to_tokens(299) == ""
+    assert tokenizer.convert_ids_to_tokens([97, 299, 300, 301, -1]) == ["a", "", "<far>", "", ""]
+    numpy = pytest.importorskip("numpy")
+    assert tokenizer.convert_ids_to_tokens(numpy.array([97, 299])) == ["a", ""]
+    assert tokenizer.convert_ids_to_tokens(numpy.int64(299)) == ""
+    for wrong in ("a", b"a", [None], None, 1.5, [[1]]):
+        with pytest.raises(TypeError) as caught:
+            tokenizer.convert_ids_to_tokens(wrong)
+        assert "errors=" not in str(caught.value)
+    # One that has components, and tokens that are not byte-level.
+    data = tokenizer._tokenizer_json()
+    data["pre_tokenizer"] = {"type": "Whitespace"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    other = BPETokenizer.from_file(tmp_path / "tokenizer.json")
+    assert other.components and other.convert_ids_to_tokens([97, 299]) == ["a", ""]
+    assert other.convert_tokens_to_string(["a", "nothing", "b"]) == "ab"
+
+
+# -- Added again --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "again", [["<|x|>"], {"<|x|>": None}, {"<|x|>": 256}, (AddedToken("<|x|>"),)]
+)
+def test_a_token_that_is_there_is_not_added_again(again: Any) -> None:
+    tokenizer = BPETokenizer()
+    assert tokenizer.add_special_tokens(["<|x|>", "<eos>"]) == 2
+    tokenizer.eos_token = None
+    before = pickle.dumps(tokenizer)
+    assert tokenizer.add_special_tokens(again) == 0
+    assert tokenizer.add_special_tokens([*again, "<eos>"]) == 0
+    assert pickle.dumps(tokenizer) == before
+    assert tokenizer.add_special_tokens([*again, "<|y|>"]) == 1
+    assert tokenizer.special_tokens == {"<|x|>": 256, "<eos>": 257, "<|y|>": 258}
+    assert tokenizer.eos_token is None
+    with pytest.raises(ValueError, match=r"'<\|x\|>' is already a token, with the id 256"):
+        tokenizer.add_special_tokens({"<|x|>": 300, "<|z|>": None})
+    assert "<|z|>" not in tokenizer.special_tokens
+
+
+def test_a_token_that_is_there_keeps_its_flags(tmp_path: Path) -> None:
+    token = AddedToken("<|x|>", lstrip=True, normalized=True)
+    word = AddedToken("word", special=False)
+    tokenizer = BPETokenizer()
+    assert tokenizer.add_special_tokens([token, word]) == 2
+    assert tokenizer.add_special_tokens([token, word, *tokenizer.added_tokens]) == 0
+    assert tokenizer.add_special_tokens(["<|x|>"]) == 0  # says nothing of flags
+    assert [each.lstrip for each in tokenizer.added_tokens] == [True, False]
+    for other in (
+        AddedToken("<|x|>", rstrip=True),
+        AddedToken("<|x|>", special=False),
+        "word",
+    ):
+        with pytest.raises(ValueError, match="is already a token, with the id 25"):
+            tokenizer.add_special_tokens([other])
+    with pytest.raises(ValueError, match="'a' is already a token, with the id 97"):
+        tokenizer.add_special_tokens(["a"])
+    tokenizer.save(tmp_path, verbose=False)
+    special: Any
+    for special in (["<|x|>"], {"<|x|>": 256}, [token]):
+        assert BPETokenizer.from_file(tmp_path, special_tokens=special) == tokenizer
+    with pytest.raises(ValueError, match="is already a token"):
+        BPETokenizer.from_file(tmp_path, special_tokens={"<|x|>": 999})
+
+
+# -- Allowed and disallowed ones everywhere -----------------------------------
+
+
+@settings(max_examples=examples(60))
+@given(FRAGMENTS, st.sets(st.sampled_from(SPECIAL)), st.integers(0, 12))
+def test_allowed_tokens_count_everywhere(
+    tokenizer: BPETokenizer, text: str, allowed: set[str], room: int
+) -> None:
+    ids = tokenizer.encode(text, allowed_special=allowed)
+    tokens = tokenizer.tokenize(text, allowed_special=allowed)
+    assert tokens == tokenizer.convert_ids_to_tokens(ids)
+    assert tokenizer.count_tokens(text, allowed_special=allowed) == len(ids)
+    cut = tokenizer.truncate(text, room, allowed_special=allowed)
+    normal = unicodedata.normalize("NFC", text)
+    assert normal.startswith(cut) or text.startswith(cut)
+    assert len(tokenizer.encode(cut, allowed_special=allowed)) <= room
+    if len(ids) <= room:
+        assert cut in (normal, text)
+
+
+def test_disallowed_tokens_are_refused_everywhere(tokenizer: BPETokenizer) -> None:
+    text = "a<|b|>c"
+    calls: list[Callable[..., Any]] = [
+        tokenizer.encode,
+        tokenizer.tokenize,
+        tokenizer.count_tokens,
+        lambda text, **options: tokenizer.truncate(text, 9, **options),
+    ]
+    for call in calls:
+        for refused in ("all", {"<|b|>"}):
+            with pytest.raises(ValueError, match=r"holds the special token '<\|b\|>'"):
+                call(text, disallowed_special=refused)
+        assert call(text) == call(text, disallowed_special={"<|a|>"})
+        assert call(text) != call(text, allowed_special={"<|b|>"}) or call("<|b|>") == "<|b|>"
+        with pytest.raises(ValueError, match="allowed_special must be"):
+            call(text, allowed_special="some")
+        with pytest.raises(TypeError):
+            call(text, allowed=())
+    assert tokenizer.tokenize(text, allowed_special="all") == ["a", "<|b|>", "c"]
+    assert tokenizer.truncate(text, 2, allowed_special="all") == "a<|b|>"
+    assert tokenizer.truncate(text, 2) == "a<"
+
+
+def test_a_surrogate_pair_is_told_from_a_lone_one() -> None:
+    tokenizer = BPETokenizer()
+    remedy = "text.encode('utf-16', 'surrogatepass').decode('utf-16'"
+    calls: list[Callable[[str], Any]] = [
+        tokenizer.encode,
+        tokenizer.encode_with_offsets,
+        tokenizer.count_tokens,
+        lambda text: tokenizer.encode_ordinary_batch([text]),
+        lambda text: list(tokenizer.encode_streaming([text])),
+        lambda text: BPETokenizer().train([text], 257, verbose=False),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="surrogate pair") as caught:
+            call("é\ud83d\ude00!")
+        assert "pair '\\ud83d\\ude00', as in UTF-16, at character 1" in str(caught.value)
+        assert f"{remedy})" in str(caught.value)
+        for lone in ("é\ud83d", "é\ud83d!", "é\ude00\ud83d", "é\ud83d\ud83d"):
+            with pytest.raises(ValueError, match="the lone surrogate") as caught:
+                call(lone)
+            assert f"U+{ord(lone[1]):04X} at character 1" in str(caught.value)
+            assert f"{remedy}, 'replace')" in str(caught.value)
+    repaired = "é\ud83d\ude00!".encode("utf-16", "surrogatepass").decode("utf-16")
+    assert repaired == "é\U0001f600!" and tokenizer.decode(tokenizer.encode(repaired)) == repaired

@@ -581,7 +581,8 @@ def test_a_trained_tokenizer_goes_there_and_back(trained, exported, text):
     assert encoding.decode(ids) == text
     with_special = trained.encode(text + EOT, allowed_special="all")
     assert encoding.encode(text + EOT, allowed_special="all") == with_special
-    assert hf.encode(text + EOT).ids == with_special
+    assert hf.encode(text + EOT, add_special_tokens=False).ids == with_special
+    assert hf.encode(text).ids == trained.encode(text, add_special_tokens=True)
 
 
 @pytest.fixture(scope="module")

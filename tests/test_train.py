@@ -6,6 +6,7 @@ import bz2
 import contextlib
 import functools
 import gzip
+import itertools
 import json
 import lzma
 import os
@@ -52,7 +53,7 @@ tied_documents = st.lists(
     ),
     min_size=1,
     max_size=4,
-)
+).filter(any)  # nothing to learn from is an error
 
 
 def train(corpus: Any = None, vocab_size: int = 400, **options: Any) -> BPETokenizer:
@@ -121,7 +122,7 @@ def test_equals_the_reference(documents: list[str], n_tokens: int, min_frequency
         st.binary(min_size=1, max_size=8) | st.text("abc", min_size=2, max_size=9).map(str.encode),
         st.integers(0, 6),
         max_size=12,
-    ),
+    ).filter(lambda counts: any(counts.values())),
     n_tokens=st.integers(0, 40),
 )
 def test_equals_the_reference_on_any_bytes(counts: dict[bytes, int], n_tokens: int) -> None:
@@ -461,8 +462,8 @@ def test_training_again_replaces_what_was_learned() -> None:
 )
 def test_special_tokens_cut_documents_and_are_not_counted(pieces: list[str]) -> None:
     text = "".join(pieces)
-    counts = count_pretokens([text], WORDS, special_tokens=["<|e|>"], num_workers=1)
-    assert dict(counts) == count_naively([text], specials=["<|e|>"])
+    counts = count_pretokens([text, "x"], WORDS, special_tokens=["<|e|>"], num_workers=1)
+    assert dict(counts) == count_naively([text, "x"], specials=["<|e|>"])
 
 
 def test_no_merge_is_learned_from_special_tokens() -> None:
@@ -475,7 +476,7 @@ def test_no_merge_is_learned_from_special_tokens() -> None:
 def test_a_token_that_is_declared_before_training_cuts_too() -> None:
     tokenizer = BPETokenizer(WORDS)
     tokenizer.add_special_tokens(["<cut>"])
-    tokenizer.train("<cut>" * 50, vocab_size=300, verbose=False)
+    tokenizer.train("a<cut>" * 50, vocab_size=300, verbose=False)
     assert tokenizer.merges == []
     assert tokenizer.encode("<cut>", allowed_special="all") == [256]
 
@@ -521,11 +522,16 @@ def test_a_file_is_one_document_however_it_is_read(
 def test_any_file_is_one_document(text: str, block: int, name: str, tmp_path_factory: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "any.txt"
     path.write_bytes(text.encode())
+    expected = count_naively([text], SPLIT_PATTERNS[name], ["<|e|>"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bpe_tokenizer, "_BLOCK_CHARS", block)
         patch.setattr(bpe_tokenizer._PretokenCounter, "_BATCH_CHARS", block)
-        counts = count_pretokens(path, name, special_tokens=["<|e|>"], num_workers=1)
-    assert dict(counts) == count_naively([text], SPLIT_PATTERNS[name], ["<|e|>"])
+        if expected:
+            counts = count_pretokens(path, name, special_tokens=["<|e|>"], num_workers=1)
+            assert dict(counts) == expected
+            return
+        with pytest.raises(ValueError, match="the corpus is empty"):
+            count_pretokens(path, name, special_tokens=["<|e|>"], num_workers=1)
 
 
 def test_text_that_no_pattern_matches_is_counted() -> None:
@@ -655,7 +661,7 @@ def test_an_iterable_of_strings_is_never_read_as_paths(tmp_path: Path) -> None:
 def test_raw_strings_long_and_strange() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for text in ("plain words", "x" * 5000, "a/b\0c", "é" * 300, "line\nline", " ", "", "/ or"):
+        for text in ("plain words", "x" * 5000, "a/b\0c", "é" * 300, "line\nline", " ", "/ or"):
             assert dict(count_pretokens(text, WORDS)) == count_naively([text])
 
 
@@ -669,8 +675,39 @@ def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
     for corpus in (tmp_path / "no.txt", [tmp_path / "no.txt"], iter([tmp_path / "no.txt"])):
         with pytest.raises(FileNotFoundError, match=r"no\.txt"):
             count_pretokens(corpus)
-    with pytest.raises(FileNotFoundError, match="no files"):
-        count_pretokens(tmp_path)
+
+
+def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
+    for name in ("nothing", "hidden", "files"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "hidden" / ".git").write_text("text")
+    (tmp_path / "files" / "a.txt").touch()
+    used = iter(["text"])
+    count_pretokens(used)
+    corpora: list[Any] = [[], (), "", [""], ["", ""], iter(()), used, [iter([])][0]]
+    corpora += [tmp_path / name for name in ("nothing", "hidden", "files", "empty.txt")]
+    corpora += [tmp_path / "empty.jsonl", [tmp_path / "empty.txt"] * 2, str(tmp_path / "nothing")]
+    corpora += [["<|x|>"], "<|x|><|x|>"]  # nothing but special tokens
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<|x|>"])
+    before = tokenizer.fingerprint
+    for corpus in corpora:
+        corpus, again = itertools.tee(corpus) if isinstance(corpus, Iterator) else (corpus, corpus)
+        with pytest.raises(ValueError, match="the corpus is empty: expected "):
+            tokenizer.train(corpus, 300, verbose=False)
+        with pytest.raises(ValueError, match="the corpus is empty: expected "):
+            count_pretokens(again, special_tokens=["<|x|>"])
+    for counts in ({}, {b"a": 0}, PretokenCounts()):
+        with pytest.raises(ValueError, match="the corpus is empty: expected "):
+            tokenizer.train(counts=counts, vocab_size=300, verbose=False)
+    assert tokenizer.fingerprint == before and tokenizer.training_report is None
+    # One directory without files among others is no less of a mistake.
+    with pytest.raises(ValueError, match="the corpus is empty: expected files in the directory"):
+        count_pretokens([tmp_path / "nothing", Path(__file__)])
+    # White space is text, and so is one character.
+    assert count_pretokens([" ", ""]) == {b" ": 1} and count_pretokens("x") == {b"x": 1}
 
 
 @pytest.mark.parametrize("corpus", [b"bytes", 5, None, {"a": 1}, [1], ["a", b"b"]])
@@ -947,7 +984,7 @@ def test_the_three_reasons_to_stop() -> None:
     assert stopped(300, 2) == "nothing left above min_frequency"
     assert stopped(300, 1) == "no pairs left"
     assert stopped(300, 0) == "no pairs left"
-    assert train("", 300).training_report.stopped == "no pairs left"
+    assert train("a", 300).training_report.stopped == "no pairs left"
 
 
 def test_silence_is_kept(capfd: pytest.CaptureFixture[str]) -> None:

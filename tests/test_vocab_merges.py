@@ -658,7 +658,9 @@ def test_tokens_without_merges_would_be_lost(gpt2, tmp_path):
     def read(more):
         path = tmp_path / "tokenizer.json"
         source = byte_level(path, {**ranks, **more}, SPLIT_PATTERNS["gpt2"], {})
-        return BPETokenizer.from_file(write_json(path, _tokenizer_json(source.definition, None)))
+        return BPETokenizer.from_file(
+            write_json(path, _tokenizer_json(source.definition, ((), ())))
+        )
 
     ours = read({b"zzzz": 256})
     assert ours.encode("zzzz") == [256]

@@ -104,10 +104,8 @@ def tokenizer_json(
 def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> dict[str, Any] | None:
     """Return the post-processor that puts tokens before and after a text."""
     ids = [tuple(token.id or 0 for token in side) for side in (before, after)]
-    definition = bpe_tokenizer._Definition(
-        {}, [], "", added=(*before, *after), template=(ids[0], ids[1])
-    )
-    return bpe_tokenizer._post_processor_json(definition, None)
+    definition = bpe_tokenizer._Definition({}, [], "", added=(*before, *after))
+    return bpe_tokenizer._post_processor_json(definition, (ids[0], ids[1]))
 
 
 # -- Which format it is -------------------------------------------------------

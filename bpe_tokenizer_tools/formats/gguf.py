@@ -686,9 +686,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         if id_ is not None:
             values[key] = _Value(_UINT32, id_)
     ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    for side, end, ids in zip(
-        ("bos", "eos"), ends, bpe_tokenizer._template_ids(definition, tokenizer.bos_token_id)
-    ):
+    for side, end, ids in zip(("bos", "eos"), ends, tokenizer._around):
         if ids not in ((), (end,)):
             raise _lost(f"add_special_tokens puts the ids {ids}, not just the {side} token")
         values[f"tokenizer.ggml.add_{side}_token"] = _Value(_BOOL, bool(ids))
@@ -754,7 +752,7 @@ def as_in_llama_cpp(tokenizer: BPETokenizer, path: Path) -> BPETokenizer | None:
     there = family and family.in_llama_cpp
     if there is None:
         return None
-    data = bpe_tokenizer._tokenizer_json(tokenizer._definition, tokenizer.bos_token_id)
+    data = bpe_tokenizer._tokenizer_json(tokenizer._definition, tokenizer._around)
     data["pre_tokenizer"] = there.pre_tokenizer()
     data["model"]["ignore_merges"] = there.ignore_merges
     definition = bpe_tokenizer._read_definition(bpe_tokenizer._JsonReader(data, path))

@@ -436,15 +436,15 @@ def byte_level(
         if roles is None:
             roles = well_known_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
-        bos_id = ids.get(roles.get("bos_token", ""))
+        around = bpe_tokenizer._template_ids("bos", ids.get(roles.get("bos_token", "")), None)
         if not raw:
             definition = dataclasses.replace(
                 definition,
                 split_pattern=from_oniguruma(to_oniguruma(pattern)),
-                template=bpe_tokenizer._template_ids(definition, bos_id),
+                template=around,
             )
             return Source({}, dict(roles), definition=definition)
-        data = bpe_tokenizer._tokenizer_json(definition, bos_id)
+        data = bpe_tokenizer._tokenizer_json(definition, around)
     except (ValueError, RecursionError) as error:
         problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
         raise FileFormatError(path, "", problem) from None

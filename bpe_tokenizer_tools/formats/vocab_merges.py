@@ -596,9 +596,10 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         raise NotADirectoryError(f"{path}: is a file; this format needs a directory")
     definition = tokenizer._definition
     _check_is_gpt2(definition)
-    written = bpe_tokenizer._tokenizer_json(definition, None)["model"]
+    written = bpe_tokenizer._tokenizer_json(definition, ((), ()))["model"]
     vocab = {**written["vocab"], **{token.content: token.id for token in definition.added}}
     config, names = bpe_tokenizer._config_json(definition, *tokenizer._rest())
+    config.pop("surround", None)
     # NOTE: this class gives roles to <|endoftext|> unless told otherwise, and adds it.
     none = {role: None for role in bpe_tokenizer._ROLE_NAMES if role not in tokenizer._roles}
     config.update(none, tokenizer_class="GPT2Tokenizer", add_prefix_space=definition.prefix_space)

@@ -364,6 +364,8 @@ class _Counting:
     def reduce(self, min_count: int) -> list[dict[str, Any]]:
         """Add up each partition that is not yet, and return the markers of all."""
         pieces = self._pieces()
+        if not any(pieces):
+            raise ValueError(core._EMPTY)
         read = [self._markers[shard]["files"] for shard in self.shards]
         digest = hashlib.sha256(core._to_json(read).encode()).hexdigest()
         wanted = {"format": _PARTITION_FORMAT, "made_of": digest, "min_count": min_count}
@@ -692,7 +694,8 @@ def count_pretokens(
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.
         FileFormatError: a document cannot be read; the file and the line or row are named.
-        ValueError: `work_dir` holds another job, or a file changed while it was read.
+        ValueError: the corpus is empty, `work_dir` holds another job, or a file changed while it
+            was read.
         RuntimeError: a worker was lost again and again.
         ImportError: Ray, fsspec or a library for a file's format is needed and missing.
         OSError: the disk is full, say; what is finished is kept.
