@@ -3084,8 +3084,7 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     If no software is installed, that is the one that the hardware is best for.  With
     `verbose` the choice is explained, on stderr, and what to install.
     """
-    chosen: InferenceBackend = _tools("backends").detect(verbose)
-    return chosen
+    return cast("InferenceBackend", _tools("backends").detect(verbose))
 
 
 # =============================================================================
@@ -3531,17 +3530,10 @@ class BPETokenizer:
 
         self._install(_number_merges(learned, empty, tokens, self._contents))
         self._assume_roles(named)
-        self.training_report = TrainingReport(
-            getattr(counts, "documents", 0),
-            getattr(counts, "bytes_read", 0),
-            sum(counts.values()),
-            len(counts),
-            len(learned.merges),
-            self.vocab_size,
-            counted - started,
-            time.perf_counter() - counted,
-            learned.stopped,
-        )
+        read = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
+        found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
+        seconds = counted - started, time.perf_counter() - counted
+        self.training_report = TrainingReport(*read, *found, *seconds, learned.stopped)
         if verbose:
             print(f"Trained: {self.training_report}", file=sys.stderr)
         return self
@@ -3555,14 +3547,6 @@ class BPETokenizer:
         Raises:
             ValueError: there are not that many tokens, or not that few.
         """
-        if self._definition.components is not None:
-            raise ValueError("only byte-level BPE with one split pattern can be cut down")
-        smallest = 256 + len(self._contents)
-        if not smallest <= vocab_size <= self.vocab_size:
-            raise ValueError(
-                f"vocab_size must be from {smallest} (bytes and added tokens) to "
-                f"{self.vocab_size} (what this tokenizer has), got {vocab_size}"
-            )
         smaller = self.__copy__()
         smaller._install(_tools("vocabulary").cut(self._definition, vocab_size))
         smaller.training_report = None
@@ -3935,10 +3919,10 @@ class BPETokenizer:
             multiple = pad_to_multiple_of or known["multiple"]
             length = -(-cast("int", length) // multiple) * multiple
             self._pad(results, length, side)
-        if return_tensors is None:
-            return BatchEncoding(results)
-        made: TensorBatch = _tools("tensors").to_tensors(BatchEncoding(results), return_tensors)
-        return made
+        batch: Any = BatchEncoding(results)
+        if return_tensors is not None:
+            batch = _tools("tensors").to_tensors(batch, return_tensors)
+        return cast("BatchEncoding | TensorBatch", batch)
 
     def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
         """Fill results up to a length, in place."""
@@ -4411,14 +4395,9 @@ class BPETokenizer:
         """
         where = os.fspath(model_name_or_path)
         if not _existing_path(where):
-            where = _tools("formats.hub").download(
-                where,
-                revision=revision,
-                cache_dir=cache_dir,
-                token=token,
-                local_files_only=local_files_only,
-                verbose=verbose,
-            )
+            asked: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
+            asked |= {"local_files_only": local_files_only, "verbose": verbose}
+            where = _tools("formats.hub").download(where, **asked)
         return cls.from_pretrained(
             where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
         )
@@ -4785,6 +4764,10 @@ def _check_writable(directory: Path, force: bool = True) -> None:
         raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force overwrites it")
 
 
+_TRAIN_KEYWORDS = ["max_token_length", "num_workers", "text_field", "surround", "style", "ties"]
+_TRAIN_KEYWORDS += ["byte_fallback", "character_coverage"]
+
+
 def _cmd_train(options: argparse.Namespace) -> None:
     corpora: list[Any] = [Path(name) for name in options.corpus if name != "-"]
     from_stdin = len(corpora) < len(options.corpus)
@@ -4805,16 +4788,9 @@ def _cmd_train(options: argparse.Namespace) -> None:
         options.vocab_size,
         options.min_frequency,
         list(map(_parse_special_token, options.special_tokens)),
-        verbose=not options.quiet,
+        not options.quiet,
         counts=counts if options.counts else None,
-        max_token_length=options.max_token_length,
-        surround=options.surround,
-        num_workers=options.num_workers,
-        text_field=options.text_field,
-        style=options.style,
-        byte_fallback=options.byte_fallback,
-        character_coverage=options.character_coverage,
-        ties=options.ties,
+        **{name: getattr(options, name) for name in _TRAIN_KEYWORDS},
     )
     tokenizer.save(options.output, verbose=not options.quiet)
     if options.json:

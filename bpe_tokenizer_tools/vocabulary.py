@@ -11,9 +11,17 @@ import bpe_tokenizer as core
 
 def cut(definition: core._Definition, vocab_size: int) -> core._Definition:
     """Keep the first merges, as many as leave `vocab_size` tokens in all."""
+    if definition.components is not None:
+        raise ValueError("only byte-level BPE with one split pattern can be cut down")
     token = {id_: token for token, id_ in definition.vocab.items()}
     ids = {cast("int", token.id) for token in definition.added}
-    room = vocab_size - 256 - len(ids)
+    smallest, size = 256 + len(ids), len({*token, *ids})
+    if not smallest <= vocab_size <= size:
+        raise ValueError(
+            f"vocab_size must be from {smallest} (bytes and added tokens) to "
+            f"{size} (what this tokenizer has), got {vocab_size}"
+        )
+    room = vocab_size - smallest
     vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
     merges: list[tuple[int, int]] = []
     for left, right in definition.merges:

@@ -566,7 +566,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert BPETokenizer.from_pretrained(output, verbose=False) == expected
 
     def refuse(*wrong: object) -> tuple[int, str]:
-        status, _, error = run_command(capsys, "train", "--output", output, *wrong)
+        status, _, error = run_command(capsys, "train", "--output", tmp_path / "other", *wrong)
         return status, error
 
     assert refuse(*options, "--pattern", "gpt2")[0] == 2
