@@ -133,6 +133,8 @@ def chat_templates(tokenizer: BPETokenizer) -> None:
     pairs = zip(batch["input_ids"], batch["assistant_masks"])
     own = [id_ for id_, mine in pairs if mine]
     show("what a model learns", repr(tokenizer.decode(own)))
+    many = tokenizer.apply_chat_template([messages, messages[:1]], "chatml", tokenize=False)
+    show("several at once", f"{len(many)} texts of {[len(text) for text in many]} characters")
 
 
 def conversations(tokenizer: BPETokenizer) -> None:
@@ -184,6 +186,8 @@ def streaming(tokenizer: BPETokenizer) -> None:
     show("chunks of text in", len(chunks))
     show("lists of ids out", len(pieces))
     show("equal to encode()", ids == tokenizer.encode(SAMPLE))
+    with Path(__file__).open(encoding="utf-8") as lines:
+        show("ids of an open file", f"{sum(1 for _ in tokenizer.encode_iterable(lines)):,}")
     show("text as it comes back", list(tokenizer.decode_streaming(iter(ids)))[-8:])
 
 
@@ -216,6 +220,20 @@ def counts_and_sizes(files: list[Path]) -> None:
     show("two sizes from one count", f"{large.vocab_size:,} and {small.vocab_size:,} tokens")
     same = large.with_vocab_size(500) == small
     show("with_vocab_size(500)", f"the same as trained to 500: {same}")
+
+
+def other_ways_to_train(files: list[Path]) -> None:
+    """Train by the rules of a course, of minbpe and of SentencePiece."""
+    heading("Other ways to train, on the first ten files")
+    for ties in ("huggingface", "greatest", "first"):
+        tokenizer = BPETokenizer().train(files[:10], vocab_size=600, ties=ties, verbose=False)
+        left, right = tokenizer.merges[-1]
+        show(f"ties={ties!r}", f"the last merge is {left!r} + {right!r}")
+    vocab = {id_: tokenizer.decode_bytes([id_]) for id_ in range(len(tokenizer))}
+    again = BPETokenizer.from_merges(vocab, tokenizer.merges)
+    show("from_merges", f"gives the same ids: {again.encode(SAMPLE) == tokenizer.encode(SAMPLE)}")
+    tokenizer.train(files[:10], vocab_size=600, style="sentencepiece", verbose=False)
+    show("style='sentencepiece'", tokenizer.tokenize("import os, 世"))
 
 
 def split_patterns(files: list[Path]) -> None:
@@ -334,6 +352,7 @@ def tour() -> None:
     ):
         stop(tokenizer)
     counts_and_sizes(files)
+    other_ways_to_train(files)
     split_patterns(files)
     with tempfile.TemporaryDirectory() as directory:
         files_and_huggingface(tokenizer, Path(directory))
