@@ -200,7 +200,9 @@ _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
-_EMPTY = "the corpus is empty: expected text, not just special tokens (a generator gives it once)"
+_EMPTY = (
+    "the corpus is empty: expected text, not only special tokens; a generator can be read only once"
+)
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
 
@@ -248,9 +250,9 @@ def _shorten(value: object, limit: int = 60) -> str:
 
 
 def _warn(message: str) -> None:
-    """Warn the caller of this module."""
+    """Warn the caller of this module and the tools."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals is globals():
+    while frame.f_back and frame.f_globals["__name__"].startswith((__name__, "bpe_tokenizer_")):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
 
@@ -320,8 +322,8 @@ def _from_printable(token: str) -> bytes | None:
 # The text of a split pattern does not say how HuggingFace's engine, Oniguruma, spells it,
 # how the faster `re` does, or where text may be cut so that its parts can be split on their
 # own, which streaming and counting in parallel need.  bpe_tokenizer_tools/patterns/ finds that
-# out for any pattern by parsing it.  For those of section 1 it is written down here, so that
-# this file can do without; a test compares the two.
+# out for any pattern by parsing it.  The answers for the patterns of section 1 are written here,
+# so this file works alone.  A test checks that they agree.
 
 _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
     p: p.replace(r"\p{N}{1,3}+", r"(?>\p{N}{1,3})").replace("$", r"\Z").replace("{-~", r"{-\~")
@@ -330,8 +332,8 @@ _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
 _KNOWN_SPELLINGS = {spelling: pattern for pattern, spelling in _SPELLINGS.items()}
 _CUSTOM = "tokenizer.json with a split pattern that is not in SPLIT_PATTERNS"
 
-# Text may be cut between two characters if no match reads both, one after the other, and the
-# second always starts a match.  Here are patterns for such pairs.
+# It's safe to cut between two characters if no match looks at both and the second always starts
+# a match.  The table lists such pairs.
 _L, _N, _SIGN, _NOT_L, _NOT_N = r"\p{L}", r"\p{N}", r"[^\s\p{L}\p{N}]", r"\P{L}", r"\P{N}"
 _LOW, _UP, _NOT_L_OR_M, _ANY = r"\p{Ll}", r"[\p{Lu}\p{Lt}]", r"[^\p{L}\p{M}]", r"[\s\S]"
 _CUTS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -350,7 +352,7 @@ _CUTS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "tekken": ((_L, _NOT_L_OR_M), (_LOW, _UP), (_N, _ANY), (_SIGN, _N)),
 }
-_SAFE_CUTS = {  # each finds the last place
+_SAFE_CUTS = {  # (?r) searches backwards, so each finds the last safe cut
     SPLIT_PATTERNS[name]: "(?r)"
     + "|".join(f"(?<={x})(?={y})" for x, y in pairs).replace("K", _K).replace("H", _H)
     for name, pairs in _CUTS.items()
@@ -643,8 +645,8 @@ def _surrogate_error(text: str, at: int) -> ValueError:
     if text[at] < "\udc00" <= text[at + 1 : at + 2] <= "\udfff":
         what, errors = f"the surrogate pair {text[at : at + 2]!a}, as in UTF-16,", ""
     return ValueError(
-        f"text holds {what} at character {at}, which is no character and has no UTF-8 form; repair "
-        f"it, for instance with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
+        f"text contains {what} at character {at}, which has no UTF-8 form; fix it, for example "
+        f"with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
     )
 
 
@@ -2140,9 +2142,13 @@ def _plain_ids(ids: Any) -> list[int]:
 def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
     """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
     if mask is not None:
-        return list(itertools.compress(ids, _plain_ids(mask)))
-    kept = [i for i, id_ in enumerate(ids) if id_ != pad_id]
-    return ids[kept[0] : kept[-1] + 1] if kept else []
+        return list(itertools.compress(ids, mask))
+    start, end = 0, len(ids)
+    while start < end and ids[end - 1] == pad_id:
+        end -= 1
+    while start < end and ids[start] == pad_id:
+        start += 1
+    return ids[start:end]
 
 
 def _check_errors(errors: str) -> None:
@@ -2207,17 +2213,6 @@ def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
 # -- Writing ------------------------------------------------------------------
 
 
-def _check_one_text_per_id(definition: _Definition) -> None:
-    contents: dict[int | None, str] = {}
-    for token in definition.added:
-        other = contents.setdefault(token.id, token.content)
-        if other != token.content:
-            raise ValueError(
-                f"{other!r} and {token.content!r} share id {token.id}, and the format has one text "
-                "for each id; export to 'tiktoken', or load the tokenizer without one of them"
-            )
-
-
 def _tokenizer_json(
     definition: _Definition, around: _Template, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -2228,7 +2223,8 @@ def _tokenizer_json(
     # the size of that onwards.  Where that is not their id, they have to be in it.
     outside = {token.content: token.id for token in definition.added if token.id not in printable}
     components = definition.components
-    _check_one_text_per_id(definition)
+    if len({token.id for token in definition.added}) < len(definition.added):
+        _tools("formats.tiktoken").refuse_shared_ids(definition)
     unknown = components and components["model"].get("unk_token")
     if unknown in outside:  # has to be in it, too
         vocab[unknown] = cast("int", outside.pop(unknown))
@@ -2442,7 +2438,9 @@ def _read_definition(data: _JsonReader) -> _Definition:
     try:
         definition = _read_byte_level(data, model, ordinary, merges)
     except FileFormatError as error:
-        definition = _read_components(data, ordinary, merges, error)
+        special = {token.content for token in added if token.special} - used
+        reachable = {t: id_ for t, id_ in ordinary.items() if len(t) > 1 or t not in special}
+        definition = _read_components(data, reachable, merges, error)
     definition = dataclasses.replace(
         definition,
         ignore_merges=model.get("ignore_merges", bool, None, default=False) or False,
@@ -2700,40 +2698,6 @@ def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
     return tuple(before), tuple(after)
 
 
-_LENGTHS = {  # the strategies, and the largest number to believe
-    "truncation": (("LongestFirst", "OnlyFirst", "OnlySecond"), 2**64 - 1),
-    "padding": (("BatchLongest",), 2**24),
-}
-
-
-def _read_lengths(data: _JsonReader, definition: _Definition) -> dict[str, Any]:
-    """Read `truncation` and `padding`, from which `encode_batch` takes its defaults."""
-    nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
-    for field, node in nodes.items():
-        strategies, limit = _LENGTHS[field]
-        kinds = _parse_keys(_KEYS[field])
-        values = {key: node.get(key, *kinds[key], default=None) for key in kinds}
-        values["direction"] = values["direction"] or "Right"  # older files do not say
-        if isinstance(values["strategy"], dict):  # {"Fixed": to how many tokens}
-            fixed = cast("_JsonReader", node.child("strategy"))
-            fixed.check("Fixed:int")
-            values |= {"strategy": strategies[0], "strategy.Fixed": fixed.get("Fixed", int)}
-        for key, choices in (("strategy", strategies), ("direction", ("Left", "Right"))):
-            if values[key] not in choices:
-                expected = " or ".join(map(repr, choices))
-                raise node.error(f"expected {expected}, got {_shorten(values[key])}", key)
-        for key, value in values.items():
-            if value is None and key != "pad_to_multiple_of":
-                raise node.error("is missing", key)
-            if isinstance(value, int) and not 0 <= value <= limit:
-                raise node.error(f"expected a number from 0 to {limit}, got {_shorten(value)}", key)
-    if "padding" in nodes:
-        known = {*definition.vocab.values(), *(token.id for token in definition.added)}
-        if nodes["padding"].data["pad_id"] not in known:
-            raise nodes["padding"].error("is not the id of a token of this file", "pad_id")
-    return {field: node.data for field, node in nodes.items()}
-
-
 # -- The files beside it ------------------------------------------------------
 
 
@@ -2836,7 +2800,7 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
 
 
 def _read_surround(config: _JsonReader, given: _Definition, roles: dict[str, str]) -> _Definition:
-    """Take on the saved rule for what goes around a text, if it gives what tokenizer.json says."""
+    """Restore the saved `surround` rule if it gives the ids in tokenizer.json."""
     rule: Any = config.data.get("surround")
     ids = {token.content: token.id for token in given.added}
     ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
@@ -2857,6 +2821,8 @@ def _config_json(
     NOTE: these fields make transformers 4 and 5 agree.  Other class names carry
     their own split pattern, and a list in `extra_special_tokens` stops version 4.
     """
+    if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
+        raise TypeError("chat_templates must map names to Jinja source, both of them str")
     others = [
         token.content
         for token in definition.added
@@ -3103,6 +3069,9 @@ class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
     disallowed_special: _AllowedSpecial
 
 
+_TEXT_OPTIONS = frozenset(_TextOptions.__annotations__)
+
+
 class _Options(_TextOptions, total=False):  # of `encode_batch`, besides return_tensors
     padding: bool | str
     truncation: bool
@@ -3165,8 +3134,8 @@ def _with_added_tokens(
         own = definition.vocab.get(definition.read(token.content) or b"")
         if token.content in added or own is not None:
             known = added[token.content].id if token.content in added else own
-            with_id = f", with the id {known}" if known is not None else ""
-            raise ValueError(f"{token.content!r} is already a token{with_id}, and keeps its flags")
+            there = "listed twice" if known is None else f"already a token, with the id {known}"
+            raise ValueError(f"{token.content!r} is {there}; ids and flags of a token don't change")
         added[token.content] = token
         if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
             other = taken[token.id]  # bytes, if it is an ordinary token
@@ -3202,9 +3171,22 @@ def _number_merges(
     return dataclasses.replace(new, template=around)
 
 
+def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
+    """Return role -> token, for special tokens with one of the known names, in any case."""
+    contents = sorted(token.content for token in tokens if token.special)
+    new = {content.lower(): content for content in contents}  # of "<S>" and "<s>", the latter
+    roles = {}
+    for role, names in _ROLE_NAMES.items():
+        found = [new[name] for name in map(str.lower, (*names, f"[{role[:3]}]")) if name in new]
+        roles.update({role: found[0]} if found else {})
+    return roles
+
+
 def _check_sources(corpus: object, counts: Mapping[bytes, int] | None) -> None:
     if (corpus is None) == (counts is None):
         raise TypeError("train() takes a corpus or counts=..., one of the two")
+    if counts is not None and not (isinstance(counts, Mapping) and {*map(type, counts)} <= {bytes}):
+        raise TypeError("counts must be a mapping from pre-tokens, as bytes, to their numbers")
     if counts is not None and not any(counts.values()):
         raise ValueError(_EMPTY)
 
@@ -3230,7 +3212,7 @@ def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     cut, pad = settings.get("truncation", {}), settings.get("padding", {})
     own, fixed = settings.get("model_max_length"), pad.get("strategy")
     limit = own if type(own) is int and own > 0 else cut.get("max_length")
-    is_sane = limit is not None and limit <= _LENGTHS["padding"][1]  # else it means no limit
+    is_sane = limit is not None and limit <= 2**24  # else it means no limit
     return {
         "model_max_length": own,
         "max_length": limit,
@@ -3322,7 +3304,10 @@ class _RoleId:
         return tokenizer._added[token].id if tokenizer is not None and token else None
 
     def __set__(self, tokenizer: BPETokenizer, id_: int | None) -> None:
-        setattr(tokenizer, self._role, tokenizer._contents.get(id_, id_))  # the role checks it
+        token = tokenizer._contents.get(id_) if hasattr(id_, "__index__") else None
+        if id_ is not None and token not in tokenizer._special:
+            raise ValueError(f"{self._role}_id: {_shorten(id_)} is not the id of a special token")
+        setattr(tokenizer, self._role, token)
 
 
 class _Setting:
@@ -3387,8 +3372,9 @@ class BPETokenizer:
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if type(self) is BPETokenizer and name[0] != "_" and name not in dir(self):
-                close = difflib.get_close_matches(name, dir(self), 1)
+            known = [own for own in dir(self) if not own.startswith("_")]
+            if type(self) is BPETokenizer and name not in known and not name.startswith("_"):
+                close = difflib.get_close_matches(name, known, 1)
                 meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
                 raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
             super().__setattr__(name, value)
@@ -3415,13 +3401,8 @@ class BPETokenizer:
         self._roles = {role: token for role, token in self._roles.items() if token in self._added}
 
     def _assume_roles(self, tokens: Iterable[AddedToken]) -> None:
-        """Give free roles to new special tokens that have one of the known names, in any case."""
-        contents = sorted(token.content for token in tokens if token.special)
-        new = {content.lower(): content for content in contents}  # of "<S>" and "<s>", the latter
-        for role, names in _ROLE_NAMES.items():
-            found = [new[name] for name in map(str.lower, (*names, f"[{role[:3]}]")) if name in new]
-            if found:
-                self._roles.setdefault(role, found[0])
+        """Give free roles to new special tokens that have one of the known names."""
+        self._roles = {**_roles_by_name(tokens), **self._roles}
 
     # -- Training ---
 
@@ -3494,7 +3475,7 @@ class BPETokenizer:
         if self._definition.components is not None:
             raise ValueError(
                 "a tokenizer that is not byte-level BPE with one split pattern cannot be trained "
-                "again; make a new one with BPETokenizer(...)"
+                "again, except with style='sentencepiece'; make a new one with BPETokenizer(...)"
             )
         make = _engine.learner if ties == "huggingface" else _tools("tie_rules").learner(ties)
         named = _as_added_tokens(special_tokens)
@@ -3635,7 +3616,7 @@ class BPETokenizer:
     @property
     def max_id(self) -> int:
         """The largest id: `vocab_size` - 1, unless the ids have gaps."""
-        return max(self._id_to_bytes)
+        return max(self._id_to_bytes, default=-1)
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -3681,7 +3662,9 @@ class BPETokenizer:
     ) -> frozenset[str]:
         """Check a text, and that no disallowed token is in it; return the allowed ones."""
         _check_text(text)
-        allowed, disallowed = self._allowed(allowed_special), disallowed_special or ()
+        allowed, disallowed = self._allowed(allowed_special), disallowed_special
+        if not disallowed:
+            return allowed
         if not isinstance(disallowed, Iterable):
             raise TypeError(f"disallowed_special must be a set, got {_shorten(disallowed)}")
         if isinstance(disallowed, str) and disallowed != "all":
@@ -3728,10 +3711,10 @@ class BPETokenizer:
             plain = self._encode_plain  # once: another thread may be training
             ids = plain(text) if plain else None
             if ids is not None:
-                return self._surround(ids) if add_special_tokens else ids
+                return self._surround(ids, add_special_tokens) if add_special_tokens else ids
         allowed = self._check_special(text, allowed_special, disallowed_special)
         ids = self._encode_parts(self._pipeline(allowed).parts(text))
-        return self._surround(ids) if add_special_tokens else ids
+        return self._surround(ids, add_special_tokens) if add_special_tokens else ids
 
     def _encode_parts(
         self, parts: Iterable[tuple[str | AddedToken, list[tuple[int, int]]]]
@@ -3749,7 +3732,12 @@ class BPETokenizer:
         """The ids that ``add_special_tokens`` puts before and after a text."""
         return _template_ids(self._definition.template, self.bos_token_id, self.eos_token_id)
 
-    def _surround(self, ids: list[int]) -> list[int]:
+    def _surround(self, ids: list[int], asked: object = True) -> list[int]:
+        if isinstance(asked, (str, list, tuple)):
+            raise TypeError(
+                f"pairs of texts are not supported: got {_shorten(asked)} after the text; encode "
+                "each text by itself, and pass options by name, such as add_special_tokens=True"
+            )
         before, after = self._around
         return [*before, *ids, *after]
 
@@ -3826,7 +3814,7 @@ class BPETokenizer:
         """Put special tokens around, if asked to; derive the mask and the tokens."""
         if add_special_tokens:
             before, after = self._around
-            result.input_ids = self._surround(result.input_ids)
+            result.input_ids = self._surround(result.input_ids, add_special_tokens)
             if result.offsets is not None:
                 none = (0, 0)
                 result.offsets = [none] * len(before) + result.offsets + [none] * len(after)
@@ -3893,22 +3881,24 @@ class BPETokenizer:
             padding, truncation, max_length, pad_length, return_tensors, side, cut_side
         )
         _check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
-        n_added = len(self._surround([])) if add_special_tokens else 0
+        n_added = len(self._surround([], add_special_tokens)) if add_special_tokens else 0
         limit = cast("int", max_length) - n_added if truncation else None
         if limit is not None and limit < 0:
             raise ValueError(f"max_length={max_length} leaves no room for {n_added} special tokens")
+        allowed = self._allowed(allowed_special)  # once, and iterators too
+        if isinstance(disallowed_special, Iterator):
+            disallowed_special = frozenset(disallowed_special)
         for text in texts if disallowed_special else ():
-            self._check_special(text, allowed_special, disallowed_special)
+            self._check_special(text, allowed, disallowed_special)
         rows: Iterable[list[int]] = itertools.repeat([])
         if not return_offsets:
-            plain = allowed_special == "none"
-            encode = functools.partial(self.encode, allowed_special=allowed_special)
-            rows = self.encode_ordinary_batch(texts) if plain else map(encode, texts)
+            encode = functools.partial(self.encode, allowed_special=allowed)
+            rows = map(encode, texts) if allowed else self.encode_ordinary_batch(texts)
         results = []
         for text, ids in zip(texts, rows):
             result = EncodingResult(ids, [], [])
             if return_offsets:
-                result = self.encode_with_offsets(text, allowed_special=allowed_special)
+                result = self.encode_with_offsets(text, allowed_special=allowed)
             if limit is not None and len(result) > limit:
                 keep = slice(limit) if cut_side == "right" else slice(len(result) - limit, None)
                 result.input_ids = result.input_ids[keep]
@@ -3921,7 +3911,7 @@ class BPETokenizer:
             self._pad(results, length, side)
         batch: Any = BatchEncoding(results)
         if return_tensors is not None:
-            batch = _tools("tensors").to_tensors(batch, return_tensors)
+            batch = _tools("tensors", "return_tensors").to_tensors(batch, return_tensors)
         return cast("BatchEncoding | TensorBatch", batch)
 
     def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
@@ -3934,10 +3924,9 @@ class BPETokenizer:
             pad_id = self.eos_token_id if self.eos_token_id is not None else 0
             if not self._warned_about_padding:
                 self._warned_about_padding = True
-                warnings.warn(
+                _warn(
                     f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
-                    "tokenizer.pad_token to a special token, or add one with add_special_tokens",
-                    stacklevel=3,
+                    "tokenizer.pad_token to a special token, or add one with add_special_tokens"
                 )
         for result in short:
             n = length - len(result)
@@ -3964,11 +3953,8 @@ class BPETokenizer:
     def __call__(self, text: str | Iterable[str], *args: object, **options: Any) -> Any:
         """Call `encode` for a str without options of batches, else `encode_batch`."""
         if args:
-            raise TypeError(
-                f"pairs of texts are not supported: got {_shorten(args[0])} after the text; encode "
-                "each text by itself, and pass options by name, such as add_special_tokens=True"
-            )
-        if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
+            self._surround([], args)  # refuses a pair
+        if isinstance(text, str) and options.keys() <= _TEXT_OPTIONS:
             return self.encode(text, **options)
         return self.encode_batch([text] if isinstance(text, str) else text, **options)
 
@@ -3981,7 +3967,7 @@ class BPETokenizer:
         Text is held back until no later text can change its ids: usually to the
         end of a word.  NOTE: a pattern that can match without end (a run of
         spaces, say) holds the whole run.  A pattern that looks behind itself, or has
-        constructs that bpe_tokenizer_tools.patterns does not know, holds everything until
+        uses syntax that bpe_tokenizer_tools.patterns can't parse, buffers everything until
         the end.  Without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 
         >>> tokenizer = BPETokenizer()
@@ -4021,7 +4007,7 @@ class BPETokenizer:
         count = sum(
             1 if isinstance(part, AddedToken) else self._encoder.count(part) for part, _ in parts
         )
-        return count + (len(self._surround([])) if add_special_tokens else 0)
+        return count + (len(self._surround([], add_special_tokens)) if add_special_tokens else 0)
 
     def truncate(
         self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
@@ -4102,7 +4088,13 @@ class BPETokenizer:
         masks: Iterable[Any] = itertools.repeat(None)
         if isinstance(batch_ids, (BatchEncoding, Mapping)):
             fields = dict(batch_ids)
-            batch_ids, masks = fields["input_ids"], fields.get("attention_mask", masks)
+            if "input_ids" not in fields:
+                raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
+            batch_ids, given = fields["input_ids"], fields.get("attention_mask")
+            if given is not None:
+                masks = given = [_plain_ids(mask) for mask in given]
+                if [*map(len, given)] != [*map(len, batch_ids)]:
+                    raise ValueError("attention_mask and input_ids differ in their lengths")
         rows = map(_plain_ids, batch_ids)
         if skip_padding:
             rows = map(_strip, rows, masks, itertools.repeat(self.pad_token_id))
@@ -4145,21 +4137,23 @@ class BPETokenizer:
         """Look up a printable token, or several.
 
         Returns:
-            The id, or a list of ids; for what is no token that of unk_token, or -1
-            if there is no unk_token.
+            The id, or a list of ids.  An unknown token gives the unk token's id, or -1 if
+            there is no unk token.
         """
         if not isinstance(t, str):
             return [self.convert_tokens_to_ids(token) for token in t]
         if t in self._added:
             return self._added[t].id
         token = self._definition.read(t)
-        unknown = -1 if self.unk_token_id is None else self.unk_token_id
-        return unknown if token is None else self._definition.vocab.get(token, unknown)
+        id_ = None if token is None else self._definition.vocab.get(token)
+        id_ = self.unk_token_id if id_ is None else id_
+        return -1 if id_ is None else id_
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
-        """Look up the printable token of an id, or of several; "" for what is no token's."""
-        known = self._id_to_bytes
-        tokens = [self._printable([id_])[0] if id_ in known else "" for id_ in _plain_ids(i)]
+        """Look up the printable token of an id, or of several; "" for an id without a token."""
+        ids, known = _plain_ids(i), self._id_to_bytes
+        found = iter(self._printable([id_ for id_ in ids if id_ in known]))
+        tokens = [next(found) if id_ in known else "" for id_ in ids]
         return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
@@ -4277,7 +4271,12 @@ class BPETokenizer:
             if pattern is not None:
                 raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
             parts = _read_config(data.path, files, _read_definition(data))
-            parts[2].update(_read_lengths(data, parts[0]))
+            if data.data.get("truncation") or data.data.get("padding"):
+                parts[2].update(
+                    _tools("formats.lengths", f"truncation or padding in {path}").read(
+                        data, parts[0]
+                    )
+                )
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)
@@ -4347,7 +4346,7 @@ class BPETokenizer:
 
     @classmethod
     def from_tiktoken(cls, encoding: Any) -> BPETokenizer:
-        """Take over a ``tiktoken.Encoding``, or raise ValueError if that loses something.
+        """Convert a ``tiktoken.Encoding``; raise ValueError if something would be lost.
 
         The ids are those of its `encode`; see ``allowed_special`` in `encode`.
         """
@@ -4355,7 +4354,7 @@ class BPETokenizer:
 
     @classmethod
     def from_hf(cls, tokenizer: Any) -> BPETokenizer:
-        """Take over a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers.
+        """Convert a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers.
 
         The latter brings its roles, chat templates and sides; the former's special tokens
         get roles by their names.  Raises ValueError if something would be lost.
@@ -4700,16 +4699,17 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2, or that of the counts)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
-    form = "Unicode normalisation form (default: NFC, or that of the counts)"
+    form = "Unicode normalization form (default: NFC, or that of the counts)"
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help=form)
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
-    around = "what goes around a text with special tokens, if there are such tokens"
+    around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
     add("--surround", choices=_SURROUND, default="bos+eos", help=around)
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
-    add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help="base units")
+    form = "what merges start from: bytes, or characters with ▁ for a space"
+    add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
     fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
     add("--byte-fallback", action=argparse.BooleanOptionalAction, help=fallback)
     coverage = "with sentencepiece: share of text whose characters get tokens (default: 0.9995)"
@@ -4728,7 +4728,7 @@ def _encode_options(add: Callable[..., Any]) -> None:
 def _decode_options(add: Callable[..., Any]) -> None:
     add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
     add("--skip-special-tokens", action="store_true", help="leave special tokens out")
-    text = "for unknown ids and broken UTF-8 (default: strict for unknown ids, replace for UTF-8)"
+    text = "unknown ids and invalid UTF-8 (default: fail on unknown ids, write U+FFFD for the rest)"
     add("--errors", choices=("strict", "replace", "ignore"), help=text)
 
 
@@ -4761,11 +4761,7 @@ def _check_writable(directory: Path, force: bool = True) -> None:
         found = found or _tools("formats").files_within(directory)
     if found and not force:
         names = ", ".join(path.name for path in found)
-        raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force overwrites it")
-
-
-_TRAIN_KEYWORDS = ["max_token_length", "num_workers", "text_field", "surround", "style", "ties"]
-_TRAIN_KEYWORDS += ["byte_fallback", "character_coverage"]
+        raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force saves there anyway")
 
 
 def _cmd_train(options: argparse.Namespace) -> None:
@@ -4773,7 +4769,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
     from_stdin = len(corpora) < len(options.corpus)
     if from_stdin and len(options.corpus) > 1:
         raise _UsageError("--corpus - reads stdin and goes with no other file")
-    if bool(options.corpus) == (options.counts is not None):
+    if (bool(options.corpus) and all(options.corpus)) == (options.counts is not None):
         raise _UsageError("one of the arguments --corpus and --counts is required, and only one")
     if options.pattern and options.style == "sentencepiece":
         raise _UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
@@ -4783,6 +4779,8 @@ def _cmd_train(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
+    names = ["max_token_length", "num_workers", "text_field", "surround", "style", "ties"]
+    names += ["byte_fallback", "character_coverage"]
     tokenizer.train(
         _Document(_stdin_text()) if from_stdin else corpora or None,
         options.vocab_size,
@@ -4790,7 +4788,7 @@ def _cmd_train(options: argparse.Namespace) -> None:
         list(map(_parse_special_token, options.special_tokens)),
         not options.quiet,
         counts=counts if options.counts else None,
-        **{name: getattr(options, name) for name in _TRAIN_KEYWORDS},
+        **{name: getattr(options, name) for name in names},
     )
     tokenizer.save(options.output, verbose=not options.quiet)
     if options.json:
@@ -4893,7 +4891,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         **dict(zip(("before_text", "after_text"), map(tokenizer._printable, tokenizer._around))),
         "has_chat_template": bool(tokenizer.chat_templates),
         "chat_templates": list(tokenizer.chat_templates),
-        **{field: tokenizer._settings.get(field) for field in _LENGTHS},
+        **{field: tokenizer._settings.get(field) for field in ("truncation", "padding")},
         "fingerprint": tokenizer.fingerprint,
         "accelerated": ACCELERATED,
         "first_tokens": dict(zip(known[:5], tokenizer._printable(known[:5]))),

@@ -1,4 +1,4 @@
-"""What `BPETokenizer.apply_chat_template` does around a template: its options, and batches.
+"""The options of `BPETokenizer.apply_chat_template`: continuing, truncation, padding, batches.
 
 A conversation may end within its last message, for a model to continue; it may lose old
 turns, so that it fits; several make a batch, padded and as tensors.  Options with names of
@@ -205,11 +205,10 @@ def apply(
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
     known = core._batch_defaults(tokenizer._settings)
     side, multiple = padding_side or known["padding_side"], pad_to_multiple_of or known["multiple"]
-    length: Any = max_length
-    if length is None and (truncation or padding == "max_length"):
-        length = tokenizer._settings.get("model_max_length")
+    length: Any = known["max_length"] if max_length is None and truncation else max_length
+    pad_length = known["pad_length"] if max_length is None else max_length
     if tokenize:
-        options = padding, truncation, length, length, return_tensors, side
+        options = padding, truncation, length, pad_length, return_tensors, side
         core._check_batch_options(*options, truncation_side="left")
         core._check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
     field = "content" if continue_final_message is True else continue_final_message or ""
@@ -237,7 +236,7 @@ def apply(
         return rows if is_batch else rows[0]
     if padding not in (False, "do_not_pad"):
         longest = max(len(row["input_ids"]) for row in rows)
-        length = length if padding == "max_length" else longest
+        length = pad_length if padding == "max_length" else longest
         _pad(tokenizer, rows, -(-length // multiple) * multiple, side)
     is_alone = not is_batch and return_tensors is None
     made = rows[0] if is_alone else _columns(rows, return_tensors)
@@ -254,14 +253,17 @@ def _check_options(
         raise TypeError("continue_final_message must be True, False or the name of a field")
     if continue_final_message and add_generation_prompt:
         raise ValueError(
-            "continue_final_message ends within the last message, add_generation_prompt behind "
-            "it: pass only one of them"
+            "continue_final_message and add_generation_prompt exclude each other: pass only one "
+            "of them"
         )
 
 
 _NOT_HERE = {
     "conversation": "it is called messages= here",
     "tokenizer_kwargs": "they are keywords here",
+    "truncation_side": "old turns are left out, never the end",
+    "disallowed_special": "what people wrote never gives control tokens here",
+    "return_offsets": "it is called return_offsets_mapping= here",
     "sanitize_control_tokens": "what people wrote never gives control tokens here",
 }
 
@@ -305,6 +307,7 @@ def _columns(
     for name in ("input_ids", "attention_mask", "assistant_masks"):
         if name in made:
             made[name] = to_tensor(made[name], return_tensors)
+    made.pop("dropped_messages", None)  # no input of a model; a warning has said it
     return TensorBatch(made)
 
 

@@ -276,7 +276,7 @@ def _alphabet(words: Mapping[bytes, int], coverage: float, contents: Iterable[st
 
 
 class _Symbols(NamedTuple):
-    """How a text of the alphabet is written for a learner, in so many bytes per character."""
+    """How text is encoded for a learner: `size` bytes per character."""
 
     size: int
     write: Callable[[str], bytes]

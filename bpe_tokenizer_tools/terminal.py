@@ -35,7 +35,7 @@ _COMMANDS = {  # name -> (what goes with it, what it does)
     "undo": ("", "take back the last question and its answer"),
     "save": ("FILE", "write the conversation as JSON"),
     "tokens": ("", "show how many tokens each message takes"),
-    "quit": ("", "leave, as do Ctrl-D, and quit or exit on a line of its own"),
+    "quit": ("", "leave; so does Ctrl-D, or quit or exit on its own line"),
 }
 _GOODBYE = ("quit", "exit")
 _HINTS = """\

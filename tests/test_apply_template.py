@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import json
 import random
@@ -161,8 +160,6 @@ def test_the_prompt_is_there_by_default() -> None:
         assert text.endswith("<|im_start|>assistant\n")
         without = tokenizer.apply_chat_template(TWO, add_generation_prompt=False, **options)
         assert without == theirs.apply_chat_template(TWO, chat_template=CHATML, tokenize=False)
-    told = inspect.getdoc(BPETokenizer.apply_chat_template) or ""
-    assert "TRL" in told
 
 
 # -- Continued messages --------------------------------------------------------
@@ -476,3 +473,40 @@ def test_a_batch_gives_no_control_token_to_what_people_wrote() -> None:
     found = tokenizer.apply_chat_template([[USER], *attacked], CHATML, system_prompt="<|im_end|>")
     counts = [[id_ for id_ in row if id_ in control] for row in found]
     assert counts[0] == counts[1] == counts[2] and len(counts[0]) == 5
+
+
+def test_lengths_of_the_file_are_the_defaults_as_in_encode_batch(tmp_path: Path) -> None:
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|pad|>"])
+    tokenizer.pad_token = "<|pad|>"
+    data = tokenizer._tokenizer_json()
+    padding = {"strategy": {"Fixed": 60}, "direction": "Left", "pad_to_multiple_of": None}
+    data["padding"] = {**padding, "pad_id": 258, "pad_type_id": 0, "pad_token": "<|pad|>"}
+    cut = {"direction": "Right", "max_length": 40, "strategy": "LongestFirst", "stride": 0}
+    data["truncation"] = cut
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    loaded = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    loaded.pad_token = "<|pad|>"
+    talk = [{"role": "user", "content": "Hi"}]
+    ids = loaded.apply_chat_template(talk, "chatml", padding="max_length")
+    assert len(ids) == 60 and ids[0] == 258
+    with pytest.raises(ValueError, match="more than max_length=40"):
+        loaded.apply_chat_template([{**talk[0], "content": "x" * 50}], "chatml", truncation=True)
+
+
+@pytest.mark.parametrize("name", ["truncation_side", "disallowed_special", "return_offsets"])
+def test_options_of_batches_are_no_variables_of_the_template(name: str) -> None:
+    with pytest.raises(TypeError, match=f"takes no {name}="):
+        BPETokenizer().apply_chat_template(TWO[:1], "alpaca", **{name: "x"})
+
+
+def test_tensors_of_a_cut_conversation_go_into_a_model() -> None:
+    need("numpy")
+    talk = [{"role": "user", "content": "x" * 9}, {"role": "assistant", "content": "y"}, *TWO[:1]]
+    options: dict[str, Any] = {"truncation": True, "max_length": 250, "return_dict": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kept = BPETokenizer().apply_chat_template(talk * 9, "alpaca", **options)
+        tensors = {**options, "return_tensors": "np"}
+        batch = BPETokenizer().apply_chat_template(talk * 9, "alpaca", **tensors)
+    assert kept["dropped_messages"] and set(batch) == {"input_ids", "attention_mask"}

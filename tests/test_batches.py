@@ -9,7 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -442,3 +442,48 @@ def test_type_checkers_know_what_a_call_gives(tmp_path: Path) -> None:
     first = HINTS.count("\n") + 1
     expected = {("wrong", str(line), code) for line, code in enumerate(WRONG_HINTS.values(), first)}
     assert set(found) == expected, done.stdout + done.stderr
+
+
+# -- What a call must not lose ----------------------------------------------------
+
+
+def test_iterators_of_special_tokens_count_for_every_text(tokenizer: BPETokenizer) -> None:
+    token = next(iter(tokenizer.special_tokens))
+    texts = ["a", f"b{token}", f"c{token}"]
+    for return_offsets in (True, False):
+        options: dict[str, Any] = {"return_offsets": return_offsets}
+        rows = tokenizer.encode_batch(texts, allowed_special=iter([token]), **options)
+        assert rows.input_ids == [tokenizer.encode(text, allowed_special="all") for text in texts]
+        with pytest.raises(ValueError, match="holds the special token"):
+            tokenizer.encode_batch(texts, disallowed_special=iter([token]), **options)
+
+
+def test_a_mask_that_does_not_fit_is_refused(tokenizer: BPETokenizer) -> None:
+    rows = [[97, 98], [99]]
+    assert tokenizer.decode_batch({"input_ids": rows, "attention_mask": None}) == ["ab", "c"]
+    for mask in ([[1, 1]], [[1], [1]], [[1, 1], [1], [1]]):
+        with pytest.raises(ValueError, match="attention_mask and input_ids differ"):
+            tokenizer.decode_batch({"input_ids": rows, "attention_mask": mask})
+    with pytest.raises(ValueError, match="expected a field 'input_ids', got \\['ids'\\]"):
+        tokenizer.decode_batch({"ids": rows})
+
+
+def test_a_pair_is_refused_wherever_a_second_text_would_be_a_flag(tokenizer: BPETokenizer) -> None:
+    calls: list[Callable[..., Any]] = [tokenizer.encode, tokenizer.encode_with_offsets]
+    for call in (*calls, tokenizer.count_tokens):
+        with pytest.raises(TypeError, match="pairs of texts are not supported: got 'answer'"):
+            call("question", "answer")
+    with pytest.raises(TypeError, match="pairs of texts are not supported"):
+        tokenizer.encode_batch(["question"], ["answer"])
+
+
+def test_a_role_id_is_an_id_of_a_special_token(tokenizer: BPETokenizer) -> None:
+    tokenizer = copy.copy(tokenizer)
+    for wrong in ("<s>", 258.0, [258], 97, 10**9):
+        with pytest.raises(ValueError, match="pad_token_id: .* is not the id of a special token"):
+            tokenizer.pad_token_id = wrong  # type: ignore[assignment]
+    known = next(iter(tokenizer.special_tokens.values()))
+    tokenizer.pad_token_id = known
+    assert tokenizer.pad_token_id == known
+    tokenizer.pad_token_id = None
+    assert tokenizer.pad_token is None

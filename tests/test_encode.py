@@ -649,20 +649,6 @@ def as_pairs(offsets: Any) -> list[list[tuple[int, int]]]:
     return [[tuple(pair) for pair in row] for row in rows]
 
 
-def test_a_batch_is_a_sequence_and_a_mapping(trained: BPETokenizer) -> None:
-    batch = trained.encode_batch(TEXTS, add_special_tokens=True)
-    assert len(batch) == len(TEXTS)
-    assert [row.input_ids for row in batch] == batch["input_ids"] == batch.input_ids
-    assert {**batch} == {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-    assert [row.input_ids for row in batch[1:3]] == batch.input_ids[1:3]
-    assert batch[1].input_ids == trained.encode("a", add_special_tokens=True)
-    with pytest.raises(KeyError):
-        batch["nothing"]
-    empty = trained.encode_batch([], padding=True)
-    assert len(empty) == 0 and empty["input_ids"] == []
-    assert trained.encode_batch(iter(["a"]))[0].input_ids == trained.encode("a")
-
-
 def test_special_tokens_survive_truncation(trained: BPETokenizer) -> None:
     ends = [trained.bos_token_id, trained.eos_token_id]
     for side in ("left", "right"):

@@ -321,12 +321,6 @@ DOCUMENTS = """\
 <|endoftext|>And this is another document
 <|endoftext|><|fim_prefix|>And this one has<|fim_suffix|> tokens.<|fim_middle|> FIM
 <|endoftext|>Last document!!! 👋<|endofprompt|>"""
-LLAMAS = """\
-<|endoftext|>The llama (/ˈlɑːmə/; in Spanish [ˈʎama] or [ˈʝama]) is a camelid of South America, kept
-for its wool and its meat. Llamas learn a simple task after few repetitions. With a pack, they carry
-a quarter of their own weight for 8 to 13 km (5–8 miles).[3]
-<|fim_prefix|>In a myth of the Aymara, a llama drinks from the ocean,<|fim_suffix|> at the end of
-time.[6]<|fim_middle|> and llamas return to the springs<|endofprompt|>"""
 
 
 @pytest.mark.parametrize("pattern", [r"[\s\S]+", "cl100k"])
@@ -350,27 +344,6 @@ def test_minbpe_special_tokens_equal_gpt4(both: Any) -> None:
     ids = ours.encode(DOCUMENTS, allowed_special="all")
     assert ids == encoding.encode(DOCUMENTS, allowed_special="all")
     assert ours.special_tokens == SPECIALS
-
-
-@pytest.mark.parametrize("pattern", [r"[\s\S]+", "cl100k"])
-def test_minbpe_wikipedias_example(pattern: str) -> None:
-    """Three merges of "aaabdaaabac" leave XdXac, with Z=aa, Y=ab, X=ZY: 256, 257 and 258."""
-    text = "aaabdaaabac"
-    tokenizer = BPETokenizer(pattern).train(text, 256 + 3, verbose=False)
-    assert tokenizer.encode(text) == [258, 100, 258, 97, 99]
-    assert tokenizer.decode([258, 100, 258, 97, 99]) == text
-
-
-@pytest.mark.parametrize("special", [{}, SPECIALS])
-def test_minbpe_save_and_load(special: Any, tmp_path: Path) -> None:
-    tokenizer = BPETokenizer("cl100k", normalizer=None).train(LLAMAS, 256 + 64, verbose=False)
-    tokenizer.add_special_tokens(special)
-    ids = tokenizer.encode(LLAMAS, allowed_special="all")
-    assert tokenizer.decode(ids) == LLAMAS and set(special.values()) <= set(ids)
-    tokenizer.save(tmp_path, verbose=False)
-    again = BPETokenizer.from_pretrained(tmp_path, verbose=False)
-    assert again.decode(ids) == LLAMAS
-    assert again.encode(LLAMAS, allowed_special="all") == ids
 
 
 def test_minbpes_own_vocabulary_and_merges_are_taken_over() -> None:

@@ -327,7 +327,7 @@ def test_a_pattern_that_drops_text_is_refused_in_files_too(tmp_path: Path) -> No
 def test_what_is_no_encoding(thing: Any) -> None:
     with pytest.raises(TypeError, match=r"expected a tiktoken\.Encoding, got"):
         BPETokenizer.from_tiktoken(thing)
-    with pytest.raises(TypeError, match=r"expected a tokenizers\.Tokenizer, or a tokenizer of"):
+    with pytest.raises(TypeError, match=r"expected a tokenizers\.Tokenizer or a fast"):
         BPETokenizer.from_hf(thing)
 
 
@@ -533,3 +533,33 @@ def test_a_shuffled_vocabulary_comes_back_from_each_library() -> None:
     assert again.encode(SAMPLE) == tokenizer.encode(SAMPLE)
     with pytest.raises(ValueError, match="tiktoken merges by the id"):
         tokenizer.to_tiktoken()
+
+
+def test_roles_are_found_by_name_in_any_case() -> None:
+    vocab = {bytes([i]): i for i in range(256)}
+    made = BPETokenizer.from_merges(vocab, [], ["<BOS>", "[EOS]", "[pad]"])
+    assert (made.bos_token, made.eos_token, made.pad_token) == ("<BOS>", "[EOS]", "[pad]")
+    need("tokenizers")
+    again = BPETokenizer.from_hf(made.to_hf())
+    assert again == made and again.bos_token == "<BOS>"
+
+
+@pytest.mark.parametrize("pattern", [r"[\p{L}&&[a-z]]+", r"[a-z&&[^b]]+|."])
+def test_a_pattern_with_operations_on_sets_must_not_drop_text(pattern: str) -> None:
+    tiktoken = need("tiktoken")
+    ranks = {bytes([i]): i for i in range(256)}
+    encoding = tiktoken.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    assert len(encoding.encode("A1\n")) < 3
+    with pytest.raises(ValueError, match="leaves out"):
+        BPETokenizer.from_tiktoken(encoding)
+    whole = tiktoken.Encoding(
+        "x", pat_str=pattern + r"|[\s\S]", mergeable_ranks=ranks, special_tokens={}
+    )
+    made = BPETokenizer.from_tiktoken(whole)
+    assert made.encode("A1b \né") == whole.encode("A1b \né")
+
+
+def test_merges_make_a_new_tokenizer_with_both_ends() -> None:
+    vocab = {bytes([i]): i for i in range(256)}
+    made = BPETokenizer.from_merges(vocab, [], ["<s>", "</s>"])
+    assert made.encode("a", add_special_tokens=True) == [256, 97, 257]

@@ -574,3 +574,28 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     status, error = refuse("--corpus", corpus, "--byte-fallback")
     assert (status, error.count("\n")) == (1, 1)
     assert "byte_fallback goes with style='sentencepiece' only" in error
+
+
+@pytest.mark.parametrize("special", ["☃", "é", "\t"])
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_a_special_token_of_one_character_is_never_typed(
+    special: str, byte_fallback: bool, tmp_path: Path
+) -> None:
+    tokenizer = BPETokenizer(normalizer=None)
+    tokenizer.train(
+        ["the cat sat " * 50],
+        340,
+        style="sentencepiece",
+        special_tokens=[special],
+        byte_fallback=byte_fallback,
+        verbose=False,
+    )
+    tokenizer.save(tmp_path, verbose=False)
+    loaded = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    assert loaded == tokenizer
+    id_ = tokenizer.special_tokens[special]
+    text = f"a {special}b"
+    assert loaded.encode(text) == tokenizer.encode(text)
+    assert id_ not in loaded.encode(text) and id_ in loaded.encode(text, allowed_special="all")
+    talk = [{"role": "user", "content": text}]
+    assert id_ not in loaded.apply_chat_template(talk, "alpaca")

@@ -470,9 +470,9 @@ def test_assigning_an_id_sets_the_token(role: str, tmp_path: Path) -> None:
     assert getattr(tokenizer, role) == "<b>" and getattr(tokenizer, f"{role}_id") == 301
     tokenizer.save(tmp_path, verbose=False)
     assert getattr(BPETokenizer.from_file(tmp_path), f"{role}_id") == 301
-    wrong = {97: "97", 299: "299", -1: "-1", 302: "'<plain>'", "<nothing>": "'<nothing>'"}
+    wrong = {97: "97", 299: "299", -1: "-1", 302: "302", "<nothing>": "'<nothing>'"}
     for id_, shown in wrong.items():
-        with pytest.raises(ValueError, match=f"{role}: {shown} is not a special token of this"):
+        with pytest.raises(ValueError, match=f"{role}_id: {shown} is not the id of a special"):
             setattr(tokenizer, f"{role}_id", id_)
     assert getattr(tokenizer, role) == "<b>"
     setattr(tokenizer, f"{role}_id", None)
@@ -497,9 +497,9 @@ def test_roles_come_from_known_names_in_any_case(role: str) -> None:
         added.add_special_tokens(["<a>", name])
         trained = BPETokenizer().train("ab " * 9, 260, special_tokens=[name], verbose=False)
         for tokenizer in (added, trained):
-            roles = [each for each in ("bos", "eos", "pad", "unk") if tokenizer._roles]
+            roles = ("bos", "eos", "pad", "unk")
             found = {each: getattr(tokenizer, f"{each}_token") for each in roles}
-            assert found == {**dict.fromkeys(found), role: name}, name
+            assert found == {**dict.fromkeys(roles), role: name}, name
     for name in (f"<{big}X>", f"{big}", f"[/{big}]", f"<<{big}>>", f"<|{big}>", f"({role})", "[S]"):
         tokenizer = BPETokenizer()
         tokenizer.add_special_tokens([name, AddedToken(f"[{big}]", special=False)])
@@ -772,7 +772,8 @@ def test_disallowed_tokens_are_refused_everywhere(tokenizer: BPETokenizer) -> No
             with pytest.raises(ValueError, match=r"holds the special token '<\|b\|>'"):
                 call(text, disallowed_special=refused)
         assert call(text) == call(text, disallowed_special={"<|a|>"})
-        assert call(text) != call(text, allowed_special={"<|b|>"}) or call("<|b|>") == "<|b|>"
+        changed = call(text) != call(text, allowed_special={"<|b|>"})
+        assert changed == (call is not calls[-1])  # nine tokens hold the text either way
         with pytest.raises(ValueError, match="allowed_special must be"):
             call(text, allowed_special="some")
         with pytest.raises(TypeError):

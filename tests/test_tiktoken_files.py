@@ -590,6 +590,7 @@ def exported(engine: str, trained, tmp_path_factory):
     path = tmp_path_factory.mktemp("exported") / "mine.tiktoken"
     trained.export(path, "tiktoken")
     meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert meta.pop("surround") == "bos+eos"  # tiktoken has no such thing
     assert set(meta) == {"name", "pat_str", "special_tokens", "explicit_n_vocab"}
     load = pytest.importorskip("tiktoken.load")
     ranks = load.load_tiktoken_bpe(str(path))
@@ -834,3 +835,20 @@ def test_what_is_read_is_what_tokenizer_json_would_say(vocab_dir: Path, tmp_path
     again = BPETokenizer.from_pretrained(tmp_path, verbose=False)
     assert again == tokenizer
     assert again._definition == tokenizer._definition
+
+
+@pytest.mark.parametrize("surround", ["bos+eos", "bos", "eos", "none"])
+def test_what_goes_around_a_text_survives(surround: str, tmp_path: Path) -> None:
+    tokenizer = BPETokenizer(normalizer=None, surround=surround)
+    tokenizer.train("low lower " * 9, 262, special_tokens=["<s>", "</s>"], verbose=False)
+    path = tmp_path / "own.tiktoken"
+    tokenizer.export(path, "tiktoken")
+    again = BPETokenizer.from_file(path)
+    ids = tokenizer.encode("low", add_special_tokens=True)
+    assert again.encode("low", add_special_tokens=True) == ids
+    written = json.loads(path.with_suffix(".json").read_bytes())
+    assert written.get("surround", "bos") == surround
+    written["surround"] = "both"
+    path.with_suffix(".json").write_text(json.dumps(written))
+    with pytest.raises(FileFormatError, match="surround: expected one of bos"):
+        BPETokenizer.from_file(path)

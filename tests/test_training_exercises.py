@@ -7,24 +7,26 @@ the course, whose own text and reference merges are read then.
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
-import time
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import reference
 import regex
 from conftest import run_command
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts, count_pretokens
+from bpe_tokenizer_tools import tie_rules
 
 RULES = {"greatest": reference.greatest, "first": reference.first}
 COURSE = os.environ.get("BPE_TOKENIZER_CS336")
@@ -89,9 +91,11 @@ def test_equals_the_naive_trainer(
     min_frequency: int,
     max_token_length: int | None,
 ) -> None:
+    pretokens = cut(corpus, pattern, normalizer, special)
+    assume(pretokens)  # an empty corpus is refused
     expected = reference.train_by(
         RULES[ties],
-        cut(corpus, pattern, normalizer, special),
+        pretokens,
         n_tokens,
         min_frequency,
         max_token_length,
@@ -128,6 +132,7 @@ def test_equals_the_naive_trainer_on_counts(
     ties: str, counts: dict[bytes, int], special: tuple[str, ...]
 ) -> None:
     pretokens = [pretoken for pretoken, count in counts.items() for _ in range(count)]
+    assume(pretokens)
     forbidden = [token.encode() for token in special]
     expected = reference.train_by(RULES[ties], pretokens, 60, forbidden=forbidden)
     assert train(counts=counts, n_tokens=60, special_tokens=special, ties=ties).merges == expected
@@ -328,14 +333,24 @@ def test_the_courses_reference_result() -> None:
 
 
 @pytest.mark.parametrize("ties", RULES)
-def test_the_courses_time_limit(corpora: Callable[[str], str], ties: str) -> None:
-    # The course allows 1.5 s of wall time for such a text; its own trainer takes 0.4 s, a naive one
-    # 3 s.  This counts the time of the processor, so that a busy machine does not matter.
+def test_a_step_looks_at_few_pairs(
+    corpora: Callable[[str], str], ties: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The course allows 1.5 s for such a text: its own trainer, which updates counts, takes 0.4 s,
+    # one that counts all pairs again 3 s.  Here the entries taken from the heap are counted, so
+    # that a busy machine does not matter: there are some 2,000 pairs, and a step takes a few.
+    taken = []
+
+    def heappop(heap: list[Any]) -> Any:
+        taken.append(1)
+        return heapq.heappop(heap)
+
+    counted = SimpleNamespace(heappop=heappop, heappush=heapq.heappush)
+    monkeypatch.setattr(tie_rules, "heapq", counted)
     corpus = corpora("english")[:133_000]
-    started = time.process_time()
     tokenizer = train(iter([corpus]), 243, special_tokens=[END], ties=ties)
-    assert time.process_time() - started < 1.5
     assert tokenizer.vocab_size == 500
+    assert 243 <= len(taken) < 20 * 243
 
 
 def test_special_tokens_end_documents_and_are_never_merged(corpora: Callable[[str], str]) -> None:

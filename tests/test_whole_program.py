@@ -2,7 +2,6 @@
 
 It trains on a handful of lines, looks at what came of it, encodes in every way, renders chats,
 saves under a label, loads again (here and in Transformers), streams, and ends at the command line.
-Each step uses what the step before left.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MESSAGES = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def trained() -> BPETokenizer:
     tokenizer = BPETokenizer(split_pattern=GPT2_SPLIT_PATTERN)
     returned = tokenizer.train(
@@ -179,8 +178,9 @@ def test_save_and_load(trained: BPETokenizer, tmp_path: Path) -> None:
         assert theirs(text)["input_ids"] == around
 
 
-def test_the_machine_has_a_backend() -> None:
-    assert detect_best_backend(verbose=False) in InferenceBackend
+def test_the_machine_has_a_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    best = detect_best_backend()
+    assert isinstance(best, InferenceBackend) and best.value in capsys.readouterr().err
 
 
 def test_the_command_line(tmp_path: Path) -> None:
@@ -211,3 +211,21 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "99999" in command("decode", "--tokenizer", "tok", "--ids", "99999", status=1)
     facts = command("info", "--tokenizer", "tok", "--sample-text", "lazy dog")
     assert "lossless" in facts and "vocab size" in facts
+
+
+def test_what_is_no_corpus_and_no_template(trained: BPETokenizer, tmp_path: Path) -> None:
+    for wrong in ({"ab": 3}, [(b"ab", 3)]):
+        with pytest.raises(TypeError, match="counts must be a mapping"):
+            BPETokenizer().train(counts=wrong, verbose=False)  # type: ignore[arg-type]
+    trained.chat_templates = {5: "x"}  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="chat_templates must map names"):
+        trained.save(tmp_path, verbose=False)
+    assert not list(tmp_path.iterdir())
+    done = subprocess.run(
+        [sys.executable, bpe_tokenizer.__file__, "train", "--corpus", "", "--output", "out"],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 2 and "--corpus" in done.stderr
+    assert not list(tmp_path.iterdir())

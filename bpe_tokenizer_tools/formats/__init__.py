@@ -260,14 +260,13 @@ _TARGETS = {
 }
 
 
-def contents(tokenizer: BPETokenizer, path: Path, format: str, overwrite: bool = False) -> Contents:
+def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     """Write a tokenizer in a foreign format: return what goes into which file.
 
     Args:
         tokenizer: what to write.
         path: as for `BPETokenizer.export`.
         format: a key of `_WRITERS`.
-        overwrite: whether a tokenizer.json beside vocab.json is replaced.
 
     Raises:
         ValueError: the format cannot hold the tokenizer, or is not known.

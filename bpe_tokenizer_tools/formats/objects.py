@@ -1,8 +1,8 @@
 """Tokenizers from objects in memory: merges, a `tiktoken.Encoding`, HuggingFace's tokenizers.
 
 Each function returns what `BPETokenizer._from_read` takes, and names the object in its errors.
-Objects of other libraries go through the readers of their files, so an object gives the same
-tokenizer as its file, or the same refusal.
+The code that reads other libraries' files also reads their objects, so both give the same
+tokenizer or the same error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
-from bpe_tokenizer_tools.formats import tiktoken
+from bpe_tokenizer_tools.formats import lengths, tiktoken
 
 # Definition, roles, settings and chat templates; and what errors call the object.
 Read = tuple[tuple[core._Definition, dict[str, str], dict[str, Any], dict[str, str]], Path]
@@ -41,9 +41,10 @@ def from_merges(
         [(ids[left], ids[right]) for left, right in usable],
         core._pattern_named(split_pattern),
         normalizer,
+        template="bos+eos",
     )
     definition = core._with_added_tokens(definition, added)
-    return (definition, tiktoken.well_known_roles(added), {}, {}), Path()
+    return (definition, core._roles_by_name(added), {}, {}), Path()
 
 
 def _read_vocab(vocab: Any) -> dict[bytes, int]:
@@ -124,7 +125,9 @@ def from_tiktoken(encoding: Any) -> Read:
     path = Path(f"tiktoken.Encoding {encoding.name!r}")
     problem = tiktoken.overlap(special)
     if problem:
-        raise core.FileFormatError(path, "", f"{problem}, so its ids depend on chance; drop one")
+        raise core.FileFormatError(
+            path, "", f"{problem}, so its ids are ambiguous; remove one of them"
+        )
     largest = max([*ranks.values(), *special.values()], default=0)
     if largest > core._MAX_ID:
         raise core.FileFormatError(
@@ -144,7 +147,7 @@ def from_hf(tokenizer: Any) -> Read:
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not callable(getattr(backend, "to_str", None)):
         raise TypeError(
-            f"expected a tokenizers.Tokenizer, or a tokenizer of transformers that is made of one, "
+            "expected a tokenizers.Tokenizer or a fast transformers tokenizer, "
             f"got {_shorten(tokenizer)}; save a slow one with save_pretrained and use from_file"
         )
     try:
@@ -154,8 +157,8 @@ def from_hf(tokenizer: Any) -> Read:
     data = core._JsonReader.parse(path, written.encode())
     if backend is tokenizer:
         definition = core._read_definition(data)
-        settings = core._read_lengths(data, definition)
-        roles = tiktoken.well_known_roles(definition.added)
+        settings = lengths.read(data, definition)
+        roles = core._roles_by_name(definition.added)
         if "padding" in settings:  # names its own pad token
             roles.pop("pad_token", None)
         return (definition, roles, settings, {}), path

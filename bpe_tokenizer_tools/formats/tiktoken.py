@@ -46,7 +46,11 @@ from bpe_tokenizer_tools import formats
 from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.patterns import algebra
-from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
+from bpe_tokenizer_tools.patterns.oniguruma import (
+    from_oniguruma,
+    to_oniguruma,
+    without_intersections,
+)
 
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
 _NORMALIZERS = bpe_tokenizer._NORMALIZERS
@@ -62,6 +66,7 @@ class _Encoding(NamedTuple):
     special_tokens: Mapping[str, int]
     normalizer: str | None = None
     roles: Mapping[str, str] | None = None  # None: those of the well-known names
+    surround: str = "bos"
 
 
 _PUBLIC_ENCODINGS = {  # SHA-256 of the file -> that of tiktoken_ext/openai_public.py
@@ -133,12 +138,11 @@ def exact_pattern(pattern: str) -> str:
     added = _WITH_GAPS.fullmatch(pattern)
     spelled = from_fancy_regex(added[1] if added else pattern)
     known = added or spelled in SPLIT_PATTERNS.values()
-    # NOTE: `regex` reads operations on sets otherwise, so it can't tell what those leave out.
-    dropped = None if known or _set_operations(spelled) else _first_dropped(spelled)
+    dropped = None if known else _first_dropped(spelled)
     if dropped:
         raise ValueError(
             f"the pattern {_shorten(pattern)} leaves out {dropped!r}; tiktoken drops such text, "
-            "and this library keeps all; with |[\\s\\S] at the end of the pattern, both keep it"
+            "but this library keeps it; add |[\\s\\S] to the end of the pattern, so that both do"
         )
     return spelled
 
@@ -147,7 +151,8 @@ def _first_dropped(pattern: str) -> str | None:
     """Return a character that a pattern leaves out, if one is found."""
     end = 0
     # NOTE: a pattern that can't be compiled, or takes forever, is the business of its users.
-    with contextlib.suppress(regex.error, RecursionError, OverflowError, TimeoutError):
+    with contextlib.suppress(regex.error, ValueError, RecursionError, OverflowError, TimeoutError):
+        pattern = without_intersections(pattern)
         for found in regex.finditer(pattern, _PROBE, timeout=1):
             if found.start() > end:
                 break
@@ -272,7 +277,8 @@ def read(
     # The caller's come last, in their order: of those that share an id, the last decodes it.
     special = {text: id_ for text, id_ in known.special_tokens.items() if text not in given}
     special.update(given)
-    return byte_level(path, ranks, known.pattern, special, known.normalizer, known.roles)
+    more = known.normalizer, known.roles, known.surround
+    return byte_level(path, ranks, known.pattern, special, *more)
 
 
 def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
@@ -373,7 +379,11 @@ def _read_sidecar(
         raise data.error(
             f"says {size}, but {path.name} and special_tokens have {found}", "explicit_n_vocab"
         )
-    return _Encoding(pattern, special, normalizer, _read_roles(data, special))
+    surround = data.get("surround", str, default="bos")
+    if surround not in bpe_tokenizer._SURROUND:
+        known = ", ".join(bpe_tokenizer._SURROUND)
+        raise data.error(f"expected one of {known}, got {_shorten(surround)}", "surround")
+    return _Encoding(pattern, special, normalizer, _read_roles(data, special), surround)
 
 
 def _read_roles(
@@ -399,6 +409,7 @@ def byte_level(
     special_tokens: SpecialTokens,
     normalizer: str | None = None,
     roles: Mapping[str, str] | None = None,
+    surround: str = "bos",
 ) -> Source:
     """Bring ranks of byte strings into the common form.
 
@@ -409,6 +420,7 @@ def byte_level(
         special_tokens: text -> id; several may share one, and the last decodes it.
         normalizer: as in `BPETokenizer`.
         roles: by default those special tokens have by their well-known names.
+        surround: as in `BPETokenizer`.
 
     Raises:
         FileFormatError: a byte has no token, or ids collide.
@@ -432,11 +444,14 @@ def byte_level(
         tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
         for content in special_tokens:
             bpe_tokenizer._utf8_length(content)  # names a lone surrogate
+            if not content:
+                raise ValueError("special_tokens: expected texts, one of them is empty")
         definition = bpe_tokenizer._with_added_tokens(definition, tokens, share_ids=True)
         if roles is None:
-            roles = well_known_roles(definition.added)
+            roles = file_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
-        around = bpe_tokenizer._template_ids("bos", ids.get(roles.get("bos_token", "")), None)
+        ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
+        around = bpe_tokenizer._template_ids(surround, *ends)
         if not raw:
             definition = dataclasses.replace(
                 definition,
@@ -457,8 +472,8 @@ def byte_level(
     return Source(data, dict(roles))
 
 
-def well_known_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
-    """Return role -> token, for special tokens with one of the known names."""
+def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
+    """Return role -> token by the known names, as written: files have kept their roles so."""
     contents = {token.content for token in tokens if token.special}
     roles = {}
     for role, names in bpe_tokenizer._ROLE_NAMES.items():
@@ -471,11 +486,23 @@ def well_known_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
 # -- Writing ------------------------------------------------------------------
 
 
+def refuse_shared_ids(definition: bpe_tokenizer._Definition) -> None:
+    """Say which added tokens share an id, for a format that cannot hold that."""
+    contents: dict[int | None, str] = {}
+    for token in definition.added:
+        other = contents.setdefault(token.id, token.content)
+        if other != token.content:
+            raise ValueError(
+                f"{other!r} and {token.content!r} share id {token.id}, and the format has one text "
+                "for each id; export to 'tiktoken', or load the tokenizer without one of them"
+            )
+
+
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """Write ranks to NAME.tiktoken, and the rest to NAME.json beside it.
 
-    What ``add_special_tokens`` puts around a text is not written, for tiktoken leaves
-    that to its callers; read again, it is the bos token, if there is one.
+    What ``add_special_tokens`` puts around a text is written as `surround`, if it is bos,
+    eos, both or none; tiktoken itself leaves that to its callers.
 
     Raises:
         ValueError: the tokenizer does something that tiktoken cannot, or NAME.json is
@@ -494,8 +521,13 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     count = len(ranks) + len(special)
     if count == tokenizer.max_id + 1 == tokenizer.vocab_size:
         sidecar["explicit_n_vocab"] = count
-    if tokenizer._roles != well_known_roles(definition.added):
+    if tokenizer._roles != file_roles(definition.added):
         sidecar.update({role: tokenizer._roles.get(role) for role in bpe_tokenizer._ROLE_NAMES})
+    ends = tokenizer.bos_token_id, tokenizer.eos_token_id
+    for rule in ("bos", *bpe_tokenizer._SURROUND):  # the first is what files mean without it
+        if bpe_tokenizer._template_ids(rule, *ends) == tokenizer._around:
+            sidecar.update({"surround": rule} if rule != "bos" else {})
+            break
     lines = [
         (base64.b64encode(token) or b"=") + b" %d\n" % rank
         for token, rank in sorted(ranks.items(), key=operator.itemgetter(1))
