@@ -4271,12 +4271,9 @@ class BPETokenizer:
             if pattern is not None:
                 raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
             parts = _read_config(data.path, files, _read_definition(data))
-            if data.data.get("truncation") or data.data.get("padding"):
-                parts[2].update(
-                    _tools("formats.lengths", f"truncation or padding in {path}").read(
-                        data, parts[0]
-                    )
-                )
+            if any(data.data.get(field) is not None for field in ("truncation", "padding")):
+                lengths = _tools("formats.lengths", f"truncation or padding in {path}")
+                parts[2].update(lengths.read(data, parts[0]))
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)
@@ -4761,7 +4758,7 @@ def _check_writable(directory: Path, force: bool = True) -> None:
         found = found or _tools("formats").files_within(directory)
     if found and not force:
         names = ", ".join(path.name for path in found)
-        raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force saves there anyway")
+        raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force overwrites it")
 
 
 def _cmd_train(options: argparse.Namespace) -> None:
