@@ -96,12 +96,12 @@ def examples(text: str) -> Iterator[Example]:
 
 def missing_need(text: str) -> str | None:
     """Say which of the things that a page needs is not here."""
-    for need in re.findall(r"[^\s,]+", ",".join(_NEEDS.findall(text))):
-        if need == "shared":
+    for name in re.findall(r"[^\s,]+", ",".join(_NEEDS.findall(text))):
+        if name == "shared":
             if not SHARED.is_dir():
                 return f"{SHARED} is not here"
-        elif importlib.util.find_spec(need.split(".")[0]) is None and need not in REQUIRED:
-            return f"{need} is not installed"
+        elif importlib.util.find_spec(name.split(".")[0]) is None and name not in REQUIRED:
+            return f"{name} is not installed"
     return None
 
 
