@@ -252,7 +252,8 @@ def _shorten(value: object, limit: int = 60) -> str:
 def _warn(message: str) -> None:
     """Warn the caller of this module and the tools."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"].startswith((__name__, "bpe_tokenizer_")):
+    own = (__name__, "bpe_tokenizer_tools")
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in own:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
 
@@ -3966,7 +3967,7 @@ class BPETokenizer:
         The lists, joined, are exactly what `encode` gives for the whole text.
         Text is held back until no later text can change its ids: usually to the
         end of a word.  NOTE: a pattern that can match without end (a run of
-        spaces, say) holds the whole run.  A pattern that looks behind itself, or has
+        spaces, say) holds the whole run.  A pattern that looks behind itself, or
         uses syntax that bpe_tokenizer_tools.patterns can't parse, buffers everything until
         the end.  Without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 

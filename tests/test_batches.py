@@ -487,3 +487,17 @@ def test_a_role_id_is_an_id_of_a_special_token(tokenizer: BPETokenizer) -> None:
     assert tokenizer.pad_token_id == known
     tokenizer.pad_token_id = None
     assert tokenizer.pad_token is None
+
+
+@pytest.mark.parametrize("names", [{}, {"__name__": "bpe_tokenizer_of_mine"}])
+def test_the_warning_about_padding_names_the_caller(names: dict[str, str]) -> None:
+    calls = (
+        "tokenizer(['a', 'ab'], padding=True)",
+        "tokenizer.encode_batch(['a', 'ab'], padding=True)",
+    )
+    talks = "[[{'role': 'user', 'content': 'x' * n}] for n in (1, 9)]"
+    for call in (*calls, f"tokenizer.apply_chat_template({talks}, 'alpaca', padding=True)"):
+        code = compile(call, "their_own.py", "exec")
+        with pytest.warns(UserWarning, match="no pad token") as told:
+            exec(code, {**names, "tokenizer": BPETokenizer()})
+        assert [each.filename for each in told] == ["their_own.py"]
