@@ -737,7 +737,7 @@ def test_a_pipe_is_no_source(tmp_path: Path) -> None:
             "x.jsonl: line 1: expected text in the field 'text', got ",
         ),
         ("x.jsonl", b'{"text": "\xff"}\n', "x.jsonl: line 1: not JSON: 'utf-8' codec"),
-        ("x.jsonl", b'{"text": "\\ud800"}\n', "x.jsonl: line 1: text holds the lone surrogate"),
+        ("x.jsonl", b'{"text": "\\ud800"}\n', "x.jsonl: line 1: text contains the lone surrogate"),
         ("x.txt.gz", b"no gzip", "x.txt.gz: damaged .gz file"),
         ("x.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:-9], "x.txt.gz: damaged .gz file"),
         ("x.jsonl.xz", lzma.compress(b"{}")[:-5], "x.jsonl.xz: damaged .xz file"),

@@ -447,7 +447,7 @@ def test_a_row_without_text_is_named(kind: str) -> None:
         ({"txt": ["a"], "n": [1]}, ValueError, "no field 'text' in the batch, only ['txt', 'n']"),
         ({"text": "one row"}, TypeError, "got 'one row'; pass batched=True"),
         ({"text": None}, TypeError, "got None; pass batched=True"),
-        ({"text": ["a", "\ud800"]}, ValueError, "row 1 of the batch: text holds the lone surr"),
+        ({"text": ["a", "\ud800"]}, ValueError, "row 1 of the batch: text contains the lone surr"),
         ({"text": ["a", 5]}, TypeError, "row 1 of the batch: expected text in the field 'text'"),
         (["a"], TypeError, "expected a batch: a mapping of columns, a DataFrame or a table"),
     ],
