@@ -3183,6 +3183,14 @@ def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
     return roles
 
 
+def _check_sizes(vocab_size: Any, smallest: int, min_frequency: Any, longest: Any) -> None:
+    if vocab_size is None or min_frequency is None:
+        raise TypeError("vocab_size and min_frequency must be ints, got None")
+    _check_size("min_frequency", min_frequency, 0)
+    _check_size("max_token_length", longest, 1)
+    _check_size("vocab_size", vocab_size, smallest)
+
+
 def _check_sources(corpus: object, counts: Mapping[bytes, int] | None) -> None:
     if (corpus is None) == (counts is None):
         raise TypeError("train() takes a corpus or counts=..., one of the two")
@@ -3373,8 +3381,8 @@ class BPETokenizer:
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __setattr__(self, name: str, value: Any) -> None:
-            known = [own for own in dir(self) if not own.startswith("_")]
-            if type(self) is BPETokenizer and name not in known and not name.startswith("_"):
+            if type(self) is BPETokenizer and not name.startswith("_") and name not in dir(self):
+                known = [own for own in dir(self) if not own.startswith("_")]
                 close = difflib.get_close_matches(name, known, 1)
                 meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
                 raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
@@ -3485,11 +3493,7 @@ class BPETokenizer:
         empty = _new_definition(self._definition.split_pattern, self._definition.normalizer, rule)
         tokens = [*kept, *named]
         added = _with_added_tokens(empty, tokens).added  # checks them all
-        if vocab_size is None or min_frequency is None:
-            raise TypeError("vocab_size and min_frequency must be ints, got None")
-        _check_size("min_frequency", min_frequency, 0)
-        _check_size("max_token_length", max_token_length, 1)
-        _check_size("vocab_size", vocab_size, 256 + len(added))  # the bytes and added tokens
+        _check_sizes(vocab_size, 256 + len(added), min_frequency, max_token_length)
 
         started = time.perf_counter()
         contents = [token.content for token in added]

@@ -89,11 +89,8 @@ class Style(NamedTuple):
         contents = [token.content for token in core._with_added_tokens(empty, tokens).added]
         for content in {_SPACE, *base}.intersection(contents):
             raise ValueError(f"special token {content!r}: this is already a token")
-        if vocab_size is None or min_frequency is None:
-            raise TypeError("vocab_size and min_frequency must be ints, got None")
-        core._check_size("min_frequency", min_frequency, 0)
-        core._check_size("max_token_length", max_token_length, 1)
-        core._check_size("vocab_size", vocab_size, len(contents) + len(base) + 1)
+        smallest = len(contents) + len(base) + 1
+        core._check_sizes(vocab_size, smallest, min_frequency, max_token_length)
 
         started = time.perf_counter()
         words = _count_words(corpus, form, contents, num_workers, text_field, verbose)
