@@ -68,7 +68,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypedDict, Union, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast, overload
 
 import regex
 
@@ -107,7 +107,7 @@ __all__ = [
     "main",
 ]
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 # =============================================================================
 # 1. Constants
@@ -571,7 +571,7 @@ def _skip_space_back(text: str, start: int, end: int) -> int:
     return found.start() if found else end
 
 
-_Match = tuple[int, int, Optional[AddedToken], int]
+_Match = tuple[int, int, AddedToken | None, int]
 
 
 class _TokenFinder:
@@ -1740,7 +1740,7 @@ class _MergeLearner:
         counts: dict[str, int] = {}
         where: dict[str, list[int]] = {}
         for i, (word, freq) in enumerate(zip(self._words, self._freqs)):
-            for left, right in zip(word, word[1:]):
+            for left, right in itertools.pairwise(word):
                 pair = left + right
                 counts[pair] = counts.get(pair, 0) + freq
                 places = where.setdefault(pair, [])
@@ -1786,7 +1786,7 @@ class _MergeLearner:
                 continue  # an earlier merge took it
             self._words[i] = merged.join(pieces)
             freq = self._freqs[i]
-            for n, (before, after) in enumerate(zip(pieces, pieces[1:])):
+            for n, (before, after) in enumerate(itertools.pairwise(pieces)):
                 if before:
                     lose(before[-1] + left, freq)
                     gain(before[-1] + merged, before[-1], i, freq)
@@ -2027,7 +2027,7 @@ def _merge_by_scanning(
         `ids`, now 1..n tokens.
     """
     get = ranks.get
-    found = list(map(get, zip(ids, ids[1:]), itertools.repeat(_NO_RANK)))
+    found = list(map(get, itertools.pairwise(ids), itertools.repeat(_NO_RANK)))
     while found:
         rank = min(found)
         if rank == _NO_RANK:
@@ -2054,9 +2054,8 @@ def _merge_by_heap(
     n = len(ids)
     after = list(range(1, n + 1))  # position of the next part; n ends the list
     before = list(range(-1, n))
-    heap = [
-        rank * n + i for i, rank in enumerate(map(ranks.get, zip(ids, ids[1:]))) if rank is not None
-    ]
+    ranked = enumerate(map(ranks.get, itertools.pairwise(ids)))
+    heap = [rank * n + i for i, rank in ranked if rank is not None]
     heapq.heapify(heap)
     while heap:
         rank, i = divmod(heapq.heappop(heap), n)
@@ -2107,7 +2106,7 @@ def _token_offsets(
     ends = list(itertools.accumulate(map(len, tokens), initial=0))
     return [
         (spans[char_of_byte[start]][0], spans[char_of_byte[end - 1]][1])
-        for start, end in zip(ends, ends[1:])
+        for start, end in itertools.pairwise(ends)
     ]
 
 
@@ -3060,8 +3059,8 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
 # The face of the library: each method checks its arguments, calls the functions
 # above, and wraps what they return.
 
-_AllowedSpecial = Union[str, Iterable[str]]
-_SpecialTokens = Union[Mapping[str, "int | None"], Iterable["str | AddedToken"]]
+_AllowedSpecial = str | Iterable[str]
+_SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
 
 
 class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.chat_encoding import encode
@@ -143,7 +143,7 @@ class _Request(NamedTuple):
     prompt: bool
     field: str
     allowed_special: Any
-    limit: Optional[int]  # noqa: UP045 - evaluated by Python 3.9
+    limit: int | None
     masked: bool
     aligned: bool
 

@@ -15,9 +15,9 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from bpe_tokenizer import InferenceBackend
 from bpe_tokenizer_tools import backends

@@ -18,7 +18,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.marked_text import Marked, Origin
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 _Example = tuple[list[dict[str, Any]], bool]
-_Part = tuple[Union[str, core.AddedToken], list[Span]]
+_Part = tuple[str | core.AddedToken, list[Span]]
 _NONE: frozenset[str] = frozenset()
 # Who wrote a segment.
 TEMPLATE, ASSISTANT, PEOPLE = "template", "assistant", "people"

@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import chat_encoding, chat_templates
@@ -72,7 +72,7 @@ class _State(NamedTuple):
     ids: tuple[int, ...] = ()
     turns: tuple[Turn, ...] = ()
     text: str = ""
-    answer: Optional[tuple[int, ...]] = None  # noqa: UP045 - evaluated by Python 3.9
+    answer: tuple[int, ...] | None = None
     counted: int = 0
 
     @property

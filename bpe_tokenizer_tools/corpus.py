@@ -41,7 +41,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Optional
+from typing import IO, Any, NamedTuple
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools import outputs, records
@@ -287,7 +287,7 @@ class _Form:
     path: Path
     ending: str  # one of _ENDINGS
     separator: str
-    shard_size: Optional[int]  # noqa: UP045 - None for a single file
+    shard_size: int | None
 
     @classmethod
     def of(
@@ -520,7 +520,7 @@ class CorpusReport:
     bytes: int
     sha256: str
     files: Sequence[Mapping[str, Any]]
-    held_out_sha256: Optional[str]  # noqa: UP045 - dataclasses may be asked for hints on 3.9
+    held_out_sha256: str | None
     held_out_files: Sequence[Mapping[str, Any]]
     sources: Sequence[SourceReport]
     version: str = core.__version__

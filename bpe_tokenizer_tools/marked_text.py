@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Optional, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 
 class Origin(NamedTuple):
@@ -28,8 +28,8 @@ class Origin(NamedTuple):
         answer: whether it is what the assistant said or thought before.
     """
 
-    message: Optional[int] = None  # noqa: UP045 - evaluated by Python 3.9
-    field: Optional[str] = None  # noqa: UP045
+    message: int | None = None
+    field: str | None = None
     generated: bool = False
     answer: bool = False
 

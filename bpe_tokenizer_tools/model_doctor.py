@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
@@ -69,7 +69,7 @@ class Group:
     name: str
     rows: int
     norm: float
-    separation: Optional[float]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
+    separation: float | None
     used: bool
 
 
@@ -92,7 +92,7 @@ class Indicator:
     reference: float
     typical: float
     limit: float
-    separation: Optional[float]  # noqa: UP045
+    separation: float | None
     used: bool
 
 
@@ -151,7 +151,7 @@ class Suspect:
     id: int
     token: str
     kind: str
-    score: Optional[float]  # noqa: UP045
+    score: float | None
     norm: Mapping[str, float]
     cosine: Mapping[str, float]
     scores: Mapping[str, float]

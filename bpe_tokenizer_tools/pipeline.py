@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, PretokenCounts
@@ -140,10 +140,10 @@ class _Training:
     vocab_size: int
     min_frequency: int
     pattern: str
-    normalizer: Optional[str]  # noqa: UP045
+    normalizer: str | None
     special_tokens: Any  # a list of texts, or {text: id}
-    max_token_length: Optional[int]  # noqa: UP045
-    num_workers: Optional[int]  # noqa: UP045
+    max_token_length: int | None
+    num_workers: int | None
 
     def new(self) -> BPETokenizer:
         return BPETokenizer(self.pattern, normalizer=self.normalizer)
@@ -539,7 +539,7 @@ class PipelineReport:
 
     steps: Sequence[StepReport]
     work: str
-    entry: Optional[str] = None  # noqa: UP045
+    entry: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as what json.dumps takes."""

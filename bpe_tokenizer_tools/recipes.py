@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.settings import Settings
@@ -88,11 +88,11 @@ class Source:
     name: str
     paths: tuple[str, ...]
     fraction: Fraction
-    format: Optional[str] = None  # noqa: UP045 - dataclasses may be asked for hints on 3.9
+    format: str | None = None
     documents: str = "separator"
     separator: str = DEFAULT_SEPARATOR
     text_field: str = "text"
-    repetitions: Optional[int] = 1  # noqa: UP045
+    repetitions: int | None = 1
 
     def __post_init__(self) -> None:
         """Refuse what nothing could be read with."""

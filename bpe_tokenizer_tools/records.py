@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Optional, Union, cast
+from typing import IO, Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError, PretokenCounts
@@ -35,7 +35,7 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 
 
-_Name = Union[str, "os.PathLike[str]"]  # of a file, or a URL
+_Name = str | os.PathLike[str]  # of a file, or a URL
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def compressor(file: IO[bytes], suffix: str) -> IO[bytes]:
 
 
 # What to do about a record that has no text; None raises the error.
-_OnError = Optional[Callable[[FileFormatError], object]]
+_OnError = Callable[[FileFormatError], object] | None
 
 
 def jsonl_documents(

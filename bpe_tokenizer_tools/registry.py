@@ -36,7 +36,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, FileFormatError
@@ -146,10 +146,10 @@ class Entry:
     created: str
     library_version: str
     facts: Mapping[str, Any]
-    corpus_sha256: Optional[str] = None  # noqa: UP045 - dataclasses may be asked for hints on 3.9
+    corpus_sha256: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     report: Any = None
-    signature: Optional[str] = None  # noqa: UP045
+    signature: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     path: Path = field(default=Path(), compare=False)
     is_new: bool = field(default=False, compare=False)

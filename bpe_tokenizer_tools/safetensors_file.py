@@ -11,6 +11,7 @@ meanwhile is an error then, and not the end of the process.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -141,7 +142,7 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
         begin = 8 + int.from_bytes(file.read(8), "little")
     found = {name: _tensor(path, name, fields, begin) for name, fields in header.items()}
     spans = sorted((*fields["data_offsets"], name) for name, fields in header.items())
-    for (_, end, first), (start, _, second) in zip(spans, spans[1:]):
+    for (_, end, first), (start, _, second) in itertools.pairwise(spans):
         if start < end:
             problem = f"its bytes are those of {core._shorten(second)}, too"
             raise FileFormatError(path, core._shorten(first)[1:-1], problem)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.corpus import file_sha256
@@ -47,7 +47,7 @@ class FileState:
     modified: int
     changed: int
     seen: int
-    sha256: Optional[str] = None  # noqa: UP045
+    sha256: str | None = None
 
     @classmethod
     def of(cls, path: Path, hashed: bool = True, own: bool = False) -> FileState:

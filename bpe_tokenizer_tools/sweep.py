@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts
@@ -65,11 +65,11 @@ class Point:
     size: int
     tokens: int
     bytes_per_token: float
-    gain: Optional[float]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
+    gain: float | None
     unused: float
-    embedding: Optional[int] = None  # noqa: UP045
-    share: Optional[float] = None  # noqa: UP045
-    worth: Optional[float] = None  # noqa: UP045
+    embedding: int | None = None
+    share: float | None = None
+    worth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -601,8 +601,8 @@ class _Model:
         min_gain: what a doubling has to save where there is no budget.
     """
 
-    width: Optional[int]  # noqa: UP045
-    parameters: Optional[int]  # noqa: UP045
+    width: int | None
+    parameters: int | None
     tied: bool
     min_gain: float
 

@@ -15,7 +15,7 @@ import difflib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -28,7 +28,7 @@ _SHOWN = 12  # tokens of a kind that are printed
 _TRIED_TOKENS = 500  # of those that one has and the other has not, to find an example
 
 _Token = tuple[str, int]  # as it is shown, and its id
-_Pair = Optional[tuple[str, str]]
+_Pair = tuple[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class TokenizerDiff:
     names: tuple[str, str]
     equal: bool = True
     ids_change: bool = False
-    example: Optional[tuple[str, list[int], list[int]]] = None  # noqa: UP045 - hints on 3.9
+    example: tuple[str, list[int], list[int]] | None = None
     tried: int = 0
-    cut: Optional[str] = None  # noqa: UP045
+    cut: str | None = None
     merges: tuple[int, int] = (0, 0)
     same_merges: int = 0
     first_merges: tuple[_Pair, _Pair] = (None, None)

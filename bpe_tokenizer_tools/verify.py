@@ -30,7 +30,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, cast
+from typing import Any, NamedTuple, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
@@ -102,10 +102,10 @@ class Row:
     """
 
     loader: str
-    version: Optional[str]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
+    version: str | None
     status: str
     detail: str = ""
-    difference: Optional[Difference] = None  # noqa: UP045
+    difference: Difference | None = None
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,11 @@ class _Peer(NamedTuple):
     encode: Callable[[str, bool], Sequence[int]]
     decode: Callable[[list[int]], str]
     token: Callable[[int], Any]
-    surround: Optional[Callable[[str], Sequence[int]]] = None  # noqa: UP045
+    surround: Callable[[str], Sequence[int]] | None = None
     recognises: bool = True
-    form: Optional[str] = None  # noqa: UP045
+    form: str | None = None
     findings: Sequence[Finding] = ()
-    approximation: Optional[BPETokenizer] = None  # noqa: UP045
+    approximation: BPETokenizer | None = None
 
 
 class _Case:

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
@@ -53,10 +53,10 @@ class Difference:
     group: str
     words: int
     differing: int
-    share: Optional[float]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
+    share: float | None
     a_tokens: int
     b_tokens: int
-    saved: Optional[float]  # noqa: UP045
+    saved: float | None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
@@ -63,7 +63,7 @@ class Evaluation:
 
     measures: list[Measures]
     vocabularies: list[Vocabulary]
-    base: Optional[str] = None  # noqa: UP045
+    base: str | None = None
     alpha: float = ALPHA
 
     @property

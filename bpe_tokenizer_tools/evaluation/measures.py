@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
@@ -307,22 +307,22 @@ class Measures:
     characters: int
     words: int
     tokens: int
-    bytes_per_token: Optional[float]  # noqa: UP045 - dataclasses may be asked for hints on 3.9
-    characters_per_token: Optional[float]  # noqa: UP045
-    tokens_per_word: Optional[float]  # noqa: UP045
-    median_tokens_per_word: Optional[int]  # noqa: UP045
-    p95_tokens_per_word: Optional[int]  # noqa: UP045
-    single_token_words: Optional[float]  # noqa: UP045
-    renyi_efficiency: Optional[float]  # noqa: UP045
-    shannon_efficiency: Optional[float]  # noqa: UP045
+    bytes_per_token: float | None
+    characters_per_token: float | None
+    tokens_per_word: float | None
+    median_tokens_per_word: int | None
+    p95_tokens_per_word: int | None
+    single_token_words: float | None
+    renyi_efficiency: float | None
+    shannon_efficiency: float | None
     renyi_entropy: float
-    premium: Optional[float]  # noqa: UP045
-    byte_premium: Optional[float]  # noqa: UP045
+    premium: float | None
+    byte_premium: float | None
     unused_tokens: int
-    unused_share: Optional[float]  # noqa: UP045
+    unused_share: float | None
     wrong_round_trips: int
     changed_documents: int
-    words_by_tokens: Optional[list[int]]  # noqa: UP045
+    words_by_tokens: list[int] | None
 
 
 def measures_of(

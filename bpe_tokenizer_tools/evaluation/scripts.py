@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
 
 import regex
 
@@ -52,7 +51,7 @@ class Allocation:
 
     tokens: int
     share: float
-    mean_characters: Optional[float]  # noqa: UP045 - dataclasses may be asked for hints on 3.9
+    mean_characters: float | None
     mean_bytes: float
 
 

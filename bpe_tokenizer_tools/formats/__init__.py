@@ -13,13 +13,13 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 
 SpecialTokens = Mapping[str, int]
-Contents = dict[Path, Union[str, bytes, None]]
+Contents = dict[Path, str | bytes | None]
 
 
 @dataclass

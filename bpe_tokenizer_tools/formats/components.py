@@ -292,7 +292,7 @@ class _Isolated:
     def __call__(self, text: Text) -> Iterable[Text]:
         parts = self.plain(text.chars)
         ends = list(itertools.accumulate(map(len, parts), initial=0))
-        return [text.cut(start, end) for start, end in zip(ends, ends[1:])]
+        return [text.cut(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def _read_behavior(step: core._JsonReader, default: Any = core._REQUIRED) -> str:

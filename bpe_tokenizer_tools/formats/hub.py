@@ -25,7 +25,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 from urllib.parse import urlsplit
 
 from bpe_tokenizer import _MAX_FILE_BYTES, _import_optional, _shorten
@@ -56,7 +56,7 @@ _REVISION = re.compile(r"[^\s\\\x00-\x1f\x7f?*:~^\[-][^\s\\\x00-\x1f\x7f?*:~^\[]
 _TOKEN = re.compile(r"[!-~]+")
 
 _LOG_IN = "log in with `hf auth login`, or pass token= of an account that may read it"
-_Token = Union[str, bool, None]
+_Token = str | bool | None
 
 
 def download(

@@ -34,6 +34,7 @@ joined first, and scores may be equal.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Collection, Container, Mapping
@@ -81,7 +82,7 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}
     made: list[Token] = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
     made.sort(key=tokens.__getitem__)
-    for first, second in zip(made, made[1:]):
+    for first, second in itertools.pairwise(made):
         if tokens[first] == tokens[second]:
             raise ValueError(f"{first!r} and {second!r} have the same rank, {tokens[first]}")
     steps = sum(len(token) ** 2 for token in made)

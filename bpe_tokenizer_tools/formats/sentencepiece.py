@@ -42,7 +42,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from bpe_tokenizer import (
     AddedToken,
@@ -309,7 +309,7 @@ def _merges(model: _Model) -> list[tuple[str, str]]:
 
 # -- Normalisation: the character map -----------------------------------------
 
-_Step = tuple[Union[str, None], int]  # what replaces all up to here, the state after it
+_Step = tuple[str | None, int]  # what replaces all up to here, the state after it
 
 
 class _CharacterMap:

@@ -31,6 +31,7 @@ import binascii
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import operator
 import re
@@ -612,7 +613,7 @@ def _check_added_tokens(definition: bpe_tokenizer._Definition) -> None:
 def overlap(special_tokens: Iterable[str]) -> str:
     """Say which special token begins with another; "" if none does."""
     by_text = sorted(special_tokens)
-    for shorter, longer in zip(by_text, by_text[1:]):
+    for shorter, longer in itertools.pairwise(by_text):
         if longer.startswith(shorter):
             return (
                 f"special token {longer!r} begins with another, {shorter!r}, and tiktoken does not "

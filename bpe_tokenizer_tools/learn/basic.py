@@ -9,6 +9,7 @@ often, make them one new token, and begin again.  To encode, do the same in the 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -49,7 +50,7 @@ class BasicTokenizer:
     def train(self, text: str, vocab_size: int) -> BasicTokenizer:
         """Learn merges until there are `vocab_size` tokens, or no pair stands there twice."""
         ids = list(text.encode())
-        while len(self.tokens) < vocab_size and (counts := Counter(zip(ids, ids[1:]))):
+        while len(self.tokens) < vocab_size and (counts := Counter(itertools.pairwise(ids))):
             pair = best_pair(counts)
             if counts[pair] < 2:
                 break
@@ -66,7 +67,7 @@ class BasicTokenizer:
         """Turn text into ids: join the pair that was learned first, again and again."""
         ids = list(text.encode())
         while True:
-            pairs = enumerate(zip(ids, ids[1:]))
+            pairs = enumerate(itertools.pairwise(ids))
             known = [(self.merges[pair], at) for at, pair in pairs if pair in self.merges]
             if not known:
                 return ids

@@ -11,6 +11,7 @@ of a token with those of lower rank only.  Two parts are left: the two that were
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def encode(data: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
     """
     parts = [bytes([byte]) for byte in data]
     while len(parts) > 1:
-        made = [ranks.get(left + right, below) for left, right in zip(parts, parts[1:])]
+        made = [ranks.get(left + right, below) for left, right in itertools.pairwise(parts)]
         rank = min(made)
         if rank >= below:
             break

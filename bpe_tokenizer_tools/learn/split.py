@@ -11,6 +11,7 @@ ever crosses from one to the next.  And there are special tokens: strings such a
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -42,7 +43,7 @@ class SplitTokenizer(BasicTokenizer):
         while len(self.tokens) + len(self.names) < vocab_size:
             counts: Counter[Pair] = Counter()
             for ids, count in words:  # each different word is looked at once
-                for pair in zip(ids, ids[1:]):
+                for pair in itertools.pairwise(ids):
                     counts[pair] += count
             if not counts or max(counts.values()) < 2:
                 break

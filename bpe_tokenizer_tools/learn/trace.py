@@ -31,7 +31,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -128,9 +128,9 @@ class Trace:
     """
 
     text: str
-    normalizer: Optional[str]  # noqa: UP045 - dataclasses may be asked for their hints on 3.9
+    normalizer: str | None
     normalised: str
-    pieces: Sequence[Union[Pretoken, Special]]  # noqa: UP007
+    pieces: Sequence[Pretoken | Special]
     unit: str = "bytes"
 
     @property
@@ -258,7 +258,7 @@ class _Merger:
     def _merges(self, parts: list[Part]) -> Iterator[Merge]:
         """Yield the merges that are done, always that of the lowest rank, leftmost first."""
         none = len(self._ranks)
-        ranks = [self._rank(*pair) for pair in zip(parts, parts[1:])]
+        ranks = [self._rank(*pair) for pair in itertools.pairwise(parts)]
         while ranks and (rank := min(ranks)) < none:
             at = ranks.index(rank)
             left, right = parts[at : at + 2]
@@ -267,7 +267,7 @@ class _Merger:
             parts[at : at + 2] = [made]
             first, last = max(at - 1, 0), min(at + 1, len(parts) - 1)
             near = parts[first : last + 1]
-            ranks[first : at + 2] = [self._rank(*pair) for pair in zip(near, near[1:])]
+            ranks[first : at + 2] = [self._rank(*pair) for pair in itertools.pairwise(near)]
 
     def _rank(self, left: Part, right: Part) -> int:
         return self._ranks.get((left.id, right.id), len(self._ranks))

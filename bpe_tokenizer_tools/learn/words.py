@@ -12,6 +12,7 @@ Source: Sennrich et al., ACL 2016; the mark as in version 0.2 of their program.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -48,7 +49,7 @@ class WordTokenizer:
         while 1 + len(tokens) < vocab_size:
             counts: Counter[Pair] = Counter()
             for parts, count in words:
-                for pair in zip(parts, parts[1:]):
+                for pair in itertools.pairwise(parts):
                     counts[pair] += count
             best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
             if best is None or counts[best] < 2:
@@ -64,7 +65,9 @@ class WordTokenizer:
         words = [[c if c in self.vocab else UNKNOWN for c in letters(w)] for w in text.split()]
         rank = {pair: rank for rank, pair in enumerate(self.merges)}
         for parts in words:
-            while known := [(rank[p], i) for i, p in enumerate(zip(parts, parts[1:])) if p in rank]:
+            while known := [
+                (rank[p], i) for i, p in enumerate(itertools.pairwise(parts)) if p in rank
+            ]:
                 _, at = min(known)  # the pair learned first, and of equals the leftmost
                 parts[at : at + 2] = [parts[at] + parts[at + 1]]
         return [part for parts in words for part in parts]

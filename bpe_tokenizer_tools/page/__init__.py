@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Union
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import outputs
@@ -19,7 +18,7 @@ from bpe_tokenizer_tools.page.template import fill
 
 _HERE = Path(__file__).parent
 
-Tokenizers = Union[BPETokenizer, Mapping[str, BPETokenizer], Sequence[BPETokenizer]]
+Tokenizers = BPETokenizer | Mapping[str, BPETokenizer] | Sequence[BPETokenizer]
 
 
 def _source(*names: str) -> str:

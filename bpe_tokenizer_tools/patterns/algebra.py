@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 # What `regex` means by \w.  Oniguruma's own differs: it includes "²", for one.
 WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
@@ -67,7 +67,7 @@ class Either(NamedTuple):
     options: tuple[Node, ...]
 
 
-Node = Union[Chars, Repeat, Group, Anchor, Concat, Either]
+Node = Chars | Repeat | Group | Anchor | Concat | Either
 
 _ATOM = re.compile(
     r"\\(?:[pP]\{\^?\w+\}|[pP][A-Z]|[sSdDwWtnrfva]|0(?!\d)|[^\w\s]| "

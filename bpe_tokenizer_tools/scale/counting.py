@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, PretokenCounts
@@ -59,7 +59,7 @@ class _Settings:
 
     split_pattern: str
     special_tokens: tuple[str, ...]
-    normalizer: Optional[str]  # noqa: UP045
+    normalizer: str | None
     reading: Reading
     partitions: int = 1
     max_keys: int = 2**62
@@ -311,9 +311,9 @@ class CountReport(JobReport):
     """
 
     min_count: int
-    pretokens: Optional[int] = None  # noqa: UP045
-    distinct: Optional[int] = None  # noqa: UP045
-    left: Optional[int] = None  # noqa: UP045
+    pretokens: int | None = None
+    distinct: int | None = None
+    left: int | None = None
 
     def _lines(self) -> list[str]:
         if self.pretokens is None:
@@ -471,15 +471,15 @@ class CountJob:
     paths: Paths
     split_pattern: str = core.GPT2_SPLIT_PATTERN
     special_tokens: Iterable[str] = ()
-    normalizer: Optional[str] = "NFC"  # noqa: UP045
+    normalizer: str | None = "NFC"
     input_format: str = "auto"
     text_field: str = "text"
-    separator: Optional[str] = None  # noqa: UP045
+    separator: str | None = None
     on_error: str = "raise"
     engine: str = "local"
-    workers: Optional[int] = None  # noqa: UP045
-    address: Optional[str] = None  # noqa: UP045
-    work_dir: Optional[Union[str, os.PathLike[str]]] = None  # noqa: UP007, UP045
+    workers: int | None = None
+    address: str | None = None
+    work_dir: str | os.PathLike[str] | None = None
     partitions: int = 64
     max_keys: int = 2_000_000
     max_retries: int = 3

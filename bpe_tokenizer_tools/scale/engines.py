@@ -11,7 +11,7 @@ import contextlib
 import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.scale.on_ray import run_on_ray
@@ -37,8 +37,8 @@ class Engine:
     """
 
     kind: str = "local"
-    workers: Optional[int] = None  # noqa: UP045
-    address: Optional[str] = None  # noqa: UP045
+    workers: int | None = None
+    address: str | None = None
     max_retries: int = 3
 
     def __post_init__(self) -> None:

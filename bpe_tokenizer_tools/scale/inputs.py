@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Optional, Union, cast
+from typing import IO, Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
@@ -27,7 +27,7 @@ from bpe_tokenizer_tools import documents, records
 
 __all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
 
-Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _Advance = Callable[[int], Any]
 
 _BLOCK = 2**20  # bytes read at a time, or characters of a long document
@@ -209,7 +209,7 @@ class Reading:
 
     input_format: str = "auto"
     text_field: str = "text"
-    separator: Optional[str] = None  # noqa: UP045
+    separator: str | None = None
     on_error: str = "raise"
 
     def facts(self) -> dict[str, Any]:

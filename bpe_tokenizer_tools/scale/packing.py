@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
@@ -55,9 +55,9 @@ class _Settings:
     reading: Reading
     layout: str
     dtype: str
-    bos: Optional[int]  # noqa: UP045
-    eot: Optional[int]  # noqa: UP045
-    allowed_special: Union[str, tuple[str, ...]]  # noqa: UP007
+    bos: int | None
+    eot: int | None
+    allowed_special: str | tuple[str, ...]
 
     @property
     def tokenizer(self) -> BPETokenizer:
@@ -258,7 +258,7 @@ class PackReport(JobReport):
 
     tokens: int
     dtype: str
-    eot: Optional[int]  # noqa: UP045
+    eot: int | None
     eot_in_text: int
 
     @property
@@ -292,19 +292,19 @@ class PackJob:
 
     tokenizer: BPETokenizer
     paths: Paths
-    out_dir: Union[str, os.PathLike[str]]  # noqa: UP007
+    out_dir: str | os.PathLike[str]
     format: str = "bin"
     dtype: str = "auto"
-    bos: Union[str, int, None] = None  # noqa: UP007
-    eot: Union[str, int, None] = None  # noqa: UP007
-    allowed_special: Union[str, Iterable[str]] = "none"  # noqa: UP007
+    bos: str | int | None = None
+    eot: str | int | None = None
+    allowed_special: str | Iterable[str] = "none"
     input_format: str = "auto"
     text_field: str = "text"
-    separator: Optional[str] = None  # noqa: UP045
+    separator: str | None = None
     on_error: str = "raise"
     engine: str = "local"
-    workers: Optional[int] = None  # noqa: UP045
-    address: Optional[str] = None  # noqa: UP045
+    workers: int | None = None
+    address: str | None = None
     max_retries: int = 3
     resume: bool = True
     verbose: bool = False

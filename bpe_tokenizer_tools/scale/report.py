@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from typing import Any
 
 from bpe_tokenizer_tools.scale.engines import Engine
 from bpe_tokenizer_tools.scale.inputs import Shard
@@ -35,8 +35,8 @@ class JobReport:
     documents: int
     bytes: int
     skipped: int
-    first_skipped: Optional[str]  # noqa: UP045
-    workers: Optional[int]  # noqa: UP045
+    first_skipped: str | None
+    workers: int | None
     input_bytes: int
     seconds: float
 
