@@ -1343,9 +1343,9 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
     if kind == ".parquet":
-        yield from _tools("records").parquet_documents(path, text_field)
+        yield from _tools("corpus.records").parquet_documents(path, text_field)
     elif kind == ".jsonl":
-        yield from _tools("records").jsonl_documents(path, text_field)
+        yield from _tools("corpus.records").jsonl_documents(path, text_field)
     else:
         yield _text_chunks(path)
 
@@ -1356,7 +1356,7 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 def _text_chunks(path: Path) -> Iterator[str]:
     """Read a text file in blocks, as it stands: line ends are not translated."""
     compressed = path.suffix.lower() in _COMPRESSED
-    with _tools("records").decompressed(path) if compressed else open(path, "rb") as file:
+    with _tools("corpus.records").decompressed(path) if compressed else open(path, "rb") as file:
         yield from _decode_chunks(iter(functools.partial(file.read, _BLOCK_CHARS), b""), path)
 
 
@@ -1433,7 +1433,7 @@ class PretokenCounts(dict[bytes, int]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a JSON file, atomically."""
-        _tools("records").save_counts(self, Path(path))
+        _tools("corpus.records").save_counts(self, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
@@ -1442,7 +1442,7 @@ class PretokenCounts(dict[bytes, int]):
         Raises:
             FileFormatError: the file is damaged or something else.
         """
-        counts: PretokenCounts = _tools("records").load_counts(Path(path))
+        counts: PretokenCounts = _tools("corpus.records").load_counts(Path(path))
         return counts
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -3025,7 +3025,7 @@ class ChatTemplate:
 
 
 def _render_built_in(*options: Any) -> str:
-    return cast("str", _tools("chat_templates").render_built_in(*options))
+    return cast("str", _tools("chat.templates").render_built_in(*options))
 
 
 # =============================================================================
@@ -3476,7 +3476,7 @@ class BPETokenizer:
         _check_sources(corpus, counts)
         rule = self._definition.template if surround is None else str(surround)
         if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
-            asked = _tools("sentencepiece_training").Style(style, byte_fallback, character_coverage)
+            asked = _tools("training.sentencepiece").Style(style, byte_fallback, character_coverage)
             options = vocab_size, min_frequency, special_tokens, verbose, counts, max_token_length
             asked.train(self, corpus, *options, num_workers, text_field, ties, rule)
             return self
@@ -3485,7 +3485,7 @@ class BPETokenizer:
                 "a tokenizer that is not byte-level BPE with one split pattern cannot be trained "
                 "again, except with style='sentencepiece'; make a new one with BPETokenizer(...)"
             )
-        make = _engine.learner if ties == "huggingface" else _tools("tie_rules").learner(ties)
+        make = _engine.learner if ties == "huggingface" else _tools("training.ties").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
         kept = [token for token in self._definition.added if token.content not in names]
@@ -4432,10 +4432,10 @@ class BPETokenizer:
     def verify(self, texts: Sequence[str] | None = None) -> Any:
         """Load this tokenizer through every library that is installed, and compare.
 
-        Returns a `bpe_tokenizer_tools.verify.Report`: printed, a table; ``ok`` tells
+        Returns a `bpe_tokenizer_tools.checking.verify.Report`: printed, a table; ``ok`` tells
         whether all agree.  `texts` are what to encode; by default, built-in ones.
         """
-        return _tools("verify").verify(self, texts=texts)
+        return _tools("checking.verify").verify(self, texts=texts)
 
     def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
         """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
@@ -4527,7 +4527,7 @@ class BPETokenizer:
         '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
         """
         given = (messages, template, add_generation_prompt, system_prompt, allowed_special)
-        return _tools("apply_template").apply(self, *given, tokenize=tokenize, **options)
+        return _tools("chat.apply_template").apply(self, *given, tokenize=tokenize, **options)
 
     def chat(
         self,
@@ -4575,7 +4575,7 @@ class BPETokenizer:
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
         talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
         options = {**options, **sampling, **setup, **talk}
-        return _tools("chat").chat(self, messages, model_path, **options)
+        return _tools("chat.session").chat(self, messages, model_path, **options)
 
     # -- Cache ---
 

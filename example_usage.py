@@ -26,7 +26,7 @@ from bpe_tokenizer import (
     detect_best_backend,
     main,
 )
-from bpe_tokenizer_tools.conversation import Conversation
+from bpe_tokenizer_tools.chat.conversation import Conversation
 
 SAMPLE = 'def greet(name):\n    return f"Grüße, {name}! 世界 🙂"\n'
 CORPUS_BYTES = 3_000_000

@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -184,21 +184,11 @@ setup(
     install_requires=["regex"],
     extras_require=EXTRAS,
     py_modules=["bpe_tokenizer"],
-    packages=[
-        "bpe_tokenizer_tools",
-        "bpe_tokenizer_tools.backends",
-        "bpe_tokenizer_tools.commands",
-        "bpe_tokenizer_tools.evaluation",
-        "bpe_tokenizer_tools.formats",
-        "bpe_tokenizer_tools.learn",
-        "bpe_tokenizer_tools.page",
-        "bpe_tokenizer_tools.patterns",
-        "bpe_tokenizer_tools.scale",
-    ],
+    packages=find_packages(include=["bpe_tokenizer_tools*"]),
     package_data={
         "bpe_tokenizer_tools": ["py.typed"],
-        "bpe_tokenizer_tools.learn": ["*.html"],
-        "bpe_tokenizer_tools.page": ["*.html", "*.js", "*.css"],
+        "bpe_tokenizer_tools.showing": ["*.html"],
+        "bpe_tokenizer_tools.showing.page": ["*.html", "*.js", "*.css"],
     },
     entry_points={"console_scripts": ["bpe-tokenizer = bpe_tokenizer:main"]},
     ext_modules=accelerator(),

@@ -31,7 +31,7 @@ from common import (
 )
 
 from bpe_tokenizer import BPETokenizer, count_pretokens
-from bpe_tokenizer_tools.sweep import sweep
+from bpe_tokenizer_tools.evaluation.sweep import sweep
 
 PATTERN = "cl100k"
 SIZES = [16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 256_000]

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, BPETokenizer
-from bpe_tokenizer_tools import chat_encoding
-from bpe_tokenizer_tools.apply_template import _continued
-from bpe_tokenizer_tools.chat_templates import Renderer, check_messages
-from bpe_tokenizer_tools.marked_text import Marked
+from bpe_tokenizer_tools.chat import encoding
+from bpe_tokenizer_tools.chat.apply_template import _continued
+from bpe_tokenizer_tools.chat.marked_text import Marked
+from bpe_tokenizer_tools.chat.templates import Renderer, check_messages
 
 Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
 
@@ -54,7 +54,7 @@ class Target(NamedTuple):
     def tokens(self) -> list[str]:
         """Every added token that controls something."""
         added = self.tokenizer.added_tokens
-        return [token.content for token in added if not chat_encoding.spells_text(token)]
+        return [token.content for token in added if not encoding.spells_text(token)]
 
 
 @functools.cache
@@ -210,7 +210,7 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
         if token.content in tokens
     }
     in_answers = marks_in_answers(render, tokens)
-    ids, offsets = chat_encoding.encode(render, text)
+    ids, offsets = encoding.encode(render, text)
     trusted = [origin.trusted for part, origin in text.runs() for _ in part]
     said = [origin.answer for part, origin in text.runs() for _ in part]
     found: Counter[str] = Counter()
@@ -230,7 +230,7 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
     except (ValueError, TypeError):
         return Outcome(got_in, True)
     if len(_own_text(clean)) == len(_own_text(text)):
-        expected = Counter(control.get(id_) for id_ in chat_encoding.encode(clean_render, clean)[0])
+        expected = Counter(control.get(id_) for id_ in encoding.encode(clean_render, clean)[0])
         got_in += [token for token in found if found[token] > expected[token]]
     return Outcome(got_in, _own_text(clean) != _own_text(text))
 
@@ -262,14 +262,14 @@ def marks_in_answers(render: Renderer, tokens: list[str]) -> frozenset[str]:
     """Return the marks that may come out of what the assistant said; special tokens may not."""
     added = render.tokenizer.added_tokens
     special = {token.content for token in added if token.special}
-    marks = chat_encoding.answer_marks(
+    marks = encoding.answer_marks(
         str(render.jinja_source), render.role_tokens, frozenset(token.content for token in added)
     )
     return marks.intersection(tokens) - special
 
 
 def _own_text(text: Marked) -> str:
-    return "\0".join(part for part, writer in chat_encoding.segments(text) if writer == "template")
+    return "\0".join(part for part, writer in encoding.segments(text) if writer == "template")
 
 
 def _sources(target: Target) -> str:

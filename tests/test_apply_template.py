@@ -34,7 +34,7 @@ from test_chat_templates import (
 )
 
 from bpe_tokenizer import BPETokenizer, ChatTemplate
-from bpe_tokenizer_tools.conversation import Conversation
+from bpe_tokenizer_tools.chat.conversation import Conversation
 
 __all__ = ["compiled_templates_are_kept", "templates"]  # fixtures
 

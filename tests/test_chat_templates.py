@@ -26,17 +26,17 @@ from bpe_tokenizer import (
     BPETokenizer,
     ChatTemplate,
 )
-from bpe_tokenizer_tools.chat_templates import (
+from bpe_tokenizer_tools.chat.marked_text import Marked
+from bpe_tokenizer_tools.chat.templates import (
     Renderer,
     assistant_spans,
     check_messages,
     end_of_turn,
 )
-from bpe_tokenizer_tools.marked_text import Marked
 
 need("jinja2")
 
-from bpe_tokenizer_tools import jinja  # noqa: E402
+from bpe_tokenizer_tools.chat import jinja  # noqa: E402
 
 Messages = list[dict[str, Any]]
 CHATML = (

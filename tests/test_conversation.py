@@ -17,8 +17,8 @@ from oracles import examples, need
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends
-from bpe_tokenizer_tools.chat import Reply, Session, _until
-from bpe_tokenizer_tools.conversation import Conversation, Turn
+from bpe_tokenizer_tools.chat.conversation import Conversation, Turn
+from bpe_tokenizer_tools.chat.session import Reply, Session, _until
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|begin_of_text|>"]
 SPECIAL += ["<|start_header_id|>", "<|end_header_id|>", "<s>", "</s>"]

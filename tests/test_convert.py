@@ -14,7 +14,7 @@ import pytest
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import commands
-from bpe_tokenizer_tools.conformance import conformance_texts
+from bpe_tokenizer_tools.checking.conformance import conformance_texts
 
 TEXT = "It's 1234 words: don't stop.\n\nThe lower the lowest, größer und größte, 世界 мир.\n" * 20
 SPECIAL = ["<s>", "</s>", "<pad>"]

@@ -29,8 +29,8 @@ from oracles import need
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
-from bpe_tokenizer_tools import corpus, documents
-from bpe_tokenizer_tools.corpus import Recipe, Source, build_corpus, draw, parse_size
+from bpe_tokenizer_tools.corpus import documents, drawing
+from bpe_tokenizer_tools.corpus.drawing import Recipe, Source, build_corpus, draw, parse_size
 
 pytestmark = EITHER_ENGINE
 
@@ -79,7 +79,7 @@ def number(seed: int, name: str, label: str, place: int) -> int:
     """Compute a document's number as documented, in another way."""
     key = json.dumps([seed, name, label]).encode() + place.to_bytes(8, "little")
     digest = hashlib.blake2b(key, digest_size=4, person=b"corpus").digest()
-    return int.from_bytes(digest, "little") // 2 ** (32 - corpus._NUMBER_BITS)
+    return int.from_bytes(digest, "little") // 2 ** (32 - drawing._NUMBER_BITS)
 
 
 def naively_drawn(
@@ -121,7 +121,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_documents_are_those_that_sorting_all_of_them_gives(mixed: Recipe, seed: int) -> None:
-    made = corpus.replace(mixed, seed=seed)
+    made = drawing.replace(mixed, seed=seed)
     drawn = list(draw(made))
     taken, held = naively_drawn(made, TEXTS)
     assert ids(one for one in drawn if not one.held_out) == taken
@@ -133,9 +133,9 @@ def test_the_documents_are_those_that_sorting_all_of_them_gives(mixed: Recipe, s
 def test_documents_with_the_same_number_are_taken_as_they_stand(
     mixed: Recipe, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "_NUMBER_BITS", 3)
-    monkeypatch.setattr(corpus, "_NUMBERS", 8)  # so that each has dozens of documents
-    made = corpus.replace(mixed, seed=seed, target_size=20_000)
+    monkeypatch.setattr(drawing, "_NUMBER_BITS", 3)
+    monkeypatch.setattr(drawing, "_NUMBERS", 8)  # so that each has dozens of documents
+    made = drawing.replace(mixed, seed=seed, target_size=20_000)
     drawn = list(draw(made))
     taken, held = naively_drawn(made, TEXTS)
     assert ids(one for one in drawn if not one.held_out) == taken
@@ -143,8 +143,8 @@ def test_documents_with_the_same_number_are_taken_as_they_stand(
 
 
 def test_upsampling_takes_all_documents_in_turns_and_then_some_once_more(mixed: Recipe) -> None:
-    sources = tuple(corpus.replace(each, repetitions=None) for each in mixed.sources)
-    made = corpus.replace(mixed, target_size=200_000, sources=sources)
+    sources = tuple(drawing.replace(each, repetitions=None) for each in mixed.sources)
+    made = drawing.replace(mixed, target_size=200_000, sources=sources)
     drawn = list(draw(made))
     taken, held = naively_drawn(made, TEXTS)
     assert ids(one for one in drawn if not one.held_out) == taken
@@ -182,7 +182,7 @@ def test_nothing_is_taken_twice_and_each_share_is_reached_within_one_document(
 
 def test_a_larger_target_takes_the_same_documents_and_more(mixed: Recipe) -> None:
     small, large = (
-        set(ids(one for one in draw(corpus.replace(mixed, target_size=size)) if not one.held_out))
+        set(ids(one for one in draw(drawing.replace(mixed, target_size=size)) if not one.held_out))
         for size in (10_000, 20_000)
     )
     assert small < large
@@ -261,8 +261,8 @@ def test_the_order_of_paths_and_sources_and_of_listing_decides_nothing(
 ) -> None:
     expected = set(ids(draw(mixed)))
     a, b = mixed.sources
-    a = corpus.replace(a, paths=("a/two.jsonl", "a", "a/*.jsonl", "a/one.jsonl"))
-    assert set(ids(draw(corpus.replace(mixed, sources=(b, a))))) == expected
+    a = drawing.replace(a, paths=("a/two.jsonl", "a", "a/*.jsonl", "a/one.jsonl"))
+    assert set(ids(draw(drawing.replace(mixed, sources=(b, a))))) == expected
     rglob = Path.rglob
     monkeypatch.setattr(Path, "rglob", lambda *all: reversed(list(rglob(*all))))
     assert set(ids(draw(mixed))) == expected
@@ -272,11 +272,11 @@ def test_another_seed_and_another_name_draw_other_documents(mixed: Recipe) -> No
     places = {one.place for one in draw(mixed) if one.source == "b" and not one.held_out}
     other = {
         one.place
-        for one in draw(corpus.replace(mixed, seed=6))
+        for one in draw(drawing.replace(mixed, seed=6))
         if one.source == "b" and not one.held_out
     }
-    renamed = corpus.replace(mixed.sources[1], name="c")
-    again = corpus.replace(mixed, sources=(mixed.sources[0], renamed))
+    renamed = drawing.replace(mixed.sources[1], name="c")
+    again = drawing.replace(mixed, sources=(mixed.sources[0], renamed))
     third = {one.place for one in draw(again) if one.source == "c" and not one.held_out}
     assert len({frozenset(places), frozenset(other), frozenset(third)}) == 3
 
@@ -445,7 +445,7 @@ def test_shards_hold_whole_documents_up_to_their_size(mixed: Recipe, tmp_path: P
     held = (tmp_path / "shards.held-out.txt").read_text(encoding="utf-8")
     assert held.split("<|endoftext|>")[:-1] == [one.text for one in draw(mixed) if one.held_out]
 
-    smaller = build_corpus(corpus.replace(mixed, target_size=9_000), out, shard_size=6_000)
+    smaller = build_corpus(drawing.replace(mixed, target_size=9_000), out, shard_size=6_000)
     assert [file.name for file in sorted(out.iterdir())] == [each["file"] for each in smaller.files]
     assert len(smaller.files) < len(shards)  # none of the old ones is left
 
@@ -647,9 +647,9 @@ def test_recipes_in_files(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_is_written_out_says_the_same(mixed: Recipe) -> None:
-    sources = [corpus.replace(mixed.sources[0], repetitions=None, format="jsonl")]
-    made = corpus.replace(
-        mixed, sources=(*sources, corpus.replace(mixed.sources[1], repetitions=4))
+    sources = [drawing.replace(mixed.sources[0], repetitions=None, format="jsonl")]
+    made = drawing.replace(
+        mixed, sources=(*sources, drawing.replace(mixed.sources[1], repetitions=4))
     )
     assert Recipe.from_dict(json.loads(json.dumps(made.to_json()))) == made
 
@@ -664,22 +664,22 @@ def refusal(made: Recipe) -> str:
 
 def test_a_source_that_is_too_small(mixed: Recipe) -> None:
     size = sum(len(text.encode()) for listed in TEXTS["a"].values() for text in listed)
-    made = corpus.replace(mixed, target_size=200_000, held_out=0)
+    made = drawing.replace(mixed, target_size=200_000, held_out=0)
     message = refusal(made)
     assert f"source 'a' is too small: its share is 140,000 bytes, and it has {size:,}" in message
     most = int(size / Fraction(7, 10))
     assert f"ask for less (at most {most:,} for target_size), add files, or set upsample" in message
-    assert list(draw(corpus.replace(made, target_size=most)))
-    assert "too small" in refusal(corpus.replace(made, target_size=most + 1))
-    twice = tuple(corpus.replace(each, repetitions=2) for each in made.sources)
-    assert list(draw(corpus.replace(made, target_size=2 * most, sources=twice)))
-    message = refusal(corpus.replace(made, target_size=2 * most + 1, sources=twice))
+    assert list(draw(drawing.replace(made, target_size=most)))
+    assert "too small" in refusal(drawing.replace(made, target_size=most + 1))
+    twice = tuple(drawing.replace(each, repetitions=2) for each in made.sources)
+    assert list(draw(drawing.replace(made, target_size=2 * most, sources=twice)))
+    message = refusal(drawing.replace(made, target_size=2 * most + 1, sources=twice))
     assert "to be taken 2 times at most" in message
 
 
 def test_a_source_that_is_all_held_out(mixed: Recipe) -> None:
     for held_out in (10**6, 10**5):
-        message = refusal(corpus.replace(mixed, held_out=held_out))
+        message = refusal(drawing.replace(mixed, held_out=held_out))
         assert "source 'a' is too small: its share is" in message
         assert "for target_size and held_out together" in message
 
@@ -781,17 +781,17 @@ def test_a_source_that_vanishes_or_changes_midway(
     message: str,
 ) -> None:
     path, out = tmp_path / "a" / "two.jsonl", tmp_path / "out.jsonl"
-    build_corpus(corpus.replace(mixed, seed=1), out)
+    build_corpus(drawing.replace(mixed, seed=1), out)
     before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
-    add = corpus._Output.add
+    add = drawing._Output.add
 
-    def add_and_change(self: Any, document: corpus.Document) -> None:
+    def add_and_change(self: Any, document: drawing.Document) -> None:
         """Write the first document; between the two readings, that is, the file changes."""
         add(self, document)
-        monkeypatch.setattr(corpus._Output, "add", add)
+        monkeypatch.setattr(drawing._Output, "add", add)
         change(path)
 
-    monkeypatch.setattr(corpus._Output, "add", add_and_change)
+    monkeypatch.setattr(drawing._Output, "add", add_and_change)
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         build_corpus(mixed, out)
     assert str(caught.value).startswith(message.format(path=path))

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.learn.trace import trace
-from bpe_tokenizer_tools.lint import lint
+from bpe_tokenizer_tools.checking.lint import lint
+from bpe_tokenizer_tools.showing.trace import trace
 
 CORPUS = "low low low low low lower lower newest newest newest widest widest naïve 世界 a a"
 MARKERS = ["</w>", "</eow>"]

@@ -27,7 +27,7 @@ from oracles import forks
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import accelerated
-from bpe_tokenizer_tools.formats.families import FAMILIES
+from bpe_tokenizer_tools.patterns.families import FAMILIES
 
 TEXT = "The quick brown fox, naïve café, 世界 '12345'!\n\n  \tEnd 😀 "
 

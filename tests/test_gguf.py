@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, RUN_TEXTS, conformance_texts
+from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, RUN_TEXTS, conformance_texts
 from bpe_tokenizer_tools.formats import gguf
-from bpe_tokenizer_tools.formats.families import FAMILIES
+from bpe_tokenizer_tools.patterns.families import FAMILIES
 from bpe_tokenizer_tools.patterns.known import SPELLINGS
 
 # Small vocabularies lose most characters, and say so when they are loaded.

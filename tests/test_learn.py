@@ -27,8 +27,8 @@ from bpe_tokenizer_tools.learn import ranks
 from bpe_tokenizer_tools.learn.basic import BasicTokenizer
 from bpe_tokenizer_tools.learn.side_by_side import side_by_side
 from bpe_tokenizer_tools.learn.split import SplitTokenizer
-from bpe_tokenizer_tools.learn.trace import Part, Pretoken, Special, Trace, trace
 from bpe_tokenizer_tools.learn.words import END, UNKNOWN, WordTokenizer
+from bpe_tokenizer_tools.showing.trace import Part, Pretoken, Special, Trace, trace
 
 LEARN = Path(ranks.__file__).parent
 

@@ -27,8 +27,8 @@ numpy = need("numpy")
 torch = need("torch")
 safetensors_torch = need("safetensors.torch")
 
-from bpe_tokenizer_tools import safetensors_file  # noqa: E402
-from bpe_tokenizer_tools.model_doctor import Diagnosis, diagnose  # noqa: E402
+from bpe_tokenizer_tools.backends import safetensors  # noqa: E402
+from bpe_tokenizer_tools.checking.model_doctor import Diagnosis, diagnose  # noqa: E402
 
 pytestmark = EITHER_ENGINE
 
@@ -368,7 +368,7 @@ def test_one_file_and_several_give_the_same(tmp_path: Path, dtype: str) -> None:
     for name, part in zip(names, parts):
         save(part, tmp_path / "several" / name, getattr(torch, dtype))
     index = {"weight_map": {INPUT: names[0], "x": names[1], OUTPUT: names[2]}}
-    at = tmp_path / "several" / safetensors_file.INDEX
+    at = tmp_path / "several" / safetensors.INDEX
     at.write_text(json.dumps(index), encoding="utf-8")
     expected = diagnose(tmp_path / "one", made.tokenizer).to_csv()
     for path in (tmp_path / "one" / "model.safetensors", tmp_path / "several", at):
@@ -387,7 +387,7 @@ def test_rows_are_those_that_safetensors_reads(tmp_path: Path) -> None:
         path = tmp_path / f"{dtype}.safetensors"
         safetensors_torch.save_file({"a": torch.ones(3), "b": held, "c": torch.ones(5)}, str(path))
         expected = safetensors_torch.load_file(str(path))["b"].float().numpy()
-        tensor = safetensors_file.tensors(path)["b"]
+        tensor = safetensors.tensors(path)["b"]
         blocks = list(tensor.blocks())
         assert numpy.array_equal(numpy.concatenate([rows for _, rows in blocks]), expected)
 
@@ -395,14 +395,14 @@ def test_rows_are_those_that_safetensors_reads(tmp_path: Path) -> None:
 def test_a_table_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = torch.arange(40_000.0).reshape(4000, 10)
     path = save({"wte.weight": table}, tmp_path / "model.safetensors")
-    monkeypatch.setattr(safetensors_file, "_BLOCK_BYTES", 4 * 10 * 300)
-    starts, blocks = zip(*safetensors_file.tensors(path)["wte.weight"].blocks())
+    monkeypatch.setattr(safetensors, "_BLOCK_BYTES", 4 * 10 * 300)
+    starts, blocks = zip(*safetensors.tensors(path)["wte.weight"].blocks())
     assert list(starts) == list(range(0, 4000, 300))
     assert numpy.array_equal(numpy.concatenate(blocks), table.numpy())
 
 
 def test_a_large_table_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safetensors_file, "_BLOCK_BYTES", 2**21)
+    monkeypatch.setattr(safetensors, "_BLOCK_BYTES", 2**21)
     rows, columns = 16_000, 1024  # 64 MB as float32
     made = model(True)
     table = torch.randn(rows, 1, generator=torch.Generator().manual_seed(4)).bfloat16()
@@ -560,7 +560,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_cut_short_while_it_is_read(tmp_path: Path) -> None:
     path = save(model(True).tables, tmp_path / "model.safetensors")
-    tensor = safetensors_file.tensors(path)[INPUT]
+    tensor = safetensors.tensors(path)[INPUT]
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(bpe_tokenizer.FileFormatError, match="the file ends before it does"):
         list(tensor.blocks())
@@ -586,7 +586,7 @@ def test_what_does_not_go_together_is_said_in_words(tmp_path: Path) -> None:
         diagnose(tmp_path, made.tokenizer)
     for hostile in ("../x.safetensors", "/etc/passwd", 7, ""):
         index = {"weight_map": {INPUT: hostile}}
-        (tmp_path / safetensors_file.INDEX).write_text(json.dumps(index), encoding="utf-8")
+        (tmp_path / safetensors.INDEX).write_text(json.dumps(index), encoding="utf-8")
         with pytest.raises(ValueError, match="is no file's name|expected a file with weights"):
             diagnose(tmp_path, made.tokenizer)
 

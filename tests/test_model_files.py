@@ -20,7 +20,7 @@ from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import backends
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.backends.model_files import ModelFiles, beside, describe
-from bpe_tokenizer_tools.chat import Session
+from bpe_tokenizer_tools.chat.session import Session
 
 TIED = True
 TWICE = 2 * (struct.pack("<Q3sIB", 3, b"a.b", 0, 7))  # a key of GGUF, an uint8

@@ -13,8 +13,8 @@ from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError, main
-from bpe_tokenizer_tools.registry import Registry
-from bpe_tokenizer_tools.tokenizer_diff import compare_tokenizers
+from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
+from bpe_tokenizer_tools.workflow.registry import Registry
 
 need("jinja2")
 

@@ -11,8 +11,8 @@ from conftest import EITHER_ENGINE
 from oracles import need
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import outputs
-from bpe_tokenizer_tools.registry import Registry
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.workflow.registry import Registry
 
 pytestmark = EITHER_ENGINE
 

@@ -26,10 +26,10 @@ from oracles import need
 
 import bpe_tokenizer as core
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
-from bpe_tokenizer_tools.learn.trace import trace
-from bpe_tokenizer_tools.page import write_page
-from bpe_tokenizer_tools.page.packing import pack
-from bpe_tokenizer_tools.page.splitting import translate
+from bpe_tokenizer_tools.showing.page import write_page
+from bpe_tokenizer_tools.showing.page.packing import pack
+from bpe_tokenizer_tools.showing.page.splitting import translate
+from bpe_tokenizer_tools.showing.trace import trace
 
 pytestmark = EITHER_ENGINE
 

@@ -18,11 +18,11 @@ from oracles import need
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, FileFormatError
-from bpe_tokenizer_tools import stamps
-from bpe_tokenizer_tools.corpus import draw
-from bpe_tokenizer_tools.pipeline import Pipeline
-from bpe_tokenizer_tools.registry import Registry
-from bpe_tokenizer_tools.stamps import FileState
+from bpe_tokenizer_tools.corpus.drawing import draw
+from bpe_tokenizer_tools.workflow import stamps
+from bpe_tokenizer_tools.workflow.pipeline import Pipeline
+from bpe_tokenizer_tools.workflow.registry import Registry
+from bpe_tokenizer_tools.workflow.stamps import FileState
 
 pytestmark = EITHER_ENGINE
 need("numpy")
@@ -406,7 +406,7 @@ def test_a_working_directory_that_cannot_be(project: Path) -> None:
 
 KILLS = """
 import itertools, os, pathlib, shutil, signal, sys
-import bpe_tokenizer_tools.evaluation, bpe_tokenizer_tools.registry
+import bpe_tokenizer_tools.evaluation, bpe_tokenizer_tools.workflow.registry
 from bpe_tokenizer import main
 
 def killed_at(left, function):

@@ -34,9 +34,9 @@ from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools import registry as registry_module
-from bpe_tokenizer_tools.registry import Entry, Registry, default_path, read_key
-from bpe_tokenizer_tools.tokenizer_diff import compare_tokenizers
+from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
+from bpe_tokenizer_tools.workflow import registry as registry_module
+from bpe_tokenizer_tools.workflow.registry import Entry, Registry, default_path, read_key
 
 pytestmark = EITHER_ENGINE
 

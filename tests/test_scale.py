@@ -469,7 +469,7 @@ def test_a_missing_library_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(core, "_import_optional", without)
     monkeypatch.setattr(
-        "bpe_tokenizer_tools.records.zstd",
+        "bpe_tokenizer_tools.corpus.records.zstd",
         lambda: without("backports.zstd", "reading .zst files", "backports.zstd"),
     )
     for path, said in (

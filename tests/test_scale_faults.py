@@ -31,10 +31,10 @@ from bpe_tokenizer_tools.scale import (
     encode_corpus,
     encode_shard,
     inputs,
-    progress,
     work,
 )
-from bpe_tokenizer_tools.scale.engines import Engine, Task
+from bpe_tokenizer_tools.scale.engines import progress
+from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
 
 need("numpy")
 
@@ -301,7 +301,7 @@ def test_a_line_that_memory_does_not_hold(tmp_path: Path, workers: int) -> None:
 # Imported by every Python that finds it; whoever meets this text is gone, as when memory ends.
 DEADLY = """
 import os, signal
-from bpe_tokenizer_tools import records
+from bpe_tokenizer_tools.corpus import records
 found = records._text_of
 def deadly(record, *rest):
     text = found(record, *rest)

@@ -19,7 +19,7 @@ from oracles import examples, need
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, count_pretokens
-from bpe_tokenizer_tools import sentencepiece_training
+from bpe_tokenizer_tools.training import sentencepiece
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -227,7 +227,7 @@ def test_equals_huggingface(
     options = {"min_frequency": min_frequency, "max_token_length": max_token_length}
     size = 3 + 256 * byte_fallback + len(kept) + room
     with pytest.MonkeyPatch.context() as patch:  # few characters and many are learned differently
-        patch.setattr(sentencepiece_training, "_FEW", few)
+        patch.setattr(sentencepiece, "_FEW", few)
         ours = train(
             documents,
             size,

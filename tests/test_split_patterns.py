@@ -16,7 +16,7 @@ from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
-from bpe_tokenizer_tools.formats.families import FAMILIES
+from bpe_tokenizer_tools.patterns.families import FAMILIES
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, MORE_PATTERNS, SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 

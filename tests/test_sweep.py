@@ -22,7 +22,7 @@ from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, count_pretokens
-from bpe_tokenizer_tools.sweep import MIN_GAIN, Sweep, read_number, sweep
+from bpe_tokenizer_tools.evaluation.sweep import MIN_GAIN, Sweep, read_number, sweep
 
 SIZES = [300, 400, 600, 900, 1200]
 SPECIAL = ["<|endoftext|>", "<|pad|>"]

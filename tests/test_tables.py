@@ -14,7 +14,7 @@ import pytest
 from conftest import EITHER_ENGINE
 from oracles import need
 
-from bpe_tokenizer_tools.tables import Table, display_width
+from bpe_tokenizer_tools.support.tables import Table, display_width
 
 pytestmark = EITHER_ENGINE
 

@@ -29,11 +29,12 @@ from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import backends, terminal
+from bpe_tokenizer_tools import backends
 from bpe_tokenizer_tools.backends import Backend, ModelFiles
-from bpe_tokenizer_tools.chat import Session
-from bpe_tokenizer_tools.conversation import Conversation
-from bpe_tokenizer_tools.terminal import Console, Entry, History, read_entry, visible
+from bpe_tokenizer_tools.chat import terminal
+from bpe_tokenizer_tools.chat.conversation import Conversation
+from bpe_tokenizer_tools.chat.session import Session
+from bpe_tokenizer_tools.chat.terminal import Console, Entry, History, read_entry, visible
 
 SCRIPT = Path(bpe_tokenizer.__file__)
 POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals and signals as POSIX has them")
@@ -656,7 +657,7 @@ def test_a_line_that_is_no_text_is_told() -> None:
 def test_a_second_interrupt_disturbs_nothing() -> None:
     program = """
 import os, signal, time
-from bpe_tokenizer_tools import terminal
+from bpe_tokenizer_tools.chat import terminal
 usual = signal.getsignal(signal.SIGINT)
 try:
     with terminal.one_interrupt():

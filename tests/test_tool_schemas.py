@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles import need
 
-from bpe_tokenizer_tools.tool_schemas import schema, schemas
+from bpe_tokenizer_tools.chat.tool_schemas import schema, schemas
 
 Function = Callable[..., Any]
 

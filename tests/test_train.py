@@ -39,7 +39,8 @@ from bpe_tokenizer import (
     PretokenCounts,
     count_pretokens,
 )
-from bpe_tokenizer_tools import process_pool, records
+from bpe_tokenizer_tools import process_pool
+from bpe_tokenizer_tools.corpus import records
 
 WORDS = r"\w+|\s+|[^\w\s]+"
 

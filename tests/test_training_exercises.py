@@ -26,7 +26,7 @@ from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts, count_pretokens
-from bpe_tokenizer_tools import tie_rules
+from bpe_tokenizer_tools.training import ties as rules
 
 RULES = {"greatest": reference.greatest, "first": reference.first}
 COURSE = os.environ.get("BPE_TOKENIZER_CS336")
@@ -346,7 +346,7 @@ def test_a_step_looks_at_few_pairs(
         return heapq.heappop(heap)
 
     counted = SimpleNamespace(heappop=heappop, heappush=heapq.heappush)
-    monkeypatch.setattr(tie_rules, "heapq", counted)
+    monkeypatch.setattr(rules, "heapq", counted)
     corpus = corpora("english")[:133_000]
     tokenizer = train(iter([corpus]), 243, special_tokens=[END], ties=ties)
     assert tokenizer.vocab_size == 500

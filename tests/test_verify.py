@@ -16,10 +16,10 @@ import regex
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
-from bpe_tokenizer_tools import verify as verify_module
-from bpe_tokenizer_tools.conformance import CONFORMANCE_TEXTS, conformance_texts
-from bpe_tokenizer_tools.lint import _CLASSES, _OVERRIDING, lint, pattern_family
-from bpe_tokenizer_tools.verify import Report, Row, verify
+from bpe_tokenizer_tools.checking import verify as verify_module
+from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, conformance_texts
+from bpe_tokenizer_tools.checking.lint import _CLASSES, _OVERRIDING, lint, pattern_family
+from bpe_tokenizer_tools.checking.verify import Report, Row, verify
 
 TEXT = (
     "It's 1234 words, 1234 times: don't stop, don't go.\n\nThe lower the lowest, the newer the "
@@ -442,7 +442,7 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 from pathlib import Path
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.verify import verify
+from bpe_tokenizer_tools.checking.verify import verify
 path = Path({str(saved)!r})
 report = verify(BPETokenizer.from_file(path), path)
 print([(row.loader, row.status, row.version) for row in report.rows if row.version is None])
@@ -507,7 +507,7 @@ def test_families(tmp_path: Path) -> None:
     for name in bpe_tokenizer.SPLIT_PATTERNS:
         assert pattern_family(BPETokenizer(name)) == name
     assert pattern_family(BPETokenizer(r"\w+|\W")) == "own"
-    from bpe_tokenizer_tools.formats.families import FAMILIES
+    from bpe_tokenizer_tools.patterns.families import FAMILIES
 
     train().export(tmp_path / "t.json", "tokenizer.json")
     data = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.view import View, ViewedToken, names_of, shown, view
+from bpe_tokenizer_tools.showing.view import View, ViewedToken, names_of, shown, view
 
 COLOUR = re.compile(r"\033\[[0-9;]*m")
 TEXT = "the cat sat on the mat.\n\n\tthe naïve cat 日本語\r\n"

@@ -15,7 +15,7 @@ import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
-from bpe_tokenizer_tools.lint import Finding
+from bpe_tokenizer_tools.checking.lint import Finding
 
 _shorten = bpe_tokenizer._shorten
 _EXAMPLES = 3

@@ -40,7 +40,7 @@ def _chat_options(add: Callable[..., Any]) -> None:
 
 def _chat_template(given: str | None) -> str | None:
     """Return what --template means: the text of a file, or a name or Jinja as they are."""
-    from bpe_tokenizer_tools.chat_templates import BUILT_IN
+    from bpe_tokenizer_tools.chat.templates import BUILT_IN
 
     if given is None or given in BUILT_IN or "{" in given:
         return given
@@ -72,8 +72,8 @@ def _check_chat(options: argparse.Namespace) -> None:
 
 
 def _cmd_chat(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools import terminal
-    from bpe_tokenizer_tools.chat import Session
+    from bpe_tokenizer_tools.chat import terminal
+    from bpe_tokenizer_tools.chat.session import Session
 
     _check_chat(options)
     template, tokenizer = _chat_template(options.template), None

@@ -23,7 +23,7 @@ def _corpus_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_corpus(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.corpus import Recipe, build_corpus, parse_size
+    from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, parse_size
 
     if options.output is None and not options.dry_run:
         raise core._UsageError("one of the arguments --output and --dry-run is required")

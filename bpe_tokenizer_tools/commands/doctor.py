@@ -11,7 +11,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.support import outputs
 
 
 def _doctor_options(add: Callable[..., Any]) -> None:
@@ -33,7 +33,7 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
     if options.limit < 0:
         raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
     outputs.check_table_and_plot(options.csv, options.plot)
-    from bpe_tokenizer_tools.model_doctor import diagnose
+    from bpe_tokenizer_tools.checking.model_doctor import diagnose
 
     report = diagnose(
         options.model,

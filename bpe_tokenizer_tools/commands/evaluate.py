@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.support import outputs
 
 _SPEC = "a file or directory in any format, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
-from bpe_tokenizer_tools import formats, outputs
+from bpe_tokenizer_tools import formats
 from bpe_tokenizer_tools.formats import vocab_merges
+from bpe_tokenizer_tools.support import outputs
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -56,7 +57,7 @@ def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
 
 
 def _cmd_check(options: argparse.Namespace) -> int:
-    from bpe_tokenizer_tools.verify import verify
+    from bpe_tokenizer_tools.checking.verify import verify
 
     tokenizer = _load(options.path, options)
     report = verify(tokenizer, Path(options.path))
@@ -211,8 +212,8 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     """Load what was written and compare; return what is gone and doesn't affect ids."""
-    from bpe_tokenizer_tools.conformance import conformance_texts
-    from bpe_tokenizer_tools.verify import first_difference
+    from bpe_tokenizer_tools.checking.conformance import conformance_texts
+    from bpe_tokenizer_tools.checking.verify import first_difference
 
     problem = f"{format!r} cannot hold this tokenizer"
     try:

@@ -11,8 +11,8 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.commands.view import read_text
+from bpe_tokenizer_tools.support import outputs
 
 
 def _trace_options(add: Callable[..., Any]) -> None:
@@ -25,8 +25,8 @@ def _trace_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_trace(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.learn.trace import trace
-    from bpe_tokenizer_tools.terminal import has_colours
+    from bpe_tokenizer_tools.chat.terminal import has_colours
+    from bpe_tokenizer_tools.showing.trace import trace
 
     if not options.tokenizer:
         raise core._UsageError("expected the path of a tokenizer, got ''")

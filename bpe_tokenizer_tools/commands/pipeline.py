@@ -26,7 +26,7 @@ def _pipeline_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_pipeline(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.pipeline import Pipeline
+    from bpe_tokenizer_tools.workflow.pipeline import Pipeline
 
     pipeline = Pipeline(options.file, options.work_dir)
     chosen = {"force": options.force, "until": options.until}

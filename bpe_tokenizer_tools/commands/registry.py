@@ -13,7 +13,7 @@ import bpe_tokenizer as core
 from bpe_tokenizer_tools.commands import files
 
 if TYPE_CHECKING:
-    from bpe_tokenizer_tools.registry import Entry, Registry
+    from bpe_tokenizer_tools.workflow.registry import Entry, Registry
 
 _REF = "NAME@HASH, with four or more digits of the hash; or NAME, which is the newest"
 
@@ -25,7 +25,7 @@ def _registry_options(add: Callable[..., Any]) -> None:
 
 
 def _open(options: argparse.Namespace) -> Registry:
-    from bpe_tokenizer_tools.registry import Registry, read_key
+    from bpe_tokenizer_tools.workflow.registry import Registry, read_key
 
     if options.registry == "":
         raise core._UsageError("expected the directory of a registry, got ''")
@@ -116,7 +116,7 @@ def _cmd_list(options: argparse.Namespace) -> int:
 
 
 def _table(entries: list[Entry]) -> Any:
-    from bpe_tokenizer_tools.tables import Table
+    from bpe_tokenizer_tools.support.tables import Table
 
     rows = [
         (

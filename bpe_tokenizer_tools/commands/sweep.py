@@ -11,7 +11,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.support import outputs
 
 
 def _sweep_options(add: Callable[..., Any]) -> None:
@@ -54,7 +54,7 @@ _TRAINING = (
 
 
 def _number(text: str) -> int:
-    from bpe_tokenizer_tools.sweep import read_number
+    from bpe_tokenizer_tools.evaluation.sweep import read_number
 
     try:
         return read_number(text)
@@ -63,7 +63,7 @@ def _number(text: str) -> int:
 
 
 def _cmd_sweep(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools import sweep
+    from bpe_tokenizer_tools.evaluation import sweep
 
     training = _training(options)
     _check_targets(options)

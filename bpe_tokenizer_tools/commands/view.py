@@ -13,8 +13,8 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.commands.files import expect_file
+from bpe_tokenizer_tools.support import outputs
 
 
 def _view_options(add: Callable[..., Any]) -> None:
@@ -45,8 +45,8 @@ def read_text(text: str | None, file: str | None) -> str:
 
 
 def _cmd_view(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.terminal import has_colours
-    from bpe_tokenizer_tools.view import view
+    from bpe_tokenizer_tools.chat.terminal import has_colours
+    from bpe_tokenizer_tools.showing.view import view
 
     given = options.text is not None or options.file is not None or not options.html
     text = read_text(options.text, options.file) if given else ""
@@ -72,7 +72,7 @@ def _cmd_view(options: argparse.Namespace) -> None:
 
 
 def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
-    from bpe_tokenizer_tools.view import names_of
+    from bpe_tokenizer_tools.showing.view import names_of
 
     paths = [options.tokenizer, *([options.other] if options.other is not None else [])]
     if "" in paths:
@@ -83,7 +83,7 @@ def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
 def _write_page(
     tokenizers: dict[str, BPETokenizer], text: str, options: argparse.Namespace
 ) -> None:
-    from bpe_tokenizer_tools.page import write_page
+    from bpe_tokenizer_tools.showing.page import write_page
 
     write_page(tokenizers, Path(options.html), text)
     if options.json:

@@ -22,7 +22,7 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.view import name_of
+from bpe_tokenizer_tools.showing.view import name_of
 
 __all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
 

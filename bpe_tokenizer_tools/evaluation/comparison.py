@@ -21,8 +21,8 @@ from bpe_tokenizer_tools.evaluation.measures import (
     measures_of,
 )
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
-from bpe_tokenizer_tools.tables import Table, printable
-from bpe_tokenizer_tools.view import shortened, shown
+from bpe_tokenizer_tools.showing.view import shortened, shown
+from bpe_tokenizer_tools.support.tables import Table, printable
 
 __all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
 

@@ -21,7 +21,7 @@ from bpe_tokenizer_tools.evaluation.measures import (
 )
 from bpe_tokenizer_tools.evaluation.scripts import CLASSES, Allocation, allocate
 from bpe_tokenizer_tools.evaluation.texts import FileGroup
-from bpe_tokenizer_tools.tables import Table
+from bpe_tokenizer_tools.support.tables import Table
 
 __all__ = ["OVERALL", "Evaluation", "Vocabulary", "evaluate", "groups_of", "script_lines"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
-from bpe_tokenizer_tools.tables import printable
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.tables import printable
 
 __all__ = ["plot"]
 

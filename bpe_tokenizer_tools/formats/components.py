@@ -29,8 +29,8 @@ import regex
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
-from bpe_tokenizer_tools.formats.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
 from bpe_tokenizer_tools.patterns.oniguruma import Parser

@@ -57,14 +57,14 @@ from bpe_tokenizer_tools.formats import (
     surrounding,
     tokenizer_json,
 )
-from bpe_tokenizer_tools.formats.families import (
+from bpe_tokenizer_tools.formats.ranks import merges_by_score
+from bpe_tokenizer_tools.patterns.families import (
     BYTES,
     FAMILIES,
     Component,
     Family,
     pattern_steps,
 )
-from bpe_tokenizer_tools.formats.ranks import merges_by_score
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
 

@@ -25,9 +25,10 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, PretokenCounts
-from bpe_tokenizer_tools import outputs, records
+from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.scale import runs, work
-from bpe_tokenizer_tools.scale.engines import Engine, Task
+from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
+from bpe_tokenizer_tools.scale.engines.progress import show_progress, size
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
     Reader,
@@ -36,9 +37,9 @@ from bpe_tokenizer_tools.scale.inputs import (
     find_shards,
     path_list,
 )
-from bpe_tokenizer_tools.scale.progress import show_progress, size
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
+from bpe_tokenizer_tools.support import outputs
 
 __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_counts"]
 

@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 
 import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
-from bpe_tokenizer_tools import documents, records
+from bpe_tokenizer_tools.corpus import documents, records
 
 __all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import outputs
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.engines import Engine
+from bpe_tokenizer_tools.scale.engines.engine import Engine
+from bpe_tokenizer_tools.scale.engines.progress import size
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
     Reader,
@@ -30,11 +30,11 @@ from bpe_tokenizer_tools.scale.inputs import (
     find_shards,
     path_list,
 )
-from bpe_tokenizer_tools.scale.progress import size
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
 from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
+from bpe_tokenizer_tools.support import outputs
 
 __all__ = ["PackJob", "PackReport", "encode_corpus", "encode_shard"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bpe_tokenizer_tools.scale.engines import Engine
+from bpe_tokenizer_tools.scale.engines.engine import Engine
+from bpe_tokenizer_tools.scale.engines.progress import duration, size
 from bpe_tokenizer_tools.scale.inputs import Shard
-from bpe_tokenizer_tools.scale.progress import duration, size
 
 __all__ = ["JobReport"]
 

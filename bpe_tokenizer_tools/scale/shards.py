@@ -9,9 +9,9 @@ from typing import Any
 
 import bpe_tokenizer as core
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.engines import Engine, Task
+from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
+from bpe_tokenizer_tools.scale.engines.progress import show_progress
 from bpe_tokenizer_tools.scale.inputs import Shard
-from bpe_tokenizer_tools.scale.progress import show_progress
 
 __all__ = ["Markers", "check_resumes", "do_tasks", "look", "share"]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import outputs
-from bpe_tokenizer_tools.corpus import file_sha256
+from bpe_tokenizer_tools.corpus.drawing import file_sha256
 from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
+from bpe_tokenizer_tools.support import outputs
 
 __all__ = ["commit", "draft", "file_facts", "finished", "open_folder", "read_marker"]
 

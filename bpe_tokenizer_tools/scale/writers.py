@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import outputs
+from bpe_tokenizer_tools.support import outputs
 
 __all__ = ["FORMATS", "Writer", "open_writer", "resolve_dtype"]
 

@@ -1,0 +1,323 @@
+"""The options of `BPETokenizer.apply_chat_template`: continuing, truncation, padding, batches.
+
+A conversation may end within its last message, for a model to continue; it may lose old
+turns, so that it fits; several make a batch, padded and as tensors.  Options with names of
+transformers' mean what they mean there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.chat.encoding import encode
+from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
+from bpe_tokenizer_tools.chat.templates import (
+    REASONING,
+    SYSTEMS,
+    Message,
+    Renderer,
+    Span,
+    as_given_message,
+    assistant_spans,
+    check_messages,
+)
+from bpe_tokenizer_tools.tensors import TensorBatch, to_tensor
+
+if TYPE_CHECKING:
+    from bpe_tokenizer import BPETokenizer
+
+
+# -- Continuing the last message -----------------------------------------------
+
+# What transformers puts behind the text to continue, and then looks for.  Templates get the
+# same here, so that they treat an empty text, or white space at its end, as they do there.
+_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
+_MARKED = Origin(None, "continue_final_message")
+
+
+def _continued(render: Renderer, messages: Sequence[Message], field: str) -> Marked:
+    """Render a conversation up to the end of a field of its last message."""
+    given = [as_given_message(i, message) for i, message in enumerate(messages)]
+    said = _put_mark(given[-1], field, render.jinja_source)
+    text = render.render_marked(given, False)
+    mark, at, place = _MARK.strip(), 0, -1
+    for part, origin in text.runs():
+        if origin[:2] == _MARKED[:2] and mark in part:
+            place = at + part.rindex(mark)
+        at += len(part)
+    if place < 0 and mark not in render(messages).plain:  # else a message may spell it
+        place = text.rfind(mark)
+    if place < 0 or said.strip().plain not in text.plain:
+        raise ValueError(
+            f"continue_final_message: the template does not render {field!r} of the last message "
+            "unchanged, so there is no place to continue it"
+        )
+    # A template that strips the mark's own space strips the text to continue, too.
+    return text[:place] if text.startswith(_MARK, place) else text[:place].rstrip()
+
+
+def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked:
+    """Put the mark behind a field of a message; return the text before it.
+
+    Args:
+        message: as `as_given_message` makes it.
+        field: its name.
+        source: the template, if it is Jinja.
+    """
+    said = message.get(field)
+    names = [field]
+    if field in REASONING:  # templates read any of its names
+        names = [name for name in REASONING if name in message and message[name] == said]
+    if said is None:
+        raise ValueError(f"continue_final_message: the last message has no {field!r} to continue")
+    if source is not None and not any(name in source for name in names):
+        raise ValueError(f"continue_final_message: the template does not render {field!r}")
+    mark = Marked(_MARK, _MARKED)
+    if isinstance(said, list):  # its last part with text is continued
+        part = next((each for each in said[::-1] if isinstance(each, dict) and "text" in each), {})
+        said, message, names = part.get("text"), part, ["text"]
+    if not isinstance(said, Marked):
+        raise ValueError(f"continue_final_message: {field!r} of the last message has no text")
+    message.update(dict.fromkeys(names, said + mark))
+    return said
+
+
+# -- Truncation by whole turns -------------------------------------------------
+
+
+def _turns(messages: Sequence[Message]) -> tuple[list[Any], list[list[Any]]]:
+    """Return the messages before the first turn, and the turns; each begins with a user."""
+    heads = itertools.takewhile(lambda m: m["role"] in SYSTEMS, messages)
+    start = len(list(heads))
+    turns: list[list[Any]] = []
+    for message in messages[start:]:
+        if message["role"] == "user" or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return list(messages[:start]), turns
+
+
+def _newest(
+    messages: Sequence[Message], limit: int, count: Callable[[Sequence[Message]], int]
+) -> list[Any]:
+    """Leave out the oldest turns until the conversation fits; say so."""
+    head, turns = _turns(messages)
+    kept = list(messages)
+    while count(kept) > limit:
+        if len(turns) < 2:
+            raise ValueError(
+                f"the last turn alone takes {count(kept):,} tokens, more than max_length={limit:,}"
+            )
+        turns.pop(0)
+        kept = [*head, *itertools.chain.from_iterable(turns)]
+    if len(kept) < len(messages):
+        warnings.warn(
+            f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
+            f"fits into {limit:,} tokens",
+            stacklevel=5,
+        )
+    return kept
+
+
+# -- One conversation, and batches ---------------------------------------------
+
+
+class _Request(NamedTuple):
+    """What is wanted of each conversation.
+
+    Attributes:
+        render: the template.
+        prompt: whether to end where the assistant begins.
+        field: the field of the last message to end in, or "".
+        allowed_special: as for `BPETokenizer.apply_chat_template`.
+        limit: how many tokens to keep, by whole turns; None for all.
+        masked: whether to tell what the assistant wrote.
+        aligned: whether to give offsets.
+    """
+
+    render: Renderer
+    prompt: bool
+    field: str
+    allowed_special: Any
+    limit: int | None
+    masked: bool
+    aligned: bool
+
+    def text(self, messages: Sequence[Message]) -> Marked:
+        """Render a conversation."""
+        if self.field:
+            return _continued(self.render, messages, self.field)
+        return self.render(messages, self.prompt)
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens a conversation takes."""
+        return len(encode(self.render, self.text(messages), self.allowed_special, align=False)[0])
+
+    def row(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """Encode a conversation."""
+        limit = self.limit
+        kept = messages if limit is None else _newest(messages, limit, self.count)
+        text = self.text(kept)
+        if self.allowed_special == "all":
+            self.render.check(text)
+        is_aligned = self.masked or self.aligned
+        ids, offsets = encode(self.render, text, self.allowed_special, align=is_aligned)
+        row: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        if self.masked:
+            spans = assistant_spans(self.render, kept, text, self.render.tokenizer)
+            row["assistant_masks"] = _mask(offsets, spans)
+        if self.aligned:
+            row["offset_mapping"] = offsets
+        if limit is not None:
+            row["dropped_messages"] = len(messages) - len(kept)
+        return row
+
+
+def apply(
+    tokenizer: BPETokenizer,
+    messages: Any,
+    template: Any,
+    add_generation_prompt: bool | None,
+    system_prompt: str | None,
+    allowed_special: Any,
+    /,
+    *,
+    tokenize: bool = True,
+    continue_final_message: bool | str = False,
+    return_dict: bool = False,
+    return_assistant_tokens_mask: bool = False,
+    return_offsets_mapping: bool = False,
+    padding: bool | str = False,
+    truncation: bool = False,
+    max_length: int | None = None,
+    return_tensors: str | None = None,
+    padding_side: str | None = None,
+    pad_to_multiple_of: int | None = None,
+    **variables: Any,
+) -> Any:
+    """Render and encode conversations; see `BPETokenizer.apply_chat_template`."""
+    _check_options(continue_final_message, add_generation_prompt, variables)
+    if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
+        raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
+    known = core._batch_defaults(tokenizer._settings)
+    side, multiple = padding_side or known["padding_side"], pad_to_multiple_of or known["multiple"]
+    length: Any = known["max_length"] if max_length is None and truncation else max_length
+    pad_length = known["pad_length"] if max_length is None else max_length
+    if tokenize:
+        options = padding, truncation, length, pad_length, return_tensors, side
+        core._check_batch_options(*options, truncation_side="left")
+        core._check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
+    field = "content" if continue_final_message is True else continue_final_message or ""
+    request = _Request(
+        render=Renderer(template, tokenizer, variables),
+        prompt=not field if add_generation_prompt is None else bool(add_generation_prompt),
+        field=field,
+        allowed_special=allowed_special,
+        limit=length if truncation else None,
+        masked=return_assistant_tokens_mask,
+        aligned=return_offsets_mapping,
+    )
+    conversations, is_batch = _conversations(messages)
+    rows: list[Any] = []
+    for i, conversation in enumerate(conversations):
+        try:
+            talk = _check_conversation(conversation, system_prompt)
+            rows.append(request.row(talk) if tokenize else request.text(talk).plain)
+        except (TypeError, ValueError) as error:
+            if not is_batch:
+                raise
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"conversation {i} of the batch (counting from 0): {error}") from error
+    if not tokenize:
+        return rows if is_batch else rows[0]
+    if padding not in (False, "do_not_pad"):
+        longest = max(len(row["input_ids"]) for row in rows)
+        length = pad_length if padding == "max_length" else longest
+        _pad(tokenizer, rows, -(-length // multiple) * multiple, side)
+    is_alone = not is_batch and return_tensors is None
+    made = rows[0] if is_alone else _columns(rows, return_tensors)
+    return made if return_dict else made["input_ids"]
+
+
+def _check_options(
+    continue_final_message: Any, add_generation_prompt: Any, variables: Mapping[str, Any]
+) -> None:
+    unknown = next((name for name in variables if name in _NOT_HERE), None)
+    if unknown:
+        raise TypeError(f"apply_chat_template takes no {unknown}=; {_NOT_HERE[unknown]}")
+    if not isinstance(continue_final_message, (bool, str)):
+        raise TypeError("continue_final_message must be True, False or the name of a field")
+    if continue_final_message and add_generation_prompt:
+        raise ValueError(
+            "continue_final_message and add_generation_prompt exclude each other: pass only one "
+            "of them"
+        )
+
+
+_NOT_HERE = {
+    "conversation": "it is called messages= here",
+    "tokenizer_kwargs": "they are keywords here",
+    "truncation_side": "old turns are left out, never the end",
+    "disallowed_special": "what people wrote never gives control tokens here",
+    "return_offsets": "it is called return_offsets_mapping= here",
+    "sanitize_control_tokens": "what people wrote never gives control tokens here",
+}
+
+
+def _conversations(messages: Any) -> tuple[list[Any], bool]:
+    """Return conversations, and whether they are a batch: a list of lists of messages."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        return [messages], False  # `check_messages` refuses it
+    messages = list(messages)
+    is_batch = bool(messages) and isinstance(messages[0], (list, tuple))
+    return (messages if is_batch else [messages]), is_batch
+
+
+def _check_conversation(messages: Any, system_prompt: str | None) -> list[dict[str, Any]]:
+    checked = check_messages(messages, system_prompt)
+    if not checked:
+        raise ValueError("the conversation is empty, pass at least one message")
+    return checked
+
+
+def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], length: int, side: str) -> None:
+    """Fill what was encoded up to a length, in place."""
+    for row in rows:
+        result = core.EncodingResult(row["input_ids"], row["attention_mask"], [])
+        tokenizer._pad([result], length, side)
+        n = len(result) - len(row["input_ids"])
+        row.update(input_ids=result.input_ids, attention_mask=result.attention_mask)
+        for name, value in (("assistant_masks", 0), ("offset_mapping", (0, 0))):
+            if name in row:
+                fill = [value] * n
+                row[name] = fill + row[name] if side == "left" else row[name] + fill
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], return_tensors: str | None
+) -> dict[str, Any] | TensorBatch:
+    """Return what was encoded by name, as lists or tensors; offsets and counts as lists."""
+    made: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    if return_tensors is None:
+        return made
+    for name in ("input_ids", "attention_mask", "assistant_masks"):
+        if name in made:
+            made[name] = to_tensor(made[name], return_tensors)
+    made.pop("dropped_messages", None)  # no input of a model; a warning has said it
+    return TensorBatch(made)
+
+
+def _mask(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
+    """Return 1 for each token that has characters in a span, else 0."""
+    mask = [0] * len(offsets)
+    rest = iter(spans)
+    begin, end = next(rest, (0, 0))
+    for i, (start, stop) in enumerate(offsets):
+        while end <= start and end:
+            begin, end = next(rest, (0, 0))
+        mask[i] = int(start < end and stop > begin)
+    return mask

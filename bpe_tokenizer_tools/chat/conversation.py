@@ -1,0 +1,373 @@
+"""A conversation that grows: its messages, and the ids a model has seen of it.
+
+What a model generated is kept as it was generated: token in, token out.  Encoding its
+text again can give other ids, with which a model's cache is lost and training learns
+something else than was sampled.  So each new message adds ids behind the old ones.
+
+Some templates write the past in another way once it is past: they drop old thoughts, for
+instance.  Then the old ids are no beginning of the new ones any more.  This is told, by
+`Conversation.rewrites`, and all is encoded anew.
+
+A model that thinks before it speaks generates both, with marks between them.  Where the
+template has a place for thoughts, an answer is read as the template would have written it:
+`_Thoughts`.
+
+>>> from bpe_tokenizer import BPETokenizer
+>>> tokenizer = BPETokenizer()
+>>> added = tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+>>> talk = Conversation(tokenizer, "chatml")
+>>> talk.add("user", "Hi")
+>>> prompt = talk.prompt()
+>>> talk.answer([*tokenizer.encode("Hello"), tokenizer.special_tokens["<|im_end|>"]])
+'Hello'
+>>> talk.add("user", "Bye")
+>>> talk.prompt()[: len(prompt)] == prompt
+True
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.chat import encoding, templates
+from bpe_tokenizer_tools.chat.marked_text import Marked
+
+
+class Turn(NamedTuple):
+    """How many tokens a message takes, with what the template writes before it."""
+
+    role: str
+    tokens: int
+
+
+class Rewrite(NamedTuple):
+    """Where a template wrote the past in another way than before.
+
+    Attributes:
+        before: the past as it was, from the first difference on.
+        after: as it is now.
+        kept: how many of the old ids are still the beginning of the new ones.
+    """
+
+    before: str
+    after: str
+    kept: int
+
+
+class _State(NamedTuple):
+    """What a model has seen.
+
+    Attributes:
+        ids: all ids, the last answer's included.
+        turns: see `Conversation`.
+        text: what the ids stand for, but for those of the last answer.
+        answer: the ids that were generated behind that; None if there are none yet.
+        counted: how many messages are in `text`.
+    """
+
+    ids: tuple[int, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    text: str = ""
+    answer: tuple[int, ...] | None = None
+    counted: int = 0
+
+    @property
+    def n_messages(self) -> int:
+        """How many messages the ids stand for."""
+        return self.counted + (self.answer is not None)
+
+    def shortened(self) -> _State:
+        """Return what is left without the last id."""
+        last = self.turns[-1]
+        turns = (*self.turns[:-1], last._replace(tokens=last.tokens - 1))
+        return self._replace(ids=self.ids[:-1], turns=turns)
+
+
+class _Thoughts(NamedTuple):
+    """How a template writes a thought, and what is said after it.
+
+    Attributes:
+        opening: what stands before a thought; "" where the prompt for an answer ends with it.
+        closing: what stands between a thought and what is said.
+        control: finds control tokens.
+        is_open: whether an answer begins with a thought, because the prompt opens it.
+    """
+
+    opening: str
+    closing: str
+    control: re.Pattern[str]
+    is_open: bool
+
+    @classmethod
+    def of(cls, render: templates.Renderer, control: Iterable[str]) -> _Thoughts | None:
+        """Read it off what a template makes of an example; None if that has no thoughts."""
+        asked = {"role": "user", "content": "question"}
+        answer = {"role": "assistant", "content": "answer", "reasoning_content": "thought"}
+        try:
+            prompt, text = render([asked], True).plain, render([asked, answer])
+        except ValueError:
+            return None
+        places: dict[str | None, tuple[int, int]] = {}
+        at = 0
+        for part, origin in text.runs():
+            if part and origin.message == 1:
+                places.setdefault(origin.field, (at, at + len(part)))
+            at += len(part)
+        whole = text.plain
+        first, last = places.get("reasoning_content", (at, at))
+        closing = whole[last : places.get("content", (at, at))[0]]
+        if not closing.strip():
+            return None
+        start = min(templates._agree(prompt, whole), first)
+        pattern = encoding.one_of(control)
+        return cls(whole[start:first], closing, pattern, start == len(prompt))
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Return what is said in an answer, and the thoughts before it."""
+        mark = self.closing.strip()
+        end = self.control.match(mark)
+        if end and end[0] != mark:
+            return self._split_messages(text, mark)
+        opening, (before, _, after) = self.opening.strip(), self.closing.partition(mark)
+        thought, found, said = text.partition(mark)
+        if opening:
+            is_thought = thought.lstrip().startswith(opening)
+            thought = thought.lstrip()[len(opening) :]
+        else:
+            is_thought = bool(found) or self.is_open
+        if not is_thought:
+            return text, ""
+        thought = thought.removeprefix(self.opening[len(self.opening.rstrip()) :])
+        return said.removeprefix(after), thought.removesuffix(before)
+
+    def _split_messages(self, text: str, mark: str) -> tuple[str, str]:
+        """Split an answer of several messages, each with a header and an end of control tokens."""
+        opening = self.opening.strip()
+        head, found, said = text.partition(mark)
+        begun = head.split(opening)[1:] if opening else [head] * self.is_open
+        thoughts = [self.control.split(each) for each in begun]
+        if found:
+            said = self.control.split(said)[0]
+        elif thoughts and len(thoughts[-1]) == 1:  # the last thought did not end
+            said = ""
+        else:
+            said = self.control.split(text)[-1]
+        return said, "\n".join(each[0] for each in thoughts)
+
+
+class Conversation:
+    """Messages, and the ids of them as they were sent and generated.
+
+    Args:
+        tokenizer: the model's.
+        template: as for `BPETokenizer.apply_chat_template`.
+        system_prompt: the first message, if it is not empty.  Until there is a prompt, a
+            system message that is added takes its place.
+        variables: of the template, ``tools`` and ``documents`` among them.
+
+    Attributes:
+        messages: the conversation so far.
+        rewrites: each time that the template wrote the past in another way.
+    """
+
+    def __init__(
+        self,
+        tokenizer: BPETokenizer,
+        template: Any = None,
+        system_prompt: str | None = None,
+        **variables: Any,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.messages: list[dict[str, Any]] = templates.check_messages([], system_prompt)
+        self._default = next(iter(self.messages), None)
+        self.rewrites: list[Rewrite] = []
+        self._render = templates.Renderer(template, tokenizer, variables)
+        self._state = _State()
+        self._past: list[_State] = []  # before each prompt
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids that a model has seen or generated, as they were.
+
+        They are those of the last `prompt`, and those of the `answer` to it, if there is
+        one, its stop token included whatever it is.
+        """
+        return list(self._state.ids)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The tokens of each message; together they are as many as `ids`.
+
+        The last one's are those of the answer to come, or that came.
+        """
+        return list(self._state.turns)
+
+    @property
+    def end_of_turn(self) -> str | None:
+        """The control token that the template puts behind an answer."""
+        return templates.end_of_turn(self._render, self.tokenizer.special_tokens)
+
+    def check_template(self) -> None:
+        """Check, on an example, that the control tokens of the template are tokens."""
+        example = templates._if_possible(self._render, [templates._QUESTION], True)
+        self._render.check(example)
+
+    # -- Messages ---
+
+    def add(self, role: str, content: Any = None, **fields: Any) -> None:
+        """Append a message.
+
+        Raises:
+            ValueError, TypeError: it is no message.
+        """
+        self.extend([{"role": role, "content": content, **fields}])
+
+    def extend(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Append messages, each {"role": ..., "content": ...}."""
+        checked = templates.check_messages(messages)
+        if not self._state.ids and templates.has_system(checked):
+            self.messages[:] = [each for each in self.messages if each is not self._default]
+        self.messages += checked
+
+    def undo(self) -> list[dict[str, Any]]:
+        """Take back the last message of a user and all behind it; return them."""
+        users = [i for i, message in enumerate(self.messages) if message["role"] == "user"]
+        start = users[-1] if users else len(self.messages)
+        taken = self.messages[start:]
+        del self.messages[start:]
+        while self._state.n_messages > start and self._past:
+            self._state = self._past.pop()
+        return taken
+
+    def reset(self) -> None:
+        """Take back all but the system prompt."""
+        self.messages = [message for message in self.messages[:1] if message["role"] == "system"]
+        self._state, self._past = _State(), []
+
+    # -- Ids ---
+
+    def prompt(self) -> list[int]:
+        """Return the ids that a model goes on from, to answer.
+
+        They begin with `ids` as they were, but for one id: a stop token behind the last
+        answer that the template does not write there is left out, and what the template
+        writes there follows.  If the template writes the past in another way, all is
+        encoded anew, and `rewrites` grows.  A prompt that was not answered is forgotten.
+
+        Raises:
+            ValueError: the template refuses this conversation.
+        """
+        text = self._render(self.messages, True)
+        self.forget_prompt()
+        state = self._state
+        self._past.append(state)
+        known = self._find_end(state, text.plain)
+        if known is None:
+            self._state = self._extended(_State(), text, 0)
+            self._tell_rewrite(state, text.plain)
+        else:
+            end, is_kept = known
+            self._state = self._extended(state if is_kept else state.shortened(), text, end)
+        return self.ids
+
+    def forget_prompt(self) -> None:
+        """Take back a prompt that was not answered; its messages stay."""
+        if self._past and self._state.answer is None:
+            self._state = self._past.pop()
+
+    def _find_end(self, state: _State, text: str) -> tuple[int, bool] | None:
+        """Return how much of a text the ids stand for, the last one included or not.
+
+        None if the text differs.  White space around an answer may be missing: templates
+        strip what they are given.  The last id may be a stop token that is not theirs.
+        """
+        said, stop = self._said(state.answer or ())
+        for known in dict.fromkeys((said, said.rstrip(), said.lstrip(), said.strip())):
+            end = len(state.text) + len(known)
+            if text.startswith(state.text + known):
+                if stop and text.startswith(stop, end):
+                    return end + len(stop), True
+                return end, not stop
+        return None
+
+    def _said(self, ids: Sequence[int]) -> tuple[str, str]:
+        """Return the text of generated ids, and the control token at their end."""
+        control = set(self.tokenizer.special_tokens.values())
+        n = len(ids) - (ids[-1] in control if ids else 0)
+        return self.tokenizer.decode(ids[:n]), self.tokenizer.decode(ids[n:])
+
+    def _extended(self, state: _State, text: Marked, start: int) -> _State:
+        """Put the ids of a text from a place on behind those of a state, and count them."""
+        self._render.check(text)
+        ids, offsets = encoding.encode(self._render, text, start=start)
+        ends = templates.message_ends(text, len(self.messages))
+        new = self.messages[state.n_messages :]
+        counts = [0] * (len(new) + 1)
+        at = 0
+        for place, _ in offsets:
+            while at < len(new) and ends[state.n_messages + at] <= start + place:
+                at += 1
+            counts[at] += 1
+        roles = [*(str(message["role"]) for message in new), "assistant"]
+        return _State(
+            ids=state.ids + tuple(ids),
+            turns=state.turns + tuple(map(Turn, roles, counts)),
+            text=text.plain,
+            counted=len(self.messages),
+        )
+
+    def _tell_rewrite(self, old: _State, text: str) -> None:
+        before = old.text + self.tokenizer.decode(old.answer or ())
+        at = templates._agree(before, text)
+        kept = templates._agree(old.ids, self._state.ids)
+        self.rewrites.append(Rewrite(before[at:], text[at:], kept))
+
+    def answer(
+        self, ids: Iterable[int], content: str | None = None, rest: str = "", **fields: Any
+    ) -> str:
+        """Take what a model generated behind `prompt`, its stop token included.
+
+        The message gets what was said as its content.  Thoughts before it become its
+        ``reasoning_content``, where the template has a place for them.  Where it writes an
+        answer as messages with headers of control tokens, that which is said after the
+        thoughts is taken, else what follows the last control token.  `ids` keep all.
+
+        Args:
+            ids: as generated.
+            content: what the message says; by default what the ids stand for, without
+                the control token at their end.
+            rest: what was said behind the ids: of an answer that is cut off within a token,
+                that token's beginning.
+            fields: more of the message, such as ``tool_calls``.
+
+        Returns:
+            The content.
+
+        Raises:
+            RuntimeError: nothing was asked, or it is answered already.
+        """
+        state = self._state
+        if not self._past or state.answer is not None:
+            raise RuntimeError("an answer goes behind a prompt: call prompt() first")
+        new = tuple(ids)
+        text = self.tokenizer.decode(new) + rest if rest else self._said(new)[0]
+        said, thoughts = self._thoughts.split(text) if self._thoughts else (text, "")
+        said = said if content is None else content
+        message = {"role": "assistant", "content": said, **fields}
+        if thoughts and not set(templates.REASONING) & set(fields):
+            message["reasoning_content"] = thoughts
+        self.messages.append(message)
+        last = state.turns[-1]
+        turn = last._replace(tokens=last.tokens + len(new))
+        self._state = state._replace(
+            ids=state.ids + new, turns=(*state.turns[:-1], turn), answer=new
+        )
+        return said
+
+    @functools.cached_property
+    def _thoughts(self) -> _Thoughts | None:
+        return _Thoughts.of(self._render, self.tokenizer.special_tokens)

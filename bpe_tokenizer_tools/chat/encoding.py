@@ -1,0 +1,293 @@
+"""From a rendered conversation to ids: which added tokens may come out of which text.
+
+An added token, special or not, comes out of the template's own text, never out of what
+people wrote.  There are two exceptions, both safe:
+
+- A token that only spells text, white space or a single character, controls nothing.
+- In what the assistant itself said before, the marks that its template writes or reads
+  inside an answer count, such as ``<think>``.  The marks around turns do not.
+
+`content_tokens="as-huggingface"` gives this up, for those who need HuggingFace's ids for
+contents that hold marks.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
+
+if TYPE_CHECKING:
+    from bpe_tokenizer import AddedToken, BPETokenizer
+    from bpe_tokenizer_tools.chat.templates import Renderer
+
+Span = tuple[int, int]
+_Example = tuple[list[dict[str, Any]], bool]
+_Part = tuple[str | core.AddedToken, list[Span]]
+_NONE: frozenset[str] = frozenset()
+# Who wrote a segment.
+TEMPLATE, ASSISTANT, PEOPLE = "template", "assistant", "people"
+CONTENT_TOKENS = ("assistant", "as-huggingface")
+
+
+def spells_text(token: AddedToken) -> bool:
+    """Return whether a token stands for white space or one visible character: no control token.
+
+    Vocabularies have such tokens for indented code, for instance.  "▁" is SentencePiece's space.
+    """
+    content = token.content
+    is_visible = len(content) == 1 and not unicodedata.category(content).startswith("C")
+    return not token.special and (is_visible or not content.strip(" ▁\t\r\n"))
+
+
+def segments(text: Marked) -> list[tuple[str, str]]:
+    """Return text in pieces, each with who wrote it: TEMPLATE, ASSISTANT or PEOPLE."""
+    found: list[tuple[str, str]] = []
+    for part, origin in text.runs():
+        writer = TEMPLATE if origin.trusted else ASSISTANT if origin.answer else PEOPLE
+        if found and found[-1][1] == writer:
+            part = found.pop()[0] + part
+        found.append((part, writer))
+    return found
+
+
+def encode(
+    render: Renderer,
+    text: Marked,
+    allowed_special: Any = "all",
+    start: int = 0,
+    align: bool = True,
+) -> tuple[list[int], list[Span]]:
+    """Encode a rendered conversation, from a place on.
+
+    Args:
+        render: what rendered it.
+        text: the conversation.
+        allowed_special: which special tokens of the template's own text become ids.
+        start: the place, in characters.
+        align: whether offsets are wanted.
+
+    Returns:
+        The ids, and the (start, end) characters of each behind the place.
+    """
+    tokenizer = render.tokenizer
+    pieces = segments(text[start:] if start else text)
+    plain = [token for token in tokenizer.added_tokens if not token.special]
+    anywhere, in_answers = plain, _NONE
+    if render.content_tokens != "as-huggingface":
+        anywhere = [token for token in plain if spells_text(token)]
+        in_answers = _marks_in_answers(render, pieces, plain)
+    ids_anywhere = {token.id for token in anywhere}
+    own = tokenizer._recognised(tokenizer._allowed(allowed_special))
+    finders = {
+        TEMPLATE: core._TokenFinder(token for token in own if token.id not in ids_anywhere),
+        ASSISTANT: core._TokenFinder(token for token in plain if token.content in in_answers),
+    }
+    control = [token for token in tokenizer.added_tokens if token.id not in ids_anywhere]
+    pipeline = tokenizer._pipeline(_NONE, frozenset(token.content for token in control))
+    whole = "".join(part for part, _ in pieces)
+    matches = list(_matches(whole, pieces, finders, pipeline.raw))
+    parts = list(pipeline.parts(whole, matches, align, not start))
+    ids, offsets = _encode_parts(tokenizer, parts, align)
+    # Merges, too, can give a token to its own text, where a vocabulary has learned them.
+    control_ids = {token.id for token in control}
+    expected = sum(
+        isinstance(part, core.AddedToken) and part.id in control_ids for part, _ in parts
+    )
+    if sum(map(control_ids.__contains__, ids)) > expected:
+        ids, offsets = _encode_parts(tokenizer, _broken(parts, control, pipeline), align)
+    return ids, offsets
+
+
+def _encode_parts(
+    tokenizer: BPETokenizer, parts: Iterable[_Part], align: bool
+) -> tuple[list[int], list[Span]]:
+    return tokenizer._encode_aligned(parts) if align else (tokenizer._encode_parts(parts), [])
+
+
+def _broken(
+    parts: Iterable[_Part], control: Iterable[AddedToken], pipeline: core._Pipeline
+) -> Iterator[_Part]:
+    """Cut text behind the first character of each control token it spells: no merge joins it."""
+    contents = [token.content for token in control]
+    spelled = filter(None, {*contents, *map(pipeline.normalise, contents)})
+    # A look-ahead finds all of them, also those that overlap.
+    find = re.compile(f"(?={'|'.join(map(re.escape, spelled))})")
+    for part, spans in parts:
+        if isinstance(part, core.AddedToken):
+            yield part, spans
+            continue
+        cuts = [found.start() + 1 for found in find.finditer(part)]
+        for start, stop in zip([0, *cuts], [*cuts, len(part)]):
+            yield part[start:stop], spans[start:stop]
+
+
+def one_of(contents: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds any of some strings, the longest where several begin."""
+    longest_first = sorted(contents, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+def _matches(
+    text: str,
+    pieces: Iterable[tuple[str, str]],
+    finders: Mapping[str, core._TokenFinder],
+    anywhere: core._TokenFinder,
+) -> Iterator[core._Match]:
+    """Yield where added tokens stand in a rendered conversation.
+
+    Args:
+        text: the joined pieces.
+        pieces: what it was joined from, each with who wrote it.
+        finders: find the tokens that count within one piece, by who wrote it.
+        anywhere: finds those that count everywhere, also across pieces.
+    """
+    found: list[core._Match] = []
+    at = done = 0
+    for part, writer in pieces:
+        stop = at + len(part)
+        for match in finders[writer].find(text, done, at, stop=stop) if writer in finders else ():
+            if match[2]:
+                found.append(match)
+                done = match[1]
+        at = stop
+    done = 0
+    for match in (*found, (len(text), len(text), None, 0)):
+        yield from (one for one in anywhere.find(text, done, stop=match[0]) if one[2])
+        yield match
+        done = match[1]
+
+
+# -- Marks in the assistant's own words ----------------------------------------
+#
+# Which these are is read off the template: it renders examples, and the tokens in its own
+# text between what the messages say show what they are for.  One that stands around the
+# turns of every example marks turns.  A mark taken for one of turns by mistake becomes text,
+# which is safe.
+
+_DOCUMENTS = [{"title": "title", "text": "text"}]
+_USER = {"role": "user", "content": "question"}
+_ANSWER = {"role": "assistant", "content": "answer"}
+_SYSTEM = {"role": "system", "content": "rules"}
+_PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "description": "x"}}}
+_TOOL = {"name": "look", "description": "Look.", "parameters": _PARAMETERS}
+_TOOLS = [{"type": "function", "function": _TOOL}]
+_CALL = {"id": "call12345", "function": {"name": "look", "arguments": {"city": "Paris"}}}
+_CALLS = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", **_CALL}]}
+_RESULT = {"role": "tool", "content": "result", "name": "look", "tool_call_id": "call12345"}
+_THOUGHT = {**_ANSWER, "reasoning_content": "thought"}
+# Conversations, and whether the prompt for an answer follows.
+_PLAIN: list[_Example] = [
+    ([_USER, _ANSWER, _USER], False),
+    ([_USER, _ANSWER, _USER], True),
+    ([_USER, _ANSWER, _USER, _ANSWER], False),
+    ([_SYSTEM, _USER, _ANSWER, _USER], True),
+    ([_USER, _USER], True),
+]
+_RICH: list[_Example] = [
+    ([_USER, _THOUGHT], False),
+    ([_USER, _CALLS], False),
+    ([_USER, {**_THOUGHT, **_CALLS}], False),
+    ([_USER, _CALLS, _RESULT, _THOUGHT], False),
+    ([_USER, _CALLS, _RESULT, _ANSWER, _USER], True),
+]
+_THINKING: list[dict[str, Any]] = [
+    {},
+    {"enable_thinking": True, "thinking": True},
+    {"enable_thinking": False, "thinking": False},
+]
+
+
+def _marks_in_answers(
+    render: Renderer, pieces: Iterable[tuple[str, str]], plain: Iterable[AddedToken]
+) -> frozenset[str]:
+    """Return the marks that count in what the assistant said; worked out only if it has one."""
+    marks = frozenset(token.content for token in plain if not spells_text(token))
+    said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
+    if render.jinja_source is None or not one_of(marks).search(said):
+        return _NONE
+    added = frozenset(token.content for token in render.tokenizer.added_tokens)
+    return answer_marks(render.jinja_source, render.role_tokens, added) & marks
+
+
+@functools.lru_cache(maxsize=64)
+def answer_marks(
+    source: str, roles: tuple[tuple[str, str], ...], tokens: frozenset[str]
+) -> frozenset[str]:
+    """Return the tokens that a Jinja template writes or reads inside an answer.
+
+    Args:
+        source: the template.
+        roles: names and texts of the special tokens that it is given, such as ``bos_token``.
+        tokens: all added tokens.
+    """
+    from bpe_tokenizer_tools.chat import jinja
+
+    find = one_of(tokens).findall
+
+    def found(gaps: Iterable[_Gap], *zones: str) -> list[list[str]]:
+        return [find(gap.text) for gap in gaps if gap.zone in zones]
+
+    plain = list(_gaps(source, roles, _PLAIN))
+    rich = list(_gaps(source, roles, _PLAIN + _RICH, tools=_TOOLS))
+    rich += _gaps(source, roles, _PLAIN, documents=_DOCUMENTS)
+    turns = set().union(*found(plain, "around", "end"))
+    turns |= tokens.intersection(*found(plain, "header"))
+    if any(found(plain, "end")):  # then an answer with tool calls ends with such a mark, too
+        turns |= {token for ends in found(rich, "end") for token in ends[-1:]}
+    written = set().union(*found(plain + rich, "header", "inside", "end"))
+    read = set(find("\0".join(jinja.constants_read(source))))
+    read -= set().union(*found(plain + rich, "around"))
+    return frozenset(written | read) - turns
+
+
+class _Gap(NamedTuple):
+    """A template's own text between two things that messages say.
+
+    Attributes:
+        zone: "header" before an answer, "inside" of one, "end" of the last one; or "around".
+        text: the text.
+    """
+
+    zone: str
+    text: str
+
+
+def _gaps(
+    source: str, roles: tuple[tuple[str, str], ...], examples: Iterable[_Example], **more: Any
+) -> Iterator[_Gap]:
+    """Render examples in every way that a template knows; yield its own text in them."""
+    from bpe_tokenizer_tools.chat import jinja, templates
+
+    own: dict[str, Any] = {name: Marked(token, Origin()) for name, token in roles}
+    own.update({"tools": None, "documents": None, **more})
+    for (messages, asked), thinking in itertools.product(examples, _THINKING):
+        given = [templates.as_given_message(i, each) for i, each in enumerate(messages)]
+        try:
+            text = jinja.render(source, given, asked, **own, **thinking)
+        except ValueError:  # the template knows no such conversation
+            continue
+        ends = [*(each["role"] for each in messages), "prompt" if asked else "end", "others"]
+        before, written = -1, ""
+        for part, origin in [*text.runs(), ("\0", Origin(len(messages), "end"))]:
+            if origin.trusted:
+                written += part
+            elif part:
+                after = -1 if origin.message is None else origin.message
+                yield _Gap(_zone(before, after, ends), written)
+                before, written = after, ""
+
+
+def _zone(before: int, after: int, ends: Sequence[str]) -> str:
+    """Tell which part of a conversation lies between two messages; -1 is none of them."""
+    if ends[before] == "user" and ends[after] in ("assistant", "prompt"):
+        return "header"
+    if ends[before] == "assistant" and before == after:
+        return "inside"
+    return "end" if (ends[before], ends[after]) == ("assistant", "end") else "around"

@@ -1,0 +1,284 @@
+"""Chat with a model: messages in, text out, this library's tokenizer at both ends.
+
+    session = Session("model.gguf")
+    for piece in session.reply("What is a merge?"):
+        print(piece, end="", flush=True)
+
+Before any weights are loaded the tokenizer is compared with the model; without one, the
+model's own is taken.  See `bpe_tokenizer_tools.backends` for what runs the model, and
+`bpe_tokenizer_tools.chat.conversation` for what is kept of the conversation.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bpe_tokenizer import InferenceBackend
+from bpe_tokenizer_tools import backends
+from bpe_tokenizer_tools.backends import fit
+from bpe_tokenizer_tools.chat.conversation import Conversation
+
+if TYPE_CHECKING:
+    from bpe_tokenizer import BPETokenizer
+
+
+@dataclass
+class Reply:
+    """What an answer took.
+
+    Attributes:
+        text: the answer as it was yielded, thoughts and all.
+        prompt_tokens: how many ids the model was given.
+        new_tokens: how many it generated, those of a string that stopped it included.
+        seconds: how long that took.
+        finish: "stop", it came to an end; "length", it was cut off; "cancelled"; "error",
+            the model failed.
+    """
+
+    text: str = ""
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+    seconds: float = 0.0
+    finish: str = "cancelled"
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How fast the answer was generated, the prompt's reading included."""
+        return self.new_tokens / self.seconds if self.seconds else 0.0
+
+
+class Session:
+    """A conversation with a model.
+
+    Args:
+        model: the path of a model: a .gguf file or a directory.
+        tokenizer: the one the model was trained with; by default, the model's own.
+        template: as for `BPETokenizer.apply_chat_template`.
+        system_prompt: the first message, if it is not empty and no other is a system message.
+        backend: as for `backends.open_model`.
+        n_gpu_layers: as for `backends.open_model`.
+        n_ctx: as for `backends.open_model`.
+        variables: of the template, ``tools`` and ``documents`` among them.
+
+    Attributes:
+        tokenizer: the tokenizer in use.
+        model: the `Backend` in use.
+        conversation: the `Conversation`.
+        last: the `Reply` that the last call of `reply` is, or was, about.
+
+    Raises:
+        ValueError: the tokenizer does not fit the model, or none is there; or the template
+            writes control tokens that the tokenizer does not have.
+        FileNotFoundError, FileFormatError, ImportError, RuntimeError: as `open_model`.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        tokenizer: BPETokenizer | None = None,
+        template: Any = None,
+        system_prompt: str | None = None,
+        backend: InferenceBackend | str | None = None,
+        n_gpu_layers: int = -1,
+        n_ctx: int = 8192,
+        **variables: Any,
+    ) -> None:
+        files = backends.find(model, backend)
+        if tokenizer is None:
+            tokenizer = fit.load_own(files)
+            if tokenizer is None:
+                raise ValueError(f"{model}: brings no tokenizer; pass the one it was trained with")
+            fit.check(tokenizer, files, is_own=True)
+        else:
+            fit.check(tokenizer, files)
+        self.tokenizer = tokenizer
+        self.conversation = Conversation(tokenizer, template, system_prompt, **variables)
+        self.conversation.check_template()
+        self.model = backends.open_model(model, backend, n_gpu_layers=n_gpu_layers, n_ctx=n_ctx)
+        self.last = Reply()
+        self._running: Callable[[], Generator[str, None, None] | None] = lambda: None
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """The ids that end an answer: of the tokenizer's roles, the template and the model."""
+        named = (self.tokenizer.eos_token, self.conversation.end_of_turn)
+        control = self.tokenizer.special_tokens
+        ids = {control[token] for token in named if token in control} | self.model.stop_ids
+        return frozenset(id_ for id_ in ids if id_ < self.model.vocab_rows)
+
+    def reply(
+        self,
+        content: str | None = None,
+        max_new_tokens: int = 512,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        top_k: int = 0,
+        seed: int | None = None,
+        stop: Iterable[str] = (),
+    ) -> Iterator[str]:
+        """Yield an answer, piece by piece, as the model generates it.
+
+        The question and the answer become part of the conversation: of the answer, all
+        that was yielded, and the ids that this takes.  Closing the iterator, Ctrl-C, or
+        another call of this, ends the answer; what was yielded so far is kept.  If that is
+        nothing, the question is taken back, as it is when the model fails, whatever was
+        yielded until then: the conversation is as it was before.
+
+        Args:
+            content: what the user says; None answers the conversation as it is.
+            max_new_tokens: as for `Backend.generate`, like the next four.
+            temperature: see there.
+            top_p: see there.
+            top_k: see there.
+            seed: see there.
+            stop: end, too, before the first place where one of these strings begins.
+
+        Raises:
+            ValueError: the prompt leaves no room for an answer; an argument is wrong; the
+                template refuses the conversation.  Then `content` was not added.
+            RuntimeError: the model fails, or is busy with another session.
+        """
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if not all(isinstance(each, str) and each for each in stops):
+            raise ValueError(f"stop must be strings that are not empty, got {stops!r:.60}")
+        running = self._running()
+        if running:
+            running.close()
+        talk, self.last = self.conversation, Reply()
+        if content is not None:
+            talk.add("user", content)
+        try:
+            prompt = talk.prompt()
+            self.last = Reply(prompt_tokens=len(prompt))
+            ids = self.model.generate(
+                prompt,
+                max_new_tokens,
+                temperature,
+                top_p,
+                top_k,
+                seed,
+                stop_ids := self.stop_ids,
+                n_tokens=self.tokenizer.max_id + 1,
+            )
+        except BaseException:
+            self._take_back(content is not None)
+            raise
+        stream = self._stream(ids, stop_ids, stops, content is not None)
+        next(stream)  # what was not begun could not be closed
+        self._running = weakref.ref(stream)
+        return stream
+
+    def _take_back(self, with_question: bool) -> None:
+        self.conversation.forget_prompt()
+        if with_question:
+            self.conversation.undo()
+
+    def _stream(
+        self, ids: Iterator[int], stop_ids: frozenset[int], stops: list[str], is_asked: bool
+    ) -> Generator[str, None, None]:
+        reply, taken, given = self.last, list[int](), list[str]()
+        messages = list(self.conversation.messages)
+
+        def kept() -> Iterator[int]:
+            started = time.perf_counter()
+            for id_ in ids:
+                taken.append(id_)
+                reply.new_tokens, reply.seconds = len(taken), time.perf_counter() - started
+                if id_ in stop_ids:
+                    reply.finish = "stop"
+                    return
+                yield id_
+            reply.finish = "length"
+
+        try:
+            yield ""
+            pieces = self.tokenizer.decode_streaming(kept(), skip_special_tokens=True)
+            for piece in _until(pieces, stops, reply):
+                given.append(piece)
+                yield piece
+        except Exception:
+            reply.finish = "error"
+            raise
+        finally:
+            ids.close()  # type: ignore[attr-defined]
+            reply.text = "".join(given)
+            is_lost = reply.finish == "error" or (reply.finish == "cancelled" and not given)
+            if self.conversation.messages == messages:  # else somebody has changed it meanwhile
+                self._take_back(is_asked) if is_lost else self._keep(taken, reply.text)
+
+    def _keep(self, ids: list[int], text: str) -> None:
+        """Keep an answer: its text, and those ids at the beginning that give no more than it."""
+        end = len(ids)
+        while not text.startswith(said := self.tokenizer.decode(ids[:end], True)):
+            end -= 1
+        self.conversation.answer(ids[:end], rest=text[len(said) :])
+
+
+def _until(pieces: Iterable[str], stops: list[str], reply: Reply) -> Iterator[str]:
+    """Yield text up to the first place where one of some strings begins.
+
+    What may be the beginning of one waits, also if another is complete behind it.
+    """
+    held = ""
+    for piece in pieces:
+        held += piece
+        found, begun = _first(held, stops), _first_begun(held, stops)
+        if found < len(held) and found <= begun:
+            break
+        if min(found, begun):
+            yield held[: min(found, begun)]
+            held = held[min(found, begun) :]
+    found = _first(held, stops)
+    if found < len(held):
+        reply.finish = "stop"
+    if found:
+        yield held[:found]
+
+
+def _first(text: str, strings: list[str]) -> int:
+    """Return where the first of some strings begins; the end if none is there."""
+    return min((text.find(each) for each in strings if each in text), default=len(text))
+
+
+def _first_begun(text: str, strings: list[str]) -> int:
+    """Return where, at the end, one of some strings may have begun."""
+    longest = max(map(len, strings), default=0)
+    places = range(max(len(text) - longest + 1, 0), len(text))
+    begun = (i for i in places if any(each.startswith(text[i:]) for each in strings))
+    return next(begun, len(text))
+
+
+def chat(
+    tokenizer: BPETokenizer,
+    messages: Iterable[Mapping[str, Any]],
+    model: str | os.PathLike[str],
+    *,
+    stream: bool = False,
+    verbose: bool = False,
+    **options: Any,
+) -> Any:
+    """Answer a conversation; see `BPETokenizer.chat`."""
+    names = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+    sampling = {name: options.pop(name) for name in names if name in options}
+    session = Session(model, tokenizer, **options)
+    session.conversation.extend(messages)
+    if verbose:
+        print(f"{session.model!r}, context {session.model.context}", file=sys.stderr)
+    pieces = session.reply(**sampling)
+    if stream:
+        return pieces
+    text = "".join(pieces)
+    if verbose:
+        last = session.last
+        print(
+            f"{last.prompt_tokens} + {last.new_tokens} tokens, {last.tokens_per_second:.1f} a "
+            f"second, ended by {last.finish}",
+            file=sys.stderr,
+        )
+    return text

@@ -1,0 +1,525 @@
+"""The command `chat`: talk to a model in a terminal, or through a pipe.
+
+What the model says goes to stdout as it comes, all else to stderr.  A model may say
+anything, so that no control character of it reaches a terminal: it could move the cursor,
+rename the window, or type on the user's behalf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.support import outputs
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.chat.conversation import Turn
+    from bpe_tokenizer_tools.chat.session import Session
+
+_ASK, _GO_ON = ">", "..."
+_BOLD, _DIM, _PLAIN = "\033[1m", "\033[2m", "\033[0m"
+
+_COMMANDS = {  # name -> (what goes with it, what it does)
+    "help": ("", "list the commands"),
+    "system": ("TEXT", "set the system prompt; without TEXT, show it"),
+    "reset": ("", "start anew, with the same system prompt"),
+    "undo": ("", "take back the last question and its answer"),
+    "save": ("FILE", "write the conversation as JSON"),
+    "tokens": ("", "show how many tokens each message takes"),
+    "quit": ("", "leave; so does Ctrl-D, or quit or exit on its own line"),
+}
+_GOODBYE = ("quit", "exit")
+_HINTS = """\
+A line that ends in a backslash goes on in the next one.
+What stands between \"\"\" and \"\"\" is one message, whatever it holds.
+A message that begins with a slash is written with two of them.
+Ctrl-C stops an answer; what was said so far stays."""
+
+
+# -- What a terminal is shown ---------------------------------------------------
+
+_PICTURES = {i: chr(0x2400 + i) for i in range(32) if chr(i) not in "\n\t"}
+_PICTURES |= {0x7F: "\u2421"} | {i: f"\\x{i:02x}" for i in range(0x80, 0xA0)}
+
+
+def visible(text: str) -> str:
+    r"""Replace control characters, but line ends and tabs, by something to see.
+
+    >>> visible("\x1b[2J\x9b1m")
+    '␛[2J\\x9b1m'
+    """
+    return text.translate(_PICTURES)
+
+
+def has_colours(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Tell whether colours are shown, and wanted (no-color.org)."""
+    able = environment.get("TERM", "dumb") != "dumb"
+    return able and not environment.get("NO_COLOR") and stream.isatty()
+
+
+# -- What is typed ----------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """What a user has entered; if it was quoted, it is no command whatever it looks like."""
+
+    text: str
+    quoted: bool = False
+
+
+def read_entry(line: Callable[[str], str]) -> Entry:
+    r"""Read a message or command, which may have several lines.
+
+    Args:
+        line: gives the next line, after showing what it is called with.
+
+    >>> lines = iter(["one \\", "two"])
+    >>> read_entry(lambda prompt: next(lines))
+    Entry(text='one \ntwo', quoted=False)
+    """
+    text = line(_ASK)
+    if text.startswith('"""'):
+        text = text[3:]
+        while not text.rstrip().endswith('"""'):
+            text += "\n" + line(_GO_ON)
+        return Entry(text.rstrip()[:-3].strip("\n"), quoted=True)
+    while text.endswith("\\"):
+        text = text[:-1] + "\n" + line(_GO_ON)
+    return Entry(text)
+
+
+class History:
+    """Lines entered, kept in a file for the next time.
+
+    Only its owner can read the file, which holds each line as JSON.  Where it cannot be
+    read or written, nothing is kept, and nothing is said.
+
+    Args:
+        path: the file.
+        limit: how many lines are kept.
+    """
+
+    longest = 10_000  # characters; a line of more is not kept
+
+    def __init__(self, path: Path, limit: int = 1000) -> None:
+        self.path, self.limit = path, limit
+
+    @classmethod
+    def default_path(cls, environment: Mapping[str, str]) -> Path:
+        """Return where the file belongs: specifications.freedesktop.org/basedir-spec."""
+        folder = environment.get("XDG_STATE_HOME", "")
+        if not os.path.isabs(folder):
+            folder = os.path.expanduser("~/.local/state")
+        return Path(folder, "bpe-tokenizer", "chat_history")
+
+    def load(self) -> list[str]:
+        """Return the lines kept, oldest first."""
+        try:
+            kept = self.path.read_bytes().splitlines()
+        except OSError:
+            return []
+        if len(kept) > 2 * self.limit:
+            with contextlib.suppress(OSError):
+                self._shorten(kept[-self.limit :])
+        lines = []
+        for item in kept[-self.limit :]:
+            with contextlib.suppress(ValueError):
+                line = json.loads(item)
+                lines += [line] if isinstance(line, str) else []
+        return lines
+
+    def _shorten(self, kept: list[bytes]) -> None:
+        draft = outputs.draft_beside(self.path)
+        try:
+            self._append(draft, b"\n".join([*kept, b""]))
+            os.replace(draft, self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+
+    def add(self, line: str) -> None:
+        """Keep a line."""
+        if not line.strip() or len(line) > self.longest:
+            return
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._append(self.path, json.dumps(line).encode() + b"\n")
+
+    def _append(self, path: Path, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            path.chmod(0o600)  # it may have been made by something else
+            file.write(data)
+
+
+class Keyboard:
+    """Reads lines from a terminal, with editing and history where Python has readline.
+
+    Args:
+        history: what was typed before, and where to keep what is typed now.
+        environment: that of the process.
+    """
+
+    def __init__(self, history: History, environment: Mapping[str, str]) -> None:
+        self.history = history
+        self._shared = sys.stdout.isatty()  # else prompts would go into the output
+        self._bold, self._plain = "", ""
+        if has_colours(sys.stdout if self._shared else sys.stderr, environment):
+            self._bold, self._plain = _BOLD, _PLAIN
+        self._edits = self._shared and self._start_editing()
+        if self._edits and self._bold:  # what has no width must be marked
+            self._bold, self._plain = f"\001{_BOLD}\002", f"\001{_PLAIN}\002"
+
+    def _start_editing(self) -> bool:
+        try:
+            import readline  # from now on input() edits
+        except ImportError:
+            return False
+        for line in self.history.load():
+            readline.add_history(line)
+        return True
+
+    def line(self, prompt: str) -> str:
+        """Show a prompt; return the line typed.
+
+        Raises:
+            EOFError: Ctrl-D.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        prompt = f"{self._bold}{prompt}{self._plain} "
+        if not self._shared:
+            print(prompt, end="", file=sys.stderr, flush=True)
+        line = input(prompt if self._shared else "")
+        if self._edits:
+            self.history.add(line)
+        return line
+
+
+# -- Ctrl-C -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def one_interrupt() -> Iterator[None]:
+    """Let one Ctrl-C through, so that nothing disturbs what puts things in order after it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets any
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+# -- The conversation ---------------------------------------------------------------
+
+
+class Console:
+    """A session with a model, and where to show what happens in it.
+
+    Args:
+        session: the session.
+        options: for each call of its `reply`.
+        interactive: whether somebody sits there who can give commands.
+        as_json: show each answer as a JSON object, when it is complete.
+        quiet: show nothing but answers, errors and what is asked for.
+        out: where answers go.
+        err: where all else goes.
+        environment: that of the process.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: Mapping[str, Any],
+        *,
+        interactive: bool,
+        as_json: bool = False,
+        quiet: bool = False,
+        out: TextIO,
+        err: TextIO,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.session, self.options = session, options
+        self.interactive, self.as_json, self.quiet = interactive, as_json, quiet
+        self.out, self.err = out, err
+        self._guarded = out.isatty()
+        self._dim, self._plain = (_DIM, _PLAIN) if has_colours(err, environment) else ("", "")
+
+    def tell(self, text: str) -> None:
+        """Show something that is not the model's answer."""
+        print(visible(text), file=self.err, flush=True)
+
+    def _mention(self, text: str) -> None:
+        """Show something that need not be known."""
+        if not self.quiet:
+            print(f"{self._dim}{visible(text)}{self._plain}", file=self.err, flush=True)
+
+    def greet(self) -> None:
+        """Say which model it is."""
+        model = self.session.model
+        context = f"{model.context:,} tokens" if model.context else "of unknown size"
+        more = "; /help lists the commands" if self.interactive else ""
+        self._mention(f"{model.path.name}: {model.name} on {model.device}, context {context}{more}")
+
+    # -- Answers ---
+
+    def answer(self, content: str) -> None:
+        """Show what the model answers; what of it stays, `Session.reply` says."""
+        talk = self.session.conversation
+        rewrites, pieces = len(talk.rewrites), None
+        try:
+            pieces = self.session.reply(content, **self.options)
+            if len(talk.rewrites) > rewrites:
+                kept = talk.rewrites[-1].kept
+                self._mention(
+                    "the template now writes the conversation so far in another way; the first "
+                    f"{kept:,} tokens are as before"
+                )
+            for piece in pieces:
+                if not self.as_json:
+                    self.out.write(visible(piece) if self._guarded else piece)
+                    self.out.flush()
+        except BaseException:
+            if pieces is not None:
+                pieces.close()  # type: ignore[attr-defined]
+            raise
+        finally:
+            if pieces is not None:
+                self._end_answer()
+
+    def _end_answer(self) -> None:
+        last = self.session.last
+        if self.as_json:
+            self.out.write(json.dumps(self._facts()) + "\n")
+        elif not last.text.endswith("\n"):
+            self.out.write("\n")
+        self.out.flush()
+        context = self.session.model.context
+        used = last.prompt_tokens + last.new_tokens
+        end = ""
+        if last.finish == "cancelled":
+            end = "; stopped"
+        elif context and used >= context:
+            end = f"; the context is full{self._advice()}"
+        elif last.finish == "length":
+            end = "; cut off at --max-tokens"
+        whole = f" of {context:,}" if context else ""
+        s = "" if last.new_tokens == 1 else "s"
+        self._mention(
+            f"{last.new_tokens:,} token{s}, {last.tokens_per_second:,.1f} a second; "
+            f"context {used:,}{whole}{end}"
+        )
+
+    def _advice(self) -> str:
+        if not self.interactive:
+            return ""
+        return ": /undo takes back the last question, /reset all; or start with a larger --n-ctx"
+
+    def _facts(self) -> dict[str, Any]:
+        last, model = self.session.last, self.session.model
+        return {
+            "text": last.text,
+            "prompt_tokens": last.prompt_tokens,
+            "new_tokens": last.new_tokens,
+            "tokens_per_second": round(last.tokens_per_second, 2),
+            "finish": last.finish,
+            "model": str(model.path),
+            "backend": model.name,
+        }
+
+    # -- Commands ---
+
+    def take(self, entry: Entry) -> bool:
+        """Answer a message or do what a command says; return whether to go on."""
+        text = entry.text
+        try:
+            with one_interrupt():
+                if not entry.quoted and text.strip(" \t") in _GOODBYE:
+                    return False
+                if not entry.quoted and text.startswith("/") and not text.startswith("//"):
+                    return self._command(text)
+                if text.strip():
+                    slashed = text.startswith("//") and not entry.quoted
+                    self.answer(text[1:] if slashed else text)
+        except KeyboardInterrupt:
+            pass
+        except OSError:  # nobody reads the output any more
+            raise
+        except Exception as error:  # the next question may go well
+            full = self.session.last.prompt_tokens >= (self.session.model.context or float("inf"))
+            self.tell(f"error: {core._one_line(error)}{self._advice() if full else ''}")
+        return True
+
+    def _command(self, text: str) -> bool:
+        name, _, rest = text[1:].partition(" ")
+        rest = rest.strip()
+        takes = _COMMANDS.get(name.rstrip(), (None,))[0]
+        if takes is None:
+            names = " ".join(f"/{known}" for known in _COMMANDS)
+            self.tell(f"unknown command /{name}; commands: {names}; to say it, begin with //")
+        elif rest and not takes:
+            self.tell(f"/{name} takes nothing else, got {rest!r:.60}")
+        elif name == "quit":
+            return False
+        else:
+            getattr(self, f"_do_{name.rstrip()}")(*([rest] if takes else []))
+        return True
+
+    def _do_help(self) -> None:
+        for name, (takes, what) in _COMMANDS.items():
+            self.tell(f"/{f'{name} {takes}':<14} {what}")
+        self.tell(_HINTS)
+
+    def _do_system(self, text: str) -> None:
+        talk = self.session.conversation
+        own = [message for message in talk.messages[:1] if message["role"] == "system"]
+        if not text:
+            self.tell(str(own[0]["content"]) if own else "there is no system prompt")
+            return
+        rest = talk.messages[len(own) :]
+        talk.reset()  # so that the ids are made anew
+        talk.messages.clear()
+        talk.extend([{"role": "system", "content": text}, *rest])
+        self.tell("the system prompt is set" + ("; the conversation goes on" if rest else ""))
+
+    def _do_reset(self) -> None:
+        self.session.conversation.reset()
+        left = self.session.conversation.messages
+        self.tell("the conversation starts anew" + (", with its system prompt" if left else ""))
+
+    def _do_undo(self) -> None:
+        taken = self.session.conversation.undo()
+        self.tell(f"taken back: {_beginning(taken[0])}" if taken else "there is nothing to undo")
+
+    def _do_save(self, name: str) -> None:
+        path = Path(os.path.expanduser(name))
+        if not name:
+            self.tell("expected a file: /save FILE")
+        elif os.path.lexists(path):
+            self.tell(f"{path} is there already; /save writes new files only")
+        else:
+            messages = self.session.conversation.messages
+            text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
+            try:
+                core._write_files({path: text.encode("utf-8", "backslashreplace")})
+            except OSError as error:
+                self.tell(f"error: {path}: {error.strerror or error}")
+            else:
+                self.tell(f"{len(messages)} messages saved to {path}")
+
+    def _do_tokens(self) -> None:
+        talk, context = self.session.conversation, self.session.model.context
+        turns = self._turns()
+        for i, (turn, message) in enumerate(zip(turns, talk.messages), 1):
+            self.tell(f"{i:>3}  {turn.role:<10}{turn.tokens:>8,}  {_beginning(message)}")
+        of = f" of {context:,}" if context else ""
+        self.tell(f"     {'sum':<10}{sum(turn.tokens for turn in turns):>8,}{of}")
+
+    def _turns(self) -> list[Turn]:
+        """Return the tokens of each message, also where the model has not seen them yet."""
+        talk = self.session.conversation
+        if len(talk.turns) == len(talk.messages):
+            return talk.turns
+        spare = copy.copy(talk)
+        spare.reset()  # from now on they share nothing
+        spare.messages = list(talk.messages)
+        spare.prompt()
+        return spare.turns[:-1]  # but for what asks for an answer
+
+
+def _beginning(message: Mapping[str, Any]) -> str:
+    text = " ".join(str(message["content"]).split())
+    return text if len(text) <= 50 else text[:49] + "…"
+
+
+# -- All of it ----------------------------------------------------------------------
+
+
+def converse(console: Console, line: Callable[[str], str]) -> None:
+    """Take what a user enters until it is enough.
+
+    Args:
+        console: takes it.
+        line: gives the next line, after showing what it is called with.
+    """
+    interrupted = False
+    while True:
+        try:
+            entry = read_entry(line)
+        except EOFError:
+            console.tell("")
+            return
+        except KeyboardInterrupt:
+            if interrupted:
+                console.tell("")
+                return
+            console.tell("\n(Ctrl-C again, Ctrl-D or quit leaves)")
+            interrupted = True
+        except UnicodeDecodeError as error:
+            console.tell(f"error: the line is not {error.encoding}")
+        else:
+            interrupted = False
+            if not console.take(entry):
+                return
+
+
+def read_lines(stream: TextIO) -> Iterator[str]:
+    """Yield the lines of standard input that are not empty, each as soon as it is there."""
+    for number, line in enumerate(iter(stream.buffer.readline, b""), 1):
+        try:
+            text = line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"standard input, line {number}: not UTF-8: {error}") from None
+        if text.strip():
+            yield text
+
+
+def run(
+    session: Session, options: Mapping[str, Any], message: str | None, as_json: bool, quiet: bool
+) -> None:
+    """Talk: about one message, the lines of standard input, or with who sits at the terminal.
+
+    Args:
+        session: with a model.
+        options: for `Session.reply`.
+        message: what to answer; None reads standard input.
+        as_json: print a JSON object for each answer.
+        quiet: print answers and errors only.
+
+    Raises:
+        ValueError, RuntimeError: an answer fails, and nobody is there to ask again.
+    """
+    interactive = message is None and sys.stdin.isatty()
+    console = Console(
+        session,
+        options,
+        interactive=interactive,
+        as_json=as_json,
+        quiet=quiet,
+        out=sys.stdout,
+        err=sys.stderr,
+        environment=os.environ,
+    )
+    console.greet()
+    if interactive:
+        history = History(History.default_path(os.environ))
+        converse(console, Keyboard(history, os.environ).line)
+        return
+    messages: Iterable[str] = read_lines(sys.stdin) if message is None else [message]
+    for text in messages:
+        console.answer(text)

@@ -1,0 +1,644 @@
+r"""What is odd about a tokenizer, found without running any other library.
+
+Each check is a generator of findings over a tokenizer, and the folder its files are
+in, where there is one.  A finding says how grave it is:
+
+    error    ids will be wrong somewhere, or text is lost
+    warning  works, until somebody does the usual thing
+    note     worth knowing
+
+Nothing is guessed: each finding names the tokens, fields or classes it is about.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import bpe_tokenizer as core
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
+from bpe_tokenizer_tools.patterns.families import FAMILIES, Component, steps_of
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something odd about a tokenizer.
+
+    Attributes:
+        severity: "error", "warning" or "note".
+        name: which check found it, such as "pad-token".
+        message: what was found.
+        mend: what to do about it; empty where there is nothing to do.
+    """
+
+    severity: str
+    name: str
+    message: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.name}: {self.message}" + (self.mend and f"; {self.mend}")
+
+
+def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:
+    """Check a tokenizer, and what stands beside it in a folder; the gravest first."""
+    found = [finding for check in _CHECKS for finding in _first_few(check(tokenizer))]
+    if folder is not None:
+        found += _tokenizer_class(tokenizer, folder)
+    return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.severity))
+
+
+def _first_few(findings: Iterable[Finding], limit: int = 10) -> list[Finding]:
+    """Keep a check from flooding the report, where it found the same of many tokens."""
+    found = list(findings)
+    if len(found) > limit:
+        name, more = found[0].name, f"{len(found) - limit} more like these"
+        found[limit:] = [Finding(found[limit].severity, name, more)]
+    return found
+
+
+def _some(items: Sequence[object], limit: int = 5) -> str:
+    """Show the first few of many."""
+    shown = ", ".join(core._shorten(item, 40) for item in items[:limit])
+    return shown + (", ..." if len(items) > limit else "")
+
+
+# -- The pattern's family -----------------------------------------------------
+
+
+def pattern_family(tokenizer: BPETokenizer) -> str:
+    """Name the family that a tokenizer cuts text like, or say that it has its own way."""
+    definition = tokenizer._definition
+    named = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
+    if definition.split_pattern in named:
+        return named[definition.split_pattern]
+    components = definition.components
+    own = steps_of((components or {}).get("pre_tokenizer"))
+    if components is None:
+        same = [name for name, family in FAMILIES.items() if _is_split(definition, family.steps)]
+    else:
+        same = [name for name, family in FAMILIES.items() if _is_same(own, family.pre_tokenizer())]
+    # Of families that only the normaliser tells apart, the right one.
+    same.sort(key=lambda name: FAMILIES[name].normalizer != _normal_form(definition))
+    if same:
+        return same[0]
+    if own and own[0].get("type") != "Metaspace":
+        return f"own ({' + '.join(str(step.get('type')) for step in own)})"
+    if components is None:
+        return "own"
+    return "sentencepiece" if "▁" in json.dumps(components, ensure_ascii=False) else "none"
+
+
+def _is_same(own: list[Component], pre_tokenizer: Component | None) -> bool:
+    return bool(own) and own == steps_of(pre_tokenizer)
+
+
+def _is_split(definition: core._Definition, steps: Sequence[Component]) -> bool:
+    return _one_pattern(steps) == definition.split_pattern
+
+
+def _normal_form(definition: core._Definition) -> str | None:
+    """Return the type of a tokenizer's normaliser, if it has one."""
+    if definition.components is None:
+        return definition.normalizer
+    written = definition.components.get("normalizer")
+    return written.get("type") if isinstance(written, dict) else None
+
+
+def _one_pattern(steps: Sequence[Component]) -> str | None:
+    """Return the pattern of a Split and a ByteLevel, as the core spells it."""
+    if len(steps) != 2 or steps[0]["type"] != "Split" or steps[1].get("use_regex"):
+        return None
+    try:
+        return from_oniguruma(steps[0]["pattern"]["Regex"])
+    except ValueError:  # the core runs it by its components, so it is none of these
+        return None
+
+
+def _pattern(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    family = pattern_family(tokenizer)
+    shown = tokenizer.split_pattern
+    written = f": {core._shorten(shown, 100)}" if shown and family == "own" else ""
+    yield Finding("note", "pattern", f"text is cut as in the family {family!r}{written}")
+
+
+# -- Tokens that cannot come up -----------------------------------------------
+
+_Symbols = Callable[[bytes], "list[int] | None"]  # the ids that merging starts from
+_Lengths = Callable[[str], "list[int] | None"]  # of pre-tokens, in bytes
+
+
+def _byte_symbols(vocab: dict[bytes, int]) -> _Symbols:
+    byte_ids = [vocab[bytes([byte])] for byte in range(256)]
+    return lambda token: [byte_ids[byte] for byte in token]
+
+
+def _char_symbols(definition: core._Definition) -> _Symbols:
+    """Start from characters, as the model options say; None where one is no token."""
+    options = (definition.components or {}).get("model", {})
+    prefix = options.get("continuing_subword_prefix") or ""
+    suffix = options.get("end_of_word_suffix") or ""
+    marker = options.get("end_of_word_marker") or ""
+    vocab = definition.vocab
+
+    def symbols(token: bytes) -> list[int] | None:
+        body = token.decode()
+        inner, final = bool(prefix) and body.startswith(prefix), ""
+        body = body[len(prefix) :] if inner else body
+        if suffix and body.endswith(suffix):
+            body, final = body[: -len(suffix)], suffix
+        ends = bool(marker) and body.endswith(marker)
+        body = body[: -len(marker)] if ends else body
+        last = len(body) - 1
+        ids = [
+            vocab.get(
+                ((prefix if i or inner else "") + char + (final if i == last else "")).encode()
+            )
+            for i, char in enumerate(body)
+        ]
+        ids += [vocab[marker.encode()]] if ends else []
+        return None if None in ids or not ids else cast("list[int]", ids)
+
+    return symbols
+
+
+def _is_byte_token(token: bytes) -> bool:
+    return len(token) == 6 and token.startswith(b"<0x") and token.endswith(b">")
+
+
+def _cutter(tokenizer: BPETokenizer) -> _Lengths | None:
+    """Return how text is cut, if it is bytes that are cut; else nothing is known."""
+    definition, encoder = tokenizer._definition, cast("Any", tokenizer._encoder)
+    if definition.components is None:
+        return lambda text: [len(piece.encode()) for piece in encoder._split(text)]
+    kinds = [step.get("type") for step in steps_of(definition.components.get("pre_tokenizer"))]
+    if "ByteLevel" not in kinds:
+        return None
+
+    def lengths(text: str) -> list[int] | None:
+        found = list(map(len, encoder._split(text)))
+        return found if sum(found) == len(text.encode()) else None  # a step adds or drops some
+
+    return lengths
+
+
+# What may stand beside a token, to tell a cut that is always there from one that is not.
+_BEFORE = ("", " ", "a", "A", "1", "!", "\n", "'", "é", "中")
+_AFTER = ("", " ", "a", "A", "1", "!", "\n", "  ", "é", "中", "s", "m", "ll", "re")
+
+
+def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
+    """Tell whether there is a context in which no cut falls into a text.
+
+    Args:
+        text: that of a token.
+        lengths: how text is cut.
+        whole: ask for cuts right before and right behind it, too.
+    """
+    size = len(text.encode())
+    for before, after in itertools.product(_BEFORE, _AFTER):
+        found = lengths(before + text + after)
+        if found is None:
+            return True
+        start = len(before.encode())
+        cuts = set(itertools.accumulate(found, initial=0))
+        if not any(start < cut < start + size for cut in cuts) and (
+            not whole or {start, start + size} <= cuts
+        ):
+            return True
+    return False
+
+
+@dataclass
+class _Unreached:
+    """Tokens that no text gives, by what is in the way."""
+
+    merges: list[bytes]
+    merges_but_whole: list[bytes]  # only `ignore_merges` gives them
+    normaliser: list[bytes]
+    pattern: list[bytes]
+
+
+def _unreached(tokenizer: BPETokenizer) -> _Unreached:
+    definition = tokenizer._definition
+    byte_level = definition.components is None
+    # The engine in Python, whichever is in use: its steps are needed one by one.
+    encoder = core._Encoder(definition) if byte_level else cast("Any", tokenizer._encoder)
+    symbols = _byte_symbols(definition.vocab) if byte_level else _char_symbols(definition)
+    lengths = _cutter(tokenizer)
+    options = (definition.components or {}).get("model", {})
+    form = definition.normalizer
+    out = _Unreached([], [], [], [])
+    for token, id_ in definition.vocab.items():
+        if options.get("byte_fallback") and _is_byte_token(token):
+            continue
+        if id_ in tokenizer._contents or token.decode("utf-8", "replace") == options.get(
+            "unk_token"
+        ):
+            continue
+        start = symbols(token)
+        made = start is not None and encoder._merge(start) == [id_]
+        text = _text_of(token, byte_level)
+        if not made and not (
+            definition.ignore_merges and text and lengths and _uncut(text, lengths, whole=True)
+        ):
+            out.merges.append(token)
+        elif text and form and core._normalise(text, form) != text:
+            out.normaliser.append(token)
+        elif not made:
+            out.merges_but_whole.append(token)
+        elif text and lengths and len(lengths(text) or "1") > 1 and not _uncut(text, lengths):
+            out.pattern.append(token)
+    return out
+
+
+def _text_of(token: bytes, byte_level: bool) -> str | None:
+    """Return the text of a token, or None if it is a part of a character."""
+    raw = token if byte_level else core._from_printable(token.decode())
+    try:
+        return raw.decode() if raw is not None else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _unreachable(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    found = _unreached(tokenizer)
+    kinds = (
+        ("warning", "unreachable", found.merges, "no merges lead to {}, so no text gives them"),
+        (
+            "note",
+            "ignore-merges",
+            found.merges_but_whole,
+            "no merges lead to {}; only a pre-token that is one gives it (ignore_merges), which "
+            "readers that drop this flag do not do",
+        ),
+        (
+            "warning",
+            "unreachable",
+            found.normaliser,
+            "normalisation changes {}, so no text gives them",
+        ),
+        (
+            "note",
+            "unreachable",
+            found.pattern,
+            "the split pattern always cuts {}, so no text gives them",
+        ),
+    )
+    for severity, name, tokens, message in kinds:
+        if tokens:
+            shown = _some([_readable(tokenizer, token) for token in tokens])
+            noun = "token" if len(tokens) == 1 else "tokens"
+            yield Finding(severity, name, message.format(f"{len(tokens)} {noun} ({shown})"))
+
+
+def _readable(tokenizer: BPETokenizer, token: bytes) -> str:
+    """Write a token as its text, or as vocabulary files do where it is a part of one."""
+    text = _text_of(token, tokenizer._definition.components is None)
+    return tokenizer._definition.write(token) if text is None else text
+
+
+def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    encoder = cast("Any", tokenizer._encoder)
+    byte_level = tokenizer._definition.components is None
+    ids: defaultdict[bytes, list[int]] = defaultdict(list)
+    for id_, token in tokenizer._id_to_bytes.items():
+        if not byte_level and id_ not in tokenizer._contents:
+            if _is_byte_token(token):
+                continue  # "<0x41>" is there for where "A" is not
+            # The first and the last token may be decoded otherwise.
+            token = list(encoder.decode_pieces([id_] * 3, "replace"))[1]
+        ids[token].append(id_)
+    doubled = {token: same for token, same in ids.items() if len(same) > 1 and token}
+    if doubled:
+        shown = "; ".join(
+            f"{core._shorten(token)} is {' and '.join(map(str, same))}"
+            for token, same in itertools.islice(doubled.items(), 3)
+        )
+        yield Finding(
+            "warning",
+            "duplicates",
+            f"{len(doubled)} texts have more than one id: {shown}",
+            "ids that a model gives do not come back when its text is encoded again",
+        )
+
+
+def shared_ids(tokenizer: BPETokenizer) -> dict[int, list[str]]:
+    """Return the ids that several added tokens have, with the texts in the order listed."""
+    if len(tokenizer._contents) == len(tokenizer.added_tokens):
+        return {}
+    texts: defaultdict[int, list[str]] = defaultdict(list)
+    for token in tokenizer.added_tokens:
+        texts[cast("int", token.id)].append(token.content)
+    return {id_: same for id_, same in texts.items() if len(same) > 1}
+
+
+def _shared(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    for id_, texts in shared_ids(tokenizer).items():
+        yield Finding(
+            "note",
+            "shared-id",
+            f"id {id_} is {', '.join(map(repr, texts))}, and decodes to the last one listed; "
+            "which one tiktoken decodes to depends on its version",
+        )
+
+
+_UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
+
+
+def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    """Find characters or bytes that would silently be dropped."""
+    components = tokenizer._definition.components
+    if components is None:
+        return  # all 256 bytes are there: nothing else is byte-level here
+    options = components.get("model", {})
+    vocab = tokenizer._definition.vocab
+    unknown = options.get("unk_token")
+    becomes = f"become {unknown!r}" if unknown else "are dropped"
+    severity = "warning" if unknown else "error"
+    if cast("Any", tokenizer._encoder)._chain.is_byte_level:
+        missing = [b for b in _UTF8_BYTES if core._BYTE_TO_CHAR[b].encode() not in vocab]
+    elif options.get("byte_fallback"):
+        missing = [b for b in _UTF8_BYTES if f"<0x{b:02X}>".encode() not in vocab]
+    else:
+        yield Finding(
+            severity,
+            "unknown-characters",
+            f"characters that are no token {becomes}",
+            "" if unknown else "give the model an unk_token, or byte_fallback with its 256 tokens",
+        )
+        return
+    if missing:
+        shown = _some([f"0x{byte:02X}" for byte in missing])
+        message = f"{len(missing)} bytes have no token ({shown}); they {becomes}"
+        yield Finding(severity, "missing-bytes", message, "add a token for each of the 256 bytes")
+
+
+# -- Special tokens -----------------------------------------------------------
+
+
+def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    special = [token for token in tokenizer.added_tokens if token.special]
+    contents = {token.content for token in special}
+    name = "special-tokens"
+    for token in special:
+        text = token.content
+        heads = [text[:end] for end in range(1, min(len(text), 256)) if text[:end] in contents]
+        if heads:
+            yield Finding(
+                "warning",
+                name,
+                f"{text!r} begins with {_some(heads)}",
+                "tiktoken takes whichever it lists first, others the longest; rename one",
+            )
+        elif within := _within(text, contents):
+            yield Finding("note", name, f"{text!r} holds {_some(within)}")
+    yield from _as_ordinary(tokenizer, special)
+    for token in special:
+        form = tokenizer.normalizer
+        if form and core._normalise(token.content, form) != token.content:
+            yield Finding(
+                "warning",
+                name,
+                f"{token.content!r} is not in the form {form}, which text is normalised to",
+                f"spell it as {core._normalise(token.content, form)!r}",
+            )
+
+
+def _within(text: str, contents: Iterable[str]) -> list[str]:
+    """Return which of some strings stand in a text, but not at its start."""
+    known = contents if isinstance(contents, set) else set(contents)
+    size = min(len(text), 64)
+    parts = {text[i:j] for i in range(1, size) for j in range(i + 1, size + 1)}
+    return sorted(parts & known)
+
+
+def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iterator[Finding]:
+    """Find special tokens that ordinary text can give."""
+    apart = b"\xff\xfe\xff"  # in no token's text
+    everything = apart.join(tokenizer._definition.vocab)
+    for token in special:
+        plain = tokenizer.encode(token.content)
+        content = token.content.encode()
+        if plain == [token.id]:
+            yield Finding(
+                "error",
+                "special-tokens",
+                f"{token.content!r} (id {token.id}) is an ordinary token too: text that holds it "
+                "becomes the control token, whether special tokens are allowed or not",
+                "take it out of the merges, or give the special token another text",
+            )
+        elif len(content) > 3 and content in everything:
+            yield Finding(
+                "warning",
+                "special-tokens",
+                f"{token.content!r} also stands in ordinary tokens",
+                "the training text held it; train with it as a special token",
+            )
+
+
+def _padding(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    if tokenizer.pad_token is None:
+        yield Finding(
+            "warning",
+            "pad-token",
+            "there is no pad token, which batches of different lengths need",
+            "set tokenizer.pad_token to a special token of its own",
+        )
+    elif tokenizer.pad_token == tokenizer.eos_token:
+        yield Finding(
+            "warning",
+            "pad-token",
+            f"the pad token is the eos token, {tokenizer.eos_token!r}: training that masks padding "
+            "masks the end of every text as well, and the model never learns to stop",
+            "give padding a token of its own",
+        )
+
+
+def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    templates, bos = tokenizer.chat_templates, tokenizer.bos_token
+    before, _ = tokenizer._around
+    if bos is None or tokenizer.bos_token_id not in before:
+        return
+    if any("bos_token" in template or bos in template for template in templates.values()):
+        yield Finding(
+            "warning",
+            "double-bos",
+            f"the chat template writes {bos!r}, and encoding with special tokens puts it before "
+            "the text as well",
+            "encode rendered chats with add_special_tokens=False",
+        )
+
+
+def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    ids = tokenizer._id_to_bytes
+    missing = tokenizer.max_id + 1 - len(ids)
+    if missing:
+        first = next(i for i in itertools.count() if i not in ids)
+        yield Finding(
+            "note",
+            "gaps",
+            f"{missing} ids below the largest, {tokenizer.max_id}, have no token; the first is "
+            f"{first}",
+            f"a model needs {tokenizer.max_id + 1} embeddings, not {len(ids)}",
+        )
+
+
+_CHECKS: tuple[Callable[[BPETokenizer], Iterator[Finding]], ...] = (
+    _pattern,
+    _unreachable,
+    _duplicates,
+    _shared,
+    _lost_text,
+    _collisions,
+    _padding,
+    _double_bos,
+    _gaps,
+)
+
+# -- Classes of transformers --------------------------------------------------
+# From version 5 on, these classes of transformers build their own normalizer and
+# pre_tokenizer, and take nothing but the vocabulary, the merges and the added tokens
+# from tokenizer.json.  Measured with 5.23: the same file under each class name.
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What a class of transformers 5 does, whatever the file says."""
+
+    family: str  # of FAMILIES
+    normalizer: str | None = None
+    prefix_space: bool = False
+
+
+_GPT2_CLASSES = ["GPT2", "Roberta", "Bart", "LED", "Mvp", "CodeGen", "Deberta", "Luke", "Whisper"]
+_CLASSES: dict[str, _Class] = {
+    **{f"{name}Tokenizer": _Class("gpt-2") for name in _GPT2_CLASSES},
+    "BlenderbotTokenizer": _Class("gpt-2", prefix_space=True),
+    "GPTNeoXTokenizer": _Class("gpt-2", "NFC"),
+    "CohereTokenizer": _Class("command-r", "NFC"),
+    "Qwen2Tokenizer": _Class("qwen2", "NFC"),
+    "Qwen3_5Tokenizer": _Class("qwen35", "NFC"),
+}
+
+# The model_type of config.json wins over tokenizer_class for these ...
+_OVERRIDING = {
+    "qwen2": "Qwen2Tokenizer",
+    **dict.fromkeys(
+        ("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"), "Qwen3_5Tokenizer"
+    ),
+}
+# ... and stands in for it, where there is none, for these.
+_BY_MODEL_TYPE = {
+    **dict.fromkeys(
+        [
+            "qwen2_moe",
+            "qwen2_vl",
+            "qwen2_5_vl",
+            "qwen2_5_omni",
+            "qwen2_audio",
+            "qwen3",
+            "qwen3_moe",
+            "qwen3_next",
+            "qwen3_vl",
+            "qwen3_vl_moe",
+            "qwen3_omni_moe",
+            "internvl",
+        ],
+        "Qwen2Tokenizer",
+    ),
+    **_OVERRIDING,
+    "qwen3_5_text": "Qwen3_5Tokenizer",
+    **dict.fromkeys(
+        [
+            "gpt2",
+            "gpt_neo",
+            "gptj",
+            "codegen",
+            "dbrx",
+            "phi",
+            "opt",
+            "starcoder2",
+            "jais2",
+            "gpt-sw3",
+        ],
+        "GPT2Tokenizer",
+    ),
+    **dict.fromkeys(
+        ["gpt_neox", "mpt", "olmo", "olmoe", "mamba", "mamba2", "rwkv"], "GPTNeoXTokenizer"
+    ),
+    **dict.fromkeys(("cohere", "cohere2", "aya_vision"), "CohereTokenizer"),
+    **dict.fromkeys(("roberta", "bart", "led", "longformer", "mvp"), "RobertaTokenizer"),
+    "blenderbot": "BlenderbotTokenizer",
+    "deberta": "DebertaTokenizer",
+    "luke": "LukeTokenizer",
+    "whisper": "WhisperTokenizer",
+}
+
+
+def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]:
+    """Find the class names beside a tokenizer.json that make transformers 5 ignore it."""
+    declared = field_of(folder / "tokenizer_config.json", "tokenizer_class")
+    declared = declared or field_of(folder / "config.json", "tokenizer_class")
+    model_type = field_of(folder / "config.json", "model_type") or ""
+    decides = model_type in (_BY_MODEL_TYPE if declared is None else _OVERRIDING)
+    name = (_BY_MODEL_TYPE[model_type] if decides else declared or "").removesuffix("Fast")
+    known = _CLASSES.get(name)
+    if known is None:
+        return
+    instead = " and ".join(_otherwise(tokenizer, known))
+    if not instead:
+        return
+    said = f"tokenizer_class {declared!r}"
+    mend = "set tokenizer_class to 'PreTrainedTokenizerFast' in tokenizer_config.json"
+    if decides:
+        said = f"model_type {model_type!r} in config.json"
+        if declared is not None:
+            mend = "keep config.json elsewhere, or load with PreTrainedTokenizerFast by name"
+    yield Finding(
+        "error",
+        "tokenizer-class",
+        f"{said} makes transformers 5 use {name}, which has {instead}, whatever "
+        "tokenizer.json says",
+        mend,
+    )
+
+
+def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
+    """Say in words what a class does otherwise than a tokenizer."""
+    definition = tokenizer._definition
+    form, space = _normal_form(definition), definition.prefix_space
+    if not _cuts_like(tokenizer, known):
+        yield f"the split pattern of {known.family!r}"
+    if form != known.normalizer:
+        yield f"normalisation to {known.normalizer}" if known.normalizer else "no normalisation"
+    if space != known.prefix_space:
+        yield "a space before text" if known.prefix_space else "no space before text"
+
+
+def field_of(path: Path, key: str) -> str | None:
+    """Read a string from a JSON file that may not be there, or be damaged."""
+    if not path.is_file():
+        return None
+    try:
+        value = core._JsonReader.open(path).data.get(key)
+    except (ValueError, OSError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _cuts_like(tokenizer: BPETokenizer, known: _Class) -> bool:
+    definition, family = tokenizer._definition, FAMILIES[known.family]
+    if definition.components is not None:
+        return _is_same(
+            steps_of(definition.components.get("pre_tokenizer")), family.pre_tokenizer()
+        )
+    if known.family == "gpt-2":
+        return definition.split_pattern == core.GPT2_SPLIT_PATTERN
+    return _is_split(definition, family.steps)

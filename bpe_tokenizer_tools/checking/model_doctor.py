@@ -1,0 +1,914 @@
+"""Which tokens has a model never learned?  Told from its embeddings alone.
+
+    report = diagnose("model/", tokenizer)
+    print(report)
+
+A token that training text never held keeps the embedding it was born with, and a model
+that meets it answers nonsense: a glitch token.  Some rows of an embedding are known to
+be untrained, because no text gives their ids: those beyond the vocabulary, those of
+bytes that UTF-8 does not have, those of tokens that no merges lead to.  They are the
+reference.  The rows of tokens that look like them, by their norm or by their direction,
+are likely untrained as well.
+
+How well norm and direction tell reference rows from others is measured first, model by
+model: the share of all pairs of a reference row and another that they put in the right
+order.  One that is near one half says nothing, and is not used; where both are good, a
+token has to look untrained by both.
+
+The idea, and that norms and cosines do it, are of Sander Land and Max Bartolo, "Fishing
+for Magikarp: Automatically Detecting Under-trained Tokens in Large Language Models"
+(2024, arXiv 2405.05417).  They then ask the model to repeat each token; that is left to
+the reader, who has the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.backends.safetensors import Tensor, tensors
+from bpe_tokenizer_tools.checking import lint
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.tables import Table
+
+numpy: Any = core._import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
+
+__all__ = ["Diagnosis", "Embedding", "Group", "Indicator", "Suspect", "diagnose"]
+
+THRESHOLD = 0.5  # half the way from the median of the other tokens to that of reference rows
+# Of the pairs that an indicator has to put in the right order.  It cannot be all of them:
+# of the other tokens some are untrained, too, and of pairs with those half are in order.
+_SEPARATES = 0.8
+_ENOUGH = 8  # rows of a group; chance puts 80 % of their pairs in order once in a thousand times
+
+# =============================================================================
+# 1. The report
+# =============================================================================
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of a table whose ids no text gives.
+
+    Attributes:
+        name: "padded rows", "impossible bytes" or "unreachable tokens".
+        rows: how many there are.
+        norm: the median of their norms.
+        separation: how well norm or direction tells them from other tokens, from 0.5 to
+            1; None if they are too few.
+        used: whether they are part of the reference.
+    """
+
+    name: str
+    rows: int
+    norm: float
+    separation: float | None
+    used: bool
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """What tells reference rows from others.
+
+    Attributes:
+        name: "norm" or "cosine".
+        reference: its median over the reference rows.
+        typical: its median over other tokens, bytes and parts of characters left out.
+        limit: the value half-way, or at another share of the way if asked for; tokens
+            on the side of the reference look under-trained.
+        separation: the share of pairs of a reference row and another that it puts in
+            the right order; None where there are no reference rows.
+        used: whether that is enough.
+    """
+
+    name: str
+    reference: float
+    typical: float
+    limit: float
+    separation: float | None
+    used: bool
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One table of a model, and what was found in it.
+
+    Attributes:
+        role: "input", "output", or "tied" for one that is both.
+        name: of the tensor.
+        file: that it is in.
+        dtype: of its values.
+        rows: how many it has.
+        columns: the width of the model.
+        groups: the rows known to be untrained.
+        indicators: what tells them from others.
+        zero_rows: how many rows are nothing but zeros.
+        broken_rows: how many hold a value that is no finite number.
+    """
+
+    role: str
+    name: str
+    file: str
+    dtype: str
+    rows: int
+    columns: int
+    groups: Sequence[Group]
+    indicators: Sequence[Indicator]
+    zero_rows: int
+    broken_rows: int
+    values: Mapping[str, Any] = field(repr=False)  # "norm", "cosine", "score": one a row
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is any indicator that tells trained from untrained."""
+        return any(indicator.used for indicator in self.indicators)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A token, and how it looks.
+
+    Attributes:
+        id: its id.
+        token: its text, or as vocabulary files have it where it is a part of one.
+        kind: "text", "fragment" (no whole characters), "byte", "added", "special",
+            "impossible byte" or "unreachable".
+        score: 0 is a typical token, 1 a typical reference row; None if nothing tells.
+            The mean over the tables, where there are two.
+        norm: of its row, by the role of the table.
+        cosine: its similarity to the mean of the reference rows, both less the mean of
+            all tokens, by the role of the table.
+        scores: by the role of the table.
+    """
+
+    id: int
+    token: str
+    kind: str
+    score: float | None
+    norm: Mapping[str, float]
+    cosine: Mapping[str, float]
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found; printed, tables and sentences.
+
+    Attributes:
+        embeddings: the input table, and the output table if it is another.
+        tokens: how many tokens there are besides special ones and reference rows.
+        parts: how many of these are bytes and parts of characters.
+        under_trained: those that look it, the most suspicious first.
+        special: all special tokens.
+        unreachable: tokens that no text gives, by what is in the way.
+        padded: the ids that have a row and no token.
+        threshold: of the score.
+        notes: what else there is to know.
+    """
+
+    embeddings: Sequence[Embedding]
+    tokens: int
+    parts: int
+    under_trained: Sequence[Suspect]
+    special: Sequence[Suspect]
+    unreachable: Mapping[str, Sequence[Suspect]]
+    padded: Sequence[int]
+    threshold: float
+    notes: Sequence[str]
+    vocabulary: _Vocabulary = field(repr=False)
+
+    @property
+    def tells(self) -> bool:
+        """Whether trained and untrained tokens can be told apart at all."""
+        return any(embedding.tells for embedding in self.embeddings)
+
+    def token(self, id_: int) -> Suspect:
+        """Return the figures of a token, whatever they are.
+
+        Raises:
+            KeyError: there is no token with this id.
+        """
+        return _suspect(self.vocabulary, self.embeddings, id_)
+
+    def show(self, limit: int = 20) -> str:
+        """Return the report as text, with at most `limit` tokens in each list."""
+        return "\n\n".join(_sections(self, limit))
+
+    def __str__(self) -> str:
+        return self.show()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data, without the tokens nothing is wrong with."""
+        data = {
+            each.name: _plain(getattr(self, each.name))
+            for each in dataclasses.fields(self)
+            if each.name != "vocabulary"
+        }
+        return {"tells": self.tells, **data}
+
+    def to_csv(self) -> str:
+        """Return a line for every token, as vocabulary files write it, with all its figures."""
+        roles = [embedding.role for embedding in self.embeddings]
+        figures = ("norm", "cosine", "scores")
+        columns = ["id", "token", "kind", "score", "under_trained"]
+        columns += [f"{name.rstrip('s')}_{role}" for role in roles for name in figures]
+        listed = {suspect.id for suspect in self.under_trained}
+        written = {id_: token for token, id_ in self.vocabulary.tokenizer.get_vocab().items()}
+        rows = [
+            [each.id, written[each.id], each.kind, each.score, int(each.id in listed)]
+            + [getattr(each, name).get(role) for role in roles for name in figures]
+            for each in map(self.token, self.vocabulary.ids)
+        ]
+        return Table(columns, rows).to_csv()
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw norm against cosine of every row, as PNG or SVG.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            ValueError: the name ends in something else.
+        """
+        _plot(self, Path(path))
+
+
+def _plain(value: Any) -> Any:
+    """Turn parts of a report into what JSON has."""
+    if dataclasses.is_dataclass(value):
+        names = (each.name for each in dataclasses.fields(value) if each.name != "values")
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+# =============================================================================
+# 2. The report as text
+# =============================================================================
+
+
+_PARTS = ("byte", "fragment")
+
+
+def _sections(report: Diagnosis, limit: int) -> Iterator[str]:
+    for embedding in report.embeddings:
+        yield _section_of_table(embedding)
+    yield _section_of_suspects(report, limit)
+    if report.special:
+        yield _section_of_special(report, limit)
+    for problem, suspects in report.unreachable.items():
+        if suspects:
+            noun = "token" if len(suspects) == 1 else "tokens"
+            title = f"{len(suspects):,} {noun} that no text gives: {problem}"
+            yield str(_table(suspects[:limit], report, title)) + _more(len(suspects), limit)
+    if report.notes:
+        yield "\n".join(f"Note: {note}." for note in report.notes)
+
+
+def _section_of_table(embedding: Embedding) -> str:
+    role = {"tied": "input and output embedding"}.get(embedding.role, f"{embedding.role} embedding")
+    title = (
+        f"{embedding.name} ({role}): {embedding.rows:,} rows of {embedding.columns:,} "
+        f"{embedding.dtype}, in {embedding.file}"
+    )
+    groups = Table(
+        ["reference rows", "rows", "median norm", "right pairs", "used"],
+        [
+            [group.name, group.rows, group.norm, _percent(group.separation), _yes(group.used)]
+            for group in embedding.groups
+        ],
+    )
+    indicators = Table(
+        ["indicator", "reference", "typical", "looks untrained", "right pairs", "used"],
+        [
+            [
+                each.name,
+                each.reference,
+                each.typical,
+                f"{'<' if each.reference < each.typical else '>'} {each.limit:.3f}",
+                _percent(each.separation),
+                _yes(each.used),
+            ]
+            for each in embedding.indicators
+        ],
+    )
+    parts = [title, *([str(groups)] if embedding.groups else []), str(indicators)]
+    return "\n\n".join(parts)
+
+
+def _section_of_suspects(report: Diagnosis, limit: int) -> str:
+    if not report.tells:
+        return (
+            "Neither norm nor direction tells rows that no text reaches from the others here, so "
+            "nothing can be said of tokens that look under-trained."
+        )
+    parts = [each for each in report.under_trained if each.kind in _PARTS]
+    whole = [each for each in report.under_trained if each.kind not in _PARTS]
+    title = f"{len(whole):,} of {report.tokens - report.parts:,} tokens of text look under-trained"
+    text = str(_table(whole[:limit], report, title)) + _more(len(whole), limit) if whole else title
+    if parts:
+        some = ", ".join(_shown(each, report) for each in parts[:limit])
+        text += (
+            f"\n\n{len(parts):,} of {report.parts:,} bytes and parts of characters look so, too: "
+            f"{some}{', ...' if len(parts) > limit else ''}"
+        )
+    return text
+
+
+def _section_of_special(report: Diagnosis, limit: int) -> str:
+    bad = [each for each in report.special if (each.score or 0) >= report.threshold]
+    title = f"{len(bad):,} of {len(report.special):,} special tokens look never trained"
+    if not report.tells:
+        title = "Special tokens"
+    shown = sorted(report.special, key=lambda each: (-(each.score or 0), each.id))
+    return str(_table(shown[:limit], report, title)) + _more(len(shown), limit)
+
+
+def _table(suspects: Sequence[Suspect], report: Diagnosis, title: str) -> Table:
+    roles = [embedding.role for embedding in report.embeddings]
+    suffix = {role: f" ({role})" if len(roles) > 1 else "" for role in roles}
+    columns = ["id", "token", "kind", "score"]
+    columns += [f"{name}{suffix[role]}" for role in roles for name in ("norm", "cosine")]
+    if len(roles) > 1:
+        columns += [f"trained as {role}" for role in roles]
+    rows = [
+        [str(each.id), _shown(each, report), each.kind, each.score]
+        + [figures[role] for role in roles for figures in (each.norm, each.cosine)]
+        + [_trained(each, role, report.threshold) for role in roles if len(roles) > 1]
+        for each in suspects
+    ]
+    return Table(columns, rows, title)
+
+
+def _trained(suspect: Suspect, role: str, threshold: float) -> str | None:
+    score = suspect.scores.get(role)
+    return None if score is None else _yes(score < threshold)
+
+
+def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
+    """Show a token in quotes, so that its spaces can be seen; a part of a character as bytes."""
+    raw = report.vocabulary.raw(suspect.id)
+    if raw is not None and suspect.kind in (*_PARTS, "impossible byte"):
+        return repr(raw)
+    token = suspect.token
+    return repr(token if len(token) <= limit else token[: limit - 3] + "...")
+
+
+def _more(total: int, limit: int) -> str:
+    return f"\n... and {total - limit:,} more" if total > limit else ""
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"
+
+
+# =============================================================================
+# 3. Rows that no text reaches
+# =============================================================================
+
+_IMPOSSIBLE_BYTES = (0xC0, 0xC1, *range(0xF5, 0x100))  # none of them is in any UTF-8
+_IN_THE_WAY = {
+    "merges": "no merges lead to it",
+    "normaliser": "normalisation changes it",
+    "pattern": "the split pattern always cuts it",
+}
+
+
+class _Vocabulary:
+    """What a tokenizer says of each id."""
+
+    def __init__(self, tokenizer: BPETokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.ids = sorted(tokenizer._id_to_bytes)
+        self.special = set(tokenizer.special_tokens.values())
+        chain = getattr(tokenizer._encoder, "_chain", None)  # only where there are components
+        self._is_byte_level = chain is not None and chain.is_byte_level
+        vocab = tokenizer._definition.vocab
+        names = map(self._byte_name, _IMPOSSIBLE_BYTES)
+        self.bytes = {vocab[name] for name in names if name in vocab} - self.special
+        found = lint._unreached(tokenizer)
+        self.unreachable: dict[str, list[int]] = {
+            text: sorted(
+                id_ for token in getattr(found, name) if (id_ := vocab[token]) not in self.bytes
+            )
+            for name, text in _IN_THE_WAY.items()
+        }
+
+        self._without_text = {id_ for ids in self.unreachable.values() for id_ in ids}
+
+    def _byte_name(self, byte: int) -> bytes:
+        """Return how a byte stands in the vocabulary."""
+        components = self.tokenizer._definition.components
+        if components is None:
+            return bytes([byte])
+        if components.get("model", {}).get("byte_fallback"):
+            return f"<0x{byte:02X}>".encode()
+        return core._BYTE_TO_CHAR[byte].encode() if self._is_byte_level else b""
+
+    def groups(self, rows: int) -> dict[str, list[int]]:
+        """Return the rows of a table that no text reaches, by why."""
+        known = set(self.ids)
+        return {
+            "padded rows": [id_ for id_ in range(rows) if id_ not in known],
+            "impossible bytes": sorted(self.bytes),
+            "unreachable tokens": sorted(self._without_text - self.special),
+        }
+
+    def text(self, id_: int) -> str:
+        """Return a token as people read it."""
+        if id_ in self.tokenizer._contents:
+            return self.tokenizer._contents[id_]
+        return lint._readable(self.tokenizer, self.tokenizer._id_to_bytes[id_])
+
+    def kind(self, id_: int) -> str:
+        """Say what a token is; see `Suspect`."""
+        if id_ in self.special:
+            return "special"
+        if id_ in self.bytes:
+            return "impossible byte"
+        if id_ in self._without_text:
+            return "unreachable"
+        if id_ in self.tokenizer._contents:
+            return "added"
+        raw = self.raw(id_)
+        if raw is None:
+            is_byte = lint._is_byte_token(self.tokenizer._id_to_bytes[id_])
+            return "byte" if is_byte else "text"
+        if len(raw) == 1:
+            return "byte"
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            return "fragment"
+        return "text"
+
+    def raw(self, id_: int) -> bytes | None:
+        """Return the bytes of a token; None if the vocabulary is one of characters."""
+        token = self.tokenizer._id_to_bytes[id_]
+        if self.tokenizer._definition.components is None:
+            return token
+        return core._from_printable(token.decode()) if self._is_byte_level else None
+
+    def typical(self) -> list[int]:
+        """Return the tokens that the others are compared with: pieces of text.
+
+        Bytes are no part of it: most of them never occur alone in text, so that their rows
+        are often untrained.
+        """
+        kinds = {id_: self.kind(id_) for id_ in self.ids}
+        text = [id_ for id_, kind in kinds.items() if kind == "text"]
+        known = ("special", "impossible byte", "unreachable")
+        return text or [id_ for id_, kind in kinds.items() if kind not in known]
+
+
+# =============================================================================
+# 4. Measures of a table
+# =============================================================================
+# Two passes over the rows.  The first takes norms and means; the second what each row
+# has in common with the mean of each group of reference rows, once the mean of all other
+# tokens is taken away: the direction that all rows share says nothing.
+
+
+@dataclass
+class _Measures:
+    """Of each row, and of the means of the groups.
+
+    Attributes:
+        norm: of each row.
+        around: the squared norm of each row less the centre.
+        dots: of each row less the centre with each group's mean less the centre.
+        means: of the groups, less the centre.
+    """
+
+    norm: Any
+    around: Any
+    dots: Any
+    means: Any
+
+
+def _measure(tensor: Tensor, groups: Sequence[Sequence[int]], others: Sequence[int]) -> _Measures:
+    rows, columns = tensor.shape
+    label = numpy.full(rows, -1)
+    for number, ids in enumerate([*groups, others]):
+        label[numpy.asarray(ids, dtype=int)] = number
+    norm = numpy.empty(rows)
+    sums = numpy.zeros((len(groups) + 1, columns))
+    counts = numpy.zeros(len(groups) + 1)
+    for start, block in tensor.blocks():
+        here = slice(start, start + len(block))
+        norm[here] = numpy.sqrt(numpy.einsum("ij,ij->i", block, block, dtype=numpy.float64))
+        finite = numpy.isfinite(norm[here])
+        for number in range(len(sums)):
+            chosen = finite & (label[here] == number)
+            sums[number] += block[chosen].sum(0, dtype=numpy.float64)
+            counts[number] += chosen.sum()
+    means = sums / numpy.maximum(counts, 1)[:, None]
+    centre = means[-1]
+    means = means[:-1] - centre
+    around, dots = numpy.empty(rows), numpy.empty((rows, len(groups)))
+    for start, block in tensor.blocks():
+        here = slice(start, start + len(block))
+        with numpy.errstate(invalid="ignore"):
+            block = block - centre.astype(numpy.float32)
+            around[here] = numpy.einsum("ij,ij->i", block, block, dtype=numpy.float64)
+            dots[here] = block @ means.T.astype(numpy.float32)
+    return _Measures(norm, around, dots, means)
+
+
+def _cosines(measures: _Measures, groups: Sequence[Sequence[int]], used: Sequence[int]) -> Any:
+    """Return the cosine of each row with the mean of the rows of some groups.
+
+    A row of these groups is compared with the mean of the others, or it would be like a
+    mean that it is a part of.
+    """
+    sizes = numpy.array([len(groups[number]) for number in used], dtype=float)
+    total = sizes.sum()
+    if not total:
+        return numpy.full(len(measures.norm), numpy.nan)
+    mean = sizes @ measures.means[list(used)] / total
+    dots = measures.dots[:, list(used)] @ sizes / total
+    length = numpy.full(len(dots), mean @ mean)
+    inside = numpy.array(sorted(id_ for number in used for id_ in groups[number]), dtype=int)
+    if total > 1:
+        dot, own = dots[inside], measures.around[inside]
+        rest = total - 1
+        dots[inside] = (total * dot - own) / rest
+        length[inside] = (total**2 * (mean @ mean) - 2 * total * dot + own) / rest**2
+    with numpy.errstate(invalid="ignore", divide="ignore"):
+        return dots / numpy.sqrt(numpy.maximum(length, 0) * measures.around)
+
+
+def _separation(reference: Any, others: Any) -> float:
+    """Return the share of pairs in which the reference is smaller; ties count half."""
+    ordered = numpy.sort(others)
+    left = numpy.searchsorted(ordered, reference, "left")
+    right = numpy.searchsorted(ordered, reference, "right")
+    return float(1 - (left + right).sum() / (2 * len(reference) * len(ordered)))
+
+
+# =============================================================================
+# 5. Indicators
+# =============================================================================
+
+
+def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: float) -> Embedding:
+    rows, columns = tensor.shape
+    named = vocabulary.groups(rows)
+    others = vocabulary.typical()
+    measures = _measure(tensor, list(named.values()), others)
+    sound = numpy.isfinite(measures.norm)
+    members = [[id_ for id_ in ids if sound[id_]] for ids in named.values()]
+    rest = numpy.array([id_ for id_ in others if sound[id_]], dtype=int)
+    if not len(rest):
+        problem = "no token that text gives has a row of numbers in it"
+        raise core.FileFormatError(tensor.path, tensor.name, problem)
+    groups = [
+        _group(name, number, members, rest, measures)
+        for number, name in enumerate(named)
+        if members[number]
+    ]
+    kept = {group.name for group in groups if group.used}
+    used = [number for number, name in enumerate(named) if name in kept]
+    known = used or [number for number, ids in enumerate(members) if len(ids) >= _ENOUGH]
+    cosine = numpy.nan_to_num(_cosines(measures, members, known))
+    reference = numpy.array([id_ for number in known for id_ in members[number]], dtype=int)
+    if len(reference):
+        values = {"norm": measures.norm, "cosine": cosine}
+        indicators = [
+            _indicator(name, value[reference], value[rest], threshold, bool(used))
+            for name, value in values.items()
+        ]
+    else:  # nothing is known to be untrained, but a row of zeros surely is
+        typical = float(numpy.median(measures.norm[rest]))
+        limit = typical * (1 - threshold)
+        indicators = [Indicator("norm", 0.0, typical, limit, None, typical > 0)]
+    score = _scores(indicators, {"norm": measures.norm, "cosine": cosine})
+    return Embedding(
+        role,
+        tensor.name,
+        tensor.path.name,
+        tensor.dtype,
+        rows,
+        columns,
+        groups,
+        indicators,
+        int((measures.norm == 0).sum()),
+        int((~sound).sum()),
+        {"norm": measures.norm, "cosine": cosine, "score": score},
+    )
+
+
+def _group(
+    name: str, number: int, members: Sequence[Sequence[int]], others: Any, measures: _Measures
+) -> Group:
+    """Tell how well the rows of a group differ from other tokens."""
+    own = numpy.asarray(members[number], dtype=int)
+    norm = measures.norm
+    separation = None
+    if len(own) >= _ENOUGH:
+        cosine = numpy.nan_to_num(_cosines(measures, members, [number]))
+        by_norm = _separation(norm[own], norm[others])
+        separation = max(by_norm, 1 - by_norm, _separation(-cosine[own], -cosine[others]))
+    used = separation is not None and separation >= _SEPARATES
+    return Group(name, len(own), float(numpy.median(norm[own])), separation, used)
+
+
+def _indicator(
+    name: str, reference: Any, others: Any, threshold: float, is_known: bool
+) -> Indicator:
+    """Tell what an indicator is worth.
+
+    Args:
+        name: "norm" or "cosine"; a cosine has to be greater in reference rows.
+        reference: its values there.
+        others: its values at other tokens.
+        threshold: where to draw the limit, from the others (0) to the reference (1).
+        is_known: whether the reference rows differ from others at all.
+    """
+    low, high = float(numpy.median(others)), float(numpy.median(reference))
+    sign = -1 if name == "cosine" or high > low else 1
+    separation = _separation(sign * reference, sign * others)
+    used = is_known and separation >= _SEPARATES and low != high
+    return Indicator(name, high, low, low + threshold * (high - low), separation, used)
+
+
+def _scores(indicators: Sequence[Indicator], values: Mapping[str, Any]) -> Any:
+    """Return where each row is between typical tokens (0) and reference rows (1).
+
+    Of two indicators it is the geometric mean: a row that is typical by one has 0.
+    """
+    shares = [
+        numpy.clip((values[each.name] - each.typical) / (each.reference - each.typical), 0, 1)
+        for each in indicators
+        if each.used
+    ]
+    if not shares:
+        return numpy.full(len(values["norm"]), numpy.nan)
+    score = numpy.prod(shares, axis=0) ** (1 / len(shares))
+    return numpy.where(numpy.isfinite(values["norm"]), score, numpy.nan)
+
+
+# =============================================================================
+# 6. The diagnosis
+# =============================================================================
+
+_INPUT = (
+    r"(.*\.)?(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embeddings|token_embedding"
+    r"|tok_emb|shared)\.weight"
+)
+_OUTPUT = r"(.*\.)?(lm_head|embed_out|output_layer)\.weight|output\.weight"
+
+
+def diagnose(
+    model: str | os.PathLike[str],
+    tokenizer: BPETokenizer,
+    *,
+    input_tensor: str | None = None,
+    output_tensor: str | None = None,
+    threshold: float = THRESHOLD,
+) -> Diagnosis:
+    """List the tokens of a model that look under-trained, and those no text gives.
+
+    Args:
+        model: a .safetensors file, model.safetensors.index.json, or a directory.
+        tokenizer: the model's.
+        input_tensor: the table of input embeddings; by default found by its name.
+        output_tensor: that of output embeddings, if it is another; likewise.
+        threshold: tokens with a score of at least this are listed: 0 is a typical
+            token, 1 a typical row that is known to be untrained.
+
+    Returns:
+        The report; its `embeddings` say how much it is worth.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+        FileFormatError: a file is damaged, or its table cannot be read.
+        ValueError: no table is found, or it has fewer rows than the tokenizer has ids.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be above 0 and at most 1, got {threshold!r}")
+    tables, notes = _tables(Path(model), input_tensor, output_tensor)
+    for tensor in tables.values():
+        _check_fits(tensor, tokenizer)
+    vocabulary = _Vocabulary(tokenizer)
+    embeddings = [_examine(role, each, vocabulary, threshold) for role, each in tables.items()]
+    rows = embeddings[0].rows
+    groups = vocabulary.groups(rows)
+    apart = vocabulary.special.union(*groups.values())
+
+    def suspects(ids: Sequence[int]) -> list[Suspect]:
+        return [_suspect(vocabulary, embeddings, id_) for id_ in ids]
+
+    ordinary = [id_ for id_ in vocabulary.ids if id_ not in apart]
+    scores = _mean_scores(embeddings, ordinary)
+    chosen = [(-score, id_) for id_, score in zip(ordinary, scores) if score >= threshold]
+    return Diagnosis(
+        embeddings,
+        len(ordinary),
+        sum(vocabulary.kind(id_) in _PARTS for id_ in ordinary),
+        suspects([id_ for _, id_ in sorted(chosen)]),
+        suspects(sorted(vocabulary.special)),
+        {problem: suspects(ids) for problem, ids in vocabulary.unreachable.items()},
+        groups["padded rows"],
+        threshold,
+        [*notes, *_notes(embeddings, groups["padded rows"])],
+        vocabulary,
+    )
+
+
+def _mean_scores(embeddings: Sequence[Embedding], ids: Sequence[int]) -> Any:
+    """Return the mean of the scores in all tables that tell; nan if none does."""
+    columns = [each.values["score"][list(ids)] for each in embeddings if each.tells]
+    return sum(columns) / len(columns) if columns else numpy.full(len(ids), numpy.nan)
+
+
+def _suspect(vocabulary: _Vocabulary, embeddings: Sequence[Embedding], id_: int) -> Suspect:
+    text, kind = vocabulary.text(id_), vocabulary.kind(id_)
+
+    def figures(name: str) -> dict[str, float]:
+        found = {each.role: float(each.values[name][id_]) for each in embeddings}
+        return {role: value for role, value in found.items() if numpy.isfinite(value)}
+
+    scores = figures("score")
+    score = sum(scores.values()) / len(scores) if scores else None
+    return Suspect(id_, text, kind, score, figures("norm"), figures("cosine"), scores)
+
+
+def _check_fits(tensor: Tensor, tokenizer: BPETokenizer) -> None:
+    tensor.check_readable()
+    rows, highest = tensor.shape[0], tokenizer.max_id
+    if highest >= rows:
+        raise ValueError(
+            f"the tokenizer has ids up to {highest:,}, but {tensor.name} has only {rows:,} rows: "
+            "the tokenizer is that of another model, or the embeddings were not resized when "
+            "tokens were added"
+        )
+
+
+def _notes(embeddings: Sequence[Embedding], padded: Sequence[int]) -> Iterator[str]:
+    if padded:
+        yield f"{len(padded):,} rows have no token: {_ranges(padded)}"
+    for each in embeddings:
+        if each.zero_rows:
+            yield f"{each.zero_rows:,} rows of {each.name} are all zeros"
+        if each.broken_rows:
+            yield (
+                f"{each.broken_rows:,} rows of {each.name} hold values that are no finite numbers; "
+                "they are left out"
+            )
+        if not each.tells:
+            yield (
+                f"{each.name} does not tell: rows that no text reaches look like all others (were "
+                "they set anew when the table was resized, or was the model never trained?)"
+            )
+        unlike = [group.name for group in each.groups if group.separation and not group.used]
+        if each.tells and unlike:
+            yield f"in {each.name} {' and '.join(unlike)} look like other tokens, and are not used"
+
+
+def _ranges(ids: Sequence[int], limit: int = 4) -> str:
+    """Write ids as ranges."""
+    ranges: list[list[int]] = []
+    for id_ in ids:
+        if ranges and ranges[-1][1] == id_ - 1:
+            ranges[-1][1] = id_
+        else:
+            ranges.append([id_, id_])
+    shown = [f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in ranges[:limit]]
+    return ", ".join(shown) + (", ..." if len(ranges) > limit else "")
+
+
+# -- Which tables ---
+
+
+def _tables(
+    model: Path, input_tensor: str | None, output_tensor: str | None
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tables by their roles, and what is to be said about them."""
+    found = tensors(model)
+    first = _named(model, found, input_tensor, _INPUT, "--input-tensor")
+    if first is None:
+        largest = sorted(
+            (each for each in found.values() if len(each.shape) == 2),
+            key=lambda each: -each.shape[0],
+        )
+        names = ", ".join(f"{each.name} ({each.shape[0]:,} rows)" for each in largest[:3])
+        raise ValueError(
+            f"{model}: no tensor has the usual name of an input embedding; name it with "
+            f"--input-tensor; tables with the most rows: {names or 'none'}"
+        )
+    second = _named(model, found, output_tensor, _OUTPUT, "--output-tensor")
+    if second is None or second is first or _is_same(first, second):
+        notes = []
+        if second is None and _says_untied(first.path.parent / "config.json"):
+            notes = [
+                "config.json says that the output embedding is another table, but no tensor has "
+                "its usual name; name it with --output-tensor"
+            ]
+        return {"tied": first}, notes
+    return {"input": first, "output": second}, []
+
+
+def _named(
+    model: Path, found: Mapping[str, Tensor], name: str | None, usual: str, option: str
+) -> Tensor | None:
+    if name is not None:
+        if name not in found:
+            some = ", ".join(sorted(found)[:5])
+            raise ValueError(f"{model}: has no tensor {name!r}; it has {some}, ...")
+        return found[name]
+    matching = [
+        tensor
+        for tensor in found.values()
+        if re.fullmatch(usual, tensor.name) and len(tensor.shape) == 2
+    ]
+    if len(matching) > 1:
+        names = ", ".join(tensor.name for tensor in matching[:5])
+        raise ValueError(
+            f"{model}: {len(matching)} tables could be meant; choose by {option}: {names}"
+        )
+    return matching[0] if matching else None
+
+
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    """Tell whether two tables hold the same: some writers save a tied one twice."""
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        return False
+    pairs = zip(first.blocks(), second.blocks())
+    return all(numpy.array_equal(one, other, equal_nan=True) for (_, one), (_, other) in pairs)
+
+
+def _says_untied(path: Path) -> bool:
+    try:
+        data = core._JsonReader.open(path).data if path.is_file() else {}
+    except (ValueError, OSError):
+        return False
+    return data.get("tie_word_embeddings") is False
+
+
+# =============================================================================
+# 7. Pictures
+# =============================================================================
+
+_MARKS = (  # what is drawn, upon one another
+    ("other tokens", "#b8c4d6", ".", 12),
+    ("look under-trained", "#d1571b", "D", 14),
+    ("reference rows", "#1f5fa8", "o", 16),
+    ("special tokens", "#2e7d32", "^", 34),
+)
+
+
+def _plot(report: Diagnosis, path: Path) -> None:
+    count = len(report.embeddings)
+    kind = outputs.plot_format(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 * count, 5), layout="constrained")
+    for axes, embedding in zip(figure.subplots(1, count, squeeze=False)[0], report.embeddings):
+        _draw(axes, report, embedding)
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    outputs.write({path: file.getvalue()})
+
+
+def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:
+    groups = report.vocabulary.groups(embedding.rows)
+    listed = [suspect.id for suspect in report.under_trained]
+    special = [suspect.id for suspect in report.special]
+    reference = sorted({id_ for ids in groups.values() for id_ in ids})
+    taken = {*listed, *special, *reference}
+    others = [id_ for id_ in report.vocabulary.ids if id_ not in taken]
+    for (label, colour, mark, size), ids in zip(_MARKS, (others, listed, reference, special)):
+        if ids:
+            axes.scatter(
+                embedding.values["norm"][ids],
+                embedding.values["cosine"][ids],
+                s=size,
+                color=colour,
+                marker=mark,
+                linewidths=0.4,
+                edgecolors="white",
+                label=f"{label} ({len(ids):,})",
+                rasterized=len(ids) > 5_000,
+            )
+    for indicator, line in zip(embedding.indicators, (axes.axvline, axes.axhline)):
+        if indicator.used:
+            line(indicator.limit, color="#666666", linewidth=1, linestyle="--")
+    axes.set_xlabel("norm")
+    axes.set_ylabel("cosine with the mean reference row")
+    axes.set_title(f"{embedding.name} ({embedding.role})", loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="best", fontsize=8, frameon=False)

@@ -1,0 +1,732 @@
+r"""Does every library give the ids that this one gives?
+
+    report = tokenizer.verify()            # saved, and loaded back through each
+    report = verify(tokenizer, path)       # or: the files it came from
+    print(report); report.ok
+
+Each installed library loads the tokenizer, from the files themselves where it reads
+their format, else from an export.  Then all of them encode and decode the same texts:
+`CONFORMANCE_TEXTS`, the special tokens between words, and texts put together from the
+tokenizer's own vocabulary, which find a changed merge that no sentence would.
+
+A library that fails is a row of the table, never a traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import itertools
+import json
+import logging
+import os
+import tempfile
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import formats
+from bpe_tokenizer_tools.backends import fit
+from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, conformance_texts
+from bpe_tokenizer_tools.checking.lint import Finding, field_of, lint, shared_ids
+from bpe_tokenizer_tools.formats.gguf import as_in_llama_cpp
+
+__all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "verify"]
+
+# =============================================================================
+# 1. The report
+# =============================================================================
+
+EQUAL, DIFFERS = "equal", "differs"
+APPROXIMATE = "approximate"  # llama.cpp splits some text differently; all else is equal
+CANNOT_LOAD, FAILS, NOT_INSTALLED = "cannot load", "fails", "not installed"
+NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be given an export
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first thing that a library does otherwise.
+
+    Attributes:
+        what: "encode", "encode, special tokens allowed,", "encode, with what goes
+            around a text," or "decode".
+        text: what was encoded, or whose ids were decoded.
+        position: the first id that differs, or the first character of decoded text.
+        expected_ids: what this library gives, from there on, a few of them.
+        ids: what the other gives.
+        expected_tokens: the same as this library spells them.
+        tokens: the ids of the other as the other spells them.
+    """
+
+    what: str
+    text: str
+    position: int
+    expected_ids: list[int]
+    ids: list[int]
+    expected_tokens: list[str]
+    tokens: list[str]
+
+    def __str__(self) -> str:
+        place = f"{self.what} {core._shorten(self.text, 48)}"
+        if self.what == "decode":
+            here, there = "".join(self.expected_tokens), "".join(self.tokens)
+            return f"{place}: at character {self.position} {here!r} here, {there!r} there"
+        return (
+            f"{place}: from id {self.position} on {self.expected_ids} {self.expected_tokens} here, "
+            f"{self.ids} {self.tokens} there"
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one library.
+
+    Attributes:
+        loader: the library.
+        version: its version, if it is installed.
+        status: "equal", "approximate" where llama.cpp is known to split some text differently
+            and all else is equal, "differs", "cannot load", "fails" where it has loaded it and
+            cannot encode or decode, "not installed", or "not applicable" where it does
+            not read the format and cannot be given an export.
+        detail: what was loaded, or what went wrong.
+        difference: the first, if there is one.
+    """
+
+    loader: str
+    version: str | None
+    status: str
+    detail: str = ""
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found; printed, a table."""
+
+    rows: list[Row]
+    findings: list[Finding] = field(default_factory=list)
+    n_texts: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every library that can hold the tokenizer agrees, and its model fits it."""
+        return not any(
+            row.status in (DIFFERS, CANNOT_LOAD, FAILS) for row in self.rows
+        ) and not any(
+            finding.severity == "error" and finding.name == fit.MODEL for finding in self.findings
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {"ok": self.ok, **dataclasses.asdict(self)}
+
+    def __str__(self) -> str:
+        cells = [
+            (row.loader, row.version or "-", row.status, str(row.difference or row.detail))
+            for row in self.rows
+        ]
+        widths = [max(len(line[i]) for line in cells) for i in range(3)]
+        table = [
+            "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[3]]).rstrip()
+            for line in cells
+        ]
+        for i, row in reversed(list(enumerate(self.rows))):
+            if row.difference is not None and row.detail:
+                table.insert(i + 1, " " * (sum(widths) + 6) + f"({row.detail})")
+        notes = list(map(str, self.findings))
+        return "\n".join(
+            [*table, f"{self.n_texts} texts compared", *(["", *notes] if notes else [])]
+        )
+
+
+# =============================================================================
+# 2. Libraries
+# =============================================================================
+
+
+class _NotReadError(Exception):
+    """A library does not read a format, and cannot be given another."""
+
+
+class _FailsError(Exception):
+    """A library has loaded a tokenizer, and cannot encode or decode a text."""
+
+
+class _Peer(NamedTuple):
+    """A tokenizer as another library has loaded it.
+
+    Attributes:
+        detail: what was loaded, and how.
+        encode: (text, whether special tokens are recognised) -> ids.
+        decode: ids -> text.
+        token: id -> how the library spells it.
+        surround: encodes with what goes around a text, if the library has that.
+        recognises: whether it can be asked to recognise special tokens.
+        form: the normal form that all text has to be brought to first.
+        findings: what else was noticed.
+        approximation: the tokenizer as the library approximates it, where it does.
+    """
+
+    detail: str
+    encode: Callable[[str, bool], Sequence[int]]
+    decode: Callable[[list[int]], str]
+    token: Callable[[int], Any]
+    surround: Callable[[str], Sequence[int]] | None = None
+    recognises: bool = True
+    form: str | None = None
+    findings: Sequence[Finding] = ()
+    approximation: BPETokenizer | None = None
+
+
+class _Case:
+    """A tokenizer, the files it came from, and a place for exports."""
+
+    def __init__(self, tokenizer: BPETokenizer, path: Path | None, scratch: Path) -> None:
+        self.tokenizer = tokenizer
+        self.files = _files(path) if path is not None else {}
+        self._scratch = scratch
+
+    def find(self, kind: str) -> tuple[Path, str]:
+        """Return the file of a kind, or an export; and how it came about, in words."""
+        if kind in self.files:
+            return self.files[kind], self.files[kind].name
+        return self.exported(kind), "through export"
+
+    def exported(self, kind: str) -> Path:
+        """Write the tokenizer in a format, once.
+
+        Raises:
+            _NotReadError: the format cannot hold it.
+        """
+        path = self._scratch / ("saved" if kind in _SAVED else f"exported.{kind}")
+        try:
+            if not path.exists() and kind in _SAVED:
+                self.tokenizer.save(path, verbose=False)
+            elif not path.exists():
+                self.tokenizer.export(path, kind, without_normalizer=True)
+        except (ValueError, ImportError) as error:
+            first = "does not read this format; " if self.files else ""
+            raise _NotReadError(f"{first}no export: {error}") from None
+        return path / "tokenizer.json" if kind == "tokenizer.json" else path
+
+
+_SAVED = ("tokenizer.json", "directory")  # what `save` writes
+
+
+def _files(path: Path) -> dict[str, Path]:
+    """Tell which files at a path a library may read by itself."""
+    if path.is_file():
+        kind = _kind(path)
+        beside = {"directory": path.parent} if kind and path.name == "tokenizer.json" else {}
+        return {**beside, **({kind: path} if kind else {})}
+    names = {file.name for file in path.iterdir()}
+    found: dict[str, Path] = {}
+    if "tokenizer.json" in names and _kind(path / "tokenizer.json"):
+        found = {"tokenizer.json": path / "tokenizer.json", "directory": path}
+    elif {"vocab.json", "merges.txt", "tokenizer_config.json"} <= names and (
+        "config.json" in names or field_of(path / "tokenizer_config.json", "tokenizer_class")
+    ):
+        found = {"directory": path}  # transformers knows by the class what to make of it
+    for name in sorted(names - {"tokenizer.json"}):
+        kind = _kind(path / name)
+        # Beside a tokenizer.json, only the model that it was made from says the same.
+        if kind is not None and (not found or kind == "sentencepiece"):
+            found.setdefault(kind, path / name)
+    return found
+
+
+def _kind(file: Path) -> str | None:
+    """Tell what a file is, as `from_file` does."""
+    if not file.is_file():
+        return None
+    kind = formats.format_of(file)
+    if kind in ("gguf", "tiktoken", "sentencepiece"):
+        return kind
+    if kind == "plain":
+        return None
+    head = formats.read_head(file)
+    is_json = file.suffix == ".json" and b'"version"' in head and b'"added_tokens"' in head
+    return "tokenizer.json" if is_json or file.name == "tokenizer.json" else None
+
+
+def _load_this(case: _Case) -> _Peer:
+    with warnings.catch_warnings():  # the first load gave its warnings
+        warnings.simplefilter("ignore")
+        loaded = BPETokenizer.from_pretrained(case.exported("directory"), verbose=False)
+    surround = functools.partial(loaded.encode, add_special_tokens=True, allowed_special="all")
+    return _own(loaded)._replace(surround=surround)
+
+
+def _own(loaded: BPETokenizer) -> _Peer:
+    return _Peer(
+        "saved and loaded back",
+        lambda text, special: loaded.encode(text, allowed_special="all" if special else "none"),
+        loaded.decode,
+        loaded.convert_ids_to_tokens,
+    )
+
+
+def first_difference(
+    tokenizer: BPETokenizer, other: BPETokenizer, texts: Sequence[str]
+) -> Difference | None:
+    """Compare two tokenizers of this library; what goes around a text is left out."""
+    return _first_difference(tokenizer, _own(other), texts)
+
+
+def _load_tokenizers(case: _Case) -> _Peer:
+    tokenizers = importlib.import_module("tokenizers")
+    path, how = case.find("tokenizer.json")
+    loaded = tokenizers.Tokenizer.from_file(str(path))
+    loaded.no_truncation()
+    loaded.no_padding()
+
+    def encode(text: str, special: bool, add: bool = False) -> Any:
+        loaded.encode_special_tokens = not special
+        return loaded.encode(text, add_special_tokens=add).ids
+
+    return _Peer(
+        how,
+        encode,
+        lambda ids: str(loaded.decode(ids, skip_special_tokens=False)),
+        loaded.id_to_token,
+        lambda text: encode(text, True, add=True),
+    )
+
+
+def _load_transformers(case: _Case) -> _Peer:
+    transformers = importlib.import_module("transformers")
+    path, how = case.find("directory")
+    with _quiet_transformers(transformers):
+        loaded = transformers.AutoTokenizer.from_pretrained(
+            str(path), local_files_only=True, trust_remote_code=False, use_fast=True
+        )
+    if hasattr(loaded, "model_max_length"):
+        loaded.model_max_length = 10**30  # it warns of texts that are longer
+
+    def encode(text: str, special: bool, add: bool = False) -> Any:
+        return loaded.encode(text, add_special_tokens=add, split_special_tokens=not special)
+
+    name = type(loaded).__name__
+    return _Peer(
+        name if how != "through export" else f"{name}, {how}",
+        encode,
+        lambda ids: str(
+            loaded.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        ),
+        loaded.convert_ids_to_tokens,
+        lambda text: encode(text, True, add=True),
+        findings=_rewritten(loaded, path),
+    )
+
+
+@contextlib.contextmanager
+def _quiet_transformers(transformers: Any) -> Iterator[None]:
+    settings = transformers.utils.logging
+    before = settings.get_verbosity()
+    settings.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        settings.set_verbosity(before)
+
+
+def _rewritten(loaded: Any, folder: Path) -> list[Finding]:
+    """Find the parts of tokenizer.json that a class of transformers has replaced.
+
+    Few texts show it where the vocabulary is small; the parts themselves always do.
+    """
+    backend = getattr(loaded, "backend_tokenizer", None)
+    path = folder / "tokenizer.json"
+    if backend is None or not path.is_file():
+        return []
+    tokenizers = importlib.import_module("tokenizers")
+    own = json.loads(tokenizers.Tokenizer.from_file(str(path)).to_str())
+    its = json.loads(backend.to_str())
+    parts = [
+        part
+        for part in ("normalizer", "pre_tokenizer")
+        if _without_offsets(own[part]) != _without_offsets(its[part])
+    ]
+    if not parts:
+        return []
+    return [
+        Finding(
+            "error",
+            "rewritten",
+            f"transformers loads it as {type(loaded).__name__}, which has another "
+            f"{' and another '.join(parts)} than tokenizer.json",
+            "set tokenizer_class to 'PreTrainedTokenizerFast', and see that no config.json beside "
+            "it names another",
+        )
+    ]
+
+
+def _without_offsets(component: Any) -> Any:
+    """Leave out of components what only offsets depend on, and Sequences of one."""
+    if isinstance(component, list):
+        return list(map(_without_offsets, component))
+    if not isinstance(component, dict):
+        return component
+    for key in ("pretokenizers", "normalizers"):
+        if component.get("type") == "Sequence" and len(component.get(key, ())) == 1:
+            return _without_offsets(component[key][0])
+    return {
+        key: _without_offsets(value) for key, value in component.items() if key != "trim_offsets"
+    }
+
+
+def _load_tiktoken(case: _Case) -> _Peer:
+    from bpe_tokenizer_tools.formats.tiktoken import to_tiktoken
+
+    try:
+        loaded = to_tiktoken(case.tokenizer, without_normalizer=True)
+    except ValueError as error:
+        raise _NotReadError(f"cannot be converted: {error}") from None
+    ranks = case.files.get("tiktoken")
+    how = "converted"
+    if ranks is not None:
+        loaded, how = _with_ranks_of(loaded, ranks), ranks.name
+
+    def encode(text: str, special: bool) -> Any:
+        if not special:
+            return loaded.encode_ordinary(text)
+        return loaded.encode(text, allowed_special="all", disallowed_special=())
+
+    return _Peer(
+        how,
+        encode,
+        lambda ids: str(loaded.decode(ids)),
+        lambda id_: repr(loaded.decode_single_token_bytes(id_)),
+        form=case.tokenizer.normalizer,
+        findings=_not_normalised(case.tokenizer, "tiktoken"),
+    )
+
+
+def _with_ranks_of(loaded: Any, path: Path) -> Any:
+    """Make the same encoding with the ranks as tiktoken's own loader reads a file."""
+    from tiktoken.load import load_tiktoken_bpe
+
+    with _no_cache():
+        ranks = load_tiktoken_bpe(str(path))
+    return type(loaded)(
+        name=loaded.name,
+        pat_str=loaded._pat_str,
+        mergeable_ranks=ranks,
+        special_tokens=loaded._special_tokens,
+    )
+
+
+@contextlib.contextmanager
+def _no_cache() -> Iterator[None]:
+    """Keep tiktoken from copying files to its cache."""
+    before = os.environ.get("TIKTOKEN_CACHE_DIR")
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TIKTOKEN_CACHE_DIR"]
+        else:
+            os.environ["TIKTOKEN_CACHE_DIR"] = before
+
+
+def _load_sentencepiece(case: _Case) -> _Peer:
+    sentencepiece = importlib.import_module("sentencepiece")
+    path = case.files.get("sentencepiece")
+    if path is None:
+        first = "does not read this format; " if case.files else ""
+        raise _NotReadError(f"{first}nothing is exported to SentencePiece models")
+    loaded = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return _Peer(
+        path.name,
+        lambda text, special: loaded.encode(text, out_type=int),
+        lambda ids: str(loaded.decode(ids)),
+        loaded.id_to_piece,
+        recognises=False,
+    )
+
+
+def _load_llama_cpp(case: _Case) -> _Peer:
+    llama = importlib.import_module("llama_cpp")
+    path, how = case.find("gguf")
+    model = _LlamaVocabulary(llama, path)
+    approximation = as_in_llama_cpp(case.tokenizer, path)
+    if approximation is not None:
+        how += "; it only approximates how this tokenizer cuts text"
+    return _Peer(
+        how,
+        model.encode,
+        model.decode,
+        model.token,
+        lambda text: model.encode(text, True, True),
+        form=case.tokenizer.normalizer,
+        findings=_not_normalised(case.tokenizer, "llama.cpp"),
+        approximation=approximation,
+    )
+
+
+def _not_normalised(tokenizer: BPETokenizer, library: str) -> list[Finding]:
+    form = tokenizer.normalizer
+    if form is None:
+        return []
+    message = f"{library} does not normalise text; compared is text that is {form} already"
+    return [Finding("note", "normalisation", message, f"normalise to {form} what is given to it")]
+
+
+class _LlamaVocabulary:
+    """The vocabulary of a GGUF file, loaded by llama.cpp without the model's weights."""
+
+    def __init__(self, llama: Any, path: Path) -> None:
+        self._llama = llama
+        options = llama.llama_model_default_params()
+        options.vocab_only = True
+        with _quiet_llama():
+            self._model = llama.llama_model_load_from_file(str(path).encode(), options)
+        if not self._model:
+            raise ValueError(f"llama.cpp refuses {path.name}")
+        self._vocab = llama.llama_model_get_vocab(self._model)
+        escapes = llama.llama_vocab_type(self._vocab) == llama.LLAMA_VOCAB_TYPE_SPM
+        # NOTE: for the others, llama_detokenize also takes away spaces before full stops
+        # and the like; what is said to users are the pieces.
+        self.decode = self._decode_all if escapes else self._decode_pieces
+
+    def encode(self, text: str, special: bool, add: bool = False) -> list[int]:
+        raw = text.encode()
+        room = len(raw) + 16
+        ids = (self._llama.llama_token * room)()
+        with _quiet_llama():
+            found = self._llama.llama_tokenize(self._vocab, raw, len(raw), ids, room, add, special)
+        if found < 0:
+            raise ValueError(f"llama_tokenize gave {found} for {core._shorten(text)}")
+        return list(ids[:found])
+
+    def _decode_all(self, ids: list[int]) -> str:
+        given = (self._llama.llama_token * len(ids))(*ids)
+        room = 64 + sum(len(self._written(id_)) for id_ in ids)
+        out = ctypes.create_string_buffer(room)
+        size = self._llama.llama_detokenize(self._vocab, given, len(ids), out, room, False, True)
+        return out.raw[:size].decode("utf-8", "replace")
+
+    def _decode_pieces(self, ids: list[int]) -> str:
+        return b"".join(map(self._piece, ids)).decode("utf-8", "replace")
+
+    def _piece(self, id_: int) -> bytes:
+        room = 8 + len(self._written(id_))
+        out = ctypes.create_string_buffer(room)
+        size = self._llama.llama_token_to_piece(self._vocab, id_, out, room, 0, True)
+        return out.raw[: max(size, 0)]
+
+    def _written(self, id_: int) -> bytes:
+        return self._llama.llama_vocab_get_text(self._vocab, id_) or b""
+
+    def token(self, id_: int) -> str:
+        return self._written(id_).decode("utf-8", "replace")
+
+    def __del__(self) -> None:
+        model = getattr(self, "_model", None)
+        if model:
+            self._llama.llama_model_free(model)
+
+
+@contextlib.contextmanager
+def _quiet_llama() -> Iterator[None]:
+    """Silence llama.cpp, which writes to stderr what this logger lets through."""
+    log = logging.getLogger("llama-cpp-python")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+# module to import -> (name on the package index, how it is loaded)
+_LOADERS: dict[str, tuple[str, Callable[[_Case], _Peer]]] = {
+    "bpe_tokenizer": ("bpe-tokenizer", _load_this),
+    "tokenizers": ("tokenizers", _load_tokenizers),
+    "transformers": ("transformers", _load_transformers),
+    "tiktoken": ("tiktoken", _load_tiktoken),
+    "sentencepiece": ("sentencepiece", _load_sentencepiece),
+    "llama_cpp": ("llama-cpp-python", _load_llama_cpp),
+}
+
+
+def _version(module: str, package: str) -> str:
+    found = getattr(importlib.import_module(module), "__version__", None)
+    return str(found) if found else importlib.metadata.version(package)
+
+
+# =============================================================================
+# 3. Comparing
+# =============================================================================
+
+
+def verify(
+    tokenizer: BPETokenizer,
+    path: Path | None = None,
+    texts: Sequence[str] | None = None,
+) -> Report:
+    """Load a tokenizer through every library that is installed, and compare.
+
+    Args:
+        tokenizer: what this library has loaded.
+        path: the file or directory it was loaded from, which the others then load;
+            None means that it is saved, or exported, for them.
+        texts: what to encode; None means `conformance_texts`.
+
+    Returns:
+        A row for each library, and what `lint` found.
+    """
+    tried = conformance_texts(tokenizer) if texts is None else list(texts)
+    rows: list[Row] = []
+    findings: list[Finding] = []
+    with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
+        case = _Case(tokenizer, path, Path(scratch))
+        for module, (package, load) in _LOADERS.items():
+            row, more = _check(case, module, package, load, tried)
+            rows.append(row)
+            findings += more
+    folder = None if path is None else path if path.is_dir() else path.parent
+    known = lint(tokenizer, folder)
+    findings += [] if path is None else fit.findings(tokenizer, path)
+    if any(finding.name == "tokenizer-class" for finding in known):
+        findings = [finding for finding in findings if finding.name != "rewritten"]
+    return Report(rows, [*findings, *known], len(tried))
+
+
+def _check(
+    case: _Case, module: str, package: str, load: Callable[[_Case], _Peer], texts: Sequence[str]
+) -> tuple[Row, Sequence[Finding]]:
+    """Load with one library and compare; whatever it raises becomes a row."""
+    version = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            version = _version(module, package)
+            peer = load(case)
+            difference = _first_difference(case.tokenizer, peer, texts)
+            status = EQUAL if difference is None else DIFFERS
+            if peer.approximation is not None:
+                unexplained = difference and _first_difference(peer.approximation, peer, texts)
+                status, difference = (
+                    (DIFFERS, unexplained) if unexplained else (APPROXIMATE, difference)
+                )
+    except _NotReadError as reason:
+        return Row(package, version, NOT_APPLICABLE, _one_line(reason)), ()
+    except _FailsError as reason:
+        return Row(package, version, FAILS, str(reason)), ()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        missing = isinstance(error, ImportError) and version is None
+        if missing and error.name == module:  # type: ignore[attr-defined]
+            return Row(package, None, NOT_INSTALLED), ()
+        return Row(package, version, CANNOT_LOAD, _one_line(error)), ()
+    return Row(package, version, status, peer.detail, difference), peer.findings
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else text[:297] + "..."
+    return text if isinstance(error, _NotReadError) else f"{type(error).__name__}: {text}"
+
+
+def _first_difference(
+    tokenizer: BPETokenizer, peer: _Peer, texts: Sequence[str]
+) -> Difference | None:
+    """Compare the ids of all texts, and only then what they decode to."""
+    for compare in (_compare_ids, _compare_text):
+        for text in texts:
+            try:
+                found = next(compare(tokenizer, peer, text), None)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                raise _FailsError(f"text {core._shorten(text, 48)}: {_one_line(error)}") from None
+            if found is not None:
+                return _narrowed(found, functools.partial(compare, tokenizer, peer))
+    return None
+
+
+def _narrowed(found: Difference, compare: Callable[[str], Iterator[Difference]]) -> Difference:
+    """Return what a line or a word of the text alone shows, if it shows anything."""
+    for separator in "\n ":
+        parts = found.text.split(separator) if separator in found.text else []
+        with contextlib.suppress(Exception):
+            found = next(itertools.chain.from_iterable(map(compare, parts)), found)
+    return found
+
+
+def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
+    given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
+    yield from _compare(
+        tokenizer, peer, "encode", text, tokenizer.encode(text), peer.encode(given, False)
+    )
+    if peer.recognises:
+        what = "encode, special tokens allowed,"
+        ids = tokenizer.encode(text, allowed_special="all")
+        yield from _compare(tokenizer, peer, what, text, ids, peer.encode(given, True))
+    if peer.surround is not None:
+        what = "encode, with what goes around a text,"
+        ids = tokenizer.encode(text, True, "all")
+        yield from _compare(tokenizer, peer, what, text, ids, peer.surround(given))
+
+
+def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
+    ids = tokenizer.encode(text, allowed_special="all" if peer.recognises else "none")
+    # Which of the texts that share an id tiktoken decodes depends on its hash table.
+    shared = shared_ids(tokenizer)
+    ids = [id_ for id_ in ids if id_ not in shared] if shared else ids
+    expected, found = tokenizer.decode(ids), peer.decode(ids)
+    if expected != found:
+        at = _first_unequal(expected, found)
+        here, there = expected[at : at + 12], found[at : at + 12]
+        yield Difference("decode", text, at, [], [], [here], [there])
+
+
+_SHOWN = 3  # ids
+
+
+def _compare(
+    tokenizer: BPETokenizer,
+    peer: _Peer,
+    what: str,
+    text: str,
+    expected: list[int],
+    ids: Sequence[int],
+) -> Iterator[Difference]:
+    ids = list(ids)
+    if ids == expected:
+        return
+    at = _first_unequal(expected, ids)
+    here, there = expected[at : at + _SHOWN], ids[at : at + _SHOWN]
+    yield Difference(
+        what,
+        text,
+        at,
+        here,
+        there,
+        [str(token) for token in tokenizer.convert_ids_to_tokens(here)],
+        [_spelt(peer, id_) for id_ in there],
+    )
+
+
+def _spelt(peer: _Peer, id_: int) -> str:
+    try:
+        return str(peer.token(id_))
+    except Exception:  # an id that the library itself gave, and does not know
+        return "?"
+
+
+def _first_unequal(first: Sequence[Any], second: Sequence[Any]) -> int:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second))
+    return sum(1 for _ in pairs)

@@ -1,0 +1,257 @@
+"""The files and documents of a corpus's sources.
+
+A file is known by its label, its name as the recipe gives it: so with relative paths, a choice that
+goes by labels is the same wherever recipe and texts are.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import AnyStr, NamedTuple
+
+import bpe_tokenizer as core
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools.corpus import records
+from bpe_tokenizer_tools.corpus.recipes import Recipe, Source
+
+__all__ = [
+    "Document",
+    "File",
+    "changed",
+    "expand",
+    "expanded",
+    "find_files",
+    "is_seen_in",
+    "read_documents",
+    "split_at",
+]
+
+
+class File(NamedTuple):
+    """A file of a source, as it was found."""
+
+    label: str
+    path: Path
+    size: int  # bytes, as it stands
+    modified: int  # nanoseconds
+
+
+class Document(NamedTuple):
+    """A document that was drawn.
+
+    Attributes:
+        source: the source's name.
+        file: the file, as the recipe names it.
+        place: where in the file it stands, from 0; blank ones are not counted.
+        text: the text as it stands.
+        copy: 0; 1 and up for those that upsampling repeats.
+        held_out: whether it is for evaluation, and not in the corpus.
+    """
+
+    source: str
+    file: str
+    place: int
+    text: str
+    copy: int = 0
+    held_out: bool = False
+
+
+def find_files(recipe: Recipe) -> dict[str, list[File]]:
+    """Find the files of each source, by label.
+
+    Raises:
+        FileNotFoundError: a path is not there, or matches nothing.
+        ValueError: a path is no regular file, or two sources have the same one.
+    """
+    # (real path, text field) -> source
+    owners: dict[tuple[str, str], str] = {}
+    found = {}
+    for source in recipe.sources:
+        try:
+            files = {
+                label: path for name in source.paths for label, path in expand(name, recipe.folder)
+            }
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"source {source.name!r}: {error}") from None
+        kept: dict[str, File] = {}
+        for label in sorted(files):
+            real = os.path.realpath(files[label])
+            owner = owners.setdefault((real, source.text_field), source.name)
+            if owner != source.name:
+                raise ValueError(
+                    f"{files[label]} is in two sources, {owner!r} and {source.name!r}: its "
+                    "documents could be taken twice"
+                )
+            kept.setdefault(real, File(label, files[label], *_state(files[label])))
+        found[source.name] = list(kept.values())
+    return found
+
+
+def expanded(name: str) -> Path:
+    """Return a path; "~" is the home of whoever runs this, "~user" that of a user, if there is."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # a file whose name begins so
+        return Path(name)
+
+
+def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
+    """Yield the label and path of each file that a name stands for, in no particular order.
+
+    Args:
+        name: a file, a directory, whose hidden files are left out, or a pattern such as "*.txt".
+        folder: what a relative name is relative to.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no regular file, or a directory without files.
+    """
+    written = expanded(name)
+    path = folder / written
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file() and is_seen_in(file, path)]
+        for file in files:
+            yield (written / file.relative_to(path)).as_posix(), file
+        if not files:
+            raise ValueError(f"the corpus is empty: expected files in the directory {path}")
+    elif path.is_file():
+        yield written.as_posix(), path
+    elif path.exists():
+        raise ValueError(f"{path} is no regular file, and is read twice")
+    else:
+        yield from _matching(written, folder)
+
+
+def is_seen_in(path: Path, folder: Path) -> bool:
+    """Tell whether a path is a folder or in it, and not hidden there."""
+    return path.is_relative_to(folder) and not any(
+        part.startswith(".") for part in path.relative_to(folder).parts
+    )
+
+
+def _matching(written: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    pattern = os.path.join(glob.escape(str(folder)), written)
+    files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    for file in files:
+        label = file if written.is_absolute() else file.relative_to(folder)
+        yield label.as_posix(), file
+    if not files:
+        what = "no file matches" if glob.has_magic(str(written)) else "no such file or directory:"
+        raise FileNotFoundError(f"{what} {folder / written}")
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+_MAX_DOCUMENT = 2**30  # characters
+_BINARY_WITHIN = 8192  # bytes: text has no NUL so early, other files do
+
+
+def read_documents(file: File, source: Source) -> Iterator[str]:
+    """Yield the documents of a file that are not blank, and see that it stays as it was found."""
+    try:
+        _check_same(file, source)
+        for text in _READERS[source.format or _format_of(file.path)](file.path, source):
+            if text and not text.isspace():
+                yield text
+        _check_same(file, source)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"source {source.name!r}: {file.path} was there at first and has vanished"
+        ) from None
+
+
+def _check_same(file: File, source: Source) -> None:
+    if _state(file.path) != (file.size, file.modified):
+        raise changed(source, str(file.path))
+
+
+def changed(source: Source, what: str) -> ValueError:
+    """Make the error for a source that is not any more what it was."""
+    return ValueError(
+        f"source {source.name!r}: {what} changed while the corpus was made; run it again when "
+        "nothing writes there"
+    )
+
+
+def _format_of(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in core._COMPRESSED:
+        suffixes.pop()
+    kind = suffixes[-1][1:] if suffixes else ""
+    return kind if kind in _READERS else "text"
+
+
+def _jsonl_texts(path: Path, source: Source) -> Iterator[str]:
+    return map("".join, records.jsonl_documents(path, source.text_field))
+
+
+def _parquet_texts(path: Path, source: Source) -> Iterator[str]:
+    return map("".join, records.parquet_documents(path, source.text_field))
+
+
+def _plain_texts(path: Path, source: Source) -> Iterator[str]:
+    chunks = _checked_chunks(path)
+    if source.documents == "separator":
+        return split_at(chunks, source.separator, path)
+    if source.documents == "file":
+        return split_at(chunks, "", path)
+    lines = (line[:-1] if line.endswith("\r") else line for line in split_at(chunks, "\n", path))
+    return lines if source.documents == "lines" else _paragraphs(lines)
+
+
+_READERS: dict[str, Callable[[Path, Source], Iterator[str]]] = {
+    "jsonl": _jsonl_texts,
+    "parquet": _parquet_texts,
+    "text": _plain_texts,
+}
+
+
+def _checked_chunks(path: Path) -> Iterator[str]:
+    """Yield a text file in chunks, unless it is none."""
+    with records.decompressed(path) as file:
+        at = file.read(_BINARY_WITHIN).find(b"\0")
+    if at >= 0:
+        problem = "a NUL byte: this is not UTF-8 text but UTF-16, or a binary file"
+        raise FileFormatError(path, f"byte {at}", problem)
+    yield from core._text_chunks(path)
+
+
+def split_at(chunks: Iterable[AnyStr], separator: AnyStr, path: str | Path) -> Iterator[AnyStr]:
+    """Split text or bytes that come in chunks, as their `split` does the whole; "" splits nowhere.
+
+    Cost: O(n), however long a document is: of what has come, only the end is looked at again.
+    """
+    overlap = max(0, len(separator) - 1)  # characters that may begin a separator
+    empty = separator[:0]
+    parts: list[AnyStr] = []
+    held, rest = 0, empty
+    for chunk in chunks:
+        pieces: list[AnyStr] = (rest + chunk).split(separator) if separator else [chunk]
+        last = pieces.pop()
+        for piece in pieces:
+            parts.append(piece)
+            yield empty.join(parts)
+            parts, held = [], 0
+        cut = len(last) - overlap if len(last) > overlap else 0
+        parts.append(last[:cut])
+        held, rest = held + cut, last[cut:]
+        if held > _MAX_DOCUMENT:
+            what = "bytes" if isinstance(separator, bytes) else "characters"
+            problem = f"a document of more than {_MAX_DOCUMENT:,} {what}, with no {separator!r}"
+            raise FileFormatError(path, "", f"{problem}; say what separates its documents")
+    parts.append(rest)
+    yield empty.join(parts)
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines up to a blank one."""
+    for blank, group in itertools.groupby(lines, lambda line: not line or line.isspace()):
+        if not blank:
+            yield "\n".join(group)

@@ -1,0 +1,741 @@
+"""Corpora made by a recipe: sources, the share of each, a size; and documents drawn from them.
+
+A recipe says in TOML or JSON how much of what to take:
+
+    target_size = "20 MB"
+
+    [[sources]]
+    name = "english"
+    path = "texts/english/*.txt"
+    fraction = 0.7
+
+    [[sources]]
+    name = "code"
+    path = ["code.jsonl.zst", "more_code"]
+    fraction = 0.3
+
+Whole documents are drawn without replacement.  Each has a number from 0 to 1,048,575: a hash of
+the seed, its source, its file and its place there.  Documents are taken number by number, those
+with the same number as they stand, until the source's share is reached.  So the choice depends on
+nothing else: not on the machine, nor on the order in which files are listed or read; and a larger
+target takes the same documents, and more.
+
+Sources are read twice.  The first pass adds up the bytes of each number, which tells where to
+stop; the second writes.  Memory holds these sums (8 MB), the names of the files and one document,
+however many there are.  A document stands a chance of 1 in 1,048,576 to share the number at
+which the taking stops, so that its place decides: the choice is uniform but for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.corpus import records
+from bpe_tokenizer_tools.corpus.documents import (
+    Document,
+    File,
+    changed,
+    expanded,
+    find_files,
+    read_documents,
+)
+from bpe_tokenizer_tools.corpus.recipes import DEFAULT_SEPARATOR, Recipe, Source, parse_size
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.tables import Table
+
+__all__ = [
+    "CorpusReport",
+    "Document",
+    "Recipe",
+    "Source",
+    "SourceReport",
+    "build_corpus",
+    "draw",
+    "parse_size",
+]
+
+# =============================================================================
+# 1. Drawing
+# =============================================================================
+
+_NUMBER_BITS = 20
+_NUMBERS = 2**_NUMBER_BITS
+
+
+class _Measured:
+    """What one reading of a source found."""
+
+    def __init__(self) -> None:
+        self.documents = self.bytes = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, raw: bytes) -> None:
+        self.documents += 1
+        self.bytes += len(raw)
+        self._digest.update(len(raw).to_bytes(8, "little"))
+        self._digest.update(raw)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all documents with their lengths, by label and place."""
+        return self._digest.hexdigest()
+
+
+class _Plan(NamedTuple):
+    """Which documents of a source to take."""
+
+    copies: int  # of each that is not held out
+    below: int  # one more of those with a number smaller than this,
+    room: int  # and of those with this very one, until so many bytes are taken
+    held_from: int  # held out are those with this number or a larger one
+
+
+class _ShortError(ValueError):
+    """A source has less than its share."""
+
+
+def _numbers(seed: int, source: str, label: str) -> Iterator[int]:
+    """Yield the number of each document of a file."""
+    key = json.dumps([seed, source, label]).encode()
+    state = hashlib.blake2b(key, digest_size=4, person=b"corpus")
+    for index in itertools.count():
+        mine = state.copy()
+        mine.update(index.to_bytes(8, "little"))
+        yield int.from_bytes(mine.digest(), "little") >> (32 - _NUMBER_BITS)
+
+
+def _share(source: Source, size: int) -> int:
+    return math.ceil(source.fraction * size)
+
+
+def _reach(sums: array[int], wanted: int) -> tuple[int, int]:
+    """Return the first number up to which there are so many bytes, and what is below it."""
+    taken, step = 0, 2**12
+    for start in range(0, _NUMBERS, step):  # in strides first, for speed
+        block = sum(sums[start : start + step])
+        if taken + block >= wanted:
+            break
+        taken += block
+    else:  # there is less
+        return _NUMBERS - 1, taken - sums[-1]
+    for number in range(start, start + step):
+        if taken + sums[number] >= wanted:
+            break
+        taken += sums[number]
+    return number, taken
+
+
+class Draw:
+    """The documents that a recipe draws: sources are measured, then documents come.
+
+    Args:
+        recipe: what to draw.
+        files: what `find_files` found.
+        verbose: whether to show progress on stderr.
+
+    Raises:
+        ValueError: a source has no documents, or is too small for its share.
+    """
+
+    def __init__(
+        self, recipe: Recipe, files: Mapping[str, list[File]], verbose: bool = False
+    ) -> None:
+        self.recipe, self.files, self._verbose = recipe, files, verbose
+        self.measured: dict[str, _Measured] = {}
+        self._plans: dict[str, _Plan] = {}
+        short = []
+        for source in recipe.sources:
+            sums = array("q", bytes(8 * _NUMBERS))
+            self.measured[source.name] = self._measure(source, sums)
+            try:
+                self._plans[source.name] = self._plan(source, sums)
+            except _ShortError as error:
+                short.append(error)
+        if short:
+            raise self._too_small(short[0])
+
+    def documents(self) -> Iterator[Document]:
+        """Yield what is drawn, by source as in the recipe, in the order of files and places.
+
+        Raises:
+            ValueError: a source is not what was measured; what has come is then worth nothing.
+        """
+        for source in self.recipe.sources:
+            again, plan = _Measured(), self._plans[source.name]
+            for document, raw, number in self._read(source, again, "drawing"):
+                copies, plan = _times(plan, number, len(raw))
+                if number >= plan.held_from:
+                    yield document._replace(held_out=True)
+                for copy in range(copies):
+                    yield document._replace(copy=copy) if copy else document
+            before = self.measured[source.name]
+            if (again.documents, again.sha256) != (before.documents, before.sha256):
+                raise changed(source, "its text")
+
+    def _read(
+        self, source: Source, measured: _Measured, what: str
+    ) -> Iterator[tuple[Document, bytes, int]]:
+        """Yield all documents of a source, with their bytes and numbers."""
+        with core._progress(f"{what} {source.name}", "B", None, self._verbose) as advance:
+            for file in self.files[source.name]:
+                numbers = _numbers(self.recipe.seed, source.name, file.label)
+                for index, text in enumerate(read_documents(file, source)):
+                    raw = text.encode()
+                    measured.add(raw)
+                    advance(len(raw))
+                    yield Document(source.name, file.label, index, text), raw, next(numbers)
+
+    def _measure(self, source: Source, sums: array[int]) -> _Measured:
+        measured = _Measured()
+        for _, raw, number in self._read(source, measured, "measuring"):
+            sums[number] += len(raw)
+        if not measured.documents:
+            files = self.files[source.name]
+            where = files[0].path if len(files) == 1 else f"its {len(files):,} files"
+            raise ValueError(f"source {source.name!r}: no text in {where}")
+        return measured
+
+    def _plan(self, source: Source, sums: array[int]) -> _Plan:
+        held_from, held, wanted = _NUMBERS, 0, _share(source, self.recipe.held_out)
+        if wanted:
+            number, above = _reach(sums[::-1], wanted)
+            held_from = _NUMBERS - 1 - number
+            held = above + sums[held_from]
+        there = self.measured[source.name].bytes - held
+        share = _share(source, self.recipe.target_size)
+        copies, rest = divmod(share, there) if there else (0, share)
+        allowed = math.inf if source.repetitions is None else source.repetitions
+        if not there or copies + (rest > 0) > allowed:
+            raise _ShortError(
+                f"source {source.name!r} is too small: its share is {share + wanted:,} bytes, and "
+                f"it has {self.measured[source.name].bytes:,} in "
+                f"{_documents(self.measured[source.name].documents)}"
+                + (f", to be taken {allowed} times at most" if allowed > 1 else "")
+            )
+        below, taken = _reach(sums, rest)
+        return _Plan(copies, below, rest - taken, held_from)
+
+    def _too_small(self, error: _ShortError) -> ValueError:
+        """Add to the error for a source what would do for all of them."""
+        allowed = min(
+            self.measured[source.name].bytes * (source.repetitions or math.inf) / source.fraction
+            for source in self.recipe.sources
+        )
+        what = "target_size" if not self.recipe.held_out else "target_size and held_out together"
+        most = "" if allowed == math.inf else f" (at most {int(allowed):,} for {what})"
+        return ValueError(f"{error}; ask for less{most}, add files, or set upsample for it")
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count:,} documents"
+
+
+def _times(plan: _Plan, number: int, size: int) -> tuple[int, _Plan]:
+    """Tell how often to take a document, and the plan for those that follow."""
+    if number >= plan.held_from:
+        return 0, plan
+    if number < plan.below:
+        return plan.copies + 1, plan
+    if number == plan.below and plan.room > 0:
+        return plan.copies + 1, plan._replace(room=plan.room - size)
+    return plan.copies, plan
+
+
+def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
+    """Yield the documents that a recipe draws, without writing them.
+
+    Args:
+        recipe: what to draw.
+        verbose: whether to show progress on stderr.
+
+    Raises:
+        FileNotFoundError: a source is not there, or has vanished.
+        FileFormatError: a file is not what it should be; it says where.
+        ValueError: a source is empty, too small, or changed between the two readings.
+    """
+    return Draw(recipe, find_files(recipe), verbose).documents()
+
+
+# =============================================================================
+# 2. Writing
+# =============================================================================
+# All files of a run are written in a hidden folder beside where they go, and are put in place
+# when every one of them is complete.
+
+_KINDS = ("jsonl", "txt")
+_ENDINGS = tuple(f"{kind}{end}" for kind in _KINDS for end in ("", *core._COMPRESSED))
+_SHARD_SIZE = 10**9
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How documents are written, and where: a file, or a folder of shards."""
+
+    path: Path
+    ending: str  # one of _ENDINGS
+    separator: str
+    shard_size: int | None
+
+    @classmethod
+    def of(
+        cls,
+        out: str | os.PathLike[str],
+        format: str | None,
+        separator: str,
+        shard_size: int | None,
+    ) -> _Form:
+        """Tell the form by the name, and refuse what does not go together."""
+        path = Path(out)
+        if path.name in ("", "..", "-"):
+            raise ValueError(
+                f"expected the path of a file or a folder to write, got {os.fspath(out)!r}"
+                + ("; standard output cannot take a corpus" if path.name == "-" else "")
+            )
+        if format is not None and format not in _ENDINGS:
+            raise ValueError(f"expected the format {', '.join(_ENDINGS)}, got {format!r}")
+        if not separator:
+            raise ValueError("separator: expected text, got ''")
+        ending = _ending_of(path.name)
+        if ending and not path.is_dir():
+            if shard_size is not None or format not in (None, ending):
+                what = "a shard size" if shard_size is not None else f"the format {format!r}"
+                raise ValueError(f"{path} is the name of one file, which {what} does not go with")
+            return cls(path, ending, separator, None)
+        if path.suffix and not path.is_dir() and not os.fspath(out).endswith(("/", os.sep)):
+            raise ValueError(
+                f"{path}: expected a name that ends in one of {', '.join(_ENDINGS)}; or, for a "
+                "folder of shards, one without an ending"
+            )
+        return cls(path, format or "jsonl", separator, shard_size or _SHARD_SIZE)
+
+    @property
+    def compression(self) -> str:
+        """The suffix of what the files are compressed with, or ""."""
+        return next((end for end in core._COMPRESSED if self.ending.endswith(end)), "")
+
+    @property
+    def held_out(self) -> _Form:
+        """The form of the documents that are held out: one file beside the corpus."""
+        ending = _ending_of(self.path.name)
+        stem = self.path.name[: -len(ending) - 1] if ending else self.path.name
+        return replace(
+            self, path=self.path.with_name(f"{stem}.held-out.{self.ending}"), shard_size=None
+        )
+
+    @property
+    def manifest(self) -> Path:
+        """Where the report goes: beside the corpus, not into a folder that one trains on."""
+        return self.path.with_name(self.path.name + ".manifest.json")
+
+    def record(self, document: Document) -> bytes:
+        """Return a document as it stands in a file."""
+        if self.ending.startswith("jsonl"):
+            facts = {"text": document.text, "source": document.source, "file": document.file}
+            line = json.dumps({**facts, "document": document.place}, ensure_ascii=False)
+            return f"{line}\n".encode()
+        written = document.text + self.separator
+        if written.find(self.separator) != len(document.text):
+            raise ValueError(
+                f"source {document.source!r}: {document.file}: document {document.place} holds the "
+                f"separator {self.separator!r}; write .jsonl, or choose another separator"
+            )
+        return written.encode()
+
+
+def _ending_of(name: str) -> str:
+    return next((end for end in _ENDINGS if name.lower().endswith("." + end)), "")
+
+
+@dataclass
+class _Tally:
+    """What was taken of a source."""
+
+    documents: int = 0
+    bytes: int = 0
+    repetitions: int = 0  # of the document taken most often
+
+
+class _Output:
+    """Writes documents into a folder where they wait to be put in place; None writes nothing."""
+
+    def __init__(self, form: _Form, folder: Path | None) -> None:
+        self._form, self._folder = form, folder
+        self.tallies: dict[str, _Tally] = {}
+        self.files: list[dict[str, Any]] = []
+        self._digest = hashlib.sha256()
+        self._raw: IO[bytes] | None = None
+        self._stream: IO[bytes] | None = None
+        self._size = 0  # bytes of what is in the file that is open
+
+    def add(self, document: Document) -> None:
+        """Take a document."""
+        record = self._form.record(document)
+        self._digest.update(record)
+        tally = self.tallies.setdefault(document.source, _Tally())
+        tally.documents += 1
+        tally.bytes += len(document.text.encode())
+        tally.repetitions = max(tally.repetitions, document.copy + 1)
+        if self._folder is not None:
+            with self._naming_errors():
+                self._write(record)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all that was written, before compression, shards in a row."""
+        return self._digest.hexdigest()
+
+    def _write(self, record: bytes) -> None:
+        limit = self._form.shard_size
+        if limit is not None and self._size and self._size + len(record) > limit:
+            self._end_file()
+        if self._stream is None:
+            self._begin_file()
+        assert self._stream is not None
+        self._stream.write(record)
+        self._size += len(record)
+
+    def _begin_file(self) -> None:
+        assert self._folder is not None
+        path = self._folder / self._form.path.name
+        if self._form.shard_size is not None:
+            path.mkdir(exist_ok=True)
+            path = path / f"part-{len(self.files):05}.{self._form.ending}"
+        self._path, self._size = path, 0
+        self._raw = open(path, "wb")  # noqa: SIM115 - closed at its end, or when abandoned
+        self._stream = records.compressor(self._raw, self._form.compression)
+
+    def _end_file(self) -> None:
+        assert self._raw is not None and self._stream is not None
+        if self._stream is not self._raw:
+            self._stream.close()
+        self._raw.flush()
+        os.fsync(self._raw.fileno())
+        self._raw.close()
+        self._raw = self._stream = None
+        size = self._path.stat().st_size
+        facts = {"file": self._path.name, "bytes": size, "sha256": file_sha256(self._path)}
+        self.files.append(facts)
+
+    def complete(self) -> None:
+        """End the last file."""
+        if self._folder is not None:
+            with self._naming_errors():
+                if self._stream is None:
+                    self._begin_file()
+                self._end_file()
+
+    def abandon(self) -> None:
+        """Close what is open, in whatever state."""
+        for file in (self._stream, self._raw):
+            with contextlib.suppress(OSError, ValueError):
+                if file is not None:
+                    file.close()
+
+    @contextlib.contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not error.errno:
+                raise
+            reason = f"{error.strerror}; nothing was written"
+            raise OSError(error.errno, reason, str(self._form.path)) from None
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hash of a file as it stands."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What was taken of a source.
+
+    Attributes:
+        name: the source.
+        files: how many files it has.
+        available_documents: documents in them, blank ones left out.
+        available_bytes: of text, as UTF-8.
+        sha256: the hash of all of its documents with their lengths, by file and place.
+        wanted_bytes: its fraction of the target size.
+        documents: documents taken, each repetition counted.
+        bytes: bytes of text taken.
+        repetitions: how often the document taken most often was.
+        wanted_share: its fraction of the corpus.
+        share: the fraction reached.
+        held_out_documents: documents held out for evaluation.
+        held_out_bytes: bytes of text in them.
+    """
+
+    name: str
+    files: int
+    available_documents: int
+    available_bytes: int
+    sha256: str
+    wanted_bytes: int
+    documents: int
+    bytes: int
+    repetitions: int
+    wanted_share: float
+    share: float
+    held_out_documents: int
+    held_out_bytes: int
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What a corpus is made of.
+
+    Attributes:
+        recipe: the recipe, as it would stand in a file.
+        documents: documents in the corpus.
+        bytes: bytes of their text, as UTF-8.
+        sha256: the hash of what was written, before compression, all shards in a row.
+        files: each file written, with its size and hash as it stands; none if nothing was.
+        held_out_sha256: as sha256, of what is held out; None if nothing is.
+        held_out_files: as files.
+        sources: what was taken of each.
+        version: of this library.
+    """
+
+    recipe: Mapping[str, Any]
+    documents: int
+    bytes: int
+    sha256: str
+    files: Sequence[Mapping[str, Any]]
+    held_out_sha256: str | None
+    held_out_files: Sequence[Mapping[str, Any]]
+    sources: Sequence[SourceReport]
+    version: str = core.__version__
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as what json.dumps takes; the manifest beside a corpus is this."""
+        return asdict(self)
+
+    def table(self) -> Table:
+        """Return a row for each source, and one for all."""
+        columns = ["source", "documents", "bytes", "of documents", "of bytes", "wanted", "reached"]
+        rows = [
+            [
+                each.name, each.documents, each.bytes, each.available_documents,
+                each.available_bytes, _percent(each.wanted_share), _percent(each.share),
+            ]
+            for each in self.sources
+        ]  # fmt: skip
+        sums = [sum(row[i] for row in rows) for i in range(1, 5)]  # type: ignore[misc]
+        rows.append(["all", *sums, _percent(1), _percent(1)])
+        if any(each.repetitions > 1 for each in self.sources):
+            columns.append("repeated")
+            most = [each.repetitions for each in self.sources]
+            rows = [[*row, times] for row, times in zip(rows, [*most, max(most)])]
+        if self.held_out_sha256 is not None:
+            columns.append("held out")
+            held = [each.held_out_bytes for each in self.sources]
+            rows = [[*row, size] for row, size in zip(rows, [*held, sum(held)])]
+        return Table(columns, rows)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\nsha256 {self.sha256}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def build_corpus(
+    recipe: Recipe,
+    out: str | os.PathLike[str] | None,
+    *,
+    format: str | None = None,
+    separator: str = DEFAULT_SEPARATOR,
+    shard_size: int | None = None,
+    dry_run: bool = False,
+    verbose: bool = False,
+) -> CorpusReport:
+    """Make the corpus that a recipe describes.
+
+    A manifest, OUT.manifest.json, is written beside it, and what the recipe holds out as
+    NAME.held-out.ENDING.  All of it is put in place when it is complete: before, what stood
+    there is untouched.
+
+    Args:
+        recipe: what to take; `Recipe.from_file` reads one.
+        out: a file whose name ends in .jsonl or .txt, and maybe .gz, .bz2, .xz or .zst; or a
+            folder, for shards.  None is a dry run.
+        format: for a folder, the ending of its files, such as "jsonl.zst"; by default "jsonl".
+        separator: what ends each document in .txt.
+        shard_size: for a folder, bytes before compression of each file, at most, but for a
+            document that is larger; by default a gigabyte.
+        dry_run: whether to write nothing, and only to report what would be written.
+        verbose: whether to show progress on stderr.
+
+    Returns:
+        What was taken of each source, and the hash of the whole.
+
+    Raises:
+        FileNotFoundError: a source is not there, or has vanished.
+        FileFormatError: a file is not what it should be; it says where.
+        ValueError: a source is empty, too small, or changed meanwhile; the output would replace
+            one of the sources or what is no corpus.
+        OSError: it does not fit on the disk, or nothing could be written; nothing is left.
+    """
+    form = _Form.of("corpus" if out is None else out, format, separator, shard_size)
+    files = find_files(recipe)
+    dry_run = dry_run or out is None
+    if not dry_run:
+        _check_target(form, recipe)
+        _check_apart(form, recipe, files)
+        _check_room(form, recipe, verbose)
+    drawn = Draw(recipe, files, verbose)
+    with _scratch(form, not dry_run) as folder:
+        corpus, held = _Output(form, folder), _Output(form.held_out, folder)
+        try:
+            for document in drawn.documents():
+                (held if document.held_out else corpus).add(document)
+            corpus.complete()
+            if recipe.held_out:
+                held.complete()
+        finally:
+            corpus.abandon()
+            held.abandon()
+        report = _report(drawn, corpus, held)
+        if folder is not None:
+            _put_in_place(folder, form, report)
+    return report
+
+
+def _check_target(form: _Form, recipe: Recipe) -> None:
+    """Refuse what cannot be written, or is a folder that holds anything but a corpus's shards."""
+    is_file = form.shard_size is None
+    files = [form.path] * is_file + [form.held_out.path] * (recipe.held_out > 0)
+    for path in (*files, form.manifest):
+        outputs.check_file(path, with_directories=True)
+    if is_file or not form.path.exists():
+        return
+    if not form.path.is_dir():
+        raise NotADirectoryError(f"{form.path}: is a file; expected a folder, for shards")
+    known = set()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        manifest = json.loads(form.manifest.read_bytes())
+        known = {each["file"] for each in manifest["files"]}
+    strange = sorted(entry.name for entry in form.path.iterdir() if entry.name not in known)
+    if strange:
+        raise FileExistsError(
+            f"{form.path}: holds {strange[0]!r}, which {form.manifest.name} does not list; give a "
+            "new folder, or move away what is there"
+        )
+
+
+def _check_apart(form: _Form, recipe: Recipe, files: Mapping[str, list[File]]) -> None:
+    """Refuse an output that would replace a source, or be one the next time."""
+    targets = [Path(os.path.realpath(path)) for path in (form.path, form.held_out.path)]
+    sources = [Path(os.path.realpath(file.path)) for each in files.values() for file in each]
+    for source in sources:
+        if any(target == source or target in source.parents for target in targets):
+            raise ValueError(f"{form.path}: {source} is a source; give the output another name")
+    for path in (path for source in recipe.sources for path in source.paths):
+        folder = recipe.folder / expanded(path)
+        if folder.is_dir() and any(Path(os.path.realpath(folder)) in t.parents for t in targets):
+            raise ValueError(
+                f"{form.path}: is within the source {folder}, of which it would be a part the next "
+                "time; give the output another place"
+            )
+
+
+def _check_room(form: _Form, recipe: Recipe, verbose: bool) -> None:
+    """Refuse a corpus that is larger than what is free on the disk; compressed, it may fit."""
+    wanted = recipe.target_size + recipe.held_out
+    free = shutil.disk_usage(outputs.existing_path(form.path.parent)).free
+    if wanted <= free:
+        return
+    problem = f"the corpus is {wanted:,} bytes of text, and {free:,} are free on its disk"
+    if not form.compression:
+        raise OSError(
+            errno.ENOSPC,
+            f"{problem}; ask for less, write elsewhere, or compress it, as .jsonl.zst, say",
+            str(form.path),
+        )
+    if verbose:
+        print(f"note: {form.path}: {problem}, before compression", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _scratch(form: _Form, wanted: bool) -> Iterator[Path | None]:
+    """Make a hidden folder beside the output, and take it away again."""
+    if not wanted:
+        yield None
+        return
+    form.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    folder = outputs.draft_beside(form.path)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_in_place(folder: Path, form: _Form, report: CorpusReport) -> None:
+    """Move the files of a run to where they belong, the manifest last."""
+    manifest = folder / form.manifest.name
+    manifest.write_text(core._to_json(report.to_json()), encoding="utf-8")
+    old = folder / "replaced"
+    if form.path.is_dir():
+        os.replace(form.path, old)
+    names = [form.path.name, *([form.held_out.path.name] if report.held_out_files else [])]
+    for name in [*names, manifest.name]:
+        os.replace(folder / name, form.path.with_name(name))
+
+
+def _report(drawn: Draw, corpus: _Output, held: _Output) -> CorpusReport:
+    recipe = drawn.recipe
+    total = sum(tally.bytes for tally in corpus.tallies.values())
+    sources = []
+    for source in recipe.sources:
+        measured = drawn.measured[source.name]
+        tally = corpus.tallies.get(source.name, _Tally())
+        kept_back = held.tallies.get(source.name, _Tally())
+        sources.append(
+            SourceReport(
+                source.name,
+                len(drawn.files[source.name]),
+                measured.documents,
+                measured.bytes,
+                measured.sha256,
+                _share(source, recipe.target_size),
+                tally.documents,
+                tally.bytes,
+                tally.repetitions,
+                float(source.fraction),
+                tally.bytes / total,
+                kept_back.documents,
+                kept_back.bytes,
+            )
+        )
+    return CorpusReport(
+        recipe.to_json(),
+        sum(each.documents for each in sources),
+        total,
+        corpus.sha256,
+        corpus.files,
+        held.sha256 if recipe.held_out else None,
+        held.files,
+        sources,
+    )

@@ -1,0 +1,816 @@
+"""Which vocabulary size?  Measured, on text that training never saw.
+
+    result = sweep(["corpus.txt"], held_out="other.txt", width=768, parameters=124_000_000)
+    print(result)                               # a table, a size, and why
+    result.tokenizer(result.recommendation.size).save("tokenizer")
+
+One training, at the largest size.  The merges of a smaller vocabulary are the first ones
+of a larger, so that every other size is cut from it; and so are its tokens: the merge
+loop applies merges in the order of their ranks, and a merge that needs a token comes
+later than the one that makes it.  Encoding with fewer merges is therefore the same as
+encoding with all of them, and then taking apart each token that a later merge has made.
+`_Unmerging` does that to the whole of the held-out text at once, in one pass from the
+last merge to the first, and has seen every size on its way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import itertools
+import math
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.tables import Table
+
+__all__ = ["SIZES", "Point", "Recommendation", "Sweep", "read_number", "sweep"]
+
+SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_000)
+MIN_GAIN = 0.03  # of the tokens, for each doubling, where there is no budget to weigh it against
+HELD_OUT = 0.02  # of the documents, where no other text is given
+
+# =============================================================================
+# 1. The result
+# =============================================================================
+
+
+@dataclass(frozen=True)
+class Point:
+    """One vocabulary size.
+
+    Attributes:
+        size: tokens in all, special ones included.
+        tokens: what the held-out text takes.
+        bytes_per_token: of the held-out text.
+        gain: by what share fewer tokens it takes than at the size before, reckoned for a
+            doubling; None at the first.
+        unused: the share of the vocabulary that the held-out text never uses.
+        embedding: parameters of the embeddings, input and output; None without a width.
+        share: of the budget that they take; None without a budget.
+        worth: bytes per token times the parameters left for the layers, as a share of
+            the best of all sizes; None without a budget, 0 where nothing is left.
+    """
+
+    size: int
+    tokens: int
+    bytes_per_token: float
+    gain: float | None
+    unused: float
+    embedding: int | None = None
+    share: float | None = None
+    worth: float | None = None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A size, and why, in a sentence with figures.
+
+    Attributes:
+        size: tokens in all.
+        rule: "worth" where a budget was given, else "gain".
+        reason: what speaks for it.
+    """
+
+    size: int
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.size:,}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What `sweep` measured; printed, a table and a recommendation.
+
+    Attributes:
+        points: one for each size, the smallest first.
+        recommendation: the size to take.
+        notes: what else there is to know, such as a training that ended early.
+        held_out_bytes: of the text measured on, as it is encoded.
+        held_out_documents: how many there were; 0 if unknown.
+        seconds: what was done, and how long it took.
+        settings: width, parameters, tied and min_gain, as given.
+        largest: the tokenizer all others are cut from.
+    """
+
+    points: Sequence[Point]
+    recommendation: Recommendation
+    notes: Sequence[str]
+    held_out_bytes: int
+    held_out_documents: int
+    seconds: Mapping[str, float]
+    settings: Mapping[str, Any]
+    largest: BPETokenizer = field(repr=False)
+
+    def tokenizer(self, size: int) -> BPETokenizer:
+        """Return the tokenizer of a size, whether it was measured or not.
+
+        Raises:
+            ValueError: there are not that many tokens, or not that few.
+        """
+        return self.largest.with_vocab_size(size)
+
+    def table(self) -> Table:
+        """Return the points as a table, shares in percent."""
+        columns = ["size", "bytes per token", "tokens", "fewer per doubling", "unused"]
+        columns += ["embedding", "of budget", "worth"]
+        rows = [
+            [
+                point.size,
+                point.bytes_per_token,
+                point.tokens,
+                *map(_percent, (point.gain, point.unused)),
+                point.embedding,
+                *map(_percent, (point.share, point.worth)),
+            ]
+            for point in self.points
+        ]
+        empty = {i for i in range(5, 8) if all(row[i] is None for row in rows)}
+        kept = [i for i in range(8) if i not in empty]
+        title = f"{self.held_out_bytes:,} bytes of held-out text"
+        if self.held_out_documents:
+            noun = "document" if self.held_out_documents == 1 else "documents"
+            title += f" in {self.held_out_documents:,} {noun}"
+        return Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], title)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n\n{self._said()}"
+
+    def print(self) -> None:
+        """Print the same; the table by rich, where stdout is a terminal and rich is installed."""
+        self.table().print()
+        print(f"\n{self._said()}")
+
+    def _said(self) -> str:
+        lines = [f"Recommended: {self.recommendation}."]
+        lines += [f"Note: {note}." for note in self.notes]
+        spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in self.seconds.items())
+        return "\n".join([*lines, f"Took: {spent}."])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the tokenizer as plain data."""
+        return {
+            "points": [dataclasses.asdict(point) for point in self.points],
+            "recommendation": dataclasses.asdict(self.recommendation),
+            "notes": list(self.notes),
+            "held_out_bytes": self.held_out_bytes,
+            "held_out_documents": self.held_out_documents,
+            "seconds": dict(self.seconds),
+            "settings": dict(self.settings),
+            "fingerprint": self.largest.fingerprint,
+        }
+
+    def to_csv(self) -> str:
+        """Return the points as CSV, shares from 0 to 1."""
+        names = [each.name for each in dataclasses.fields(Point)]
+        return Table(names, [dataclasses.astuple(point) for point in self.points]).to_csv()
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw size against compression, and what decided, as PNG or SVG.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            ValueError: the name ends in something else.
+        """
+        _plot(self, Path(path))
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.1%}"
+
+
+# =============================================================================
+# 2. The sweep
+# =============================================================================
+
+
+def sweep(
+    source: Any,
+    held_out: Any = None,
+    sizes: Iterable[int] = SIZES,
+    *,
+    width: int | None = None,
+    parameters: int | None = None,
+    tied: bool = True,
+    min_gain: float = MIN_GAIN,
+    held_out_share: float = HELD_OUT,
+    split_pattern: str = core.GPT2_SPLIT_PATTERN,
+    normalizer: str | None = "NFC",
+    special_tokens: Any = None,
+    min_frequency: int = 2,
+    max_token_length: int | None = None,
+    num_workers: int | None = None,
+    text_field: str = "text",
+    verbose: bool = False,
+) -> Sweep:
+    """Measure vocabulary sizes on held-out text, and recommend one.
+
+    It costs one training, at the largest size, and one encoding of the distinct
+    pre-tokens of the held-out text.
+
+    With a width and a budget of parameters, that size is recommended which makes
+    bytes per token times the parameters left for the layers the largest: a larger
+    vocabulary pays for as long as it saves a greater share of the tokens than it takes
+    of the layers.  Without, the smallest beyond which no size saves `min_gain` of the
+    tokens for each doubling.
+
+    Args:
+        source: a corpus, as for `count_pretokens`; its `PretokenCounts`; or a tokenizer
+            that is trained already.
+        held_out: text that is not in the corpus, as for `count_pretokens`, or its
+            `PretokenCounts`.  None sets apart some of the corpus's documents, chosen by
+            their content; a text file's documents are what stands between special tokens.
+        sizes: vocabulary sizes, each with the 256 bytes and the special tokens.
+        width: of the model (d_model), for the parameters of its embeddings.
+        parameters: the budget: parameters of the whole model, embeddings included.
+        tied: whether one table serves as input and output embedding.
+        min_gain: see above.
+        held_out_share: of the documents, where none are given.
+        split_pattern: as for `BPETokenizer`; counts and tokenizers bring their own.
+        normalizer: likewise.
+        special_tokens: as for `BPETokenizer.train`; a trained tokenizer has its own.
+        min_frequency: as for `BPETokenizer.train`; so are the others.
+        max_token_length: likewise.
+        num_workers: likewise.
+        text_field: likewise.
+        verbose: whether to show progress on stderr.
+
+    Raises:
+        ValueError: a size is too small, there is no held-out text, or the budget is too
+            small for the embeddings.
+        FileNotFoundError, FileFormatError, ImportError: see `count_pretokens`.
+
+    >>> text = ["to be or not to be"] * 9 + ["that is the question"] * 9
+    >>> result = sweep(text, "to be is the question", sizes=[258, 280], min_frequency=1)
+    >>> [(point.size, point.tokens) for point in result.points]
+    [(258, 19), (280, 5)]
+    """
+    wanted = _checked_sizes(sizes)
+    model = _Model(width, parameters, tied, min_gain)
+    _check_apart(source, held_out)
+    clock = _Clock()
+    tokenizer = source if isinstance(source, BPETokenizer) else None
+    if tokenizer is None:
+        if isinstance(source, PretokenCounts):
+            split_pattern, normalizer = source.split_pattern, source.normalizer
+        tokenizer = BPETokenizer(split_pattern, normalizer=normalizer)
+    elif special_tokens:
+        raise ValueError("special_tokens go with a corpus; this tokenizer has its own already")
+    reader = _Reader(tokenizer, special_tokens, num_workers, text_field, verbose)
+    counts, seen = reader.read(source, held_out, held_out_share)
+    clock.note("counting")
+    if counts is not None:
+        tokenizer.train(
+            counts=counts,
+            vocab_size=wanted[-1],
+            min_frequency=min_frequency,
+            special_tokens=special_tokens,
+            max_token_length=max_token_length,
+            verbose=verbose,
+        )
+        clock.note(f"one training to {tokenizer.vocab_size:,} tokens")
+    reached, notes = _within_reach(wanted, tokenizer)
+    points = _points(tokenizer, seen, reached, model)
+    clock.note(f"measuring {len(points)} {'size' if len(points) == 1 else 'sizes'}")
+    return Sweep(
+        points,
+        _recommend(points, model),
+        notes,
+        sum(len(pretoken) * count for pretoken, count in seen.items()),
+        seen.documents,
+        clock.seconds,
+        dataclasses.asdict(model),
+        tokenizer,
+    )
+
+
+class _Clock:
+    """Notes how long each part of some work took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def note(self, what: str) -> None:
+        now = time.perf_counter()
+        self.seconds[what], self._last = now - self._last, now
+
+
+def _checked_sizes(sizes: Iterable[int]) -> list[int]:
+    if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
+        raise TypeError(f"sizes must be a list of ints, got {core._shorten(sizes)}")
+    checked = list(sizes)
+    for size in checked:
+        if size is None:
+            raise TypeError("a vocabulary size must be an int, got None")
+        core._check_size("a vocabulary size", size, 256)
+    if not checked:
+        raise ValueError("there are no vocabulary sizes to measure")
+    return sorted(set(checked))
+
+
+def _within_reach(sizes: Sequence[int], tokenizer: BPETokenizer) -> tuple[list[int], list[str]]:
+    """Return the sizes there are; a training may end before the largest, and files have one."""
+    largest = tokenizer.vocab_size
+    missed = [size for size in sizes if size > largest]
+    if not missed:
+        return list(sizes), []
+    names = ", ".join(f"{size:,}" for size in missed)
+    report = tokenizer.training_report
+    why = f"training ended at {largest:,} tokens ({report.stopped})" if report else ""
+    note = f"{why or f'the tokenizer has {largest:,} tokens'}: instead of {names} that was measured"
+    return sorted({*(size for size in sizes if size <= largest), largest}), [note]
+
+
+# =============================================================================
+# 3. Text to train on, and text to measure on
+# =============================================================================
+
+_HEAD = 2**16  # characters that decide where a document goes; copies of it go there, too
+_MAX_DOCUMENT = 2**28  # characters; larger is a file whose documents nothing separates
+
+
+class _Reader:
+    """Counts pre-tokens the way a tokenizer will see them."""
+
+    def __init__(
+        self,
+        tokenizer: BPETokenizer,
+        special_tokens: Any,
+        num_workers: int | None,
+        text_field: str,
+        verbose: bool,
+    ) -> None:
+        if tokenizer.components is not None:
+            raise ValueError("only byte-level BPE with one split pattern can be cut down")
+        core._check_size("num_workers", num_workers, 1)
+        named = [*tokenizer.added_tokens, *core._as_added_tokens(special_tokens)]
+        self._tokens = [AddedToken(token.content) for token in named]
+        self._pipeline = cast("Any", tokenizer)._encoder.pipeline(self._tokens)
+        self._workers, self._field = num_workers or core._cores(), text_field
+        self._verbose = verbose
+
+    def read(
+        self, source: Any, held_out: Any, share: float
+    ) -> tuple[PretokenCounts | None, PretokenCounts]:
+        """Return the counts to train on, if there is something to train, and those held out."""
+        if held_out is not None:
+            counts = None if isinstance(source, BPETokenizer) else self._count(source)
+            seen = self._count(held_out)
+            if not seen:
+                raise ValueError("the held-out text is empty: nothing can be measured on it")
+            if counts is not None and not counts:
+                raise ValueError("the corpus is empty: there is nothing to train on")
+            return counts, seen
+        if isinstance(source, (BPETokenizer, PretokenCounts)):
+            raise ValueError("there is no held-out text: give some that training has not seen")
+        if not 0 < share < 1:
+            raise ValueError(f"held_out_share must be between 0 and 1, got {share!r}")
+        return self._count_apart(source, share)
+
+    def _count(self, corpus: Any) -> PretokenCounts:
+        if isinstance(corpus, PretokenCounts):
+            corpus.check_made_by(self._pipeline.splitter.pattern, self._pipeline.normalizer)
+            return corpus
+        with core._progress("counting", "B", None, self._verbose) as advance:
+            counter = core._engine.counter(self._pipeline, self._workers, advance)
+            counter.count(core._documents(corpus, self._field))
+        return self._taken(counter)
+
+    def _count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
+        with core._progress("counting", "B", None, self._verbose) as advance:
+            training = core._engine.counter(self._pipeline, self._workers, advance)
+            apart = core._engine.counter(self._pipeline, 1, advance)
+
+            def rest() -> Iterator[list[str]]:
+                for document in self._documents(corpus):
+                    if _is_apart(document, share):
+                        apart.count([[document]])
+                    else:
+                        yield [document]
+
+            training.count(rest())
+        counts, seen = self._taken(training), self._taken(apart)
+        if not counts and not seen:
+            raise ValueError("the corpus is empty: there is nothing to train on, nor to measure on")
+        if not counts or not seen:
+            total = training.documents + apart.documents
+            documents = "1 document" if total == 1 else f"{total:,} documents"
+            raise ValueError(
+                f"of {documents} none can be set apart to measure on, or none is left to train on; "
+                "give held-out text, a larger share, or the special token that stands between "
+                "documents"
+            )
+        return counts, seen
+
+    def _documents(self, corpus: Any) -> Iterator[str]:
+        """Yield what stands between special tokens."""
+        finder = core._TokenFinder(self._tokens)
+        for chunks in core._documents(corpus, self._field):
+            pieces = _cut(chunks, core._TokenStream(finder))
+            for is_text, group in itertools.groupby(pieces, lambda piece: isinstance(piece, str)):
+                if is_text:
+                    yield _joined(cast("Iterator[str]", group))
+
+    def _taken(self, counter: core._PretokenCounter) -> PretokenCounts:
+        made = counter.documents, counter.bytes_read
+        pattern, normalizer = self._pipeline.splitter.pattern, self._pipeline.normalizer
+        return PretokenCounts(counter.take(), pattern, normalizer, *made)
+
+
+def _cut(chunks: Iterable[str], stream: core._TokenStream) -> Iterator[str | AddedToken]:
+    for chunk in chunks:
+        yield from stream.feed(chunk)
+    yield from stream.feed("", final=True)
+
+
+def _joined(pieces: Iterator[str]) -> str:
+    parts: list[str] = []
+    size = 0
+    for piece in pieces:
+        parts.append(piece)
+        size += len(piece)
+        if size > _MAX_DOCUMENT:
+            raise ValueError(
+                f"a document has more than {_MAX_DOCUMENT:,} characters, too many to set one "
+                "apart; give held-out text, or the special token that stands between documents"
+            )
+    return "".join(parts)
+
+
+def _is_apart(document: str, share: float) -> bool:
+    """Tell whether a document is held out: by its content alone, so in any order the same."""
+    head = document[:_HEAD].encode("utf-8", "surrogatepass")
+    drawn = int.from_bytes(hashlib.blake2b(head, digest_size=8).digest(), "big")
+    return drawn < share * 2**64
+
+
+def _check_apart(source: Any, held_out: Any) -> None:
+    """Refuse a held-out file that is in the corpus."""
+    corpus = {path.resolve() for path in _paths(source)}
+    for path in _paths(held_out):
+        if not corpus.isdisjoint([path.resolve(), *path.resolve().parents]):
+            raise ValueError(f"{path} is in the corpus, so it is not held out; give other text")
+
+
+def _paths(corpus: Any) -> Iterator[Path]:
+    """Yield the paths that are named, as `count_pretokens` tells them from text."""
+    items = corpus if isinstance(corpus, (list, tuple)) else [corpus]
+    strings = len(items) == 1 or all(
+        isinstance(item, os.PathLike) or (isinstance(item, str) and core._existing_path(item))
+        for item in items
+    )
+    for item in items:
+        by_name = strings and isinstance(item, str) and core._existing_path(item) is not None
+        if by_name or isinstance(item, os.PathLike):
+            yield Path(item)
+
+
+# =============================================================================
+# 4. Tokens at every size
+# =============================================================================
+
+_WHOLE = r"(?s:.+)"  # no pattern that an engine cuts by itself: what comes is cut already
+
+
+class _Unmerging:
+    """The tokens of a text at each vocabulary size, from those at the largest.
+
+    A token that several merges make, or none, or that is made of such a one, tells not
+    by which merges it came about.  Trained vocabularies hardly ever have one; pre-tokens
+    that give one are encoded anew at each size.
+    """
+
+    def __init__(self, tokenizer: BPETokenizer) -> None:
+        self._tokenizer = tokenizer
+        definition = tokenizer._definition
+        token = {id_: token for token, id_ in definition.vocab.items()}
+        self._order: list[tuple[int, int, int]] = []  # (id, left, right), as they were made
+        made = {id_ for id_, content in token.items() if len(content) == 1}
+        self._unclear: set[int] = set(token).difference(made)  # those no merge makes
+        twice = set()
+        for left, right in definition.merges:
+            id_ = definition.vocab[token[left] + token[right]]
+            if left not in made or right not in made:
+                tokenizer.with_vocab_size(tokenizer.vocab_size)  # says why it cannot be cut
+            if id_ in made:
+                twice.add(id_)
+            else:
+                made.add(id_)
+                self._unclear.discard(id_)
+                self._order.append((id_, left, right))
+        self._unclear |= twice
+        for id_, left, right in self._order:
+            if left in self._unclear or right in self._unclear:
+                self._unclear.add(id_)
+
+    def count(self, seen: Mapping[bytes, int], sizes: Sequence[int]) -> list[tuple[int, int]]:
+        """Return for each size how many tokens a text takes, and how many different ones.
+
+        Args:
+            seen: the counts of its pre-tokens.
+            sizes: ascending.
+        """
+        weights, unclear = self._encode(seen)
+        total, used = sum(weights.values()), len(weights)
+        found = []
+        at = len(self._order)
+        for size in reversed(sizes):
+            room = size - 256 - len(self._tokenizer.added_tokens)
+            for id_, left, right in reversed(self._order[room:at]):
+                weight = weights.pop(id_, 0)
+                if weight:
+                    used += (left not in weights) + (right not in weights and right != left) - 1
+                    weights[left] += weight
+                    weights[right] += weight
+                    total += weight
+            at = min(at, room)
+            ids = self._encode_at(size, unclear)
+            found.append((total + sum(ids.values()), used + len(ids.keys() - weights.keys())))
+        return found[::-1]
+
+    def _encode(self, seen: Mapping[bytes, int]) -> tuple[Counter[int], dict[str, int]]:
+        """Return how often each token comes, and the pre-tokens that have to be encoded anew."""
+        definition = self._tokenizer._definition
+        whole = definition.vocab if definition.ignore_merges else {}
+        encode = _encoder(dataclasses.replace(definition, ignore_merges=False))
+
+        def is_unclear(text: str) -> bool:
+            ids, by_itself = encode([text]), whole.get(text.encode())
+            otherwise = by_itself is not None and ids != [by_itself]
+            return otherwise or not self._unclear.isdisjoint(ids)
+
+        alike: dict[int, list[str]] = {}  # those that come equally often need one call
+        for pretoken, count in seen.items():
+            if count:
+                alike.setdefault(count, []).append(pretoken.decode())
+        weights: Counter[int] = Counter()
+        again: dict[str, int] = {}
+        for count, texts in alike.items():
+            ids = encode(texts)
+            if whole or not self._unclear.isdisjoint(ids):
+                again.update(dict.fromkeys(filter(is_unclear, texts), count))
+                ids = encode([text for text in texts if text not in again])
+            for id_, n in Counter(ids).items():
+                weights[id_] += n * count
+        return weights, again
+
+    def _encode_at(self, size: int, pretokens: Mapping[str, int]) -> Counter[int]:
+        ids: Counter[int] = Counter()
+        if pretokens:
+            encode = _encoder(self._tokenizer.with_vocab_size(size)._definition)
+            for text, count in pretokens.items():
+                for id_ in encode([text]):
+                    ids[id_] += count
+        return ids
+
+
+def _encoder(definition: core._Definition) -> Callable[[Sequence[str]], list[int]]:
+    """Return what encodes pre-tokens, one after another."""
+    bare = dataclasses.replace(definition, split_pattern=_WHOLE, normalizer=None, added=())
+    encoder: Any = core._engine.encoder(bare)
+    encoder._split = list  # they are cut already
+    return cast("Callable[[Sequence[str]], list[int]]", encoder.encode)
+
+
+# =============================================================================
+# 5. What a size is worth
+# =============================================================================
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The model that a vocabulary is for.
+
+    Attributes:
+        width: of its embeddings.
+        parameters: it has in all.
+        tied: whether it has one table of embeddings, or two.
+        min_gain: what a doubling has to save where there is no budget.
+    """
+
+    width: int | None
+    parameters: int | None
+    tied: bool
+    min_gain: float
+
+    def __post_init__(self) -> None:
+        core._check_size("width", self.width, 1)
+        core._check_size("parameters", self.parameters, 1)
+        if self.parameters is not None and self.width is None:
+            raise ValueError("a budget of parameters needs the width of the model, too")
+        if not 0 <= self.min_gain < 1:
+            raise ValueError(f"min_gain must be from 0 to 1, got {self.min_gain!r}")
+
+    def embedding(self, size: int) -> int | None:
+        return None if self.width is None else size * self.width * (1 if self.tied else 2)
+
+    def left(self, size: int) -> int:
+        """Return what a budget leaves for the layers; it may be less than nothing."""
+        return (self.parameters or 0) - (self.embedding(size) or 0)
+
+
+def _points(
+    tokenizer: BPETokenizer, seen: PretokenCounts, sizes: Sequence[int], model: _Model
+) -> list[Point]:
+    smallest = 256 + len(tokenizer.added_tokens)
+    if sizes[0] < smallest:
+        raise ValueError(
+            f"a vocabulary of {sizes[0]} tokens is too small: 256 bytes and the special tokens "
+            f"are {smallest}"
+        )
+    n_bytes = sum(len(pretoken) * count for pretoken, count in seen.items())
+    found = _Unmerging(tokenizer).count(seen, sizes)
+    worths = [max(0, model.left(size)) * n_bytes / n for size, (n, _) in zip(sizes, found)]
+    if model.parameters is not None and not max(worths):
+        raise ValueError(
+            f"the budget of {model.parameters:,} parameters is too small for the model: an "
+            f"embedding of {sizes[0]:,} tokens and width {model.width} has "
+            f"{model.embedding(sizes[0]):,}; take smaller sizes, or a narrower model"
+        )
+    points: list[Point] = []
+    for size, (n_tokens, used), worth in zip(sizes, found, worths):
+        before = points[-1] if points else None
+        embedding = model.embedding(size)
+        point = Point(
+            size,
+            n_tokens,
+            n_bytes / n_tokens,
+            _per_doubling(before.size, before.tokens, size, n_tokens) if before else None,
+            1 - used / (size - len(tokenizer.added_tokens)),
+            embedding,
+            embedding / model.parameters if embedding and model.parameters else None,
+            worth / max(worths) if model.parameters else None,
+        )
+        points.append(point)
+    return points
+
+
+def _per_doubling(size: int, tokens: int, larger: int, fewer: int) -> float:
+    """Return the share of the tokens that each doubling saves on the way from size to size."""
+    return float(1 - (fewer / tokens) ** (1 / math.log2(larger / size)))
+
+
+_CLOSE = 0.99  # of the best worth: sizes that near differ by less than trainings do
+
+
+def _recommend(points: Sequence[Point], model: _Model) -> Recommendation:
+    if len(points) == 1:
+        return Recommendation(points[0].size, "only", "the only size that could be measured")
+    if model.parameters is None:
+        return _by_gain(points, model)
+    best = max(range(len(points)), key=lambda i: (points[i].worth, -i))
+    return Recommendation(points[best].size, "worth", _why_worth(points, best, model))
+
+
+def _why_worth(points: Sequence[Point], best: int, model: _Model) -> str:
+    here = points[best]
+    left = model.left(here.size)
+    said = [
+        f"the embeddings take {here.embedding:,} of {model.parameters:,} parameters "
+        f"({here.share:.1%}) and leave {left:,} for the layers"
+    ]
+    if best + 1 < len(points):
+        there = points[best + 1]
+        saved = 1 - there.tokens / here.tokens
+        taken = (left - model.left(there.size)) / left
+        if taken < 1:
+            said.append(
+                f"{there.size:,} would save {saved:.1%} of the tokens, but take {taken:.1%} of the "
+                "layers"
+            )
+        else:
+            said.append(f"{there.size:,} would leave nothing")
+    if best:
+        there = points[best - 1]
+        saved = 1 - here.tokens / there.tokens
+        taken = 1 - left / model.left(there.size)
+        said.append(
+            f"against {there.size:,} it saves {saved:.1%} of the tokens and takes {taken:.1%} of "
+            "the layers"
+        )
+    close = [point for point in points if (point.worth or 0) >= _CLOSE and point is not here]
+    if close:
+        names = " and ".join(f"{point.size:,}" for point in close)
+        said.append(f"{names} would do nearly as well, within {1 - _CLOSE:.0%}")
+    return "; ".join([*said, *_at_an_end(points, best)])
+
+
+def _by_gain(points: Sequence[Point], model: _Model) -> Recommendation:
+    gains = [point.gain or 0.0 for point in points]
+    best = max((i for i in range(1, len(points)) if gains[i] >= model.min_gain), default=0)
+    said = []
+    if best:
+        before = points[best - 1].size
+        said.append(f"from {before:,} on to it each doubling saves {gains[best]:.1%} of the tokens")
+    if best + 1 < len(points):
+        after = points[best + 1].size
+        said.append(
+            f"on to {after:,} a doubling saves {gains[best + 1]:.1%}, and no later step saves the "
+            f"{model.min_gain:.1%} that a doubling should"
+        )
+    said += _at_an_end(points, best)
+    said.append("give a width and a budget of parameters to weigh this against the embeddings")
+    return Recommendation(points[best].size, "gain", "; ".join(said))
+
+
+def _at_an_end(points: Sequence[Point], best: int) -> list[str]:
+    ends = {0: "smallest", len(points) - 1: "largest"}
+    if best not in ends:
+        return []
+    other = "smaller" if best == 0 else "larger"
+    return [f"it is the {ends[best]} size measured, so a {other} one may be better still"]
+
+
+# =============================================================================
+# 6. Numbers and pictures
+# =============================================================================
+
+_UNITS: dict[str, int] = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_UNITS.update({"ki": 2**10, "mi": 2**20})
+
+
+def read_number(text: str) -> int:
+    """Read a number as people write sizes.
+
+    >>> read_number("32k"), read_number("1.5B"), read_number("50,257"), read_number("64Ki")
+    (32000, 1500000000, 50257, 65536)
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = re.fullmatch(r"(\d[\d,_]*)(\.\d+)?\s*([kmbgt]|ki|mi|)", text.strip().lower())
+    if found is None:
+        raise ValueError(f"expected a number such as 32000, 32k or 124M, got {core._shorten(text)}")
+    unit: int = _UNITS[found[3]]
+    whole = re.sub("[,_]", "", found[1])
+    digits = found[2] or "."
+    return int(whole) * unit + int(digits[1:] or 0) * unit // int(10 ** (len(digits) - 1))
+
+
+_BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1571b", "#666666"
+
+
+def _plot(result: Sweep, path: Path) -> None:
+    kind = outputs.plot_format(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6.4), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    sizes = [point.size for point in result.points]
+    best = sizes.index(result.recommendation.size)
+    _draw(above, sizes, [point.bytes_per_token for point in result.points], best, "{:.2f}")
+    above.set_ylabel("bytes per token")
+    above.set_title(f"Vocabulary size and compression: {sizes[best]:,} recommended", loc="left")
+    if result.recommendation.rule == "worth":
+        worth = [100 * (point.worth or 0) for point in result.points]
+        _draw(below, sizes, worth, best, "{:.0f}")
+        below.set_ylabel("bytes per token ×\nlayers' parameters, % of best")
+    else:
+        gains = [100 * (point.gain or math.nan) for point in result.points]
+        _draw(below, sizes, gains, best, "{:.1f}")
+        below.axhline(100 * result.settings["min_gain"], color=_GREY, linewidth=1, linestyle="--")
+        below.set_ylabel("fewer tokens\nper doubling, %")
+    below.set_xscale("log", base=2)
+    below.set_xticks(sizes, [_short(size) for size in sizes])
+    below.minorticks_off()
+    below.set_xlabel("vocabulary size (tokens, log scale)")
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    outputs.write({path: file.getvalue()})
+
+
+def _draw(axes: Any, sizes: list[int], values: list[float], best: int, form: str) -> None:
+    axes.plot(sizes, values, marker="o", markersize=4, color=_BLUE)
+    axes.plot(sizes[best], values[best], marker="o", markersize=10, color=_ORANGE, zorder=3)
+    for size, value in zip(sizes, values):
+        if math.isfinite(value):
+            axes.annotate(
+                form.format(value),
+                (size, value),
+                xytext=(0, 9),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+                color=_GREY,
+            )
+    axes.margins(y=0.18)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _short(size: int) -> str:
+    return f"{size / 1000:g}k" if size % 100 == 0 and size >= 1000 else f"{size:,}"

@@ -1,0 +1,240 @@
+"""Tasks done by processes of this machine.
+
+They are started as programs, not forked: so it makes no difference what threads this process has
+and what its script looks like.  Tasks go in by a pipe, results come back by another.  A process
+whose pipe closes ends at once, in the middle of its work: whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+from bpe_tokenizer_tools.scale.engines.progress import Progress
+from bpe_tokenizer_tools.scale.engines.tasks import Task, lost, portable, starved, unpacked
+
+__all__ = ["run_in_processes"]
+
+_PROGRAM = """
+import sys
+sys.path[:] = filter(None, sys.path)  # no module is looked for where the user happens to be
+import pickle
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from bpe_tokenizer_tools.scale.engines.processes import _serve
+_serve()
+"""
+_ISOLATED = ["-I"] if sys.flags.isolated else []
+_TELL_EVERY = 0.2  # seconds
+
+
+def _serve() -> None:
+    """Work for the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Windows it is not blocked
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that is printed gets among them
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, inbox), daemon=True).start()
+    payload = inbox.get()
+    teller = _Teller(replies)
+    while True:
+        arguments = inbox.get()
+        try:
+            function, common = unpacked(payload)
+            reply = ("done", function(common, *arguments, teller.advance))
+        except Exception as error:
+            reply = ("failed", portable(error))
+        with contextlib.suppress(OSError):  # nobody listens any more: `_listen` ends this process
+            teller.flush()
+            _send(replies, reply)
+
+
+def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            inbox.put(pickle.load(stream))
+    except (EOFError, OSError, pickle.UnpicklingError):
+        os._exit(0)
+    except BaseException:  # what cannot be unpickled here; whoever sent it takes note of the end
+        traceback.print_exc()
+        os._exit(1)
+
+
+class _Teller:
+    """Tells the process that waits how far a task is, but not too often."""
+
+    def __init__(self, replies: BinaryIO) -> None:
+        self._replies, self._bytes, self._told = replies, 0, time.monotonic()
+
+    def advance(self, n_bytes: int) -> None:
+        self._bytes += n_bytes
+        if time.monotonic() - self._told >= _TELL_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        _send(self._replies, ("advance", self._bytes))
+        self._bytes, self._told = 0, time.monotonic()
+
+
+def _send(stream: BinaryIO, message: Any) -> None:
+    pickle.dump(message, stream)
+    stream.flush()
+
+
+def _block_interrupts() -> None:
+    """Let no Ctrl-C reach a process that this thread starts; it goes to the main thread."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+class _LostError(Exception):
+    """A process has ended before its task was done."""
+
+
+class _Process:
+    """A process that works for this one."""
+
+    def __init__(self, payload: bytes) -> None:
+        _block_interrupts()
+        self._process = subprocess.Popen(
+            [sys.executable, *_ISOLATED, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._payload = payload
+        self._fresh = True
+
+    def call(self, task: Task, advance: Callable[[int], Any]) -> Any:
+        """Do a task there; raise what it raises, or `_LostError`."""
+        tasks, replies = cast("BinaryIO", self._process.stdin), self._process.stdout
+        told = 0
+        try:
+            if self._fresh:
+                _send(tasks, sys.path)
+                _send(tasks, self._payload)
+                self._fresh = False
+            _send(tasks, task.arguments)
+            while True:
+                kind, value = pickle.load(cast("BinaryIO", replies))
+                if kind != "advance":
+                    break
+                told += value
+                advance(value)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            advance(-told)
+            raise _LostError(self._how_it_ended()) from None
+        if kind == "failed":
+            error, trace = value
+            raise error from RuntimeError(f"in another process:\n{trace}")
+        return value
+
+    def _how_it_ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self.end()
+        status = self._process.returncode
+        return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+    def kill(self) -> None:
+        """End it at once; a call of it that waits is told so."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it, and free what belongs to it; there must be no call of it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what could not be written before it ended
+                cast("BinaryIO", pipe).close()
+
+
+class _Pool:
+    """Processes, each with a thread here that gives it one task after the other."""
+
+    def __init__(self, payload: bytes, tasks: Sequence[Task], max_retries: int) -> None:
+        self._payload, self._max_retries = payload, max_retries
+        self._tasks = iter(tasks)
+        self._lock = threading.Lock()
+        self._processes: set[_Process] = set()
+        self._stopped = False
+        # What threads have to say: bytes done; or a task, and its result or the error.
+        self.news: queue.SimpleQueue[int | tuple[Task, Any]] = queue.SimpleQueue()
+
+    def attend(self) -> None:
+        """Do tasks until none are left."""
+        process: _Process | None = None
+        while True:
+            with self._lock:
+                task = None if self._stopped else next(self._tasks, None)
+            if task is None:
+                break
+            for attempt in range(1, self._max_retries + 2):
+                try:
+                    process = process or self._start()
+                    self.news.put((task, process.call(task, self.news.put)))
+                    break
+                except _LostError as error:
+                    process = None
+                    if attempt > self._max_retries:
+                        self.news.put((task, lost(task, str(error), attempt)))
+                except BaseException as error:
+                    self.news.put((task, error))
+                    break
+        if process:
+            process.end()
+
+    def _start(self) -> _Process:
+        with self._lock:
+            if self._stopped:
+                raise KeyboardInterrupt
+            self._processes.add(process := _Process(self._payload))
+            return process
+
+    def stop(self) -> None:
+        """End all processes; their threads end then, too."""
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.kill()
+
+
+def run_in_processes(
+    work: bytes, tasks: Sequence[Task], workers: int, max_retries: int, progress: Progress
+) -> Iterator[tuple[Task, Any]]:
+    """Do tasks in processes of this machine; see `Engine.run`.
+
+    Args:
+        work: the function and what all tasks have in common, pickled.
+        tasks: what to do.
+        workers: how many processes.
+        max_retries: how often a task is begun again whose process was lost.
+        progress: is told what is done.
+    """
+    pool = _Pool(work, tasks, max_retries)
+    threads = [threading.Thread(target=pool.attend, daemon=True) for _ in range(workers)]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in tasks:
+            while isinstance(news := pool.news.get(), int):
+                progress.advance(news)
+            task, result = news
+            if isinstance(result, MemoryError):
+                raise starved(task) from result
+            if isinstance(result, BaseException):
+                raise result
+            yield task, result
+    finally:
+        pool.stop()
+        for thread in threads:
+            if thread.is_alive():  # one that starts only now finds nothing to do
+                thread.join()

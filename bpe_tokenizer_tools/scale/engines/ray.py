@@ -1,0 +1,212 @@
+"""Tasks done by a Ray cluster.
+
+Ray schedules, and begins again what was lost with a process or a node; all that is made goes
+through files, which every node must see under the same paths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import secrets
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer_tools.scale.engines.progress import Progress
+from bpe_tokenizer_tools.scale.engines.tasks import Task, lost, portable, starved, unpacked
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.scale.engines.engine import Engine
+
+__all__ = ["run_on_ray"]
+
+_OBJECT_STORE = 200_000_000  # bytes: only a tokenizer and names of files go through memory
+
+
+def run_on_ray(
+    engine: Engine, work: bytes, tasks: Sequence[Task], progress: Progress
+) -> Iterator[tuple[Task, Any]]:
+    """Do tasks on a Ray cluster; see `Engine.run`.
+
+    Args:
+        engine: the cluster, and how it is used.
+        work: the function and what all tasks have in common, pickled.
+        tasks: what to do.
+        progress: is told what is done.
+    """
+    ray = core._import_optional("ray", "engine='ray'", "'bpe-tokenizer[ray]'")
+    if not tasks:
+        return
+    with _joined(ray, engine) as is_ours:
+        payload = ray.put(work)
+        options = {"num_cpus": 1, "max_retries": engine.max_retries, "name": "bpe_tokenizer"}
+        remote = ray.remote(**options)(_sent_to_nodes())
+        waiting = deque(tasks)
+        running: dict[Any, Task] = {}
+        try:
+            while waiting or running:
+                room = engine.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+                while waiting and len(running) < room:
+                    task = waiting.popleft()
+                    arguments = pickle.dumps(task.arguments)
+                    running[remote.remote(core.__version__, os.getcwd(), payload, arguments)] = task
+                for reference in ray.wait(list(running), timeout=5)[0]:
+                    result = _result(ray, reference, running[reference], engine)
+                    progress.advance(running[reference].size)
+                    yield running.pop(reference), result
+        finally:
+            if not is_ours:
+                _wait_for(ray, list(running))
+
+
+def _wait_for(ray: Any, references: list[Any]) -> None:
+    """Wait for tasks that have begun, whatever comes of them.
+
+    NOTE: where the cluster is left, Ray ends them; in a session of the user's it must be asked to,
+    by ray.cancel, which aborts this process now and then if a task just ends (seen in 2.60).
+    """
+    for reference in references:
+        with contextlib.suppress(Exception):
+            ray.get(reference)
+
+
+@contextlib.contextmanager
+def _joined(ray: Any, engine: Engine) -> Iterator[bool]:
+    """Join a cluster, or start one here, for as long as the job takes; or use the one at hand.
+
+    Yields:
+        Whether it was joined here, and is left, with all that runs in it, at the end.
+    """
+    if ray.is_initialized():
+        if engine.address not in (None, "auto"):
+            raise ValueError(
+                f"this process has joined a Ray cluster already, so address={engine.address!r} has "
+                "no use; leave it out, or call ray.shutdown() first"
+            )
+        yield False
+        return
+    options: dict[str, Any] = {"address": engine.address}
+    if engine.address is None:
+        options = _options_of_own(engine)
+    else:
+        _check_answers(engine.address)
+    try:
+        # What Ray has to say that matters comes as an exception.
+        ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
+        raise ConnectionError(_not_joined(engine, _first_line(error))) from None
+    try:
+        yield True
+    finally:
+        ray.shutdown()
+
+
+def _options_of_own(engine: Engine) -> dict[str, Any]:
+    """Return how to start a cluster on this machine, whose processes find what this one finds."""
+    _bring_token()
+    return {
+        "address": "local",  # whatever RAY_ADDRESS says, or a cluster that has crashed has left
+        "num_cpus": engine.workers or core._cores(),
+        "include_dashboard": False,
+        "object_store_memory": _OBJECT_STORE,
+        "runtime_env": {
+            "env_vars": {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        },
+    }
+
+
+def _bring_token() -> None:
+    """Spare Ray writing a token for its own processes to the home directory."""
+    names = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    file = os.path.expanduser("~/.ray/auth_token")
+    if not any(name in os.environ for name in names) and not os.path.exists(file):
+        # NOTE: it stays, as Ray remembers it for the next cluster that this process starts.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def _check_answers(address: str) -> None:
+    """Raise ConnectionError if nobody listens at an address: Ray would try for minutes."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", address)
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdigit():  # for Ray to judge
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(f"cannot join the Ray cluster at {address}: {error}") from None
+
+
+def _not_joined(engine: Engine, why: str) -> str:
+    if engine.address is None:
+        return f"cannot start Ray on this machine: {why}"
+    return (
+        f"cannot join the Ray cluster at {engine.address}: {why}; see that the address, "
+        "RAY_AUTH_MODE and the token are those of the cluster"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
+def _sent_to_nodes() -> Callable[..., Any]:
+    """Return what does a task on a node.
+
+    Being no function of a module, it is sent as code, and can say what a node lacks.
+    """
+
+    def do_task(version: str, directory: str, payload: bytes, arguments: bytes) -> Any:
+        import platform
+
+        try:
+            import bpe_tokenizer
+
+            found = bpe_tokenizer.__version__
+            if found == version:
+                from bpe_tokenizer_tools.scale.engines.ray import _do_on_node
+        except ImportError as error:
+            found = f"missing ({error})"
+        if found != version:
+            raise RuntimeError(
+                f"on node {platform.node()} of the Ray cluster, bpe-tokenizer is {found}; install "
+                f"{version} on all nodes, which is what this job was started by"
+            )
+        return _do_on_node(directory, payload, arguments)
+
+    return do_task
+
+
+def _do_on_node(directory: str, payload: bytes, arguments: bytes) -> Any:
+    """Do a task; runs on a node of the cluster."""
+    before = os.getcwd()
+    try:
+        with contextlib.suppress(OSError):  # what is named by its whole path is found anyhow
+            os.chdir(directory)
+        function, common = unpacked(payload)
+        return function(common, *pickle.loads(arguments), lambda n_bytes: None)
+    except Exception as error:
+        raise portable(error)[0] from None
+    finally:
+        os.chdir(before)
+
+
+def _result(ray: Any, reference: Any, task: Task, engine: Engine) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, MemoryError):
+            raise starved(task) from None
+        if isinstance(cause, Exception):
+            raise cause from None
+        raise RuntimeError(f"{task.name}: {_first_line(error)}") from None
+    except ray.exceptions.RayError as error:
+        why = f"was lost ({_first_line(error)})"
+        raise lost(task, why, engine.max_retries + 1) from None

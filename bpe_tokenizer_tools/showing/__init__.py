@@ -1,0 +1,1 @@
+"""Tokens made visible: in a terminal, step by step, on a page."""

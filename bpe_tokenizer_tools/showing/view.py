@@ -1,0 +1,313 @@
+r"""A text as a tokenizer sees it, for a terminal.
+
+Tokens have colours in turn, or bars between them where there are no colours; white space
+is made visible; a token that holds part of a character shows the bytes of it.  What a text
+holds that could move the cursor, turn the direction of writing or not be seen at all is
+spelt out, so that a terminal shows what there is and does nothing else.
+
+>>> from bpe_tokenizer import BPETokenizer
+>>> tokenizer = BPETokenizer("cl100k").train("some text, some text", 262, verbose=False)
+>>> print(view("some new text\n", tokenizer))
+some│·│n│e│w│·tex│t│⏎
+8 tokens, 14 characters, 14 bytes, 1.75 bytes per token
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import regex
+
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.chat.terminal import visible
+from bpe_tokenizer_tools.support.tables import display_width
+
+__all__ = ["View", "ViewedToken", "name_of", "names_of", "shortened", "shown", "view"]
+
+# -- One token ------------------------------------------------------------------
+
+_WHITE_SPACE = {" ": "·", "\t": "→", "\n": "⏎"}
+# Bytes that are no character, as "surrogateescape" writes them; and what has no shape of its
+# own, or changes that of others: control, format and unassigned characters, white space, and
+# the vowels and finals of Hangul, which join what stands before them.
+_UNSEEN = regex.compile(r"[\udc80-\udcff]+|[\p{C}\p{Z}\p{DI}\p{HST=V}\p{HST=T}]")
+_MARK = regex.compile(r"(^|[⟨⟩·→⏎])(\p{M})")
+
+
+def shown(token: bytes) -> str:
+    r"""Write a token so that all of it can be seen, in one line.
+
+    A space is ``·``, a tab ``→``, a line end ``⏎``; other control characters have pictures;
+    what else cannot be seen is ``⟨U+200B⟩``, and bytes that make no character ``⟨E2 82⟩``.
+    A mark with nothing to stand on gets a dotted circle; ``⟨⟩`` stands for nothing at all.
+
+    >>> print(shown(b" caf\xc3\xa9\n"), shown(b"\x1b[2J"), shown(b" \xe2\x82"))
+    ·café⏎ ␛[2J ·⟨E2 82⟩
+    """
+    text = token.decode("utf-8", "surrogateescape")
+    if not text:
+        return "⟨⟩"
+    if text.isascii() and text.isprintable():
+        return text.replace(" ", "·")
+    return str(_MARK.sub(r"\1◌\2", _UNSEEN.sub(_spell, text)))
+
+
+def _spell(found: Any) -> str:
+    char: str = found[0]
+    if "\udc80" <= char < "\ue000":
+        return f"⟨{' '.join(f'{ord(each) - 0xDC00:02X}' for each in char)}⟩"
+    if char < "\x80":
+        return _WHITE_SPACE.get(char) or visible(char)
+    return f"⟨U+{ord(char):04X}⟩"
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """Cut what is too long for a table, such as a line of dashes, and say so.
+
+    >>> shortened("-" * 50, 10)
+    '---------…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+class ViewedToken(NamedTuple):
+    """A token of a text.
+
+    Attributes:
+        id: its id.
+        data: the bytes it stands for.
+        special: whether it is a special or another added token.
+    """
+
+    id: int
+    data: bytes
+    special: bool
+
+    def __str__(self) -> str:
+        return f"⟦{shown(self.data)}⟧" if self.special else shown(self.data)
+
+    @property
+    def lines(self) -> list[str]:
+        """The token in lines, where it holds line ends; the last may be empty."""
+        *ended, rest = self.data.split(b"\n")
+        if self.special or not ended:
+            return [str(self)]
+        return [*(shown(line + b"\n") for line in ended), shown(rest) if rest else ""]
+
+
+# -- A text -----------------------------------------------------------------------
+
+_BOLD, _DIM, _RESET = "\033[1m", "\033[2m", "\033[0m"
+_COLOURS = [f"\033[38;5;16;48;5;{n}m" for n in (153, 223, 157, 217, 189, 229)]  # black on pastels
+_SPECIAL = "\033[1;97;48;5;54m"
+
+
+@dataclass(frozen=True)
+class View:
+    """The tokens of a text; printed, what a terminal without colours shows.
+
+    Attributes:
+        tokens: the tokens. Joined, they are the text as the tokenizer normalises it.
+        characters: characters of the text as given.
+        bytes: UTF-8 bytes of it.
+        name: what the tokenizer is called.
+    """
+
+    tokens: Sequence[ViewedToken]
+    characters: int
+    bytes: int
+    name: str = ""
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of the text for each token; 0 if there are no tokens."""
+        return self.bytes / len(self.tokens) if self.tokens else 0.0
+
+    @property
+    def summary(self) -> str:
+        """The figures, in one line."""
+        counts = {"token": len(self.tokens), "character": self.characters, "byte": self.bytes}
+        parts = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items()]
+        return ", ".join(parts) + f", {self.bytes_per_token:.2f} bytes per token"
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def heading(self, colours: bool = False) -> str:
+        """Return the name, safe to be shown."""
+        name = _UNSEEN.sub(lambda found: " " if found[0] == " " else _spell(found), self.name)
+        return f"{_BOLD}{name}{_RESET}" if colours else name
+
+    def render(
+        self, *, ids: bool = False, bytes: bool = False, colours: bool = False, width: int = 80
+    ) -> str:
+        """Draw the tokens, and the figures below.
+
+        Args:
+            ids: write the id beneath each token.
+            bytes: write the bytes beneath each token, in hexadecimal.
+            colours: set tokens apart by colours, which the terminal must know.
+            width: columns of the terminal; lines break between tokens there if anything
+                stands beneath them, else the terminal breaks them.
+        """
+        if ids or bytes:
+            lines = _draw_columns(self.tokens, ids, bytes, colours, width)
+        else:
+            lines = _draw_text(self.tokens, colours)
+        summary = f"{_DIM}{self.summary}{_RESET}" if colours else self.summary
+        return "\n".join([*lines, summary])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tokens and figures as plain data, bytes in hexadecimal."""
+        tokens = [
+            {"id": token.id, "shown": str(token), "bytes": token.data.hex()}
+            for token in self.tokens
+        ]
+        return {
+            "name": self.name,
+            "token_count": len(tokens),
+            "characters": self.characters,
+            "bytes": self.bytes,
+            "bytes_per_token": round(self.bytes_per_token, 4),
+            "tokens": tokens,
+        }
+
+
+def view(
+    text: str, tokenizer: BPETokenizer, *, name: str = "", allowed_special: Any = "none"
+) -> View:
+    r"""Encode a text and keep what is to be seen of it.
+
+    Args:
+        text: the text.
+        tokenizer: any, byte-level or not.
+        name: what to call it.
+        allowed_special: as for `BPETokenizer.encode`.
+
+    >>> view("é", BPETokenizer()).to_json()["tokens"]
+    [{'id': 195, 'shown': '⟨C3⟩', 'bytes': 'c3'}, {'id': 169, 'shown': '⟨A9⟩', 'bytes': 'a9'}]
+    """
+    ids = tokenizer.encode(text, allowed_special=allowed_special)
+    pieces = tokenizer._encoder.decode_pieces(ids, "strict")
+    added = {token.id for token in tokenizer.added_tokens}
+    tokens = [ViewedToken(id_, data, id_ in added) for id_, data in zip(ids, pieces)]
+    return View(tokens, len(text), len(text.encode()), name)
+
+
+_KNOWN = 2**16  # tokens whose form is remembered
+
+
+def _painted(text: str, place: int, special: bool) -> str:
+    return f"{_SPECIAL if special else _COLOURS[place % len(_COLOURS)]}{text}{_RESET}"
+
+
+def _draw_text(tokens: Sequence[ViewedToken], colours: bool) -> Iterator[str]:
+    """Yield the lines of a text as they are, each ended by what ends it."""
+    lines_of = functools.lru_cache(_KNOWN)(operator.attrgetter("lines"))
+    line = ""
+    for place, token in enumerate(tokens):
+        *ended, rest = lines_of(token)
+        for part in ended:
+            yield _add(line, part, place, token.special, colours)
+            line = ""
+        if rest:
+            line = _add(line, rest, place, token.special, colours)
+    if line:
+        yield line
+
+
+def _add(line: str, part: str, place: int, special: bool, colours: bool) -> str:
+    if colours:
+        return line + _painted(part, place, special)
+    return f"{line}│{part}" if line else part
+
+
+class _Column(NamedTuple):
+    """A token and what stands beneath it."""
+
+    cells: tuple[str, ...]
+    padded: tuple[str, ...]  # to the same width
+    width: int
+    special: bool
+    ends_line: bool
+
+
+def _draw_columns(
+    tokens: Sequence[ViewedToken], ids: bool, bytes: bool, colours: bool, width: int
+) -> Iterator[str]:
+    """Yield lines of tokens, each with lines of ids and of bytes beneath."""
+
+    @functools.lru_cache(_KNOWN)
+    def column(token: ViewedToken) -> _Column:
+        cells = (str(token), *[str(token.id)] * ids, *[token.data.hex(" ")] * bytes)
+        widths = list(map(display_width, cells))
+        spaces = (" " * (max(widths) - each) for each in widths)
+        padded = tuple(map(operator.add, cells, spaces))
+        ends_line = token.data.endswith(b"\n")
+        return _Column(cells, padded, max(widths), token.special, ends_line)
+
+    place = 0
+    for row in _rows(map(column, tokens), width):
+        if place:
+            yield ""
+        for i in range(len(row[0].cells)):
+            yield _draw_line(row, i, place, colours)
+        place += len(row)
+
+
+def _rows(columns: Iterable[_Column], width: int) -> Iterator[list[_Column]]:
+    """Put columns into rows that fit, and end a row where the text's line ends."""
+    row: list[_Column] = []
+    taken = 0
+    for column in columns:
+        if row and (taken + column.width > width or row[-1].ends_line):
+            yield row
+            row, taken = [], 0
+        row.append(column)
+        taken += column.width + 1
+    if row:
+        yield row
+
+
+def _draw_line(row: Sequence[_Column], i: int, place: int, colours: bool) -> str:
+    if not colours:
+        return "│".join([column.padded[i] for column in row]).rstrip(" ")
+    cells = [column.padded[i] for column in row]
+    if i == 0:
+        for number, column in enumerate(row):
+            bare = column.cells[0]
+            cells[number] = (
+                _painted(bare, place + number, column.special) + cells[number][len(bare) :]
+            )
+    return " ".join(cells).rstrip(" ")
+
+
+_ENDINGS = regex.compile(r"(?<=.)\.(tiktoken|json|gguf|model)$")
+_ALL_CALLED_SO = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Call a tokenizer by its file, or by its directory where all files are called so.
+
+    >>> name_of("vocab/gpt2.tiktoken"), name_of("mine/v1.2/"), name_of("mine/tokenizer.json")
+    ('gpt2', 'v1.2', 'mine')
+    """
+    found = Path(os.path.abspath(path))
+    found = found.parent if found.name in _ALL_CALLED_SO else found
+    return _ENDINGS.sub("", found.name) or "tokenizer"
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+    """Call tokenizers by their files, or by the whole paths if some would be the same.
+
+    >>> names_of(["a/gpt2.tiktoken", "b/tokenizer.json"]), names_of(["a/x.json", "b/x.gguf"])
+    (['gpt2', 'b'], ['a/x.json', 'b/x.gguf'])
+    """
+    names = list(map(name_of, paths))
+    return names if len(set(names)) == len(names) else list(paths)

@@ -1,0 +1,1 @@
+"""What every room needs: files to write to, settings that people write, tables."""

@@ -1,0 +1,1 @@
+"""Other ways to train: SentencePiece's components, and other rules for ties."""

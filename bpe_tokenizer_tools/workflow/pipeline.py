@@ -1,0 +1,738 @@
+"""A tokenizer from one file: corpus, counts, training, evaluation, registration.
+
+    [corpus]                        # a recipe; see bpe_tokenizer_tools.corpus.drawing
+    target_size = "20 MB"
+    held_out = "1 MB"
+    [[corpus.sources]]
+    name = "english"
+    path = "english.txt"
+    fraction = 1
+
+    [train]
+    vocab_size = 16000
+    pattern = "cl100k"
+    special_tokens = ["<|endoftext|>"]
+
+    [evaluate]                      # on what the recipe holds out, unless it names texts
+    against = ["tiktoken:gpt2"]
+
+    [register]
+    registry = "tokenizers"
+    name = "mix"
+
+Each step leaves a stamp when it is done; one whose settings, files and predecessors' results are
+those of its stamp is skipped.  So a run that was stopped, in whatever way, goes on where it was
+when it is started again, and ends as one that was not stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer, PretokenCounts
+from bpe_tokenizer_tools.corpus import records
+from bpe_tokenizer_tools.corpus.documents import find_files
+from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, file_sha256
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.settings import Settings
+from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, FileState, Stamp, changes, states
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.workflow.registry import Entry, Registry
+
+__all__ = ["Pipeline", "PipelineReport", "StepReport"]
+
+_Results = Mapping[str, Mapping[str, Any]]  # step -> what it found out
+
+# =============================================================================
+# 1. Steps
+# =============================================================================
+
+
+class _Step:
+    """One step of a pipeline.
+
+    Attributes:
+        name: what it is called.
+    """
+
+    name = ""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+
+    def prepare(self) -> None:
+        """Refuse what would make the step fail, before another one has taken its time."""
+
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        """Return all that decides the result, but files; UNKNOWN for what is not known yet."""
+        raise NotImplementedError
+
+    def files(self) -> dict[str, Path]:
+        """Return the files that are read, by label."""
+        return {}
+
+    def missing(self, result: Mapping[str, Any]) -> str:
+        """Tell what else there should be and is not, if anything."""
+        return ""
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        """Do it; return the files that were written, and what other steps need to know."""
+        raise NotImplementedError
+
+
+def _known(results: _Results, step: str, key: str) -> Any:
+    return results.get(step, {}).get(key, UNKNOWN)
+
+
+class _Corpus(_Step):
+    name = "corpus"
+
+    def __init__(self, work: Path, recipe: Recipe, format: str) -> None:
+        super().__init__(work)
+        self.recipe, self._format = recipe, format
+        self._out = work / f"corpus.{format}"
+
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        facts = self.recipe.to_json()
+        listed = facts.pop("sources")
+        facts["order of sources"] = [source["name"] for source in listed]
+        facts["sources"] = {
+            source["name"]: {key: value for key, value in source.items() if key != "name"}
+            for source in listed
+        }
+        return {**facts, "format": self._format}
+
+    def files(self) -> dict[str, Path]:
+        return {
+            f"{name}:{file.label}": file.path
+            for name, found in find_files(self.recipe).items()
+            for file in found
+        }
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        report = build_corpus(self.recipe, self._out, verbose=verbose)
+        written = [each["file"] for each in (*report.files, *report.held_out_files)]
+        facts = {"sha256": report.sha256, "held_out_sha256": report.held_out_sha256}
+        facts["file"] = self._out.name
+        facts["held_out_file"] = written[1] if report.held_out_files else None
+        paths = [self.work / name for name in (*written, f"{self._out.name}.manifest.json")]
+        for old in set(self.work.glob("corpus.*")) - set(paths):  # of another format, say
+            old.unlink()
+        return paths, facts
+
+
+@dataclass(frozen=True)
+class _Training:
+    """The settings of [train]."""
+
+    vocab_size: int
+    min_frequency: int
+    pattern: str
+    normalizer: str | None
+    special_tokens: Any  # a list of texts, or {text: id}
+    max_token_length: int | None
+    num_workers: int | None
+
+    def new(self) -> BPETokenizer:
+        return BPETokenizer(self.pattern, normalizer=self.normalizer)
+
+
+class _TrainingStep(_Step):
+    """A step of the training: to count, or to learn."""
+
+    def __init__(self, work: Path, training: _Training) -> None:
+        super().__init__(work)
+        self._training = training
+
+
+class _Count(_TrainingStep):
+    name = "count"
+
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        return {
+            "corpus": _known(results, "corpus", "sha256"),
+            "pattern": self._training.new().split_pattern,
+            "normalizer": self._training.normalizer,
+            "special_tokens": sorted(self._training.special_tokens),
+        }
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        tokenizer = self._training.new()
+        counts = core.count_pretokens(
+            self.work / results["corpus"]["file"],
+            tokenizer.split_pattern or "",
+            special_tokens=list(self._training.special_tokens),
+            normalizer=tokenizer.normalizer,
+            num_workers=self._training.num_workers,
+            verbose=verbose,
+        )
+        path = self.work / "counts.json"
+        counts.save(path)
+        return [path], {"sha256": FileState.of(path).sha256}
+
+
+class _Train(_TrainingStep):
+    name = "train"
+
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        facts = dataclasses.asdict(self._training)
+        del facts["num_workers"]  # which decides how long it takes, and nothing else
+        facts["pattern"] = self._training.new().split_pattern
+        return {"counts": _known(results, "count", "sha256"), **facts}
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        given = self._training
+        counts = PretokenCounts.load(self.work / "counts.json")
+        tokenizer = given.new().train(
+            None,
+            given.vocab_size,
+            given.min_frequency,
+            given.special_tokens,
+            verbose=verbose,
+            counts=counts,
+            max_token_length=given.max_token_length,
+        )
+        folder = self.work / "tokenizer"
+        tokenizer.save(folder, verbose=False)
+        facts = dataclasses.asdict(tokenizer.training_report)  # type: ignore[arg-type]
+        del facts["counting_seconds"], facts["learning_seconds"]
+        result = {"fingerprint": tokenizer.fingerprint, "report": facts}
+        return sorted(folder.iterdir()), result
+
+
+_PACKAGES = {"tiktoken": "tiktoken", "hf": "tokenizers", "sp": "sentencepiece"}  # of specs
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    """The settings of [evaluate]: names as they are written, with what they stand for."""
+
+    texts: Mapping[str, Mapping[str, Path]]  # none: what the recipe holds out
+    parallel: Mapping[str, Mapping[str, Path]]  # one for each language
+    against: Mapping[str, tuple[str, str]]  # name -> (as written, spec)
+
+    @property
+    def on_held_out(self) -> bool:
+        return not self.texts
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Yield the files that are read, by label."""
+        for paths in (*self.texts.values(), *self.parallel.values()):
+            for written, path in paths.items():
+                yield from _files_below(written, path)
+        for written, spec in self.against.values():
+            kind, _, rest = spec.partition(":")
+            path = Path(rest if kind in _PACKAGES else spec)
+            yield from _files_below(written, path) if path.exists() else ()
+            beside = path.with_suffix(".json")
+            if path.suffix == ".tiktoken" and beside.is_file():  # what ranks do not hold
+                yield f"{written} ({beside.name})", beside
+
+    def packages(self) -> dict[str, str]:
+        """Return the versions of the packages that tokenizers are opened with."""
+        kinds = {spec.partition(":")[0] for _, spec in self.against.values()} & set(_PACKAGES)
+        versions = {}
+        for package in sorted(_PACKAGES[kind] for kind in kinds):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
+        return versions
+
+
+def _files_below(written: str, path: Path) -> Iterator[tuple[str, Path]]:
+    if not path.is_dir():
+        yield written, path
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            yield f"{written}/{file.relative_to(path).as_posix()}", file
+
+
+class _Evaluate(_Step):
+    name = "evaluate"
+
+    def __init__(
+        self, work: Path, called: str, sources: Sequence[str], measuring: _Measuring
+    ) -> None:
+        super().__init__(work)
+        self._called, self._sources, self._measuring = called, sources, measuring
+
+    def prepare(self) -> None:
+        from bpe_tokenizer_tools.evaluation import open_tokenizer
+
+        for name, (_, spec) in self._measuring.against.items():
+            open_tokenizer(spec, name)
+
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        given = self._measuring
+        held_out = _known(results, "corpus", "held_out_sha256")
+        return {
+            "tokenizer": _known(results, "train", "fingerprint"),
+            **({"held_out": held_out} if given.on_held_out else {}),
+            "called": self._called,
+            "texts": {name: list(paths) for name, paths in given.texts.items()},
+            "parallel": {name: list(paths) for name, paths in given.parallel.items()},
+            "against": {name: written for name, (written, _) in given.against.items()},
+            "packages": given.packages(),
+        }
+
+    def files(self) -> dict[str, Path]:
+        return dict(self._measuring.files())
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        from bpe_tokenizer_tools.evaluation import evaluate, parallel_lines
+        from bpe_tokenizer_tools.evaluation.texts import FileGroup
+
+        given = self._measuring
+        own = BPETokenizer.from_pretrained(self.work / "tokenizer", verbose=False)
+        texts: dict[str, Any] = {
+            name: FileGroup(name, list(paths.values())) for name, paths in given.texts.items()
+        }
+        if given.on_held_out:
+            held_out = self.work / results["corpus"]["held_out_file"]
+            texts = {name: _held_out(held_out, name) for name in self._sources}
+        parallel = parallel_lines(
+            [f"{name}={path}" for name, paths in given.parallel.items() for path in paths.values()]
+        )
+        tokenizers = {
+            self._called: own,
+            **{name: spec for name, (_, spec) in given.against.items()},
+        }
+        found = evaluate(tokenizers, texts, parallel=parallel, verbose=verbose)
+        written = {"json": core._to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
+        contents = {self.work / f"evaluation.{ending}": text for ending, text in written.items()}
+        core._write_files(contents)
+        return list(contents), {"sha256": FileState.of(self.work / "evaluation.json").sha256}
+
+
+def _held_out(path: Path, source: str) -> Iterator[str]:
+    """Yield the documents that were held out of a source."""
+    with records.decompressed(path) as file:
+        for record in map(json.loads, file):
+            if record["source"] == source:
+                yield record["text"]
+
+
+@dataclass(frozen=True)
+class _Registration:
+    """The settings of [register]."""
+
+    written: str  # the registry, as it is written
+    registry: Path
+    name: str
+    metadata: Mapping[str, Any]
+
+
+class _Register(_Step):
+    name = "register"
+
+    def __init__(self, work: Path, registration: _Registration, evaluated: bool) -> None:
+        super().__init__(work)
+        self._given, self._evaluated = registration, evaluated
+
+    def prepare(self) -> None:
+        from bpe_tokenizer_tools.workflow import registry
+
+        registry._check_name(self._given.name)
+        outputs.check_directory(self._given.registry)
+
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        return {
+            "tokenizer": _known(results, "train", "fingerprint"),
+            "corpus": _known(results, "corpus", "sha256"),
+            "evaluation": _known(results, "evaluate", "sha256") if self._evaluated else None,
+            "registry": self._given.written,
+            "name": self._given.name,
+            "metadata": dict(self._given.metadata),
+        }
+
+    def missing(self, result: Mapping[str, Any]) -> str:
+        from bpe_tokenizer_tools.workflow.registry import Registry
+
+        try:
+            Registry(self._given.registry).show(result["entry"])
+        except (ValueError, OSError):
+            return f"{result['entry']} is not in the registry any more, or damaged"
+        return ""
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        from bpe_tokenizer_tools.workflow.registry import Registry
+
+        folder = self.work / "tokenizer"
+        registry = Registry(self._given.registry)
+        report: dict[str, Any] = {"training": results["train"]["report"]}
+        if self._evaluated:
+            report["evaluation"] = json.loads((self.work / "evaluation.json").read_bytes())
+        corpus, note = results["corpus"]["sha256"], ""
+        there = self._registered(registry, folder)
+        if there is not None and there.corpus_sha256 != corpus:
+            corpus = there.corpus_sha256
+            note = "another corpus gave the same tokenizer before, whose entry stays"
+        entry = registry.register(
+            BPETokenizer.from_pretrained(folder, verbose=False),
+            self._given.name,
+            metadata=self._given.metadata,
+            corpus_sha256=corpus,
+            report=report,
+        )
+        return [], {"entry": f"{entry.name}@{entry.hash}", "note": note}
+
+    def _registered(self, registry: Registry, folder: Path) -> Entry | None:
+        """Return the entry of these very files, if there is one."""
+        files = {file.name: file_sha256(file) for file in folder.iterdir()}
+        entries = registry.entries() if registry.path.is_dir() else []
+        for entry in entries:
+            if entry.name != self._given.name:
+                continue
+            with contextlib.suppress(ValueError, OSError):  # one that is damaged is not it
+                found = registry.show(f"{entry.name}@{entry.hash}")
+                if found.files == files:
+                    return found
+        return None
+
+
+# =============================================================================
+# 2. The file
+# =============================================================================
+
+_TABLES = ("corpus", "train", "evaluate", "register")
+
+
+def _read_recipe(settings: Settings, folder: Path) -> Recipe:
+    given = settings.get("recipe", str, None, default=None)
+    rest = {key: value for key, value in settings.data.items() if key not in ("recipe", "format")}
+    if given is None:
+        return Recipe.from_settings(Settings(rest, settings.path, settings.field), folder)
+    if rest:
+        problem = f"the recipe is in {given!r}, so {next(iter(rest))!r} goes there"
+        raise settings.error(problem)
+    return Recipe.from_file(folder / given)
+
+
+def _read_training(settings: Settings) -> _Training:
+    settings.check_keys(*(field.name for field in dataclasses.fields(_Training)))
+    tokens = settings.get("special_tokens", list, dict, default=[])
+    normalizer = settings.get("normalizer", str, default="NFC")
+    training = _Training(
+        settings.get("vocab_size", int, default=32_000),
+        settings.get("min_frequency", int, default=2),
+        settings.get("pattern", str, default="gpt2"),
+        None if normalizer == "none" else normalizer,
+        tokens,
+        settings.get("max_token_length", int, None, default=None),
+        settings.get("num_workers", int, None, default=None),
+    )
+    with settings.placing_errors():
+        tokenizer = training.new()
+    with settings.placing_errors("special_tokens"):
+        try:
+            tokenizer.add_special_tokens(tokens)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+    for name, least in (
+        ("vocab_size", tokenizer.vocab_size),
+        ("min_frequency", 0),
+        ("max_token_length", 1),
+        ("num_workers", 1),
+    ):
+        with settings.placing_errors():
+            core._check_size(name, getattr(training, name), least)
+    return training
+
+
+def _read_evaluation(
+    settings: Settings, work: Path, folder: Path, called: str, recipe: Recipe
+) -> _Evaluate:
+    settings.check_keys("texts", "parallel", "against")
+    texts = _read_paths(settings, "texts", folder)
+    parallel = _read_paths(settings, "parallel", folder)
+    for name, paths in parallel.items():
+        if len(paths) != 1:
+            raise settings.error("expected one file for each language", f"parallel.{name}")
+    if not texts and not recipe.held_out:
+        raise settings.error("there are no texts; set held_out in [corpus], or texts here")
+    given = settings.get("against", dict, list, default={})
+    if isinstance(given, list):
+        given = {spec: spec for spec in settings.strings("against")}
+    against = {}
+    for name, spec in given.items():
+        if not isinstance(spec, str) or name == called:
+            raise settings.error(f"expected name = tokenizer, got {name} = {spec!r}", "against")
+        against[name] = spec, _below(folder, spec)
+    sources = [source.name for source in recipe.sources]
+    return _Evaluate(work, called, sources, _Measuring(texts, parallel, against))
+
+
+def _read_paths(settings: Settings, key: str, folder: Path) -> dict[str, dict[str, Path]]:
+    """Read a table of names and paths, each of one or of several files."""
+    named = settings.table(key) or Settings({}, settings.path)
+    found = {}
+    for name in named.data:
+        found[name] = {path: folder / Path(path).expanduser() for path in named.strings(name)}
+        for path in found[name].values():
+            if not path.exists():
+                raise named.error(f"{path}: no such file or directory", name)
+    return found
+
+
+def _below(folder: Path, spec: str) -> str:
+    """Return what names a tokenizer, a relative path from the folder of the file it stands in."""
+    kind, colon, rest = spec.partition(":")
+    prefix = kind + colon if kind in ("hf", "sp") else ""
+    path = folder / Path(rest if prefix else spec).expanduser()
+    return f"{prefix}{path}" if spec and path.exists() else spec
+
+
+def _read_registration(settings: Settings, folder: Path) -> _Registration:
+    settings.check_keys("registry", "name", "metadata")
+    written = settings.get("registry", str)
+    metadata = settings.get("metadata", dict, default={})
+    try:
+        json.dumps(metadata)
+    except TypeError as error:  # TOML has dates
+        raise settings.error(str(error), "metadata") from None
+    registry = folder / Path(written).expanduser()
+    return _Registration(written, registry, settings.get("name", str), metadata)
+
+
+# =============================================================================
+# 3. The pipeline
+# =============================================================================
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What was done about a step.
+
+    Attributes:
+        step: its name.
+        status: "ran" or "up to date"; without running, "runs", "may run" or "up to date".
+        why: what has changed, for a step that runs.
+        seconds: that it took.
+    """
+
+    step: str
+    status: str
+    why: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """What a run did.
+
+    Attributes:
+        steps: one report for each step, in their order.
+        work: the working directory, which holds what each step made.
+        entry: the tokenizer's reference in the registry, if it was registered.
+    """
+
+    steps: Sequence[StepReport]
+    work: str
+    entry: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as what json.dumps takes."""
+        return dataclasses.asdict(self)
+
+    def table(self) -> Table:
+        """Return a row for each step."""
+        timed = any(each.seconds for each in self.steps)
+        rows = [
+            [each.step, each.status, *([each.seconds] if timed else []), each.why]
+            for each in self.steps
+        ]
+        return Table(["step", "status", *(["seconds"] if timed else []), "why"], rows)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+class Pipeline:
+    """The way from a recipe to a registered tokenizer.
+
+    Args:
+        path: a .toml or .json file; see the head of this module.  Paths in it start from
+            its directory.
+        work_dir: where all is made; by default a directory beside the file, with its
+            name and ".work" at the end.
+
+    Raises:
+        FileFormatError: the file says something that has no meaning, and where.
+        FileNotFoundError: there is no such file.
+        NotADirectoryError: the working directory is a file.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        path = Path(path)
+        settings, folder = Settings.open(path), path.parent
+        settings.check_keys(*_TABLES)
+        self.work = path.with_suffix(".work") if work_dir is None else Path(work_dir)
+        if self.work.exists() and not self.work.is_dir():
+            raise NotADirectoryError(f"{self.work}: is a file; expected a directory to work in")
+        tables = {name: settings.table(name) for name in _TABLES}
+        corpus, train, evaluate, register = tables.values()
+        if corpus is None or train is None:
+            raise settings.error("is missing", "corpus" if corpus is None else "train")
+        recipe, training = _read_recipe(corpus, folder), _read_training(train)
+        format_ = corpus.get("format", str, default="jsonl")
+        formats = [f"jsonl{end}" for end in ("", *core._COMPRESSED)]
+        if format_ not in formats:
+            raise corpus.error(f"expected {', '.join(formats)}, got {format_!r}", "format")
+        called = path.stem if register is None else register.get("name", str)
+        steps: list[_Step] = [
+            _Corpus(self.work, recipe, format_),
+            _Count(self.work, training),
+            _Train(self.work, training),
+        ]
+        if evaluate is not None:
+            steps.append(_read_evaluation(evaluate, self.work, folder, called, recipe))
+        if register is not None:
+            registration = _read_registration(register, folder)
+            steps.append(_Register(self.work, registration, evaluate is not None))
+        self._steps = {step.name: step for step in steps}
+
+    @property
+    def steps(self) -> list[str]:
+        """The names of the steps, in their order."""
+        return list(self._steps)
+
+    def plan(self, *, force: Sequence[str] = (), until: str | None = None) -> PipelineReport:
+        """Tell which steps `run` would run, and why; nothing is changed.
+
+        A step that depends on one that runs "may run": it will if that gives something new.
+        """
+        results: dict[str, Mapping[str, Any]] = {}
+        reports = []
+        for step in self._chosen(force, until):
+            stamp, why = self._look(step, results, force)
+            inputs = step.inputs(results)
+            status = "runs" if why else "may run" if UNKNOWN in inputs.values() else "up to date"
+            if status == "up to date" and stamp is not None:
+                results[step.name] = stamp.result
+            reports.append(StepReport(step.name, status, why))
+        return PipelineReport(reports, str(self.work))
+
+    def run(
+        self,
+        *,
+        force: Sequence[str] = (),
+        until: str | None = None,
+        notify: Callable[[str], Any] | None = None,
+        verbose: bool = False,
+    ) -> PipelineReport:
+        """Run the steps whose inputs have changed since they ran.
+
+        Args:
+            force: steps to run in any case.
+            until: the last step to run; None means all.
+            notify: is told of each step that runs, and why, when it begins.
+            verbose: whether to show progress on stderr.
+
+        Returns:
+            What was done about each step.
+
+        Raises:
+            ValueError: there is no such step, or none to force until the last; or what a
+                step says of its input.
+            BlockingIOError: another run is at work in the same directory.
+        """
+        chosen = self._chosen(force, until)
+        outputs.check_directory(self.work)
+        self.work.mkdir(parents=True, exist_ok=True)
+        with outputs.locked(self.work / ".lock"):
+            self._sweep()
+            self._prepare(chosen, force, until)
+            results: dict[str, Mapping[str, Any]] = {}
+            reports = []
+            for step in chosen:
+                started = time.perf_counter()
+                stamp, why = self._look(step, results, force)
+                if why or stamp is None:
+                    if notify is not None:
+                        notify(f"{step.name}: {why}")
+                    stamp = self._run_step(step, results, verbose)
+                else:
+                    self._refresh(step, stamp)
+                results[step.name] = stamp.result
+                why += f"; {note}" if why and (note := stamp.result.get("note")) else ""
+                seconds = time.perf_counter() - started
+                reports.append(StepReport(step.name, "ran" if why else "up to date", why, seconds))
+        entry = results.get("register", {}).get("entry")
+        return PipelineReport(reports, str(self.work), entry)
+
+    def _chosen(self, force: Sequence[str], until: str | None) -> list[_Step]:
+        for name in (*force, *([] if until is None else [until])):
+            if name not in self._steps:
+                raise ValueError(f"there is no step {name!r}: expected {', '.join(self.steps)}")
+        last = len(self._steps) if until is None else self.steps.index(until) + 1
+        for name in force:
+            if name not in self.steps[:last]:
+                raise ValueError(f"{name!r} cannot be forced: the run ends before, with {until!r}")
+        return list(self._steps.values())[:last]
+
+    def _prepare(self, chosen: list[_Step], force: Sequence[str], until: str | None) -> None:
+        """Let all steps that may run refuse first what they will not be able to do."""
+        for step, report in zip(chosen, self.plan(force=force, until=until).steps):
+            if report.status != "up to date":
+                step.prepare()
+
+    def _stamp_path(self, step: _Step) -> Path:
+        return self.work / "stamps" / f"{step.name}.json"
+
+    def _look(
+        self, step: _Step, results: _Results, force: Sequence[str]
+    ) -> tuple[Stamp | None, str]:
+        """Return a step's stamp, and why it has to run all the same."""
+        stamp = Stamp.load(self._stamp_path(step))
+        inputs = _with_version(step.inputs(results))
+        if stamp is None:
+            return None, "it has not run yet"
+        found = list(changes(stamp, inputs, step.files(), self.work))
+        found += [missing] if (missing := step.missing(stamp.result)) else []
+        if len(found) > 3:
+            found[2:] = [f"and {len(found) - 2} more"]
+        why = ", ".join(found)
+        return stamp, why or ("it is forced to" if step.name in force else "")
+
+    def _run_step(self, step: _Step, results: _Results, verbose: bool) -> Stamp:
+        files = states(step.files())
+        written, result = step.run(results, verbose)
+        outputs = {
+            path.relative_to(self.work).as_posix(): FileState.of(path, own=True) for path in written
+        }
+        stamp = Stamp(_with_version(step.inputs(results)), files, outputs, result)
+        self._stamp_path(step).parent.mkdir(exist_ok=True)
+        stamp.save(self._stamp_path(step))
+        return stamp
+
+    def _refresh(self, step: _Step, stamp: Stamp) -> None:
+        """Note the times of files that only their hashes showed to be the same."""
+        refreshed = stamp.refreshed(step.files(), self.work)
+        if refreshed != stamp:
+            refreshed.save(self._stamp_path(step))
+
+    def _sweep(self) -> None:
+        """Remove what a run that was killed had begun to write."""
+        for path in [*self.work.glob(".*.tmp"), *self.work.glob("*/.*.tmp")]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def _with_version(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {**inputs, "library": core.__version__}

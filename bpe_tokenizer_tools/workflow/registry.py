@@ -1,0 +1,877 @@
+"""Tokenizers kept by name and content hash, which never change once they are registered.
+
+    registry = Registry("tokenizers")
+    entry = registry.register(tokenizer, "web", metadata={"owner": "search"})
+    again = registry.load(f"web@{entry.hash}")        # "web@3f8a": a prefix; "web": the newest
+
+A registry is a directory, and everything about an entry is in one directory of it:
+
+    NAME/HASH/tokenizer.json ...    what `BPETokenizer.save` writes
+    NAME/HASH/SHA256SUMS            of those files; its own sha256 is HASH
+    NAME/HASH/entry.json            who, when and why, with a checksum and, if asked, a signature
+    .incoming/                      entries that are being written
+
+An entry is written under `.incoming`, flushed to disk, and renamed into its place in one
+step.  So writers need no lock, readers never see half an entry, and what a crash leaves is
+a directory under `.incoming`, which a later writer clears away.  What is read is checked first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import difflib
+import errno
+import hashlib
+import hmac
+import json
+import os
+import pickle
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.tables import printable
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff
+
+__all__ = ["Entry", "Registry", "default_path", "read_key"]
+
+FORMAT = 1  # of entry.json; readers refuse what is newer
+STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old has no writer any more
+
+_INCOMING = ".incoming"
+_SUMS, _ENTRY = "SHA256SUMS", "entry.json"
+_TOKENIZER_FILES = (  # what `BPETokenizer.save` may write
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+_SHORT = 12  # digits of a hash that are shown: enough for 2**24 entries of one name
+_SHORTEST_KEY, _LONGEST_KEY = 16, 65_536  # bytes
+_LARGEST_ENTRY = 2**26  # bytes of entry.json, most of which are the report
+_DEEPEST = 100  # lists and objects within each other
+_LONGEST_SHOWN = 400  # characters of a report, for people
+
+# =============================================================================
+# 1. Names and references
+# =============================================================================
+# A name is a directory on every file system: no separators, nothing that Windows
+# reserves, and no two names that differ in case alone.
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SHORTEST_PREFIX = 4
+_DIGITS = re.compile(rf"[0-9a-fA-F]{{{_SHORTEST_PREFIX},64}}")
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a name is a str, got {type(name).__name__}")
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{core._shorten(name)} is no name for a registry: expected 1 to 100 of the letters A "
+            "to Z, digits, '.', '_' and '-', a letter or digit first and no '.' last"
+        )
+    if _RESERVED.fullmatch(name):
+        raise ValueError(f"{name!r} is a name that Windows reserves; choose another")
+    return name
+
+
+def _split_reference(ref: object) -> tuple[str, str | None]:
+    """Split "name" or "name@hash" into the name and the beginning of the hash."""
+    if not isinstance(ref, str):
+        raise TypeError(f"a reference is a str such as 'name@hash', got {type(ref).__name__}")
+    name, at, digits = ref.partition("@")
+    _check_name(name)
+    if not at:
+        return name, None
+    if not _DIGITS.fullmatch(digits):
+        raise ValueError(
+            f"{core._shorten(ref)}: expected {_SHORTEST_PREFIX} to 64 hexadecimal digits of a hash "
+            "behind '@'"
+        )
+    return name, digits.lower()
+
+
+def default_path() -> Path:
+    """Return where the registry is if nobody says: $BPE_TOKENIZER_REGISTRY, or among user data."""
+    given = os.environ.get("BPE_TOKENIZER_REGISTRY")
+    if given:
+        return Path(given)
+    data = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME")
+    base = Path(data) if data else Path.home() / ".local" / "share"
+    return base / "bpe-tokenizer" / "registry"
+
+
+# =============================================================================
+# 2. Entries
+# =============================================================================
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a registered tokenizer.
+
+    Attributes:
+        name: what it is registered as.
+        hash: the version: the sha256 of SHA256SUMS, which lists the tokenizer's files.
+        created: when it was registered, UTC, as ISO 8601; later than all of the name before.
+        library_version: of the library that registered it.
+        facts: vocab_size, merges, special_tokens, split_pattern and the like.
+        corpus_sha256: of the text that it was trained on, if that was said.
+        metadata: what its owner said of it.
+        report: how it was trained or how it does, as JSON, or None.
+        signature: "hmac-sha256:" and digits, or None if it is not signed.
+        files: the tokenizer's files and the sha256 of each; empty where they were not read.
+        path: its directory.
+        is_new: whether the call that returned this has registered it.
+    """
+
+    name: str
+    hash: str
+    created: str
+    library_version: str
+    facts: Mapping[str, Any]
+    corpus_sha256: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    report: Any = None
+    signature: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    path: Path = field(default=Path(), compare=False)
+    is_new: bool = field(default=False, compare=False)
+
+    @property
+    def ref(self) -> str:
+        """The name and the first digits of the hash, as `load` takes them."""
+        return f"{self.name}@{self.hash[:_SHORT]}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as plain data."""
+        data = {**dataclasses.asdict(self), "path": str(self.path)}
+        del data["is_new"]
+        return data
+
+    def __str__(self) -> str:
+        facts = {
+            "name": self.name,
+            "hash": self.hash,
+            "created": self.created,
+            "library version": self.library_version,
+            **self.facts,
+            "corpus sha256": self.corpus_sha256,
+            "signature": self.signature,
+            "path": self.path,
+            "files": "as they were registered" if self.files else "not read",
+        }
+        lines = [f"{key.replace('_', ' '):<18}: {_shown(value)}" for key, value in facts.items()]
+        lines += [f"  {name:<24} {digest}" for name, digest in self.files.items()]
+        lines += [f"{'metadata':<18}: {'' if self.metadata else 'none'}".rstrip()]
+        lines += [f"  {_shown(key):<24} {_shown(self.metadata[key])}" for key in self.metadata]
+        report = "none" if self.report is None else json.dumps(self.report, ensure_ascii=False)
+        if len(report) > _LONGEST_SHOWN:
+            report = f"{report[:_LONGEST_SHOWN]}... ({len(report):,} characters)"
+        return "\n".join([*lines, f"{'report':<18}: {_shown(report)}"])
+
+
+def _shown(value: object) -> str:
+    """Show a value in one line; what could move a terminal's cursor is escaped."""
+    return "none" if value is None else printable(str(value))
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Bring a value into the form in which it comes back from JSON.
+
+    Raises:
+        ValueError: JSON has no place for it.
+    """
+    to_json = getattr(value, "to_json", None)
+    if callable(to_json):
+        value = to_json()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        plain = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{what}: expected what JSON can hold: {error}") from None
+    if _is_deeper(plain, _DEEPEST):
+        raise ValueError(f"{what}: more than {_DEEPEST} lists and objects within each other")
+    return plain
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (list, dict)):
+        return False
+    children = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(child, levels - 1) for child in children)
+
+
+def _plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
+        shown = core._shorten(metadata)
+        raise TypeError(f"metadata: expected a mapping with str keys, got {shown}")
+    plain: dict[str, Any] = _plain(dict(metadata), "metadata")
+    return plain
+
+
+def _check_sha256(value: str | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _HASH.fullmatch(value.lower()):
+        shown = core._shorten(value)
+        raise ValueError(f"corpus_sha256: expected 64 hexadecimal digits, got {shown}")
+    return value.lower()
+
+
+def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
+    """What a list shows of a tokenizer, so that it need not be loaded for it."""
+    names = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
+    pattern = tokenizer.split_pattern
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "merges": len(tokenizer._definition.merges),
+        "special_tokens": len(tokenizer.special_tokens),
+        "split_pattern": names.get(pattern or "", pattern),
+        "normalizer": tokenizer.normalizer,
+        "has_chat_template": bool(tokenizer.chat_templates),
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+# =============================================================================
+# 3. entry.json, its checksum and its signature
+# =============================================================================
+# The checksum is over everything above it, the signature included; the signature over
+# everything above that.  Both are over the very bytes of the file, and the hash in it
+# stands for the tokenizer's files: no byte can change that one of them does not cover.
+
+
+def _encode_entry(entry: Entry, key: bytes | None) -> bytes:
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "name": entry.name,
+        "hash": entry.hash,
+        "created": entry.created,
+        "library_version": entry.library_version,
+        "facts": entry.facts,
+        "corpus_sha256": entry.corpus_sha256,
+        "metadata": entry.metadata,
+        "report": entry.report,
+    }
+    data["signature"] = None if key is None else _sign(data, key)
+    data["checksum"] = hashlib.sha256(_to_bytes(data)).hexdigest()
+    encoded = _to_bytes(data)
+    if len(encoded) > _LARGEST_ENTRY:
+        raise ValueError(
+            f"metadata and report take {len(encoded):,} bytes; at most {_LARGEST_ENTRY:,} are kept"
+        )
+    return encoded
+
+
+def _to_bytes(data: Mapping[str, Any]) -> bytes:
+    return (core._to_json(data) + "\n").encode()
+
+
+def _sign(data: Mapping[str, Any], key: bytes) -> str:
+    return "hmac-sha256:" + hmac.new(key, _to_bytes(data), hashlib.sha256).hexdigest()
+
+
+def _decode_entry(raw: bytes, path: Path, key: bytes | None) -> Entry:
+    """Read entry.json; `path` is where it lies, which its name and hash must be those of."""
+    try:
+        data = json.loads(raw.decode())
+        is_as_written = isinstance(data, dict) and _to_bytes(data) == raw
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, "", f"damaged: {error}; {_MEND}") from None
+    reader = core._JsonReader(data if isinstance(data, dict) else {}, path)
+    version = reader.get("format", int, default=FORMAT)
+    if version > FORMAT:
+        raise reader.error(f"{version} is newer than this library reads; update it", "format")
+    checksum = data.pop("checksum", None) if isinstance(data, dict) else None
+    if not is_as_written or checksum != hashlib.sha256(_to_bytes(data)).hexdigest():
+        raise FileFormatError(path, "", f"has been changed: its checksum does not fit; {_MEND}")
+    entry = Entry(
+        name=reader.get("name", str),
+        hash=reader.get("hash", str),
+        created=reader.get("created", str),
+        library_version=reader.get("library_version", str),
+        facts=reader.get("facts", dict),
+        corpus_sha256=reader.get("corpus_sha256", str, None),
+        metadata=reader.get("metadata", dict),
+        report=data.get("report"),
+        signature=reader.get("signature", str, None),
+        path=path.parent,
+    )
+    if (entry.name, entry.hash) != (path.parent.parent.name, path.parent.name):
+        raise FileFormatError(path, "", f"is that of {entry.ref}; it was put here from elsewhere")
+    _check_signature(entry, data, path, key)
+    return entry
+
+
+def _check_signature(entry: Entry, data: dict[str, Any], path: Path, key: bytes | None) -> None:
+    if key is None:
+        return
+    if entry.signature is None:
+        raise FileFormatError(path, "signature", "is missing: it was registered without a key")
+    signed = {name: value for name, value in data.items() if name != "signature"}
+    if not hmac.compare_digest(entry.signature.encode(), _sign(signed, key).encode()):
+        raise FileFormatError(
+            path, "signature", "does not fit the key: signed with another, or changed since"
+        )
+
+
+def read_key(path: str | os.PathLike[str]) -> bytes:
+    """Read the key that entries are signed with: a file's bytes, as they are.
+
+    Raises:
+        ValueError: there are less than 16 bytes, which could be guessed, or very many.
+    """
+    with open(path, "rb") as file:
+        return _check_key(file.read(_LONGEST_KEY + 1), os.fspath(path))
+
+
+def _check_key(key: bytes, source: str = "key") -> bytes:
+    if not isinstance(key, bytes):
+        raise TypeError(f"{source}: expected bytes, got {type(key).__name__}")
+    if not _SHORTEST_KEY <= len(key) <= _LONGEST_KEY:
+        raise ValueError(
+            f"{source}: expected a key of {_SHORTEST_KEY} to {_LONGEST_KEY:,} bytes, got "
+            f"{len(key):,}; make one with: head -c 32 /dev/urandom > FILE"
+        )
+    return key
+
+
+_MEND = "restore it from a copy, or move its directory away and register the tokenizer again"
+
+# =============================================================================
+# 4. Files
+# =============================================================================
+
+
+def _read(path: Path, limit: int) -> bytes:
+    """Read a plain file; what a link, a pipe or a device gives is not asked for."""
+    info = path.lstat()
+    if not stat.S_ISREG(info.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "no file"
+        raise FileFormatError(path, "", f"is {kind}; expected a plain file")
+    if info.st_size > limit:
+        raise FileFormatError(path, "", f"{info.st_size:,} bytes, at most {limit:,} are read")
+    with open(path, "rb") as file:
+        return file.read(limit + 1)
+
+
+def _read_part(path: Path, limit: int = core._MAX_FILE_BYTES) -> bytes:
+    try:
+        return _read(path, limit)
+    except FileNotFoundError:
+        raise FileFormatError(path, "", f"is missing; {_MEND}") from None
+
+
+def _sums(contents: Mapping[str, bytes]) -> bytes:
+    """Write what `sha256sum` would."""
+    lines = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
+    return "".join(lines).encode()
+
+
+def _parse_sums(raw: bytes, path: Path) -> dict[str, str]:
+    """Return file -> sha256 from a SHA256SUMS whose own sha256 has been checked."""
+    found = dict(re.findall(r"(?m)^([0-9a-f]{64})  (.+)$", raw.decode("ascii", "replace")))
+    sums = {name: digest for digest, name in found.items()}
+    if "tokenizer.json" not in sums or not set(sums) <= set(_TOKENIZER_FILES):
+        raise FileFormatError(path, "", "does not list the files of a tokenizer")
+    return sums
+
+
+def _sync(directory: Path) -> None:
+    """Flush what a directory holds to disk, where the system can (Windows cannot)."""
+    if os.name == "nt":
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not so on every file system
+            raise
+    finally:
+        os.close(handle)
+
+
+def _make_read_only(directory: Path) -> None:
+    for file in directory.iterdir():
+        file.chmod(file.stat().st_mode & ~0o222)
+
+
+def _remove(directory: Path) -> None:
+    """Remove an unfinished entry; what cannot go stays."""
+    if os.name == "nt":  # which does not remove what is read-only
+        for file in directory.iterdir():
+            file.chmod(stat.S_IWRITE)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_directory(path: Path) -> bool:
+    """Tell whether a path is a directory itself, not a link to one."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+# =============================================================================
+# 5. The registry
+# =============================================================================
+
+
+class Registry:
+    """A directory of tokenizers, each by a name and the hash of its content.
+
+    Many processes may register and load at once, on one machine or over a network file
+    system: no step needs a lock.
+
+    Args:
+        path: the directory, made when the first tokenizer is registered; by default
+            `default_path()`.
+        key: signs what is registered; then only what this key has signed is listed and
+            loaded.  At least 16 bytes.
+
+    Attributes:
+        path: the directory.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     registry = Registry(folder)
+    ...     entry = registry.register(BPETokenizer("cl100k"), "bytes")
+    ...     registry.load("bytes@" + entry.hash) == BPETokenizer("cl100k")
+    True
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, key: bytes | None = None
+    ) -> None:
+        if path is not None and not os.fspath(path):
+            raise ValueError("expected the directory of a registry, got ''")
+        self.path = default_path() if path is None else Path(path)
+        self._key = None if key is None else _check_key(key)
+
+    # -- Writing ---
+
+    def register(
+        self,
+        tokenizer: BPETokenizer,
+        name: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        corpus_sha256: str | None = None,
+        report: Any = None,
+    ) -> Entry:
+        """Keep a tokenizer under a name.
+
+        What is registered already stays as it is: the same tokenizer under the same name
+        gives the same hash, and the entry that is there.  Its report stays the first one,
+        too: times differ between two runs of one training.
+
+        Args:
+            tokenizer: what to keep: ids, special tokens, roles and chat template.
+            name: letters, digits, '.', '_' and '-'.
+            metadata: what should be known of it, as JSON can hold it.
+            corpus_sha256: of the text it was trained on, 64 hexadecimal digits.
+            report: how it was trained or how it does: plain data, a dataclass, or
+                anything with a method to_json; by default its `training_report`.
+
+        Raises:
+            ValueError: the name will not do; or the same tokenizer is registered under it
+                with other metadata, another corpus or without this key's signature.
+            FileFormatError: it is registered already, and damaged.
+            OSError: the registry cannot be written to; then nothing of it is left there.
+        """
+        _check_name(name)
+        said = Entry(
+            name=name,
+            hash="",
+            created="",
+            library_version=core.__version__,
+            facts=_facts(tokenizer),
+            corpus_sha256=_check_sha256(corpus_sha256),
+            metadata=_plain_metadata(metadata),
+            report=_plain(tokenizer.training_report if report is None else report, "report"),
+        )
+        self._prepare(name)
+        with self._draft(name) as draft:
+            entry = dataclasses.replace(
+                said, hash=_write_tokenizer(tokenizer, draft), created=self._now(name)
+            )
+            if not _is_directory(self._place(entry)):
+                core._write_files({draft / _ENTRY: _encode_entry(entry, self._key)})
+                _make_read_only(draft)
+                _sync(draft)
+                if self._settle(draft, entry):
+                    there = self._verified(self._place(entry))[0]
+                    return dataclasses.replace(there, is_new=True)
+        there = self._verified(self._place(entry))[0]
+        _check_agreement(there, entry)
+        return there
+
+    def _now(self, name: str) -> str:
+        """Return the time; behind the last entry's, if the clock was set back since."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        for entry in self._scan(name)[0] if self._hashes(name) else []:
+            with contextlib.suppress(ValueError, TypeError, OverflowError):  # no time that we wrote
+                last = datetime.datetime.fromisoformat(entry.created)
+                now = max(now, last + datetime.timedelta(microseconds=1))
+        return now.isoformat()
+
+    def _place(self, entry: Entry) -> Path:
+        return self.path / entry.name / entry.hash
+
+    def _prepare(self, name: str) -> None:
+        """See that there is a registry, and that a name can be had in it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"{self.path}: is a file; a registry is a directory")
+        core._check_writable(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        for other in self.path.iterdir():
+            if other.name != name and other.name.lower() == name.lower():
+                raise ValueError(
+                    f"there is {other.name!r} already, which some file systems hold to be the same "
+                    f"name as {name!r}"
+                )
+        if os.path.lexists(self.path / name) and not _is_directory(self.path / name):
+            raise NotADirectoryError(f"{self.path / name}: expected a directory of this registry")
+        self.clean()
+
+    @contextlib.contextmanager
+    def _draft(self, name: str) -> Iterator[Path]:
+        """Give a directory to write an entry in; it is removed if it is still there at the end.
+
+        NOTE: not by `tempfile`, whose directories only their owner may ever read.
+        """
+        incoming = self.path / _INCOMING
+        incoming.mkdir(exist_ok=True)
+        draft = incoming / f"{name}-{os.getpid()}-{os.urandom(8).hex()}"
+        try:
+            draft.mkdir()
+            yield draft
+        except OSError as error:
+            if not error.errno:
+                raise
+            place = str(self.path / name)  # a name that exists for people, not a temporary one
+            raise OSError(error.errno, error.strerror, place) from None
+        finally:
+            if draft.exists():
+                _remove(draft)
+
+    def _settle(self, draft: Path, entry: Entry) -> bool:
+        """Move a whole entry into its place; tell whether it was not there already."""
+        place = self._place(entry)
+        place.parent.mkdir(exist_ok=True)
+        _sync(self.path)
+        try:
+            os.rename(draft, place)
+        except OSError:
+            if not _is_directory(place):
+                raise
+            return False
+        _sync(place.parent)
+        return True
+
+    def clean(self, older_than: float = STALE_SECONDS) -> int:
+        """Remove unfinished entries that writers left when they were killed.
+
+        `register` does so, too.
+
+        Args:
+            older_than: seconds since the entry was begun; younger ones may have a writer.
+
+        Returns:
+            How many there were.
+        """
+        incoming = self.path / _INCOMING
+        removed = 0
+        for draft in list(incoming.iterdir()) if _is_directory(incoming) else []:
+            with contextlib.suppress(OSError):  # another may be at the same
+                if time.time() - draft.lstat().st_mtime < older_than:
+                    continue
+                # NOTE: so that a writer who lives, after all, fails instead of moving
+                # into place what is half removed.
+                claimed = incoming / f"removed-{os.urandom(8).hex()}"
+                os.rename(draft, claimed)
+                if _is_directory(claimed):
+                    _remove(claimed)
+                else:
+                    claimed.unlink()
+                removed += not os.path.lexists(claimed)
+        return removed
+
+    # -- Reading ---
+
+    def entries(self, name: str | None = None) -> list[Entry]:
+        """Return all entries, or those of one name, in the order they were registered.
+
+        Their descriptions are read and checked, not the tokenizers' files.  What is
+        damaged is left out: `problems` tells of it.
+
+        Raises:
+            FileNotFoundError: there is no such registry.
+            ValueError: there is no such name in it; names like it are told.
+        """
+        return self._scan(name)[0]
+
+    def problems(self, name: str | None = None, *, deep: bool = True) -> list[FileFormatError]:
+        """Look for damage: files missing, changed or that do not belong here.
+
+        Args:
+            name: look at the entries of this name only.
+            deep: read every file of every tokenizer; False: their descriptions only.
+
+        Returns:
+            An error for each entry that cannot be trusted, with its path.
+        """
+        entries, problems = self._scan(name)
+        if not deep:
+            return problems
+        for entry in entries:
+            try:
+                self._verified(entry.path)
+            except FileFormatError as error:
+                problems.append(error)
+        return problems + self._foreign(name)
+
+    def _foreign(self, name: str | None) -> list[FileFormatError]:
+        return [
+            FileFormatError(path, "", "does not belong to the registry; move it elsewhere")
+            for known in ([name] if name is not None else self._names())
+            for path in sorted((self.path / known).iterdir())
+            if not _HASH.fullmatch(path.name) and not path.name.startswith(".")
+        ]
+
+    def show(self, ref: str) -> Entry:
+        """Return an entry, its files checked.
+
+        Args:
+            ref: "name@hash", with four or more digits of the hash; or "name", which is
+                the one registered last.
+
+        Raises:
+            FileNotFoundError: there is no such registry.
+            ValueError: there is no such entry, or more than one.
+            FileFormatError: it is damaged, or not signed with the registry's key.
+        """
+        return self._verified(self._find(ref))[0]
+
+    def load(self, ref: str) -> BPETokenizer:
+        """Load a tokenizer, its files checked first; for `ref`, see `show`."""
+        entry, contents = self._verified(self._find(ref))
+        with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
+            # NOTE: not from the entry itself, where a file could change once it is checked.
+            for name, content in contents.items():
+                (Path(scratch) / name).write_bytes(content)
+            try:
+                return BPETokenizer.from_file(scratch)
+            except ValueError as error:
+                problem = str(error).replace(scratch, str(entry.path))
+                raise FileFormatError(entry.path, "", f"cannot be loaded: {problem}") from None
+
+    def copy(self, ref: str, directory: str | os.PathLike[str]) -> Entry:
+        """Write a tokenizer's files, checked, to a directory that is new or empty.
+
+        `BPETokenizer.from_pretrained` and `transformers` load it from there.  A directory
+        that holds just these files already is left as it is.
+
+        Raises:
+            ValueError: the directory holds something else.
+        """
+        target = Path(directory)
+        entry, contents = self._verified(self._find(ref))
+        if _holds(target, contents):
+            return entry
+        outputs.check_directory(target.parent if target.is_dir() else target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = outputs.draft_beside(target)
+        try:
+            draft.mkdir()
+            core._write_files({draft / name: content for name, content in contents.items()})
+            if target.is_dir():
+                target.rmdir()
+            os.rename(draft, target)
+        finally:
+            if draft.exists():
+                _remove(draft)
+        return entry
+
+    def diff(self, a: str, b: str) -> TokenizerDiff:
+        """Compare two registered tokenizers: whether ids change, and all that differs."""
+        from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
+
+        entries = self.show(a), self.show(b)
+        names = [entry.ref for entry in entries]
+        about = [
+            {**entry.metadata, "corpus sha256": entry.corpus_sha256, "registered": entry.created}
+            for entry in entries
+        ]
+        first, second = (self.load(f"{entry.name}@{entry.hash}") for entry in entries)
+        return compare_tokenizers(first, second, *names, about=(about[0], about[1]))
+
+    # -- Finding ---
+
+    def _names(self) -> list[str]:
+        if not self.path.is_dir():
+            raise FileNotFoundError(
+                f"{self.path}: no registry here; registering a tokenizer makes one"
+            )
+        return sorted(
+            path.name
+            for path in self.path.iterdir()
+            if _NAME.fullmatch(path.name) and _is_directory(path) and self._hashes(path.name)
+        )
+
+    def _hashes(self, name: str) -> list[str]:
+        folder = self.path / name
+        if not _is_directory(folder):
+            return []
+        return sorted(path.name for path in folder.iterdir() if _HASH.fullmatch(path.name))
+
+    def _scan(self, name: str | None) -> tuple[list[Entry], list[FileFormatError]]:
+        """Read the descriptions of entries; return those that are whole, and problems."""
+        known = self._names()
+        if name is not None and _check_name(name) not in known:
+            raise ValueError(self._unknown(name, known))
+        entries: list[Entry] = []
+        problems: list[FileFormatError] = []
+        for folder in [name] if name is not None else known:
+            for hash_ in self._hashes(folder):
+                try:
+                    entries.append(self._described(self.path / folder / hash_))
+                except FileFormatError as error:
+                    problems.append(error)
+        return sorted(entries, key=lambda entry: (entry.created, entry.name, entry.hash)), problems
+
+    def _unknown(self, name: str, known: list[str]) -> str:
+        near = difflib.get_close_matches(name, known, n=3) or known[:5]
+        hint = f"there is {', '.join(near)}" if near else "it is empty"
+        return f"there is no {name!r} in the registry {self.path}; {hint}"
+
+    def _find(self, ref: str) -> Path:
+        """Return the directory of the entry that a reference means."""
+        name, digits = _split_reference(ref)
+        if digits is None:
+            return self._newest(name)
+        known = self._names()
+        if name not in known:
+            raise ValueError(self._unknown(name, known))
+        hashes = self._hashes(name)
+        found = [each for each in hashes if each.startswith(digits)]
+        if len(found) == 1:
+            return self.path / name / found[0]
+        shown = ", ".join(f"{name}@{each[:_SHORT]}" for each in (found or hashes)[:5])
+        if found:
+            raise ValueError(f"{ref} is the beginning of {len(found)} hashes: {shown}")
+        raise ValueError(f"there is no {ref} in the registry {self.path}; there is {shown}")
+
+    def _newest(self, name: str) -> Path:
+        entries, problems = self._scan(name)
+        if problems:
+            hint = f"; name another version, such as {entries[-1].ref}" if entries else ""
+            raise FileFormatError(
+                self.path / name, "", f"which is the newest cannot be told: {problems[0]}{hint}"
+            )
+        return entries[-1].path
+
+    # -- Checking ---
+
+    def _described(self, folder: Path) -> Entry:
+        if not _is_directory(folder):
+            raise FileFormatError(folder, "", "is not a directory; an entry is one")
+        path = folder / _ENTRY
+        return _decode_entry(_read_part(path, _LARGEST_ENTRY), path, self._key)
+
+    def _verified(self, folder: Path) -> tuple[Entry, dict[str, bytes]]:
+        """Read an entry and its files; each byte of them is covered by the entry's hash."""
+        entry = self._described(folder)
+        raw = _read_part(folder / _SUMS)
+        if hashlib.sha256(raw).hexdigest() != folder.name:
+            raise FileFormatError(folder / _SUMS, "", f"has been changed: {_NOT_ITS_HASH}; {_MEND}")
+        sums = _parse_sums(raw, folder / _SUMS)
+        contents: dict[str, bytes] = {}
+        for name, digest in sums.items():
+            contents[name] = _read_part(folder / name)
+            if hashlib.sha256(contents[name]).hexdigest() != digest:
+                problem = "has been changed: its sha256 is not that in SHA256SUMS"
+                raise FileFormatError(folder / name, "", f"{problem}; {_MEND}")
+        for path in sorted(folder.iterdir()):
+            if path.name not in (*sums, _SUMS, _ENTRY) and not path.name.startswith("."):
+                raise FileFormatError(path, "", "does not belong to the entry; move it elsewhere")
+        return dataclasses.replace(entry, files=sums), contents
+
+
+_NOT_ITS_HASH = "its sha256 is not the name of the directory"
+
+
+def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
+    """Save a tokenizer, with SHA256SUMS; return the hash of its content.
+
+    Equal tokenizers give equal files: a pickled copy has its parts in one canonical order.
+    """
+    canonical: BPETokenizer = pickle.loads(pickle.dumps(tokenizer))
+    canonical._settings.pop("name", None)  # a label; tokenizers are equal without it
+    canonical.save(folder, verbose=False)
+    if BPETokenizer.from_file(folder) != tokenizer:
+        raise ValueError(
+            "this tokenizer would not be the same when it is loaded again: its files cannot hold "
+            "all of it"
+        )
+    sums = _sums({path.name: path.read_bytes() for path in folder.iterdir()})
+    core._write_files({folder / _SUMS: sums})
+    return hashlib.sha256(sums).hexdigest()
+
+
+def _check_agreement(there: Entry, said: Entry) -> None:
+    """Refuse to drop silently what was said of a tokenizer that is registered already."""
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("metadata", there.metadata, said.metadata or there.metadata),
+        ("corpus_sha256", there.corpus_sha256, said.corpus_sha256 or there.corpus_sha256),
+    )
+    for what, old, new in pairs:
+        if old != new:
+            raise ValueError(
+                f"{there.ref} is registered already, and its {what} is {core._shorten(old)}, not "
+                f"{core._shorten(new)}; entries never change: choose another name"
+            )
+
+
+def _holds(target: Path, contents: Mapping[str, bytes]) -> bool:
+    """Tell whether a directory holds just these files; False if it is empty or not there.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    if not os.path.lexists(target):
+        return False
+    if not target.is_dir():
+        raise NotADirectoryError(f"{target}: is a file; expected a directory")
+    found = {path.name: path for path in target.iterdir()}
+    if not found:
+        return False
+    if set(found) != set(contents) or any(
+        not found[name].is_file() or found[name].read_bytes() != content
+        for name, content in contents.items()
+    ):
+        raise FileExistsError(
+            errno.EEXIST, "holds something else; give a directory that is new or empty", str(target)
+        )
+    return True
