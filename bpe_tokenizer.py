@@ -91,6 +91,7 @@ __all__ = [
     "AddedToken",
     "BPETokenizer",
     "BatchEncoding",
+    "Definition",
     "EncodingResult",
     "FileFormatError",
     # training
@@ -1833,12 +1834,11 @@ _Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids af
 
 
 @dataclass(frozen=True)
-class _Definition:
+class Definition:
     """Everything that decides which ids a text gets.
 
     Attributes:
-        vocab: token -> id, with all 256 bytes; no added tokens, unless one is
-            also an ordinary token.
+        vocab: token -> id, with all 256 bytes; without tokens that are only added.
         merges: (left, right) ids, in rank order.
         split_pattern: in `regex` syntax.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
@@ -1850,9 +1850,8 @@ class _Definition:
         template: ids put before and after a text by ``add_special_tokens``, or the rule
             for them, one of `_SURROUND`, which follows the roles.
         components: None for byte-level BPE, which all of the above describes.
-            Else the normalizer, pre_tokenizer, decoder and the model's options
-            as in tokenizer.json, for bpe_tokenizer_tools to run: then a token
-            is the UTF-8 form of how it is written, and the split pattern empty.
+            Else the normalizer, pre_tokenizer, decoder and model options of
+            tokenizer.json; then a token is the UTF-8 form of how it is written.
     """
 
     vocab: dict[bytes, int]
@@ -1876,11 +1875,11 @@ class _Definition:
         return _from_printable(token) if self.components is None else token.encode()
 
 
-def _new_definition(split_pattern: str, normalizer: str | None, template: Any) -> _Definition:
+def _new_definition(split_pattern: str, normalizer: str | None, template: Any) -> Definition:
     if isinstance(template, str) and template not in _SURROUND:
         raise ValueError(f"surround must be one of {', '.join(_SURROUND)}, got {template!r}")
     vocab = {bytes([b]): b for b in range(256)}
-    return _Definition(vocab, [], split_pattern, normalizer, template=template)
+    return Definition(vocab, [], split_pattern, normalizer, template=template)
 
 
 class _PretokenCache(dict[str, "tuple[int, ...]"]):
@@ -1917,7 +1916,7 @@ class _Encoder:
         tokens: id -> the bytes it stands for, added tokens included.
     """
 
-    def __init__(self, definition: _Definition) -> None:
+    def __init__(self, definition: Definition) -> None:
         self._definition = definition
         self.tokens = {id_: token for token, id_ in definition.vocab.items()}
         # An ordinary token wins over an added one with its id; of added ones, the last listed.
@@ -2081,7 +2080,7 @@ def _merge_by_heap(
 class _Engine:
     """What does the work of sections 4 and 5: these classes, or others that do the same."""
 
-    encoder: Callable[[_Definition], _Encoder] = _Encoder
+    encoder: Callable[[Definition], _Encoder] = _Encoder
     counter: Callable[[_Pipeline, int, Callable[[int], Any]], _PretokenCounter] = _PretokenCounter
     learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
 
@@ -2214,7 +2213,7 @@ def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
 
 
 def _tokenizer_json(
-    definition: _Definition, around: _Template, settings: Mapping[str, Any] | None = None
+    definition: Definition, around: _Template, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Write a definition, with truncation and padding from `settings`, as tokenizer.json."""
     printable = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
@@ -2271,7 +2270,7 @@ _BYTE_LEVEL = {
 }
 
 
-def _pre_tokenizer_json(definition: _Definition) -> dict[str, Any]:
+def _pre_tokenizer_json(definition: Definition) -> dict[str, Any]:
     if definition.split_pattern == GPT2_SPLIT_PATTERN:  # ByteLevel's own
         return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "use_regex": True}
     if definition.split_pattern == _UNCUT_PATTERN:
@@ -2285,7 +2284,7 @@ def _pre_tokenizer_json(definition: _Definition) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]}
 
 
-def _post_processor_json(definition: _Definition, around: _Template) -> dict[str, Any] | None:
+def _post_processor_json(definition: Definition, around: _Template) -> dict[str, Any] | None:
     steps: list[dict[str, Any]] = []
     if definition.trim_offsets:
         keep = definition.keep_prefix_space
@@ -2408,7 +2407,7 @@ def _check_keys(data: _JsonReader) -> None:
             token.check("id:str ids:list tokens:list")
 
 
-def _read_definition(data: _JsonReader) -> _Definition:
+def _read_definition(data: _JsonReader) -> Definition:
     """Read tokenizer.json.
 
     Raises:
@@ -2451,7 +2450,7 @@ def _read_definition(data: _JsonReader) -> _Definition:
 
 def _read_byte_level(
     data: _JsonReader, model: _JsonReader, ids: Mapping[str, int], merges: list[tuple[int, int]]
-) -> _Definition:
+) -> Definition:
     """Read byte-level BPE with one split pattern, or say why it is none."""
     for option in ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.data.get(option):
@@ -2463,7 +2462,7 @@ def _read_byte_level(
     if decoders != ["ByteLevel"]:
         found = " + ".join(decoders) or "none"
         raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
-    return _Definition(vocab, merges, pattern, _read_normalizer(data), prefix_space)
+    return Definition(vocab, merges, pattern, _read_normalizer(data), prefix_space)
 
 
 def _byte_vocab(model: _JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
@@ -2487,7 +2486,7 @@ def _read_components(
     ids: Mapping[str, int],
     merges: list[tuple[int, int]],
     reason: FileFormatError,
-) -> _Definition:
+) -> Definition:
     """Read any other BPE, which bpe_tokenizer_tools can run; `reason` is why it must."""
     try:
         components = _tools("formats.components").read_components(data)
@@ -2495,7 +2494,7 @@ def _read_components(
         problem = f"{reason.problem}; the package bpe_tokenizer_tools, which is not here, reads it"
         raise FileFormatError(reason.path, reason.field, problem) from None
     vocab = {token.encode(): id_ for token, id_ in ids.items()}
-    return _Definition(vocab, merges, "", None, components=components)
+    return Definition(vocab, merges, "", None, components=components)
 
 
 def _read_vocab(model: _JsonReader) -> dict[str, int]:
@@ -2641,7 +2640,7 @@ def _read_pattern(step: _JsonReader) -> str:
     return found
 
 
-def _read_post_processor(data: _JsonReader, definition: _Definition) -> _Definition:
+def _read_post_processor(data: _JsonReader, definition: Definition) -> Definition:
     template: _Template = ((), ())
     trim_offsets = keep_prefix_space = False
     added = {token.id for token in definition.added}
@@ -2706,8 +2705,8 @@ _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
 
 
 def _read_config(
-    path: Path, files: Mapping[Path, bytes], definition: _Definition
-) -> tuple[_Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    path: Path, files: Mapping[Path, bytes], definition: Definition
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
     """Read what stands beside tokenizer.json: roles, settings, chat templates.
 
     Also check that every token declared there is one of tokenizer.json.
@@ -2782,7 +2781,7 @@ def _read_template_files(directory: Path, files: Mapping[Path, bytes]) -> dict[s
     return templates
 
 
-def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Definition:
+def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definition:
     """Check that every token tokenizer_config.json declares is one of tokenizer.json."""
     known = {token.id: token for token in definition.added}
     declared = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
@@ -2799,7 +2798,7 @@ def _read_config_tokens(config: _JsonReader, definition: _Definition) -> _Defini
     return dataclasses.replace(definition, added=tuple(known.values()))
 
 
-def _read_surround(config: _JsonReader, given: _Definition, roles: dict[str, str]) -> _Definition:
+def _read_surround(config: _JsonReader, given: Definition, roles: dict[str, str]) -> Definition:
     """Restore the saved `surround` rule if it gives the ids in tokenizer.json."""
     rule: Any = config.data.get("surround")
     ids = {token.content: token.id for token in given.added}
@@ -2809,7 +2808,7 @@ def _read_surround(config: _JsonReader, given: _Definition, roles: dict[str, str
 
 
 def _config_json(
-    definition: _Definition,
+    definition: Definition,
     roles: Mapping[str, str],
     settings: Mapping[str, Any],
     templates: Mapping[str, str],
@@ -3112,8 +3111,8 @@ def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
 
 
 def _with_added_tokens(
-    definition: _Definition, tokens: Iterable[AddedToken], share_ids: bool = False
-) -> _Definition:
+    definition: Definition, tokens: Iterable[AddedToken], share_ids: bool = False
+) -> Definition:
     """Add tokens to a definition; those without an id go to the end.
 
     Args:
@@ -3156,8 +3155,8 @@ def _with_added_tokens(
 
 
 def _number_merges(
-    learned: _Learned, empty: _Definition, tokens: Sequence[AddedToken], old: Mapping[Any, str]
-) -> _Definition:
+    learned: _Learned, empty: Definition, tokens: Sequence[AddedToken], old: Mapping[Any, str]
+) -> Definition:
     """Give learned tokens their ids, in the order learned, around reserved ones; add `tokens`."""
     reserved = {token.id for token in tokens}
     free = (id_ for id_ in itertools.count(len(empty.vocab)) if id_ not in reserved)
@@ -3258,7 +3257,7 @@ def _to_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, indent=2)
 
 
-def _pack(definition: _Definition, *rest: Any) -> bytes:
+def _pack(definition: Definition, *rest: Any) -> bytes:
     """Write a definition, and more, in one canonical form: equal ones, equal bytes."""
     state = dict(vars(definition))
     state["vocab"] = {_to_printable(token): id_ for token, id_ in definition.vocab.items()}
@@ -3277,7 +3276,7 @@ def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     state["added"] = tuple(AddedToken(**token) for token in state["added"])
     template = state["template"] or "bos"  # None, before 0.8
     state["template"] = template if isinstance(template, str) else tuple(map(tuple, template))
-    return cls._from_parts(_Definition(**state), roles, settings, templates, Path())
+    return cls._from_parts(Definition(**state), roles, settings, templates, Path())
 
 
 class _RoleToken:
@@ -3387,7 +3386,7 @@ class BPETokenizer:
                 raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
             super().__setattr__(name, value)
 
-    def _install(self, definition: _Definition) -> None:
+    def _install(self, definition: Definition) -> None:
         """Take on a definition, and derive what methods look things up in."""
         if sum(len(token.content) for token in definition.added) > _MAX_ADDED_LENGTH:
             raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
@@ -3578,6 +3577,11 @@ class BPETokenizer:
     model_max_length = _Setting()  # where `truncation` cuts; None for no limit
 
     @property
+    def definition(self) -> Definition:
+        """All that decides which ids a text gets; to be read, not changed."""
+        return self._definition
+
+    @property
     def special_tokens(self) -> dict[str, int]:
         """The special tokens and their ids."""
         added = self._definition.added
@@ -3600,10 +3604,7 @@ class BPETokenizer:
 
     @property
     def components(self) -> dict[str, Any] | None:
-        """Normalizer, pre_tokenizer, decoder and model options as in tokenizer.json.
-
-        None for byte-level BPE with one split pattern, which has other attributes.
-        """
+        """What tokenizer.json says of them; None for byte-level BPE with one split pattern."""
         return cast("dict[str, Any] | None", json.loads(json.dumps(self._definition.components)))
 
     @property
@@ -4302,7 +4303,7 @@ class BPETokenizer:
     @classmethod
     def _from_parts(
         cls,
-        definition: _Definition,
+        definition: Definition,
         roles: Mapping[str, str],
         settings: Mapping[str, Any],
         templates: Mapping[str, str],

@@ -113,7 +113,7 @@ def some_vocabulary(chance: random.Random) -> Case:
 
 def definition_of(
     merges: Merges, whole: list[bytes], numbers: int | None, pattern: str, ignore_merges: bool
-) -> core._Definition:
+) -> core.Definition:
     """Make a definition; ids are random, with gaps, if `numbers` is a seed for them."""
     parts = [part for pair in merges for part in (*pair, pair[0] + pair[1])]
     tokens = list(dict.fromkeys([*(bytes([byte]) for byte in range(256)), *parts, *whole]))
@@ -123,7 +123,7 @@ def definition_of(
     vocab = dict(zip(tokens, ids))
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
     added = tuple(core.AddedToken(text, id_) for text, id_ in zip(["<|é|>", "ab"], ids[::-1]))
-    return core._Definition(vocab, pairs, pattern, None, ignore_merges=ignore_merges, added=added)
+    return core.Definition(vocab, pairs, pattern, None, ignore_merges=ignore_merges, added=added)
 
 
 def engines(*arguments: Any, **vocabulary: Any) -> tuple[Any, list[Any]]:
@@ -186,7 +186,7 @@ def check_batches(texts: list[str], threads: int, **vocabulary: Any) -> None:
 def check_streams(chunks: list[str], **vocabulary: Any) -> None:
     """Encode text in chunks, with added tokens in it."""
     python, others = engines(**vocabulary)
-    pipeline = python.pipeline(python._definition.added)
+    pipeline = python.pipeline(python.definition.added)
 
     def encode(chunks: list[str], encoder: Any) -> list[int]:
         return list(itertools.chain(*core._encode_stream(chunks, pipeline, encoder)))

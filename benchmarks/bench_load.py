@@ -41,7 +41,7 @@ def from_ranks(vocabulary: Vocabulary) -> dict[str, Way]:
     def ours() -> Any:
         merges = [(ranks[left], ranks[right]) for left, right in recover_merges(ranks)]
         pattern = SPLIT_PATTERNS[vocabulary.pattern]
-        definition = bpe_tokenizer._Definition(ranks, merges, pattern, None, ignore_merges=True)
+        definition = bpe_tokenizer.Definition(ranks, merges, pattern, None, ignore_merges=True)
         return bpe_tokenizer._engine.encoder(definition).encode(TEXT)
 
     return {

@@ -93,7 +93,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _definition(vocabulary: Vocabulary) -> Any:
-    return BPETokenizer.from_file(vocabulary.path)._definition
+    return BPETokenizer.from_file(vocabulary.path).definition
 
 
 def ours(vocabulary: Vocabulary) -> BPETokenizer:

@@ -44,7 +44,7 @@ class NativeEncoder(core._Encoder):
     Where no scanner knows the split pattern, `regex` cuts, and the rest is done in C.
     """
 
-    def __init__(self, native: Any, definition: core._Definition) -> None:
+    def __init__(self, native: Any, definition: core.Definition) -> None:
         self._module = native
         super().__init__(definition)
 
@@ -221,7 +221,7 @@ def engine() -> core._Engine | None:
     if native is None:
         return None
 
-    def encoder(definition: core._Definition) -> core._Encoder:
+    def encoder(definition: core.Definition) -> core._Encoder:
         try:
             return NativeEncoder(native, definition)
         except OverflowError:  # more ids or merges than it was built for

@@ -6,11 +6,11 @@ from collections import UserDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import bpe_tokenizer
 from bpe_tokenizer import BatchEncoding, EncodingResult
+from bpe_tokenizer_tools import core
 
 
-class TensorBatch(bpe_tokenizer._Batch, UserDict[str, Any]):
+class TensorBatch(core.Batch, UserDict[str, Any]):
     """Several encoded texts as tensors: a mapping, a model's input.
 
     ``model(**batch)``, ``batch["labels"] = ...`` and ``batch.to(device)`` work, and so does what
@@ -73,6 +73,6 @@ def to_tensor(rows: list[list[int]], kind: str) -> Any:
         )
     shape = (len(rows), len(rows[0]) if rows else 0)
     package = {"np": "numpy", "pt": "torch"}[kind]
-    module = bpe_tokenizer._import_optional(package, f"return_tensors={kind!r}", package)
+    module = core.import_optional(package, f"return_tensors={kind!r}", package)
     make = module.array if kind == "np" else module.tensor
     return make(rows, dtype=module.int64).reshape(shape)

@@ -6,10 +6,10 @@ import dataclasses
 import itertools
 from typing import Any, cast
 
-import bpe_tokenizer as core
+from bpe_tokenizer import Definition
 
 
-def cut(definition: core._Definition, vocab_size: int) -> core._Definition:
+def cut(definition: Definition, vocab_size: int) -> Definition:
     """Keep the first merges, as many as leave `vocab_size` tokens in all."""
     if definition.components is not None:
         raise ValueError("only byte-level BPE with one split pattern can be cut down")

@@ -51,7 +51,7 @@ def definition(*merges: tuple[bytes, bytes]) -> Any:
         vocab.setdefault(left + right, len(vocab))
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
     vocab[b"whole"] = len(vocab)
-    return bpe_tokenizer._Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None, ignore_merges=True)
+    return bpe_tokenizer.Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None, ignore_merges=True)
 
 
 ORDERED = definition((b"a", b"b"), (b"ab", b"a"), (b"a", b"a"), (b"aa", b"aa"), (b"b", b"b"))

@@ -179,7 +179,7 @@ def test_core_alone(name: str, core: list[str], corpora_dir: Path) -> None:
     texts = hard_texts(name) + [read_corpus("multi")[:40_000], read_corpus("code")[:40_000]]
     trained = bpe_tokenizer.BPETokenizer(NAMED[name], normalizer=None)
     trained.train("\n".join(texts), 700, verbose=False, num_workers=1)
-    definition = trained._definition
+    definition = trained.definition
     assert [definition.vocab[bytes([byte])] for byte in range(256)] == list(range(256))
     merges = [(left, right, 256 + rank) for rank, (left, right) in enumerate(definition.merges)]
     python = bpe_tokenizer._Encoder(definition)

@@ -58,7 +58,7 @@ SAME_UNICODE = pytest.mark.skipif(
 # -- Encoding --------------------------------------------------------------------
 
 
-def engines(definition: bpe_tokenizer._Definition, name: str, **options: Any) -> tuple[Any, Any]:
+def engines(definition: bpe_tokenizer.Definition, name: str, **options: Any) -> tuple[Any, Any]:
     """Return the Python encoder of a definition, and the native one."""
     added = {token.content.encode(): token.id for token in definition.added}
     make = native.Encoder
@@ -74,7 +74,7 @@ def definition_of(merges: list[tuple[bytes, bytes]], name: str = "gpt2", **more:
     for left, right in merges:
         vocab.setdefault(left + right, len(vocab))
         pairs.append((vocab[left], vocab[right]))
-    return bpe_tokenizer._Definition(vocab, pairs, SPLIT_PATTERNS[name], None, **more)
+    return bpe_tokenizer.Definition(vocab, pairs, SPLIT_PATTERNS[name], None, **more)
 
 
 def check_equal(python: Any, encoder: Any, text: str) -> None:
@@ -92,12 +92,12 @@ def check_equal(python: Any, encoder: Any, text: str) -> None:
 
 
 @functools.cache
-def trained(name: str) -> bpe_tokenizer._Definition:
+def trained(name: str) -> bpe_tokenizer.Definition:
     """Return what is learned from the module's own text, and all kinds of characters."""
     text = (ROOT / "bpe_tokenizer.py").read_text(encoding="utf-8")
     text += "".join(random.Random(1).choices(ATOMS, k=20_000))
     tokenizer = bpe_tokenizer.BPETokenizer(SPLIT_PATTERNS[name], normalizer=None)
-    return tokenizer.train(text, 3_000, verbose=False, num_workers=1)._definition
+    return tokenizer.train(text, 3_000, verbose=False, num_workers=1).definition
 
 
 @EVERY_PATTERN
@@ -141,7 +141,7 @@ def test_any_vocabulary(merges: Any, ids: random.Random, letters: Any, ignore: b
     numbers = ids.sample(range(2 * len(tokens)), len(tokens))
     vocab = dict(zip(tokens, numbers))
     pairs = [(vocab[x], vocab[y]) for x, y in small]
-    definition = bpe_tokenizer._Definition(
+    definition = bpe_tokenizer.Definition(
         vocab, pairs, SPLIT_PATTERNS["gpt2"], None, ignore_merges=ignore
     )
     python, encoder = engines(definition, "gpt2")
@@ -157,7 +157,7 @@ def test_vocabulary_in_which_order_matters() -> None:
     vocab = {**definition_of([]).vocab, **{token: 300 - i for i, token in enumerate(tokens)}}
     merges = [(b"ab", b"a"), (b"b", b"a"), (b"a", b"a"), (b"a", b"b"), (b"aa", b"aa")]
     pairs = [(vocab[left], vocab[right]) for left, right in merges]
-    definition = bpe_tokenizer._Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None)
+    definition = bpe_tokenizer.Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None)
     python, encoder = engines(definition, "gpt2")
     for size in range(1, 200):
         chance = random.Random(size)
@@ -204,7 +204,7 @@ def test_more_pretokens_than_the_cache_holds() -> None:
 def test_published_vocabularies(vocab_dir: Path, corpora_dir: Path) -> None:
     for vocab, name in [("cl100k_base", "cl100k"), ("o200k_base", "o200k")]:
         tokenizer = bpe_tokenizer.BPETokenizer.from_file(vocab_dir / f"{vocab}.tiktoken")
-        python, encoder = engines(tokenizer._definition, name)
+        python, encoder = engines(tokenizer.definition, name)
         for corpus in ("english", "code", "multi"):
             text = read_corpus(corpus)[1_000_000:1_200_000]
             check_equal(python, encoder, text)

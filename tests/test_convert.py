@@ -415,7 +415,7 @@ def odd(kind: str) -> BPETokenizer:
     pattern, tokens = {"pattern": r"[a-z]+|[^a-z]"}.get(kind, "gpt2"), ["<s>", "</s>"]
     made = BPETokenizer(pattern, normalizer=None)
     made.train(TEXT, vocab_size=400, special_tokens=tokens, verbose=False)
-    definition, flags = made._definition, ("lstrip", "rstrip", "single_word")
+    definition, flags = made.definition, ("lstrip", "rstrip", "single_word")
     if kind in flags:
         made.add_special_tokens([AddedToken("<x>", **{kind: True})])  # type: ignore[arg-type]
     elif kind in ("special", "normalized"):

@@ -182,7 +182,7 @@ def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> 
     classes[ord("é")] ^= 1
     vars(other).update(vars(same), character_classes=lambda: bytes(classes))
     assert accelerated._scanner_for(other, SPLIT_PATTERNS["gpt2"]) is None
-    encoder = accelerated.NativeEncoder(other, trained._definition)
+    encoder = accelerated.NativeEncoder(other, trained.definition)
     assert not encoder._scans
     assert encoder.encode(TEXT) == trained.encode(TEXT)
     assert encoder.count(TEXT) == len(trained.encode(TEXT))
@@ -328,7 +328,7 @@ def test_any_number_of_threads_may_be_asked_for(trained: BPETokenizer) -> None:
 def test_a_pretoken_of_two_ids_that_are_0_is_remembered(engine: str) -> None:
     tokenizer = BPETokenizer("gpt2", normalizer=None)
     vocab = {bytes([byte]): (byte - ord("a")) % 256 for byte in range(256)}
-    tokenizer._install(dataclasses.replace(tokenizer._definition, vocab=vocab))
+    tokenizer._install(dataclasses.replace(tokenizer.definition, vocab=vocab))
     for _ in range(5):
         assert tokenizer.encode("aa") == [0, 0]
     assert tokenizer.get_cache_stats()["misses"] == 1

@@ -588,9 +588,9 @@ def joining_all() -> dict[str, tuple[int, Any]]:
     text = "\n".join(CUT_TEXTS)
     made.train([text, text[1:]], vocab_size=30_000, min_frequency=1, verbose=False)
     write = gguf.bpe_tokenizer._to_printable
-    vocab = sorted(made._definition.vocab.items(), key=lambda item: item[1])
+    vocab = sorted(made.definition.vocab.items(), key=lambda item: item[1])
     tokens = [write(token) for token, _ in vocab]
-    merges = [f"{tokens[left]} {tokens[right]}" for left, right in made._definition.merges]
+    merges = [f"{tokens[left]} {tokens[right]}" for left, right in made.definition.merges]
     return small(
         ggml__tokens=(ARR, (STR, tokens)),
         ggml__token_type=None,

@@ -163,6 +163,31 @@ def test_functions_of_the_tools_fit_a_screen() -> None:
         assert not long, (path, long)
 
 
+def test_only_one_door_leads_to_what_is_private() -> None:
+    """The tools use public names, and what `core.py` takes of the others by an explicit list."""
+    classes = [node for node in ast.walk(TREE) if isinstance(node, ast.ClassDef)]
+    (face,) = (node for node in classes if node.name == "BPETokenizer")
+    inside = {
+        node.attr
+        for node in ast.walk(face)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+        and node.attr.startswith("_")
+    }
+    found = []
+    for path in TOOLS:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "bpe_tokenizer":
+                found += [(path, each.name) for each in node.names if each.name.startswith("_")]
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                of = ast.unparse(node.value)
+                private = of in ("core", "bpe_tokenizer") and not node.attr.startswith("__")
+                if private or (of.endswith("tokenizer") and node.attr in inside):
+                    found.append((path, f"{of}.{node.attr}"))
+    assert {path.name for path, _ in found} == {"core.py", "accelerated.py"}, found
+
+
 def test_examples_in_docstrings_of_the_tools_are_true() -> None:
     attempted = 0
     for path in TOOLS:

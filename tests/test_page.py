@@ -58,7 +58,7 @@ def small(pattern: str = "cl100k", special: Any = None, **options: Any) -> BPETo
 
 def changed(tokenizer: BPETokenizer, **fields: Any) -> BPETokenizer:
     """Return a tokenizer of another definition."""
-    definition = dataclasses.replace(tokenizer._definition, **fields)
+    definition = dataclasses.replace(tokenizer.definition, **fields)
     return BPETokenizer._from_parts(definition, {}, {}, {}, Path("changed"))
 
 
@@ -251,9 +251,9 @@ def test_added_tokens_take_in_space_and_keep_to_words_as_in_the_library(
     ]
     plain = small(special=tokens)
     prefixed = changed(plain, prefix_space=True, ignore_merges=True)
-    unmade = {**plain._definition.vocab, b" heissen": 7000, b"\xff\xfe": 70_000}
+    unmade = {**plain.definition.vocab, b" heissen": 7000, b"\xff\xfe": 70_000}
     gaps = changed(plain, vocab=unmade, ignore_merges=True)
-    shuffled = list(plain._definition.merges)
+    shuffled = list(plain.definition.merges)
     random.Random(5).shuffle(shuffled)
     made = {"plain": plain, "prefixed": prefixed, "gaps": gaps}
     made["shuffled"] = changed(plain, merges=shuffled)
@@ -364,7 +364,7 @@ def test_the_same_tokenizer_gives_the_same_page(tmp_path: Path) -> None:
 
 def test_the_vocabulary_is_small_when_packed(real: dict[str, BPETokenizer]) -> None:
     size = len(json.dumps(pack("o200k_base", real["o200k_base"])))
-    text = b"".join(real["o200k_base"]._definition.vocab)
+    text = b"".join(real["o200k_base"].definition.vocab)
     assert size < len(text) < 3_613_922  # the tokens alone; the published file
 
 
@@ -466,7 +466,7 @@ def test_hovering_shows_how_a_token_is_merged(small_page: Browser) -> None:
         "In this text": "once",
     }
     made = [box.get_attribute("textContent") for box in small_page.find("#card g.made > title")]
-    merged = {name: tokenizer._definition.vocab[name] for name in _merged_within(tokenizer, word)}
+    merged = {name: tokenizer.definition.vocab[name] for name in _merged_within(tokenizer, word)}
     assert len(merged) > 2
     assert sorted(made) == sorted(
         f"{name.decode().replace(' ', '·')}: id {id_}, merge {ranks[name]}"
@@ -684,7 +684,7 @@ def test_the_vocabulary_can_be_searched(small_page: Browser) -> None:
 
 def test_the_card_says_when_merges_do_not_lead_to_a_token(browser: Browser, tmp_path: Path) -> None:
     plain = small(special=["<|end|>"])
-    vocab = {**plain._definition.vocab, b" heissen": 7000, bytes(600): 7001, b"\xf0\x9f\x98": 7002}
+    vocab = {**plain.definition.vocab, b" heissen": 7000, bytes(600): 7001, b"\xf0\x9f\x98": 7002}
     page = {
         "merging": changed(plain, vocab=vocab),
         "whole": changed(plain, vocab=vocab, ignore_merges=True),

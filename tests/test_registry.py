@@ -152,7 +152,7 @@ def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
     tokenizer.pad_token = "<|im_end|>"
     tokenizer._settings = {"padding_side": "left", "model_max_length": 512}
     tokenizer.save(tmp_path / "saved", verbose=False)
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     shuffled = BPETokenizer._from_parts(
         dataclasses.replace(definition, vocab=dict(sorted(definition.vocab.items(), reverse=True))),
         dict(reversed(tokenizer._roles.items())),
@@ -1016,7 +1016,7 @@ def test_diff_of_what_does_not_decide_ids() -> None:
     assert [line for line in found.chat_template if "| trim" in line][0].startswith("+")
     assert "Ordinary text gets the same ids; what differs is listed below." in str(found)
     found = compare_tokenizers(
-        fresh(), BPETokenizer._from_parts(one._definition, {}, {}, {}, Path())
+        fresh(), BPETokenizer._from_parts(one.definition, {}, {}, {}, Path())
     )
     assert found.parts["eos_token"] == ("<|endoftext|>", None) and len(found.chat_template) > 2
 
@@ -1032,7 +1032,7 @@ def test_diff_of_what_does_not_decide_ids() -> None:
 def test_diff_of_what_decides_ids(changes: dict[str, Any], part: str, text: str | None) -> None:
     one = trained()
     two = BPETokenizer._from_parts(
-        dataclasses.replace(one._definition, **changes),
+        dataclasses.replace(one.definition, **changes),
         one._roles,
         {},
         {"default": TEMPLATE},

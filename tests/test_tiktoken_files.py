@@ -834,7 +834,7 @@ def test_what_is_read_is_what_tokenizer_json_would_say(vocab_dir: Path, tmp_path
     tokenizer.save(tmp_path, verbose=False)
     again = BPETokenizer.from_pretrained(tmp_path, verbose=False)
     assert again == tokenizer
-    assert again._definition == tokenizer._definition
+    assert again.definition == tokenizer.definition
 
 
 @pytest.mark.parametrize("surround", ["bos+eos", "bos", "eos", "none"])

@@ -69,7 +69,7 @@ def names(tokenizer: BPETokenizer, folder: Path | None = None) -> dict[str, str]
 
 def rebuilt(tokenizer: BPETokenizer, **changes: Any) -> BPETokenizer:
     """Make a tokenizer that differs in its definition."""
-    definition = dataclasses.replace(tokenizer._definition, **changes)
+    definition = dataclasses.replace(tokenizer.definition, **changes)
     contents = {token.content for token in definition.added}
     roles = {role: token for role, token in tokenizer._roles.items() if token in contents}
     return BPETokenizer._from_parts(definition, roles, {}, {}, Path())
@@ -520,7 +520,7 @@ def test_families(tmp_path: Path) -> None:
 
 
 def test_unreachable_tokens(gpt2: BPETokenizer) -> None:
-    vocab = {**gpt2._definition.vocab, b"zq": 1000, b"zqj": 1001}
+    vocab = {**gpt2.definition.vocab, b"zq": 1000, b"zqj": 1001}
     found = names(rebuilt(gpt2, vocab=vocab))["unreachable"]
     assert "warning" in found and "2 tokens ('zq', 'zqj')" in found and "no merges" in found
     # a merge leads there, but an earlier merge is always in the way
@@ -531,7 +531,7 @@ def test_unreachable_tokens(gpt2: BPETokenizer) -> None:
 
 
 def test_tokens_that_only_ignore_merges_gives(gpt2: BPETokenizer) -> None:
-    vocab = {**gpt2._definition.vocab, b" zq": 1000, b"z!": 1001}
+    vocab = {**gpt2.definition.vocab, b" zq": 1000, b"z!": 1001}
     tokenizer = rebuilt(gpt2, vocab=vocab, ignore_merges=True)
     assert tokenizer.encode("a zq") == [*tokenizer.encode("a"), 1000]
     found = names(tokenizer)
@@ -543,15 +543,15 @@ def test_tokens_that_the_pattern_cuts() -> None:
     tokenizer = train(r"[\s\S]+", vocab_size=420)
     assert "unreachable" not in names(tokenizer)
     found = names(rebuilt(tokenizer, split_pattern=bpe_tokenizer.GPT2_SPLIT_PATTERN))["unreachable"]
-    cut = [token for token in tokenizer._definition.vocab if b"\n\n" in token.strip()]
+    cut = [token for token in tokenizer.definition.vocab if b"\n\n" in token.strip()]
     assert "the split pattern always cuts" in found
     assert found.startswith("note") and cut
 
 
 def test_tokens_that_the_normaliser_changes() -> None:
     tokenizer = train(r"[\s\S]+", vocab_size=300)
-    vocab = {**tokenizer._definition.vocab, b"\xcc\x81": 1000, "e\u0301".encode(): 1001}
-    merges = [*tokenizer._definition.merges, (0xCC, 0x81), (ord("e"), 1000)]
+    vocab = {**tokenizer.definition.vocab, b"\xcc\x81": 1000, "e\u0301".encode(): 1001}
+    merges = [*tokenizer.definition.merges, (0xCC, 0x81), (ord("e"), 1000)]
     changed = rebuilt(tokenizer, vocab=vocab, merges=merges)
     assert "unreachable" not in names(changed)
     assert changed.encode("e\u0301") == [1001]
@@ -562,7 +562,7 @@ def test_tokens_that_the_normaliser_changes() -> None:
 def test_duplicates(gpt2: BPETokenizer) -> None:
     token = AddedToken("lower", 900, special=True)
     tokenizer = rebuilt(
-        gpt2, added=(*gpt2.added_tokens, token), vocab={**gpt2._definition.vocab, b"lower": 901}
+        gpt2, added=(*gpt2.added_tokens, token), vocab={**gpt2.definition.vocab, b"lower": 901}
     )
     assert "b'lower' is 901 and 900" in names(tokenizer)["duplicates"]
 

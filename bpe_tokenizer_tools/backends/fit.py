@@ -11,13 +11,13 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 from bpe_tokenizer_tools.checking.lint import Finding
+from bpe_tokenizer_tools.core import shorten
 
-_shorten = bpe_tokenizer._shorten
 _EXAMPLES = 3
 
 
@@ -70,7 +70,7 @@ def _misfit(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool) -> str:
     if tokenizer.max_id >= files.rows:
         last = tokenizer.convert_ids_to_tokens(tokenizer.max_id)
         problems.append(
-            f"its ids go up to {tokenizer.max_id:,} ({_shorten(last)}), and the model has "
+            f"its ids go up to {tokenizer.max_id:,} ({shorten(last)}), and the model has "
             f"{files.rows:,} rows, for the ids 0 to {files.rows - 1:,}"
         )
     own: BPETokenizer | None = tokenizer
@@ -95,14 +95,14 @@ def _misfit(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool) -> str:
 def _role(tokenizer: BPETokenizer, files: ModelFiles, role: str) -> Iterator[Finding]:
     """Compare the ids that config files give to a role with the tokenizer's token."""
     ids, token = files.said[role], getattr(tokenizer, f"{role}_token")
-    own_id, known = getattr(tokenizer, f"{role}_token_id"), tokenizer._id_to_bytes
+    own_id, known = getattr(tokenizer, f"{role}_token_id"), core.tokens(tokenizer)
     if all(id_ in known for id_ in ids) and (own_id is None or not ids or own_id in ids):
         return
     named = " and ".join(
-        f"{id_} ({_shorten(tokenizer.convert_ids_to_tokens(id_)) if id_ in known else 'no token'})"
+        f"{id_} ({shorten(tokenizer.convert_ids_to_tokens(id_)) if id_ in known else 'no token'})"
         for id_ in ids
     )
-    its = "none" if own_id is None else f"{_shorten(token)}, id {own_id}"
+    its = "none" if own_id is None else f"{shorten(token)}, id {own_id}"
     yield Finding(
         "warning",
         "model-roles",
@@ -116,8 +116,8 @@ def _differing_tokens(vocab: Mapping[str, int], tokens: Mapping[int, str]) -> li
     if not differing:
         return []
     examples = [
-        f"id {id_} is {_shorten(token)}, the model's "
-        + (_shorten(tokens[id_]) if id_ in tokens else "has none")
+        f"id {id_} is {shorten(token)}, the model's "
+        + (shorten(tokens[id_]) if id_ in tokens else "has none")
         for id_, token in differing[:_EXAMPLES]
     ]
     return [f"{len(differing):,} of {len(vocab):,} tokens differ ({', '.join(examples)})"]

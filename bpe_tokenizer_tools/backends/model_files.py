@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import bpe_tokenizer
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import gguf, read_head
 
-_shorten = bpe_tokenizer._shorten
-_JsonReader = bpe_tokenizer._JsonReader
+_JsonReader = core.JsonReader
 
 _MAX_JSON_BYTES = 100_000_000  # of a safetensors header, as the format says
 _MAX_XML_BYTES = 2**28
@@ -295,7 +295,7 @@ class _Config:
                 if value is None:
                     continue
                 if type(value) is not int or value < 1:
-                    problem = f"expected a number of 1 or more, got {_shorten(value)}"
+                    problem = f"expected a number of 1 or more, got {shorten(value)}"
                     raise FileFormatError(self.path, name, problem)
                 return value
         return None
@@ -359,7 +359,7 @@ def _safetensors(folder: Path) -> list[Path]:
         names = set(_JsonReader.open(index).get("weight_map", dict).values())
         for name in names:
             if not isinstance(name, str) or Path(name).name != name:
-                raise FileFormatError(index, "weight_map", f"{_shorten(name)} is no file's name")
+                raise FileFormatError(index, "weight_map", f"{shorten(name)} is no file's name")
         files = [folder / name for name in sorted(names)]
         missing = [file.name for file in files if not file.exists()]
         if missing:
@@ -406,7 +406,7 @@ def _safetensors_header(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "header", f"not JSON: {error}") from None
     if not isinstance(header, dict):
-        raise FileFormatError(path, "header", f"expected a JSON object, got {_shorten(header)}")
+        raise FileFormatError(path, "header", f"expected a JSON object, got {shorten(header)}")
     for name, tensor in header.items():
         if name != "__metadata__":
             _check_tensor(path, name, tensor, size - 8 - length)
@@ -420,10 +420,10 @@ def _check_tensor(path: Path, name: str, tensor: Any, size: int) -> None:
     for values in (shape, offsets):
         fits = isinstance(values, list) and all(type(n) is int and n >= 0 for n in values)
         if not fits or not isinstance(fields.get("dtype"), str):
-            raise FileFormatError(path, _shorten(name)[1:-1], "expected dtype, shape, data_offsets")
+            raise FileFormatError(path, shorten(name)[1:-1], "expected dtype, shape, data_offsets")
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= size:
         problem = f"its data end at {offsets[-1:]} of {size:,} bytes; the file is cut short"
-        raise FileFormatError(path, _shorten(name)[1:-1], problem)
+        raise FileFormatError(path, shorten(name)[1:-1], problem)
 
 
 # -- OpenVINO -----------------------------------------------------------------
@@ -479,5 +479,5 @@ def _parsed(path: Path) -> ElementTree.Element:
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise FileFormatError(path, "", f"not XML: {error}") from None
     if root.tag != "net":
-        raise FileFormatError(path, "", f"expected a <net>, got <{_shorten(root.tag)[1:-1]}>")
+        raise FileFormatError(path, "", f"expected a <net>, got <{shorten(root.tag)[1:-1]}>")
     return root

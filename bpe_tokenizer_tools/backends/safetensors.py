@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends import model_files
 
 INDEX = "model.safetensors.index.json"
@@ -76,7 +76,7 @@ class Tensor:
             FileFormatError: the file ends before the table does.
         """
         self.check_readable()
-        numpy = core._import_optional("numpy", "reading tensors", "'bpe-tokenizer[tools]'")
+        numpy = core.import_optional("numpy", "reading tensors", "'bpe-tokenizer[tools]'")
         rows, columns = self.shape
         step = max(1, _BLOCK_BYTES // (4 * columns))
         stored = numpy.dtype({"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}[self.dtype])
@@ -144,8 +144,8 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
     spans = sorted((*fields["data_offsets"], name) for name, fields in header.items())
     for (_, end, first), (start, _, second) in itertools.pairwise(spans):
         if start < end:
-            problem = f"its bytes are those of {core._shorten(second)}, too"
-            raise FileFormatError(path, core._shorten(first)[1:-1], problem)
+            problem = f"its bytes are those of {core.shorten(second)}, too"
+            raise FileFormatError(path, core.shorten(first)[1:-1], problem)
     if spans and begin + spans[-1][1] > length:  # it was cut short just now
         raise FileFormatError(path, "", "cut short")
     return found
@@ -156,10 +156,10 @@ def _tensor(path: Path, name: str, fields: Mapping[str, Any], begin: int) -> Ten
     start, end = fields["data_offsets"]
     if len(shape) > _MAX_DIMENSIONS:
         problem = f"{len(shape)} dimensions, at most {_MAX_DIMENSIONS} are read"
-        raise FileFormatError(path, core._shorten(name)[1:-1], problem)
+        raise FileFormatError(path, core.shorten(name)[1:-1], problem)
     bits = _SIZES[dtype] * 8 if dtype in _SIZES else _OTHER_BITS.get(dtype)
     if bits is not None and math.prod(shape) * bits != (end - start) * 8:
-        written = core._shorten(" x ".join(map(str, shape)) or "1")[1:-1]
+        written = core.shorten(" x ".join(map(str, shape)) or "1")[1:-1]
         problem = f"{written} values of {dtype} do not take the {end - start:,} bytes it has"
-        raise FileFormatError(path, core._shorten(name)[1:-1], problem)
+        raise FileFormatError(path, core.shorten(name)[1:-1], problem)
     return Tensor(name, path, dtype, tuple(shape), begin + start)

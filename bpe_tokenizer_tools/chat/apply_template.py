@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer, EncodingResult
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.encoding import encode
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 from bpe_tokenizer_tools.chat.templates import (
@@ -26,10 +27,6 @@ from bpe_tokenizer_tools.chat.templates import (
     check_messages,
 )
 from bpe_tokenizer_tools.tensors import TensorBatch, to_tensor
-
-if TYPE_CHECKING:
-    from bpe_tokenizer import BPETokenizer
-
 
 # -- Continuing the last message -----------------------------------------------
 
@@ -203,14 +200,14 @@ def apply(
     _check_options(continue_final_message, add_generation_prompt, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
-    known = core._batch_defaults(tokenizer._settings)
+    known = core.batch_defaults(core.settings(tokenizer))
     side, multiple = padding_side or known["padding_side"], pad_to_multiple_of or known["multiple"]
     length: Any = known["max_length"] if max_length is None and truncation else max_length
     pad_length = known["pad_length"] if max_length is None else max_length
     if tokenize:
         options = padding, truncation, length, pad_length, return_tensors, side
-        core._check_batch_options(*options, truncation_side="left")
-        core._check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
+        core.check_batch_options(*options, truncation_side="left")
+        core.check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
     field = "content" if continue_final_message is True else continue_final_message or ""
     request = _Request(
         render=Renderer(template, tokenizer, variables),
@@ -287,8 +284,8 @@ def _check_conversation(messages: Any, system_prompt: str | None) -> list[dict[s
 def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], length: int, side: str) -> None:
     """Fill what was encoded up to a length, in place."""
     for row in rows:
-        result = core.EncodingResult(row["input_ids"], row["attention_mask"], [])
-        tokenizer._pad([result], length, side)
+        result = EncodingResult(row["input_ids"], row["attention_mask"], [])
+        core.pad(tokenizer, [result], length, side)
         n = len(result) - len(row["input_ids"])
         row.update(input_ids=result.input_ids, attention_mask=result.attention_mask)
         for name, value in (("assistant_masks", 0), ("offset_mapping", (0, 0))):

@@ -20,7 +20,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import bpe_tokenizer as core
+from bpe_tokenizer import AddedToken
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 _Example = tuple[list[dict[str, Any]], bool]
-_Part = tuple[str | core.AddedToken, list[Span]]
+_Part = tuple[str | AddedToken, list[Span]]
 _NONE: frozenset[str] = frozenset()
 # Who wrote a segment.
 TEMPLATE, ASSISTANT, PEOPLE = "template", "assistant", "people"
@@ -84,22 +85,20 @@ def encode(
         anywhere = [token for token in plain if spells_text(token)]
         in_answers = _marks_in_answers(render, pieces, plain)
     ids_anywhere = {token.id for token in anywhere}
-    own = tokenizer._recognised(tokenizer._allowed(allowed_special))
+    own = core.recognized(tokenizer, core.allowed(tokenizer, allowed_special))
     finders = {
-        TEMPLATE: core._TokenFinder(token for token in own if token.id not in ids_anywhere),
-        ASSISTANT: core._TokenFinder(token for token in plain if token.content in in_answers),
+        TEMPLATE: core.TokenFinder(token for token in own if token.id not in ids_anywhere),
+        ASSISTANT: core.TokenFinder(token for token in plain if token.content in in_answers),
     }
     control = [token for token in tokenizer.added_tokens if token.id not in ids_anywhere]
-    pipeline = tokenizer._pipeline(_NONE, frozenset(token.content for token in control))
+    pipeline = core.pipeline(tokenizer, _NONE, frozenset(token.content for token in control))
     whole = "".join(part for part, _ in pieces)
     matches = list(_matches(whole, pieces, finders, pipeline.raw))
     parts = list(pipeline.parts(whole, matches, align, not start))
     ids, offsets = _encode_parts(tokenizer, parts, align)
     # Merges, too, can give a token to its own text, where a vocabulary has learned them.
     control_ids = {token.id for token in control}
-    expected = sum(
-        isinstance(part, core.AddedToken) and part.id in control_ids for part, _ in parts
-    )
+    expected = sum(isinstance(part, AddedToken) and part.id in control_ids for part, _ in parts)
     if sum(map(control_ids.__contains__, ids)) > expected:
         ids, offsets = _encode_parts(tokenizer, _broken(parts, control, pipeline), align)
     return ids, offsets
@@ -108,11 +107,15 @@ def encode(
 def _encode_parts(
     tokenizer: BPETokenizer, parts: Iterable[_Part], align: bool
 ) -> tuple[list[int], list[Span]]:
-    return tokenizer._encode_aligned(parts) if align else (tokenizer._encode_parts(parts), [])
+    return (
+        core.encode_aligned(tokenizer, parts)
+        if align
+        else (core.encode_parts(tokenizer, parts), [])
+    )
 
 
 def _broken(
-    parts: Iterable[_Part], control: Iterable[AddedToken], pipeline: core._Pipeline
+    parts: Iterable[_Part], control: Iterable[AddedToken], pipeline: core.Pipeline
 ) -> Iterator[_Part]:
     """Cut text behind the first character of each control token it spells: no merge joins it."""
     contents = [token.content for token in control]
@@ -120,7 +123,7 @@ def _broken(
     # A look-ahead finds all of them, also those that overlap.
     find = re.compile(f"(?={'|'.join(map(re.escape, spelled))})")
     for part, spans in parts:
-        if isinstance(part, core.AddedToken):
+        if isinstance(part, AddedToken):
             yield part, spans
             continue
         cuts = [found.start() + 1 for found in find.finditer(part)]
@@ -137,9 +140,9 @@ def one_of(contents: Iterable[str]) -> re.Pattern[str]:
 def _matches(
     text: str,
     pieces: Iterable[tuple[str, str]],
-    finders: Mapping[str, core._TokenFinder],
-    anywhere: core._TokenFinder,
-) -> Iterator[core._Match]:
+    finders: Mapping[str, core.TokenFinder],
+    anywhere: core.TokenFinder,
+) -> Iterator[core.Match]:
     """Yield where added tokens stand in a rendered conversation.
 
     Args:
@@ -148,7 +151,7 @@ def _matches(
         finders: find the tokens that count within one piece, by who wrote it.
         anywhere: finds those that count everywhere, also across pieces.
     """
-    found: list[core._Match] = []
+    found: list[core.Match] = []
     at = done = 0
     for part, writer in pieces:
         stop = at + len(part)

@@ -17,15 +17,12 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bpe_tokenizer import InferenceBackend
+from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.chat.conversation import Conversation
-
-if TYPE_CHECKING:
-    from bpe_tokenizer import BPETokenizer
 
 
 @dataclass

@@ -15,14 +15,12 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import bpe_tokenizer as core
+from bpe_tokenizer import BPETokenizer, ChatTemplate
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS, one_of
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
-
-if TYPE_CHECKING:
-    from bpe_tokenizer import BPETokenizer
 
 Message = Mapping[str, Any]
 Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)
@@ -65,9 +63,9 @@ def check_messages(messages: Any, system_prompt: str | None = None) -> list[dict
         known = {key: value for key, value in message.items() if value is not None}
         role = known.get("role")
         if not isinstance(role, str) or not role:
-            raise ValueError(f"messages[{i}]['role'] must be a word, got {core._shorten(role)}")
+            raise ValueError(f"messages[{i}]['role'] must be a word, got {core.shorten(role)}")
         if not isinstance(known.get("content", ""), (str, list, tuple)):
-            got = core._shorten(known["content"])
+            got = core.shorten(known["content"])
             raise ValueError(f"messages[{i}]['content'] must be a string or a list, got {got}")
         checked.append(known)
     if not isinstance(system_prompt, (str, type(None))):
@@ -178,7 +176,7 @@ def _built_in(
 ) -> Marked:
     for i, message in enumerate(messages):
         if not isinstance(message.get("content"), str):
-            got = core._shorten(message.get("content"))
+            got = core.shorten(message.get("content"))
             raise ValueError(
                 f"messages[{i}]['content'] must be a string for the template {name!r}, got {got}"
             )
@@ -217,7 +215,7 @@ def _from_function(
     given = {
         name: value
         for name, value in variables.items()
-        if value is not None and name not in core._ROLES
+        if value is not None and name not in core.ROLES
     }
     given["add_generation_prompt"] = add_generation_prompt
     made = function(_plain(messages), **_plain(given))
@@ -360,8 +358,10 @@ def _missing(template: str | Marked, tokenizer: BPETokenizer) -> list[str]:
         template = _built_in(template, [as_given_message(0, _QUESTION)], True)
     own = "".join(part if origin.trusted else "\0" for part, origin in template.runs())
     written = dict.fromkeys(_CONTROL.findall(own))
-    unknown = [token for token in written if token not in tokenizer._added]
-    return [token for token in unknown if not any(token in known for known in tokenizer._added)]
+    unknown = [token for token in written if token not in core.added(tokenizer)]
+    return [
+        token for token in unknown if not any(token in known for known in core.added(tokenizer))
+    ]
 
 
 # -- Rendering -----------------------------------------------------------------
@@ -370,7 +370,7 @@ def _missing(template: str | Marked, tokenizer: BPETokenizer) -> list[str]:
 def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
     """Return what renders: by the name of a built-in template, Jinja source or a function."""
     for name in BUILT_IN:
-        if template in (name, getattr(core.ChatTemplate, name)):
+        if template in (name, getattr(ChatTemplate, name)):
             return functools.partial(_built_in, name)
     if callable(template):
         return functools.partial(_from_function, template)
@@ -382,7 +382,7 @@ def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
         raise ValueError(
             f"unknown chat template {template!r}, expected one of {names}, or Jinja source"
         )
-    core._import_optional("jinja2", "a Jinja chat template", "jinja2")
+    core.import_optional("jinja2", "a Jinja chat template", "jinja2")
     from bpe_tokenizer_tools.chat import jinja
 
     return functools.partial(jinja.render, template)
@@ -408,7 +408,7 @@ class Renderer:
         self.tokenizer = tokenizer
         self.content_tokens = given.pop("content_tokens", CONTENT_TOKENS[0])
         if self.content_tokens not in CONTENT_TOKENS:
-            known, got = " or ".join(map(repr, CONTENT_TOKENS)), core._shorten(self.content_tokens)
+            known, got = " or ".join(map(repr, CONTENT_TOKENS)), core.shorten(self.content_tokens)
             raise ValueError(f"content_tokens must be {known}, got {got}")
         named = given.pop("chat_template", None)
         if None not in (template, named):
@@ -421,7 +421,7 @@ class Renderer:
             and all(isinstance(item, Mapping) for item in documents)
         ):
             raise TypeError("documents must be a list of {'title': ..., 'text': ...}")
-        roles = ((role, getattr(tokenizer, role)) for role in core._ROLES)
+        roles = ((role, getattr(tokenizer, role)) for role in core.ROLES)
         self.role_tokens = tuple((role, token) for role, token in roles if token)
         self._variables = {
             **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
@@ -479,9 +479,9 @@ class Renderer:
     def _is_own(self) -> bool:
         """Whether the template is the tokenizer's own, and names any of its tokens or roles."""
         source, tokenizer = self._source, self.tokenizer
-        roles = [role for role in core._ROLES if getattr(tokenizer, role)]
+        roles = [role for role in core.ROLES if getattr(tokenizer, role)]
         return source in tokenizer.chat_templates.values() and any(
-            name in source for name in (*roles, *tokenizer._added)
+            name in source for name in (*roles, *core.added(tokenizer))
         )
 
 

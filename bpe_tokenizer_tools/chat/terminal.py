@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 if TYPE_CHECKING:
@@ -362,7 +362,7 @@ class Console:
             raise
         except Exception as error:  # the next question may go well
             full = self.session.last.prompt_tokens >= (self.session.model.context or float("inf"))
-            self.tell(f"error: {core._one_line(error)}{self._advice() if full else ''}")
+            self.tell(f"error: {core.one_line(error)}{self._advice() if full else ''}")
         return True
 
     def _command(self, text: str) -> bool:
@@ -416,7 +416,7 @@ class Console:
             messages = self.session.conversation.messages
             text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2) + "\n"
             try:
-                core._write_files({path: text.encode("utf-8", "backslashreplace")})
+                core.write_files({path: text.encode("utf-8", "backslashreplace")})
             except OSError as error:
                 self.tell(f"error: {path}: {error.strerror or error}")
             else:

@@ -20,8 +20,7 @@ from collections.abc import Iterator
 
 import regex
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.families import steps_of
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
@@ -148,7 +147,7 @@ def _whole_tokens(tokenizer: BPETokenizer) -> list[str]:
 def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
     """Yield the regular expressions that cut text, as `regex` spells them."""
     if tokenizer.components is None:
-        yield tokenizer._definition.split_pattern
+        yield tokenizer.definition.split_pattern
         return
     for step in steps_of(tokenizer.components.get("pre_tokenizer")):
         written = (step.get("pattern") or {}).get("Regex")
@@ -156,7 +155,7 @@ def _patterns(tokenizer: BPETokenizer) -> Iterator[str]:
             with contextlib.suppress(ValueError):  # what it can't spell has no classes
                 yield from_oniguruma(written)
         elif step["type"] == "ByteLevel":
-            yield core.GPT2_SPLIT_PATTERN
+            yield GPT2_SPLIT_PATTERN
 
 
 def _class_texts(tokenizer: BPETokenizer) -> Iterator[str]:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import bpe_tokenizer as core
-from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, SPLIT_PATTERNS, AddedToken, BPETokenizer, Definition
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.families import FAMILIES, Component, steps_of
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
@@ -65,7 +65,7 @@ def _first_few(findings: Iterable[Finding], limit: int = 10) -> list[Finding]:
 
 def _some(items: Sequence[object], limit: int = 5) -> str:
     """Show the first few of many."""
-    shown = ", ".join(core._shorten(item, 40) for item in items[:limit])
+    shown = ", ".join(core.shorten(item, 40) for item in items[:limit])
     return shown + (", ..." if len(items) > limit else "")
 
 
@@ -74,7 +74,7 @@ def _some(items: Sequence[object], limit: int = 5) -> str:
 
 def pattern_family(tokenizer: BPETokenizer) -> str:
     """Name the family that a tokenizer cuts text like, or say that it has its own way."""
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     named = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     if definition.split_pattern in named:
         return named[definition.split_pattern]
@@ -99,11 +99,11 @@ def _is_same(own: list[Component], pre_tokenizer: Component | None) -> bool:
     return bool(own) and own == steps_of(pre_tokenizer)
 
 
-def _is_split(definition: core._Definition, steps: Sequence[Component]) -> bool:
+def _is_split(definition: Definition, steps: Sequence[Component]) -> bool:
     return _one_pattern(steps) == definition.split_pattern
 
 
-def _normal_form(definition: core._Definition) -> str | None:
+def _normal_form(definition: Definition) -> str | None:
     """Return the type of a tokenizer's normaliser, if it has one."""
     if definition.components is None:
         return definition.normalizer
@@ -124,7 +124,7 @@ def _one_pattern(steps: Sequence[Component]) -> str | None:
 def _pattern(tokenizer: BPETokenizer) -> Iterator[Finding]:
     family = pattern_family(tokenizer)
     shown = tokenizer.split_pattern
-    written = f": {core._shorten(shown, 100)}" if shown and family == "own" else ""
+    written = f": {core.shorten(shown, 100)}" if shown and family == "own" else ""
     yield Finding("note", "pattern", f"text is cut as in the family {family!r}{written}")
 
 
@@ -139,7 +139,7 @@ def _byte_symbols(vocab: dict[bytes, int]) -> _Symbols:
     return lambda token: [byte_ids[byte] for byte in token]
 
 
-def _char_symbols(definition: core._Definition) -> _Symbols:
+def _char_symbols(definition: Definition) -> _Symbols:
     """Start from characters, as the model options say; None where one is no token."""
     options = (definition.components or {}).get("model", {})
     prefix = options.get("continuing_subword_prefix") or ""
@@ -174,7 +174,7 @@ def _is_byte_token(token: bytes) -> bool:
 
 def _cutter(tokenizer: BPETokenizer) -> _Lengths | None:
     """Return how text is cut, if it is bytes that are cut; else nothing is known."""
-    definition, encoder = tokenizer._definition, cast("Any", tokenizer._encoder)
+    definition, encoder = tokenizer.definition, cast("Any", core.encoder(tokenizer))
     if definition.components is None:
         return lambda text: [len(piece.encode()) for piece in encoder._split(text)]
     kinds = [step.get("type") for step in steps_of(definition.components.get("pre_tokenizer"))]
@@ -226,10 +226,10 @@ class _Unreached:
 
 
 def _unreached(tokenizer: BPETokenizer) -> _Unreached:
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     byte_level = definition.components is None
     # The engine in Python, whichever is in use: its steps are needed one by one.
-    encoder = core._Encoder(definition) if byte_level else cast("Any", tokenizer._encoder)
+    encoder = core.Encoder(definition) if byte_level else cast("Any", core.encoder(tokenizer))
     symbols = _byte_symbols(definition.vocab) if byte_level else _char_symbols(definition)
     lengths = _cutter(tokenizer)
     options = (definition.components or {}).get("model", {})
@@ -238,7 +238,7 @@ def _unreached(tokenizer: BPETokenizer) -> _Unreached:
     for token, id_ in definition.vocab.items():
         if options.get("byte_fallback") and _is_byte_token(token):
             continue
-        if id_ in tokenizer._contents or token.decode("utf-8", "replace") == options.get(
+        if id_ in core.contents(tokenizer) or token.decode("utf-8", "replace") == options.get(
             "unk_token"
         ):
             continue
@@ -249,7 +249,7 @@ def _unreached(tokenizer: BPETokenizer) -> _Unreached:
             definition.ignore_merges and text and lengths and _uncut(text, lengths, whole=True)
         ):
             out.merges.append(token)
-        elif text and form and core._normalise(text, form) != text:
+        elif text and form and core.normalize(text, form) != text:
             out.normaliser.append(token)
         elif not made:
             out.merges_but_whole.append(token)
@@ -260,7 +260,7 @@ def _unreached(tokenizer: BPETokenizer) -> _Unreached:
 
 def _text_of(token: bytes, byte_level: bool) -> str | None:
     """Return the text of a token, or None if it is a part of a character."""
-    raw = token if byte_level else core._from_printable(token.decode())
+    raw = token if byte_level else core.from_printable(token.decode())
     try:
         return raw.decode() if raw is not None else None
     except UnicodeDecodeError:
@@ -300,16 +300,16 @@ def _unreachable(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 def _readable(tokenizer: BPETokenizer, token: bytes) -> str:
     """Write a token as its text, or as vocabulary files do where it is a part of one."""
-    text = _text_of(token, tokenizer._definition.components is None)
-    return tokenizer._definition.write(token) if text is None else text
+    text = _text_of(token, tokenizer.definition.components is None)
+    return tokenizer.definition.write(token) if text is None else text
 
 
 def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
-    encoder = cast("Any", tokenizer._encoder)
-    byte_level = tokenizer._definition.components is None
+    encoder = cast("Any", core.encoder(tokenizer))
+    byte_level = tokenizer.definition.components is None
     ids: defaultdict[bytes, list[int]] = defaultdict(list)
-    for id_, token in tokenizer._id_to_bytes.items():
-        if not byte_level and id_ not in tokenizer._contents:
+    for id_, token in core.tokens(tokenizer).items():
+        if not byte_level and id_ not in core.contents(tokenizer):
             if _is_byte_token(token):
                 continue  # "<0x41>" is there for where "A" is not
             # The first and the last token may be decoded otherwise.
@@ -318,7 +318,7 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
     doubled = {token: same for token, same in ids.items() if len(same) > 1 and token}
     if doubled:
         shown = "; ".join(
-            f"{core._shorten(token)} is {' and '.join(map(str, same))}"
+            f"{core.shorten(token)} is {' and '.join(map(str, same))}"
             for token, same in itertools.islice(doubled.items(), 3)
         )
         yield Finding(
@@ -331,7 +331,7 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 def shared_ids(tokenizer: BPETokenizer) -> dict[int, list[str]]:
     """Return the ids that several added tokens have, with the texts in the order listed."""
-    if len(tokenizer._contents) == len(tokenizer.added_tokens):
+    if len(core.contents(tokenizer)) == len(tokenizer.added_tokens):
         return {}
     texts: defaultdict[int, list[str]] = defaultdict(list)
     for token in tokenizer.added_tokens:
@@ -354,16 +354,16 @@ _UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
 
 def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
     """Find characters or bytes that would silently be dropped."""
-    components = tokenizer._definition.components
+    components = tokenizer.definition.components
     if components is None:
         return  # all 256 bytes are there: nothing else is byte-level here
     options = components.get("model", {})
-    vocab = tokenizer._definition.vocab
+    vocab = tokenizer.definition.vocab
     unknown = options.get("unk_token")
     becomes = f"become {unknown!r}" if unknown else "are dropped"
     severity = "warning" if unknown else "error"
-    if cast("Any", tokenizer._encoder)._chain.is_byte_level:
-        missing = [b for b in _UTF8_BYTES if core._BYTE_TO_CHAR[b].encode() not in vocab]
+    if cast("Any", core.encoder(tokenizer))._chain.is_byte_level:
+        missing = [b for b in _UTF8_BYTES if core.BYTE_TO_CHAR[b].encode() not in vocab]
     elif options.get("byte_fallback"):
         missing = [b for b in _UTF8_BYTES if f"<0x{b:02X}>".encode() not in vocab]
     else:
@@ -402,12 +402,12 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
     yield from _as_ordinary(tokenizer, special)
     for token in special:
         form = tokenizer.normalizer
-        if form and core._normalise(token.content, form) != token.content:
+        if form and core.normalize(token.content, form) != token.content:
             yield Finding(
                 "warning",
                 name,
                 f"{token.content!r} is not in the form {form}, which text is normalised to",
-                f"spell it as {core._normalise(token.content, form)!r}",
+                f"spell it as {core.normalize(token.content, form)!r}",
             )
 
 
@@ -422,7 +422,7 @@ def _within(text: str, contents: Iterable[str]) -> list[str]:
 def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iterator[Finding]:
     """Find special tokens that ordinary text can give."""
     apart = b"\xff\xfe\xff"  # in no token's text
-    everything = apart.join(tokenizer._definition.vocab)
+    everything = apart.join(tokenizer.definition.vocab)
     for token in special:
         plain = tokenizer.encode(token.content)
         content = token.content.encode()
@@ -463,7 +463,7 @@ def _padding(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
     templates, bos = tokenizer.chat_templates, tokenizer.bos_token
-    before, _ = tokenizer._around
+    before, _ = core.around(tokenizer)
     if bos is None or tokenizer.bos_token_id not in before:
         return
     if any("bos_token" in template or bos in template for template in templates.values()):
@@ -477,7 +477,7 @@ def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 
 def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
-    ids = tokenizer._id_to_bytes
+    ids = core.tokens(tokenizer)
     missing = tokenizer.max_id + 1 - len(ids)
     if missing:
         first = next(i for i in itertools.count() if i not in ids)
@@ -612,7 +612,7 @@ def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]
 
 def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
     """Say in words what a class does otherwise than a tokenizer."""
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     form, space = _normal_form(definition), definition.prefix_space
     if not _cuts_like(tokenizer, known):
         yield f"the split pattern of {known.family!r}"
@@ -627,18 +627,18 @@ def field_of(path: Path, key: str) -> str | None:
     if not path.is_file():
         return None
     try:
-        value = core._JsonReader.open(path).data.get(key)
+        value = core.JsonReader.open(path).data.get(key)
     except (ValueError, OSError):
         return None
     return value if isinstance(value, str) else None
 
 
 def _cuts_like(tokenizer: BPETokenizer, known: _Class) -> bool:
-    definition, family = tokenizer._definition, FAMILIES[known.family]
+    definition, family = tokenizer.definition, FAMILIES[known.family]
     if definition.components is not None:
         return _is_same(
             steps_of(definition.components.get("pre_tokenizer")), family.pre_tokenizer()
         )
     if known.family == "gpt-2":
-        return definition.split_pattern == core.GPT2_SPLIT_PATTERN
+        return definition.split_pattern == GPT2_SPLIT_PATTERN
     return _is_split(definition, family.steps)

@@ -32,14 +32,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends.safetensors import Tensor, tensors
 from bpe_tokenizer_tools.checking import lint
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 
-numpy: Any = core._import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
+numpy: Any = core.import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
 
 __all__ = ["Diagnosis", "Embedding", "Group", "Indicator", "Suspect", "diagnose"]
 
@@ -392,11 +392,11 @@ class _Vocabulary:
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
         self.tokenizer = tokenizer
-        self.ids = sorted(tokenizer._id_to_bytes)
+        self.ids = sorted(core.tokens(tokenizer))
         self.special = set(tokenizer.special_tokens.values())
-        chain = getattr(tokenizer._encoder, "_chain", None)  # only where there are components
+        chain = getattr(core.encoder(tokenizer), "_chain", None)  # only where there are components
         self._is_byte_level = chain is not None and chain.is_byte_level
-        vocab = tokenizer._definition.vocab
+        vocab = tokenizer.definition.vocab
         names = map(self._byte_name, _IMPOSSIBLE_BYTES)
         self.bytes = {vocab[name] for name in names if name in vocab} - self.special
         found = lint._unreached(tokenizer)
@@ -411,12 +411,12 @@ class _Vocabulary:
 
     def _byte_name(self, byte: int) -> bytes:
         """Return how a byte stands in the vocabulary."""
-        components = self.tokenizer._definition.components
+        components = self.tokenizer.definition.components
         if components is None:
             return bytes([byte])
         if components.get("model", {}).get("byte_fallback"):
             return f"<0x{byte:02X}>".encode()
-        return core._BYTE_TO_CHAR[byte].encode() if self._is_byte_level else b""
+        return core.BYTE_TO_CHAR[byte].encode() if self._is_byte_level else b""
 
     def groups(self, rows: int) -> dict[str, list[int]]:
         """Return the rows of a table that no text reaches, by why."""
@@ -429,9 +429,9 @@ class _Vocabulary:
 
     def text(self, id_: int) -> str:
         """Return a token as people read it."""
-        if id_ in self.tokenizer._contents:
-            return self.tokenizer._contents[id_]
-        return lint._readable(self.tokenizer, self.tokenizer._id_to_bytes[id_])
+        if id_ in core.contents(self.tokenizer):
+            return core.contents(self.tokenizer)[id_]
+        return lint._readable(self.tokenizer, core.tokens(self.tokenizer)[id_])
 
     def kind(self, id_: int) -> str:
         """Say what a token is; see `Suspect`."""
@@ -441,11 +441,11 @@ class _Vocabulary:
             return "impossible byte"
         if id_ in self._without_text:
             return "unreachable"
-        if id_ in self.tokenizer._contents:
+        if id_ in core.contents(self.tokenizer):
             return "added"
         raw = self.raw(id_)
         if raw is None:
-            is_byte = lint._is_byte_token(self.tokenizer._id_to_bytes[id_])
+            is_byte = lint._is_byte_token(core.tokens(self.tokenizer)[id_])
             return "byte" if is_byte else "text"
         if len(raw) == 1:
             return "byte"
@@ -457,10 +457,10 @@ class _Vocabulary:
 
     def raw(self, id_: int) -> bytes | None:
         """Return the bytes of a token; None if the vocabulary is one of characters."""
-        token = self.tokenizer._id_to_bytes[id_]
-        if self.tokenizer._definition.components is None:
+        token = core.tokens(self.tokenizer)[id_]
+        if self.tokenizer.definition.components is None:
             return token
-        return core._from_printable(token.decode()) if self._is_byte_level else None
+        return core.from_printable(token.decode()) if self._is_byte_level else None
 
     def typical(self) -> list[int]:
         """Return the tokens that the others are compared with: pieces of text.
@@ -574,7 +574,7 @@ def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: floa
     rest = numpy.array([id_ for id_ in others if sound[id_]], dtype=int)
     if not len(rest):
         problem = "no token that text gives has a row of numbers in it"
-        raise core.FileFormatError(tensor.path, tensor.name, problem)
+        raise FileFormatError(tensor.path, tensor.name, problem)
     groups = [
         _group(name, number, members, rest, measures)
         for number, name in enumerate(named)
@@ -853,7 +853,7 @@ def _is_same(first: Tensor, second: Tensor) -> bool:
 
 def _says_untied(path: Path) -> bool:
     try:
-        data = core._JsonReader.open(path).data if path.is_file() else {}
+        data = core.JsonReader.open(path).data if path.is_file() else {}
     except (ValueError, OSError):
         return False
     return data.get("tie_word_embeddings") is False

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.oniguruma import to_oniguruma
 from bpe_tokenizer_tools.support.tables import printable
 
@@ -82,9 +82,9 @@ class TokenizerDiff:
         if self.example is None:
             return f"Ordinary text may get other ids, though none of {self.tried} texts does."
         text, ids_a, ids_b = self.example
-        shown = [core._shorten(ids, 48) for ids in (ids_a, ids_b)]
+        shown = [core.shorten(ids, 48) for ids in (ids_a, ids_b)]
         return (
-            f"Ordinary text gets other ids: {core._shorten(text, 48)} is {shown[0]} in a, "
+            f"Ordinary text gets other ids: {core.shorten(text, 48)} is {shown[0]} in a, "
             f"{shown[1]} in b."
         )
 
@@ -143,7 +143,7 @@ def _some(items: list[str]) -> str:
 
 
 def _part_line(name: str, a: object, b: object) -> str:
-    shown = ["none" if value is None else core._shorten(value, 200) for value in (a, b)]
+    shown = ["none" if value is None else core.shorten(value, 200) for value in (a, b)]
     return f"{name}: {shown[0]} in a, {shown[1]} in b"
 
 
@@ -171,7 +171,7 @@ def compare_tokenizers(
     """
     same = TokenizerDiff((name_a, name_b), about=_differing(*about))
     if a == b:
-        n = len(a._definition.merges)
+        n = len(a.definition.merges)
         return dataclasses.replace(same, merges=(n, n), same_merges=n)
     found = dataclasses.replace(same, equal=False, **_vocabularies(a, b))
     deciding = _differing(_deciding(a), _deciding(b))
@@ -204,7 +204,7 @@ def _vocabularies(a: BPETokenizer, b: BPETokenizer) -> dict[str, Any]:
         (_shown(pairs[same][0]), _shown(pairs[same][1])) if same < len(pairs) else None
         for pairs in merges
     ]
-    ids = a._definition.vocab, b._definition.vocab
+    ids = a.definition.vocab, b.definition.vocab
     return {
         "merges": (len(merges[0]), len(merges[1])),
         "same_merges": same,
@@ -243,7 +243,7 @@ def _cut(found: TokenizerDiff) -> str | None:
 
 def _deciding(tokenizer: BPETokenizer) -> dict[str, Any]:
     """What decides the ids of ordinary text, besides merges and vocabulary."""
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     pattern = definition.split_pattern
     with contextlib.suppress(ValueError):  # as it would be written to a file
         pattern = to_oniguruma(pattern)
@@ -259,16 +259,16 @@ def _deciding(tokenizer: BPETokenizer) -> dict[str, Any]:
 
 def _others(tokenizer: BPETokenizer) -> dict[str, Any]:
     """What decides offsets, special tokens and the like."""
-    definition = tokenizer._definition
-    before, after = tokenizer._around
+    definition = tokenizer.definition
+    before, after = core.around(tokenizer)
     return {
         **_added_tokens(definition.added, special=True),
         "ids put before a text": list(before),
         "ids put after a text": list(after),
         "offsets leave white space out": definition.trim_offsets,
         "offsets keep a space before": definition.keep_prefix_space,
-        **tokenizer._roles,
-        **tokenizer._settings,
+        **core.roles(tokenizer),
+        **core.settings(tokenizer),
     }
 
 
@@ -306,8 +306,8 @@ def _texts(a: BPETokenizer, b: BPETokenizer) -> list[str]:
 
     texts: list[str] = []
     for one, other in ((a, b), (b, a)):
-        known = other._definition.vocab
-        ids = sorted(id_ for token, id_ in one._definition.vocab.items() if token not in known)
+        known = other.definition.vocab
+        ids = sorted(id_ for token, id_ in one.definition.vocab.items() if token not in known)
         texts += [one.decode([id_]) for id_ in ids[:_TRIED_TOKENS]]
     texts = [text for text in texts if "\ufffd" not in text]
     return list(dict.fromkeys([*texts, *conformance_texts(a), *conformance_texts(b)]))

@@ -32,9 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools import formats
+from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, conformance_texts
 from bpe_tokenizer_tools.checking.lint import Finding, field_of, lint, shared_ids
@@ -76,7 +75,7 @@ class Difference:
     tokens: list[str]
 
     def __str__(self) -> str:
-        place = f"{self.what} {core._shorten(self.text, 48)}"
+        place = f"{self.what} {core.shorten(self.text, 48)}"
         if self.what == "decode":
             here, there = "".join(self.expected_tokens), "".join(self.tokens)
             return f"{place}: at character {self.position} {here!r} here, {there!r} there"
@@ -506,7 +505,7 @@ class _LlamaVocabulary:
         with _quiet_llama():
             found = self._llama.llama_tokenize(self._vocab, raw, len(raw), ids, room, add, special)
         if found < 0:
-            raise ValueError(f"llama_tokenize gave {found} for {core._shorten(text)}")
+            raise ValueError(f"llama_tokenize gave {found} for {core.shorten(text)}")
         return list(ids[:found])
 
     def _decode_all(self, ids: list[int]) -> str:
@@ -651,7 +650,7 @@ def _first_difference(
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:
-                raise _FailsError(f"text {core._shorten(text, 48)}: {_one_line(error)}") from None
+                raise _FailsError(f"text {core.shorten(text, 48)}: {_one_line(error)}") from None
             if found is not None:
                 return _narrowed(found, functools.partial(compare, tokenizer, peer))
     return None

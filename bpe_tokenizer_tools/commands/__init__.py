@@ -6,7 +6,7 @@ All of these modules are imported for every command: what only one needs is impo
 
 from __future__ import annotations
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands import (
     chat,
     corpus,
@@ -23,6 +23,6 @@ from bpe_tokenizer_tools.commands import (
 
 _MODULES = (chat, files, evaluate, sweep, corpus, scale, pipeline, registry, view, learn, doctor)
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()
 }

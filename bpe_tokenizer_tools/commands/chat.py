@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 
 
 def _chat_options(add: Callable[..., Any]) -> None:
@@ -47,7 +47,7 @@ def _chat_template(given: str | None) -> str | None:
     if not Path(given).is_file():
         if re.fullmatch(r"[\w-]+", given):
             return given  # a name, perhaps: the model's tokenizer decides
-        raise core._UsageError(f"--template {given!r} is not a file, a name or Jinja")
+        raise core.UsageError(f"--template {given!r} is not a file, a name or Jinja")
     try:
         return Path(given).read_bytes().decode()
     except UnicodeDecodeError as error:
@@ -64,9 +64,9 @@ def _check_chat(options: argparse.Namespace) -> None:
         ("--seed", options.seed, 0),
     ):
         if value is not None and value < least:
-            raise core._UsageError(f"argument {name}: expected {least} or more, got {value}")
+            raise core.UsageError(f"argument {name}: expected {least} or more, got {value}")
     if "" in options.stop:
-        raise core._UsageError("argument --stop: expected text, got ''")
+        raise core.UsageError("argument --stop: expected text, got ''")
     if sys.stdin is None and options.message in (None, "-"):
         raise ValueError("standard input is closed; pass --message")
 
@@ -79,9 +79,9 @@ def _cmd_chat(options: argparse.Namespace) -> None:
     template, tokenizer = _chat_template(options.template), None
     if options.tokenizer is not None:
         tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
-    message = "".join(core._stdin_text()) if options.message == "-" else options.message
+    message = "".join(core.stdin_text()) if options.message == "-" else options.message
     if message is not None and not message.strip():
-        raise core._UsageError("argument --message: expected text, got nothing")
+        raise core.UsageError("argument --message: expected text, got nothing")
     session = Session(
         options.model,
         tokenizer,
@@ -100,7 +100,7 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         session.model.close()
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "chat": (
         "Talk to a model. At a terminal, quit, exit, /quit or Ctrl-D ends the conversation.",
         _cmd_chat,

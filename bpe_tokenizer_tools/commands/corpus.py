@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 
 
 def _corpus_options(add: Callable[..., Any]) -> None:
@@ -26,7 +26,7 @@ def _cmd_corpus(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, parse_size
 
     if options.output is None and not options.dry_run:
-        raise core._UsageError("one of the arguments --output and --dry-run is required")
+        raise core.UsageError("one of the arguments --output and --dry-run is required")
     recipe = Recipe.from_file(options.recipe)
     if options.seed is not None:
         recipe = dataclasses.replace(recipe, seed=options.seed)
@@ -46,6 +46,6 @@ def _cmd_corpus(options: argparse.Namespace) -> None:
         print(f"sha256 {report.sha256}")
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "corpus": ("Draw documents from sources by a recipe.", _cmd_corpus, _corpus_options)
 }

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 
@@ -31,7 +31,7 @@ def _doctor_options(add: Callable[..., Any]) -> None:
 
 def _cmd_doctor(options: argparse.Namespace) -> None:
     if options.limit < 0:
-        raise core._UsageError(f"--limit must be at least 0, got {options.limit}")
+        raise core.UsageError(f"--limit must be at least 0, got {options.limit}")
     outputs.check_table_and_plot(options.csv, options.plot)
     from bpe_tokenizer_tools.checking.model_doctor import diagnose
 
@@ -64,7 +64,7 @@ def _tokenizer_of(options: argparse.Namespace) -> BPETokenizer:
         raise FileNotFoundError(f"{error}; name the model's with --tokenizer") from None
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "doctor": (
         "Find tokens that a model has never learned, from its embeddings.",
         _cmd_doctor,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 _SPEC = "a file or directory in any format, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
@@ -39,9 +39,9 @@ def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
     from bpe_tokenizer_tools.evaluation import file_groups, parallel_lines
 
     if not options.texts and not options.parallel:
-        raise core._UsageError("one of the arguments --texts and --parallel is required")
+        raise core.UsageError("one of the arguments --texts and --parallel is required")
     if options.max_bytes is not None and options.max_bytes < 1:
-        raise core._UsageError(f"--max-bytes must be at least 1, got {options.max_bytes}")
+        raise core.UsageError(f"--max-bytes must be at least 1, got {options.max_bytes}")
     groups = file_groups(
         options.texts or [], options.separator, options.max_bytes or 0, options.text_field
     )
@@ -99,7 +99,7 @@ def _cmd_compare(options: argparse.Namespace) -> None:
         print(f"\n{found.verdict}")
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "evaluate": (
         "Measure tokenizers on texts: compression, fertility, efficiency, vocabulary.",
         _cmd_evaluate,

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import AddedToken, BPETokenizer
-from bpe_tokenizer_tools import formats
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
+from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.formats import vocab_merges
 from bpe_tokenizer_tools.support import outputs
 
@@ -42,7 +41,7 @@ def _check_options(add: Callable[..., Any]) -> None:
 
 
 def _loading_options(add: Callable[..., Any]) -> None:
-    patterns = ", ".join(core.SPLIT_PATTERNS)
+    patterns = ", ".join(SPLIT_PATTERNS)
     text = f"for files that carry none: {patterns}, or a regular expression"
     add("--split-pattern", metavar="NAME", help=text)
     each = "for files that carry none: special tokens, each as TOKEN=ID or TOKEN"
@@ -51,8 +50,8 @@ def _loading_options(add: Callable[..., Any]) -> None:
 
 def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
     if not path:
-        raise core._UsageError("expected the path of a tokenizer, got ''")
-    tokens = [core._parse_special_token(text) for text in options.special_tokens]
+        raise core.UsageError("expected the path of a tokenizer, got ''")
+    tokens = [core.parse_special_token(text) for text in options.special_tokens]
     return BPETokenizer.from_file(path, options.split_pattern, tokens or None)
 
 
@@ -81,12 +80,12 @@ def _convert_options(add: Callable[..., Any]) -> None:
 
 def _cmd_convert(options: argparse.Namespace) -> None:
     if not options.target:
-        raise core._UsageError("expected the path to write to, got ''")
+        raise core.UsageError("expected the path to write to, got ''")
     target = Path(options.target)
     format_ = options.format or _BY_SUFFIX.get(target.suffix.lower())
     if format_ is None:
         endings = ", ".join(_BY_SUFFIX)
-        raise core._UsageError(
+        raise core.UsageError(
             f"OUT {str(target)!r} does not end in one of {endings}; pass --format, one of "
             f"{', '.join(_FORMATS)}"
         )
@@ -169,7 +168,7 @@ def convert(
         raise ValueError(f"{target}: expected {kind}, which is what {format!r} is written to")
     if is_folder:
         outputs.check_directory(target)
-        core._check_writable(target, force)
+        core.check_writable(target, force)
     else:
         outputs.check_file(target, with_directories=True)
         if target.exists() and not force:
@@ -205,8 +204,8 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False
             tokenizer.export(path, format)
             return set()
     # from_file would find the old tokenizer.json, with the new tokenizer_config.json
-    head = {path / "tokenizer.json": core._to_json(tokenizer._tokenizer_json())}
-    core._save_files({**head, **vocab_merges.contents(tokenizer, path)})
+    head = {path / "tokenizer.json": core.to_json(core.tokenizer_json_of(tokenizer))}
+    core.save_files({**head, **vocab_merges.contents(tokenizer, path)})
     return {"tokenizer.json"}
 
 
@@ -228,26 +227,26 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     for token, found in itertools.zip_longest(_as_found(tokenizer), _as_found(again)):
         if token != found:
             raise ValueError(f"{problem}: {token} would become {found}")
-    before, after = tokenizer._rest(), again._rest()
+    before, after = core.rest(tokenizer), core.rest(again)
     lost = [role for role, token in before[0].items() if after[0].get(role) != token]
     lost += [name for name, value in before[1].items() if after[1].get(name) != value]
     lost += ["chat_template"] if before[2] != after[2] else []
     trimmed = [
-        (d.trim_offsets, d.keep_prefix_space) for d in (tokenizer._definition, again._definition)
+        (d.trim_offsets, d.keep_prefix_space) for d in (tokenizer.definition, again.definition)
     ]
     lost += ["trim_offsets"] if trimmed[0] != trimmed[1] else []
-    differs = tokenizer._around != again._around
+    differs = core.around(tokenizer) != core.around(again)
     return lost + (["what add_special_tokens puts around a text"] if differs else [])
 
 
 def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
     """Yield the added tokens, without the flags that change nothing."""
-    changes = bool(formats.normalizer_name(tokenizer._definition))
+    changes = bool(formats.normalizer_name(tokenizer.definition))
     for token in tokenizer.added_tokens:
         yield dataclasses.replace(token, normalized=token.normalized and changes)
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "check": (
         "Compare what every installed library makes of a tokenizer, and look for oddities; in a "
         "model's directory, compare it with the model.",

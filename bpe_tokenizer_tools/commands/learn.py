@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands.view import read_text
 from bpe_tokenizer_tools.support import outputs
 
@@ -29,7 +29,7 @@ def _cmd_trace(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.showing.trace import trace
 
     if not options.tokenizer:
-        raise core._UsageError("expected the path of a tokenizer, got ''")
+        raise core.UsageError("expected the path of a tokenizer, got ''")
     if options.html is not None:
         outputs.check_file(options.html)
     text = read_text(options.text, None)
@@ -48,7 +48,7 @@ def _cmd_trace(options: argparse.Namespace) -> None:
 def _learn_options(add: Callable[..., Any]) -> None:
     add("corpus", metavar="FILE", help="text to learn from; '-' reads it from stdin")
     add("--vocab-size", type=int, default=1_000, metavar="N", help="tokens in all, for each")
-    patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
+    patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", default="gpt2", metavar="NAME", help=patterns)
 
 
@@ -60,7 +60,7 @@ def _cmd_learn(options: argparse.Namespace) -> None:
     print(json.dumps(learned.to_json()) if options.json else learned)
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "trace": (
         "Show how a text becomes ids: what is cut where, and every merge.",
         _cmd_trace,

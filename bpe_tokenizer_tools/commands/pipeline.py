@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 
 _STEPS = ("corpus", "count", "train", "evaluate", "register")
 
@@ -43,7 +43,7 @@ def _cmd_pipeline(options: argparse.Namespace) -> None:
             print(f"registered as {report.entry}")
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "pipeline": (
         "Make a tokenizer by a file: corpus, training, evaluation, registration.",
         _cmd_pipeline,

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands import files
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _open(options: argparse.Namespace) -> Registry:
     from bpe_tokenizer_tools.workflow.registry import Registry, read_key
 
     if options.registry == "":
-        raise core._UsageError("expected the directory of a registry, got ''")
+        raise core.UsageError("expected the directory of a registry, got ''")
     key = None
     if options.key is not None:
         key = read_key(files.expect_file(options.key, "a file that holds the key"))
@@ -73,9 +74,9 @@ def _parse_metadata(items: list[str]) -> dict[str, str]:
     for item in items:
         key, equals, value = item.partition("=")
         if not (key and equals):
-            raise core._UsageError(f"--metadata {core._shorten(item)}: expected KEY=VALUE")
+            raise core.UsageError(f"--metadata {core.shorten(item)}: expected KEY=VALUE")
         if key in metadata:
-            raise core._UsageError(f"--metadata {core._shorten(key)} is given twice")
+            raise core.UsageError(f"--metadata {core.shorten(key)} is given twice")
         metadata[key] = value
     return metadata
 
@@ -84,7 +85,7 @@ def _read_json(path: str) -> Any:
     try:
         return json.loads(files.expect_file(path, "a report as JSON").read_bytes().decode())
     except (ValueError, RecursionError) as error:
-        raise core.FileFormatError(path, "", f"expected JSON: {error}") from None
+        raise FileFormatError(path, "", f"expected JSON: {error}") from None
 
 
 # -- list ---------------------------------------------------------------------
@@ -111,7 +112,7 @@ def _cmd_list(options: argparse.Namespace) -> int:
     else:
         _table(entries).print()
         for problem in problems:
-            print(f"{core._PROGRAM}: error: {core._one_line(problem)}", file=sys.stderr)
+            print(f"{core.PROGRAM}: error: {core.one_line(problem)}", file=sys.stderr)
     return 1 if problems else 0
 
 
@@ -153,7 +154,7 @@ def _load_options(add: Callable[..., Any]) -> None:
 
 def _cmd_load(options: argparse.Namespace) -> None:
     if not options.output:
-        raise core._UsageError("expected the directory to write to, got ''")
+        raise core.UsageError("expected the directory to write to, got ''")
     entry = _open(options).copy(options.ref, options.output)
     if options.json:
         print(json.dumps({**entry.to_json(), "output": options.output}))
@@ -174,7 +175,7 @@ def _cmd_diff(options: argparse.Namespace) -> None:
     print(json.dumps(found.to_json()) if options.json else found)
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "register": (
         "Keep a tokenizer in a registry, under a name and the hash of its content.",
         _cmd_register,

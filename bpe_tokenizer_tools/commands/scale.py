@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools import core
 
 
 def _input_options(add: Callable[..., Any]) -> None:
@@ -40,9 +40,9 @@ def _engine_options(add: Callable[..., Any]) -> None:
 def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
     """Return what both jobs are told by the same options."""
     if (options.shard_index is None) != (options.num_shards is None):
-        raise core._UsageError("--shard-index and --num-shards go together")
+        raise core.UsageError("--shard-index and --num-shards go together")
     if options.no_resume and options.shard_index is not None:
-        raise core._UsageError(
+        raise core.UsageError(
             "--no-resume does not go with --shard-index, for other shares may be at work: remove "
             "the directory first"
         )
@@ -66,11 +66,11 @@ def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
 def _count_options(add: Callable[..., Any]) -> None:
     _input_options(add)
     add("-o", "--output", metavar="FILE", help="the counts, for train --counts")
-    patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
+    patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", default="gpt2", metavar="NAME", help=patterns)
     cut = "strings that cut a document and are not counted"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=cut)
-    forms = (*core._NORMALIZERS, "none")
+    forms = (*core.NORMALIZERS, "none")
     add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
     add("--min-count", type=int, default=1, metavar="N", help="leave out what occurs less often")
     add("--partitions", type=int, default=64, metavar="N", help="more of them take less memory")
@@ -86,16 +86,16 @@ def _check_count(options: argparse.Namespace) -> None:
     """Raise an error for options that do not go together."""
     is_share = options.shard_index is not None
     if options.output is None and not (is_share or options.dry_run):
-        raise core._UsageError("one of --output, --shard-index and --dry-run is required")
+        raise core.UsageError("one of --output, --shard-index and --dry-run is required")
     if options.output is not None and is_share:
-        raise core._UsageError(
+        raise core.UsageError(
             "--output does not go with --shard-index: a run without a share, after all shares, "
             "writes the counts"
         )
     if options.work_dir is None and (is_share or options.address is not None):
-        raise core._UsageError("several machines need a --work-dir that all of them share")
+        raise core.UsageError("several machines need a --work-dir that all of them share")
     if options.work_dir == "":
-        raise core._UsageError("expected the path of a directory for --work-dir, got ''")
+        raise core.UsageError("expected the path of a directory for --work-dir, got ''")
 
 
 def _cmd_count(options: argparse.Namespace) -> None:
@@ -164,7 +164,7 @@ def _cmd_pack(options: argparse.Namespace) -> None:
 
     fields = _shared_fields(options)
     if options.no_eot and options.eot is not None:
-        raise core._UsageError("--eot and --no-eot do not go together")
+        raise core.UsageError("--eot and --no-eot do not go together")
     tokenizer = BPETokenizer.from_file(options.tokenizer)
     job = PackJob(
         tokenizer,
@@ -184,7 +184,7 @@ def _cmd_pack(options: argparse.Namespace) -> None:
     _show(options, report)
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "count": ("Count the pre-tokens of a large corpus, to train from.", _cmd_count, _count_options),
     "pack": ("Encode a large corpus to files of token ids.", _cmd_pack, _pack_options),
 }

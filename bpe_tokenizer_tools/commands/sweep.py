@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 
@@ -36,11 +36,11 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     add("--csv", metavar="FILE", help="write the table there")
     pairs = "merge only pairs this frequent (default: 2)"
     add("--min-frequency", type=int, metavar="N", help=pairs)
-    patterns = f"split pattern: {', '.join(core.SPLIT_PATTERNS)}, or a regular expression"
+    patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", metavar="TOKEN", help=each)
-    forms = (*core._NORMALIZERS, "none")
+    forms = (*core.NORMALIZERS, "none")
     add("--normalizer", choices=forms, help="Unicode normalisation form (default: NFC)")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
@@ -91,7 +91,7 @@ def _check_targets(options: argparse.Namespace) -> None:
     """Refuse what cannot be written before anything is trained."""
     if options.output is not None:
         outputs.check_directory(options.output)
-        core._check_writable(Path(options.output), options.force)
+        core.check_writable(Path(options.output), options.force)
     outputs.check_table_and_plot(options.csv, options.plot)
 
 
@@ -100,11 +100,11 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
     if given and options.tokenizer is not None:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise core._UsageError(f"{named}: for a training, and --tokenizer is trained already")
+        raise core.UsageError(f"{named}: for a training, and --tokenizer is trained already")
     if "normalizer" in given and given["normalizer"] == "none":
         given["normalizer"] = None
     if "special_tokens" in given:
-        given["special_tokens"] = list(map(core._parse_special_token, given["special_tokens"]))
+        given["special_tokens"] = list(map(core.parse_special_token, given["special_tokens"]))
     if "pattern" in given:
         given["split_pattern"] = given.pop("pattern")
     return given
@@ -112,13 +112,13 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
 
 def _source(options: argparse.Namespace) -> Any:
     if (options.corpus is None) == (options.tokenizer is None):
-        raise core._UsageError("one of --corpus and --tokenizer is required, and only one")
+        raise core.UsageError("one of --corpus and --tokenizer is required, and only one")
     if options.tokenizer is not None:
         if not options.held_out:
-            raise core._UsageError("--tokenizer needs --held-out, text to measure on")
+            raise core.UsageError("--tokenizer needs --held-out, text to measure on")
         return BPETokenizer.from_file(options.tokenizer)
     if "-" in options.corpus:
-        raise core._UsageError("--corpus - is not read here; name files")
+        raise core.UsageError("--corpus - is not read here; name files")
     return [Path(name) for name in options.corpus]
 
 
@@ -135,7 +135,7 @@ def _write(result: Any, options: argparse.Namespace) -> None:
             print(f"Saved {size:,} tokens to {options.output}", file=sys.stderr)
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "sweep": (
         "Measure vocabulary sizes on held-out text, from one training, and recommend one.",
         _cmd_sweep,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands.files import expect_file
 from bpe_tokenizer_tools.support import outputs
 
@@ -34,13 +34,13 @@ def _view_options(add: Callable[..., Any]) -> None:
 def read_text(text: str | None, file: str | None) -> str:
     """Return the text that a command was given, itself or by the name of a file."""
     if text is not None and file is not None:
-        raise core._UsageError("expected TEXT or --file, not both")
+        raise core.UsageError("expected TEXT or --file, not both")
     if "-" in (text, file):
-        return "".join(core._stdin_text())
+        return "".join(core.stdin_text())
     if file is not None:
-        return "".join(core._text_chunks(expect_file(file, "a file that holds text")))
+        return "".join(core.text_chunks(expect_file(file, "a file that holds text")))
     if text is None:
-        raise core._UsageError("expected TEXT, --file FILE, or '-' to read stdin")
+        raise core.UsageError("expected TEXT, --file FILE, or '-' to read stdin")
     return text
 
 
@@ -76,7 +76,7 @@ def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
 
     paths = [options.tokenizer, *([options.other] if options.other is not None else [])]
     if "" in paths:
-        raise core._UsageError("expected the path of a tokenizer, got ''")
+        raise core.UsageError("expected the path of a tokenizer, got ''")
     return {name: BPETokenizer.from_file(path) for name, path in zip(names_of(paths), paths)}
 
 
@@ -92,6 +92,6 @@ def _write_page(
         print(f"Wrote {options.html}", file=sys.stderr)
 
 
-COMMANDS: dict[str, core._Command] = {
+COMMANDS: dict[str, core.Command] = {
     "view": ("Show the tokens of a text, in colours.", _cmd_view, _view_options),
 }

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import AnyStr, NamedTuple
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.recipes import Recipe, Source
 
@@ -182,7 +182,7 @@ def changed(source: Source, what: str) -> ValueError:
 
 def _format_of(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in core._COMPRESSED:
+    if suffixes and suffixes[-1] in core.COMPRESSED:
         suffixes.pop()
     kind = suffixes[-1][1:] if suffixes else ""
     return kind if kind in _READERS else "text"
@@ -220,7 +220,7 @@ def _checked_chunks(path: Path) -> Iterator[str]:
     if at >= 0:
         problem = "a NUL byte: this is not UTF-8 text but UTF-16, or a binary file"
         raise FileFormatError(path, f"byte {at}", problem)
-    yield from core._text_chunks(path)
+    yield from core.text_chunks(path)
 
 
 def split_at(chunks: Iterable[AnyStr], separator: AnyStr, path: str | Path) -> Iterator[AnyStr]:

@@ -43,7 +43,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import bpe_tokenizer as core
+import bpe_tokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.documents import (
     Document,
@@ -190,7 +191,7 @@ class Draw:
         self, source: Source, measured: _Measured, what: str
     ) -> Iterator[tuple[Document, bytes, int]]:
         """Yield all documents of a source, with their bytes and numbers."""
-        with core._progress(f"{what} {source.name}", "B", None, self._verbose) as advance:
+        with core.progress(f"{what} {source.name}", "B", None, self._verbose) as advance:
             for file in self.files[source.name]:
                 numbers = _numbers(self.recipe.seed, source.name, file.label)
                 for index, text in enumerate(read_documents(file, source)):
@@ -277,7 +278,7 @@ def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
 # when every one of them is complete.
 
 _KINDS = ("jsonl", "txt")
-_ENDINGS = tuple(f"{kind}{end}" for kind in _KINDS for end in ("", *core._COMPRESSED))
+_ENDINGS = tuple(f"{kind}{end}" for kind in _KINDS for end in ("", *core.COMPRESSED))
 _SHARD_SIZE = 10**9
 
 
@@ -325,7 +326,7 @@ class _Form:
     @property
     def compression(self) -> str:
         """The suffix of what the files are compressed with, or ""."""
-        return next((end for end in core._COMPRESSED if self.ending.endswith(end)), "")
+        return next((end for end in core.COMPRESSED if self.ending.endswith(end)), "")
 
     @property
     def held_out(self) -> _Form:
@@ -524,7 +525,7 @@ class CorpusReport:
     held_out_sha256: str | None
     held_out_files: Sequence[Mapping[str, Any]]
     sources: Sequence[SourceReport]
-    version: str = core.__version__
+    version: str = bpe_tokenizer.__version__
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as what json.dumps takes; the manifest beside a corpus is this."""
@@ -695,7 +696,7 @@ def _scratch(form: _Form, wanted: bool) -> Iterator[Path | None]:
 def _put_in_place(folder: Path, form: _Form, report: CorpusReport) -> None:
     """Move the files of a run to where they belong, the manifest last."""
     manifest = folder / form.manifest.name
-    manifest.write_text(core._to_json(report.to_json()), encoding="utf-8")
+    manifest.write_text(core.to_json(report.to_json()), encoding="utf-8")
     old = folder / "replaced"
     if form.path.is_dir():
         os.replace(form.path, old)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.settings import Settings
 
 __all__ = ["DEFAULT_SEPARATOR", "Recipe", "Source", "parse_size"]
@@ -52,7 +52,7 @@ def parse_size(value: object) -> int:
 
 def _parse_fraction(value: object) -> Fraction:
     """Return the exact fraction that a number such as 0.1, or text such as "1/3", stands for."""
-    shown = core._shorten(value)
+    shown = core.shorten(value)
     problem = f"expected a fraction above 0 and up to 1, such as 0.25 or '1/3', got {shown}"
     text = str(value)
     if len(text) > _LONGEST_FRACTION or _LARGE_EXPONENT.search(text):
@@ -214,7 +214,7 @@ def _read_source(settings: Settings) -> Source:
     paths = settings.get("path", str, list)
     listed = [paths] if isinstance(paths, str) else paths
     if not all(isinstance(path, str) for path in listed):
-        raise settings.error(f"expected paths, got {core._shorten(listed)}", "path")
+        raise settings.error(f"expected paths, got {core.shorten(listed)}", "path")
     with settings.placing_errors("fraction"):
         fraction = _parse_fraction(settings.get("fraction", int, float, str))
     upsample = settings.get("upsample", bool, int, default=False)

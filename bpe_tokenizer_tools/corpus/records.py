@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError, PretokenCounts
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 
@@ -24,7 +24,7 @@ def zstd() -> Any:
     """Return the zstd module of Python 3.14, or its copy for older versions."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("compression.zstd")
-    return core._import_optional("backports.zstd", "reading .zst files", "backports.zstd")
+    return core.import_optional("backports.zstd", "reading .zst files", "backports.zstd")
 
 
 _OPENERS: dict[str, Callable[..., Any]] = {
@@ -112,15 +112,15 @@ def _text_of(record: Any, text_field: str, path: _Name, place: str) -> str:
     text = record.get(text_field) if isinstance(record, dict) else record
     if isinstance(text, str):
         try:
-            core._utf8_length(text)
+            core.utf8_length(text)
         except ValueError as error:
             raise FileFormatError(path, place, str(error)) from None
         return text
     if isinstance(record, dict) and text_field in record:
-        got, hint = core._shorten(text), "leave out records without text"
+        got, hint = core.shorten(text), "leave out records without text"
     else:
         fields = sorted(record) if isinstance(record, dict) else type(record).__name__
-        got, hint = core._shorten(fields), "name the right field with text_field"
+        got, hint = core.shorten(fields), "name the right field with text_field"
     raise FileFormatError(
         path, place, f"expected text in the field {text_field!r}, got {got}; {hint}"
     )
@@ -130,7 +130,7 @@ def parquet_documents(
     path: _Name, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
 ) -> Iterator[Iterable[str]]:
     """Yield the text of each row, each as chunks."""
-    parquet = core._import_optional("pyarrow.parquet", "reading .parquet files", "pyarrow")
+    parquet = core.import_optional("pyarrow.parquet", "reading .parquet files", "pyarrow")
     try:
         table = parquet.ParquetFile(path if file is None else file)
     except Exception as error:  # pyarrow has many error classes
@@ -140,7 +140,7 @@ def parquet_documents(
             raise FileFormatError(
                 path,
                 "",
-                f"no column {text_field!r}, only {core._shorten(table.schema_arrow.names)}; "
+                f"no column {text_field!r}, only {core.shorten(table.schema_arrow.names)}; "
                 "name the right one with text_field",
             )
         for row, value in enumerate(_column(table, text_field, path)):
@@ -192,7 +192,7 @@ def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[by
         file.write(f'{head[:-1]}, "counts": {{'.encode())
         before, quoted = "", json.JSONEncoder(ensure_ascii=False).encode
         for pretoken, count in counts:
-            file.write(f"{before}{quoted(core._to_printable(pretoken))}: {count}".encode())
+            file.write(f"{before}{quoted(core.to_printable(pretoken))}: {count}".encode())
             before = ", "
         file.write(b"}}")
 
@@ -203,21 +203,19 @@ def load_counts(path: Path) -> PretokenCounts:
         with open(path, "rb") as file:
             return _read_counts(file)
     except ValueError:  # what is wrong, and where, is for the JSON reader to say
-        if path.stat().st_size > core._MAX_FILE_BYTES:
+        if path.stat().st_size > core.MAX_FILE_BYTES:
             raise FileFormatError(path, "", "damaged, or not a file of pre-token counts") from None
-    data = core._JsonReader.open(path)
+    data = core.JsonReader.open(path)
     counts = _no_counts(data)
     for written, count in data.get("counts", dict).items():
-        pretoken = core._from_printable(written)
+        pretoken = core.from_printable(written)
         if pretoken is None or type(count) is not int or count < 0:
-            raise data.error(
-                f"bad entry {core._shorten(written)}: {core._shorten(count)}", "counts"
-            )
+            raise data.error(f"bad entry {core.shorten(written)}: {core.shorten(count)}", "counts")
         counts[pretoken] = count
     return counts
 
 
-def _no_counts(data: core._JsonReader) -> PretokenCounts:
+def _no_counts(data: core.JsonReader) -> PretokenCounts:
     """Return counts with the attributes that a file gives them, and nothing counted."""
     if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
         raise data.error("not a file of pre-token counts", "format")
@@ -238,13 +236,13 @@ def _read_counts(file: IO[bytes]) -> PretokenCounts:
     if head is None:
         raise ValueError
     facts = json.loads(text[: head.start()] + b"}")
-    counts = _no_counts(core._JsonReader(facts, Path(file.name)))
+    counts = _no_counts(core.JsonReader(facts, Path(file.name)))
     rest = text[head.end() :]
     if rest.split() == [b"}}"] and not file.read(1):
         return counts
     for key, count in _entries(file, rest):
         written = json.loads(b'"%b"' % key) if b"\\" in key else key.decode()
-        pretoken = core._from_printable(written)
+        pretoken = core.from_printable(written)
         if pretoken is None:
             raise ValueError
         counts[pretoken] = int(count)

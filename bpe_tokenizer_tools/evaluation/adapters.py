@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.showing.view import name_of
 
 __all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
 
-numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _SPECS = "the path of a tokenizer, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
 
@@ -122,7 +122,7 @@ class _Own(Adapter):
         return self._tokenizer.decode_bytes(ids.tolist(), errors="replace")
 
     def normalise(self, text: str) -> str:
-        return _with_spaces(self._tokenizer._encoder.pipeline(()).normalise(text), text)
+        return _with_spaces(core.encoder(self._tokenizer).pipeline(()).normalise(text), text)
 
     def offsets(self, text: str) -> Any:
         return self._tokenizer.encode_with_offsets(text).offsets
@@ -226,7 +226,7 @@ def _types(part: Any) -> Iterator[str]:
 
 
 def _byte_level(token: str) -> bytes:
-    raw = core._from_printable(token)
+    raw = core.from_printable(token)
     return token.encode() if raw is None else raw
 
 
@@ -322,7 +322,7 @@ def open_tokenizer(spec: Any, name: str = "") -> Adapter:
     for known, adapter in _BY_LIBRARY.items():
         if library == known:
             return adapter(name or str(getattr(spec, "name", known)), spec)
-    raise TypeError(f"expected {_SPECS}, or a tokenizer object, got {core._shorten(spec)}")
+    raise TypeError(f"expected {_SPECS}, or a tokenizer object, got {core.shorten(spec)}")
 
 
 def _open_spec(spec: str, name: str) -> Adapter:
@@ -341,11 +341,11 @@ def _open_huggingface(spec: str, name: str) -> Adapter:
     path = Path(spec)
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.is_file():
-        library = core._import_optional("tokenizers", f"hf:{spec}", "tokenizers")
+        library = core.import_optional("tokenizers", f"hf:{spec}", "tokenizers")
         return _HuggingFace(name or name_of(path), _loaded(spec, library.Tokenizer.from_file, file))
     if not path.exists() and (path.suffix == ".json" or spec.startswith((".", "/", "~"))):
         raise FileNotFoundError(f"{spec}: no such file or directory; expected a tokenizer.json")
-    library = core._import_optional("transformers", f"hf:{spec}", "transformers")
+    library = core.import_optional("transformers", f"hf:{spec}", "transformers")
     load = functools.partial(
         library.AutoTokenizer.from_pretrained, local_files_only=True, trust_remote_code=False
     )
@@ -353,23 +353,23 @@ def _open_huggingface(spec: str, name: str) -> Adapter:
 
 
 def _open_tiktoken(spec: str, name: str) -> Adapter:
-    library = core._import_optional("tiktoken", f"tiktoken:{spec}", "tiktoken")
+    library = core.import_optional("tiktoken", f"tiktoken:{spec}", "tiktoken")
     return _Tiktoken(name or spec, _loaded(f"tiktoken:{spec}", library.get_encoding, spec))
 
 
 def _open_sentencepiece(spec: str, name: str) -> Adapter:
-    library = core._import_optional("sentencepiece", f"sp:{spec}", "sentencepiece")
+    library = core.import_optional("sentencepiece", f"sp:{spec}", "sentencepiece")
     path = Path(spec)
     path = path / "tokenizer.model" if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected a SentencePiece model")
     data = path.read_bytes()
     if not data:
-        raise core.FileFormatError(path, "", "the file is empty; expected a SentencePiece model")
+        raise FileFormatError(path, "", "the file is empty; expected a SentencePiece model")
     try:
         model = library.SentencePieceProcessor(model_proto=data)
     except (OSError, RuntimeError):  # which name a line of its own source
-        raise core.FileFormatError(path, "", "is no SentencePiece model, or damaged") from None
+        raise FileFormatError(path, "", "is no SentencePiece model, or damaged") from None
     return _SentencePiece(name or name_of(path), model)
 
 
@@ -385,7 +385,7 @@ def _loaded(spec: str, load: Any, argument: Any) -> Any:
 
 def reason_of(error: BaseException) -> str:
     """Return what another library says, in one line that is not too long."""
-    reason = core._one_line(error)
+    reason = core.one_line(error)
     return reason if len(reason) <= 200 else f"{reason[:200]}…"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
 from bpe_tokenizer_tools.evaluation.figures import OVERALL, groups_of, percent
 from bpe_tokenizer_tools.evaluation.measures import (
@@ -26,7 +26,7 @@ from bpe_tokenizer_tools.support.tables import Table, printable
 
 __all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
 
-numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _CONTEXT = 24  # characters before and after a word
 _MOST_STRETCHES = 1 << 19  # of text that are kept count of; some 250 MB
@@ -406,7 +406,7 @@ def compare(
     adapters = named_tokenizers([a, b])
     gatherer = _Gatherer(adapters, n_examples)
     for name, found in groups.items():
-        with core._progress(f"Comparing on {name}", "B", None, verbose) as advance:
+        with core.progress(f"Comparing on {name}", "B", None, verbose) as advance:
             for chunk in chunks_of(name, found):
                 gatherer.add(chunk)
                 advance(int(chunk.sizes.sum()))

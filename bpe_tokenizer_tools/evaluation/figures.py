@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
 from bpe_tokenizer_tools.evaluation.measures import (
     ALPHA,
@@ -241,7 +241,7 @@ def _tally(
     adapters: Sequence[Adapter], group: str, texts: Iterable[str], verbose: bool
 ) -> list[Tally]:
     tallies = [Tally(adapter.rows) for adapter in adapters]
-    with core._progress(f"Measuring {group}", "B", None, verbose) as advance:
+    with core.progress(f"Measuring {group}", "B", None, verbose) as advance:
         for chunk in chunks_of(group, texts):
             for adapter, tally in zip(adapters, tallies):
                 tally.add(chunk, cut(adapter, chunk))

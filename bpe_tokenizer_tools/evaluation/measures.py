@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
 from bpe_tokenizer_tools.evaluation.texts import Part
 from bpe_tokenizer_tools.evaluation.words import Pieces
@@ -20,7 +20,7 @@ __all__ = [
     "Chunk", "Cut", "Measures", "Tally", "chunks_of", "measures_of", "renyi_entropy",
 ]  # fmt: skip
 
-numpy = core._import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 ALPHA = 2.5
 _CHUNK_CHARS = 2 << 20
@@ -63,9 +63,9 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
     number = size = characters = 0
     for text in [texts] if isinstance(texts, str) else texts:
         if not isinstance(text, str):
-            raise TypeError(f"group {group!r}: expected texts, got {core._shorten(text)}")
+            raise TypeError(f"group {group!r}: expected texts, got {core.shorten(text)}")
         try:
-            core._utf8_length(text)
+            core.utf8_length(text)
         except ValueError as error:
             raise ValueError(f"group {group!r}, document {number + 1}: {error}") from None
         number += not isinstance(text, Part) or not number

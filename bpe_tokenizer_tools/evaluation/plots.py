@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import printable
@@ -42,7 +42,7 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         ImportError: matplotlib is not installed.
     """
     kind = outputs.plot_format(path)
-    matplotlib = core._import_optional(
+    matplotlib = core.import_optional(
         "matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'"
     )
     from matplotlib.figure import Figure

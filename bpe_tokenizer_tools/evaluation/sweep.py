@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import bpe_tokenizer as core
-from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition, PretokenCounts
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 
@@ -206,7 +206,7 @@ def sweep(
     tied: bool = True,
     min_gain: float = MIN_GAIN,
     held_out_share: float = HELD_OUT,
-    split_pattern: str = core.GPT2_SPLIT_PATTERN,
+    split_pattern: str = GPT2_SPLIT_PATTERN,
     normalizer: str | None = "NFC",
     special_tokens: Any = None,
     min_frequency: int = 2,
@@ -310,12 +310,12 @@ class _Clock:
 
 def _checked_sizes(sizes: Iterable[int]) -> list[int]:
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
-        raise TypeError(f"sizes must be a list of ints, got {core._shorten(sizes)}")
+        raise TypeError(f"sizes must be a list of ints, got {core.shorten(sizes)}")
     checked = list(sizes)
     for size in checked:
         if size is None:
             raise TypeError("a vocabulary size must be an int, got None")
-        core._check_size("a vocabulary size", size, 256)
+        core.check_size("a vocabulary size", size, 256)
     if not checked:
         raise ValueError("there are no vocabulary sizes to measure")
     return sorted(set(checked))
@@ -355,11 +355,11 @@ class _Reader:
     ) -> None:
         if tokenizer.components is not None:
             raise ValueError("only byte-level BPE with one split pattern can be cut down")
-        core._check_size("num_workers", num_workers, 1)
-        named = [*tokenizer.added_tokens, *core._as_added_tokens(special_tokens)]
+        core.check_size("num_workers", num_workers, 1)
+        named = [*tokenizer.added_tokens, *core.as_added_tokens(special_tokens)]
         self._tokens = [AddedToken(token.content) for token in named]
         self._pipeline = cast("Any", tokenizer)._encoder.pipeline(self._tokens)
-        self._workers, self._field = num_workers or core._cores(), text_field
+        self._workers, self._field = num_workers or core.cores(), text_field
         self._verbose = verbose
 
     def read(
@@ -384,15 +384,15 @@ class _Reader:
         if isinstance(corpus, PretokenCounts):
             corpus.check_made_by(self._pipeline.splitter.pattern, self._pipeline.normalizer)
             return corpus
-        with core._progress("counting", "B", None, self._verbose) as advance:
-            counter = core._engine.counter(self._pipeline, self._workers, advance)
-            counter.count(core._documents(corpus, self._field))
+        with core.progress("counting", "B", None, self._verbose) as advance:
+            counter = core.engine().counter(self._pipeline, self._workers, advance)
+            counter.count(core.documents(corpus, self._field))
         return self._taken(counter)
 
     def _count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
-        with core._progress("counting", "B", None, self._verbose) as advance:
-            training = core._engine.counter(self._pipeline, self._workers, advance)
-            apart = core._engine.counter(self._pipeline, 1, advance)
+        with core.progress("counting", "B", None, self._verbose) as advance:
+            training = core.engine().counter(self._pipeline, self._workers, advance)
+            apart = core.engine().counter(self._pipeline, 1, advance)
 
             def rest() -> Iterator[list[str]]:
                 for document in self._documents(corpus):
@@ -417,20 +417,20 @@ class _Reader:
 
     def _documents(self, corpus: Any) -> Iterator[str]:
         """Yield what stands between special tokens."""
-        finder = core._TokenFinder(self._tokens)
-        for chunks in core._documents(corpus, self._field):
-            pieces = _cut(chunks, core._TokenStream(finder))
+        finder = core.TokenFinder(self._tokens)
+        for chunks in core.documents(corpus, self._field):
+            pieces = _cut(chunks, core.TokenStream(finder))
             for is_text, group in itertools.groupby(pieces, lambda piece: isinstance(piece, str)):
                 if is_text:
                     yield _joined(cast("Iterator[str]", group))
 
-    def _taken(self, counter: core._PretokenCounter) -> PretokenCounts:
+    def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
         made = counter.documents, counter.bytes_read
         pattern, normalizer = self._pipeline.splitter.pattern, self._pipeline.normalizer
         return PretokenCounts(counter.take(), pattern, normalizer, *made)
 
 
-def _cut(chunks: Iterable[str], stream: core._TokenStream) -> Iterator[str | AddedToken]:
+def _cut(chunks: Iterable[str], stream: core.TokenStream) -> Iterator[str | AddedToken]:
     for chunk in chunks:
         yield from stream.feed(chunk)
     yield from stream.feed("", final=True)
@@ -469,11 +469,11 @@ def _paths(corpus: Any) -> Iterator[Path]:
     """Yield the paths that are named, as `count_pretokens` tells them from text."""
     items = corpus if isinstance(corpus, (list, tuple)) else [corpus]
     strings = len(items) == 1 or all(
-        isinstance(item, os.PathLike) or (isinstance(item, str) and core._existing_path(item))
+        isinstance(item, os.PathLike) or (isinstance(item, str) and core.existing_path(item))
         for item in items
     )
     for item in items:
-        by_name = strings and isinstance(item, str) and core._existing_path(item) is not None
+        by_name = strings and isinstance(item, str) and core.existing_path(item) is not None
         if by_name or isinstance(item, os.PathLike):
             yield Path(item)
 
@@ -495,7 +495,7 @@ class _Unmerging:
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
         self._tokenizer = tokenizer
-        definition = tokenizer._definition
+        definition = tokenizer.definition
         token = {id_: token for token, id_ in definition.vocab.items()}
         self._order: list[tuple[int, int, int]] = []  # (id, left, right), as they were made
         made = {id_ for id_, content in token.items() if len(content) == 1}
@@ -543,7 +543,7 @@ class _Unmerging:
 
     def _encode(self, seen: Mapping[bytes, int]) -> tuple[Counter[int], dict[str, int]]:
         """Return how often each token comes, and the pre-tokens that have to be encoded anew."""
-        definition = self._tokenizer._definition
+        definition = self._tokenizer.definition
         whole = definition.vocab if definition.ignore_merges else {}
         encode = _encoder(dataclasses.replace(definition, ignore_merges=False))
 
@@ -570,17 +570,17 @@ class _Unmerging:
     def _encode_at(self, size: int, pretokens: Mapping[str, int]) -> Counter[int]:
         ids: Counter[int] = Counter()
         if pretokens:
-            encode = _encoder(self._tokenizer.with_vocab_size(size)._definition)
+            encode = _encoder(self._tokenizer.with_vocab_size(size).definition)
             for text, count in pretokens.items():
                 for id_ in encode([text]):
                     ids[id_] += count
         return ids
 
 
-def _encoder(definition: core._Definition) -> Callable[[Sequence[str]], list[int]]:
+def _encoder(definition: Definition) -> Callable[[Sequence[str]], list[int]]:
     """Return what encodes pre-tokens, one after another."""
     bare = dataclasses.replace(definition, split_pattern=_WHOLE, normalizer=None, added=())
-    encoder: Any = core._engine.encoder(bare)
+    encoder: Any = core.engine().encoder(bare)
     encoder._split = list  # they are cut already
     return cast("Callable[[Sequence[str]], list[int]]", encoder.encode)
 
@@ -607,8 +607,8 @@ class _Model:
     min_gain: float
 
     def __post_init__(self) -> None:
-        core._check_size("width", self.width, 1)
-        core._check_size("parameters", self.parameters, 1)
+        core.check_size("width", self.width, 1)
+        core.check_size("parameters", self.parameters, 1)
         if self.parameters is not None and self.width is None:
             raise ValueError("a budget of parameters needs the width of the model, too")
         if not 0 <= self.min_gain < 1:
@@ -753,7 +753,7 @@ def read_number(text: str) -> int:
     """
     found = re.fullmatch(r"(\d[\d,_]*)(\.\d+)?\s*([kmbgt]|ki|mi|)", text.strip().lower())
     if found is None:
-        raise ValueError(f"expected a number such as 32000, 32k or 124M, got {core._shorten(text)}")
+        raise ValueError(f"expected a number such as 32000, 32k or 124M, got {core.shorten(text)}")
     unit: int = _UNITS[found[3]]
     whole = re.sub("[,_]", "", found[1])
     digits = found[2] or "."

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken
+from bpe_tokenizer_tools import core
 
 __all__ = ["SEPARATOR", "FileGroup", "Part", "file_groups", "parallel_lines", "sample"]
 
@@ -59,7 +59,7 @@ class FileGroup(Iterable[str]):
 
     def _documents(self, path: Path, longest: int) -> Iterator[str]:
         n = 0
-        for chunks in core._file_documents(path, self.text_field):
+        for chunks in core.file_documents(path, self.text_field):
             for document in _separate(chunks, self.separator, longest):
                 n += 1
                 yield document
@@ -69,7 +69,7 @@ class FileGroup(Iterable[str]):
 
 def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[str]:
     """Cut text that comes in chunks into documents and their parts; empty ones are left out."""
-    stream = core._TokenStream(core._TokenFinder([AddedToken(separator)] if separator else []))
+    stream = core.TokenStream(core.TokenFinder([AddedToken(separator)] if separator else []))
     held, kind = "", str
     for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
         for part in stream.feed(chunk, final):
@@ -117,7 +117,7 @@ def sample(documents: Iterable[str], max_bytes: int) -> list[str]:
     taken: list[tuple[int, int, str, int]] = []  # the largest hash first
     total, bound = 0, 1 << 64  # nothing from this hash on has a place
     for place, text in enumerate(documents):
-        size = core._utf8_length(text)
+        size = core.utf8_length(text)
         digest = hashlib.blake2b(f"{place} {text}".encode(), digest_size=8).digest()
         key = int.from_bytes(digest, "big")
         if key >= bound:
@@ -182,7 +182,7 @@ def parallel_lines(given: Sequence[str], text_field: str = "text") -> dict[str, 
             raise ValueError(f"the parallel text {name!r} is given twice; join its files first")
         if path.is_dir():
             raise ValueError(f"{path}: expected a file of parallel text, got a directory")
-        found = ["".join(chunks) for chunks in core._file_documents(path, text_field)]
+        found = ["".join(chunks) for chunks in core.file_documents(path, text_field)]
         if path.suffix.lower() not in (".jsonl", ".parquet") and len(found) == 1:
             found = found[0].split("\n")
             found = [line[:-1] if line.endswith("\r") else line for line in found]

@@ -18,11 +18,11 @@ from typing import Any
 
 import regex
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 
 __all__ = ["OTHER", "SOLO", "SPACE", "UNSPACED_SCRIPTS", "WORD", "Pieces"]
 
-numpy = core._import_optional("numpy", "counting words, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "counting words, by numpy,", "'bpe-tokenizer[tools]'")
 
 OTHER, WORD, SOLO, SPACE = 0, 1, 2, 3  # kinds of pieces; SOLO is a word of one letter
 _MARK, _APOSTROPHE = 4, 5  # of characters only

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer
-from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
+from bpe_tokenizer import AddedToken, BPETokenizer, Definition, FileFormatError
+from bpe_tokenizer_tools import core
 
 SpecialTokens = Mapping[str, int]
 Contents = dict[Path, str | bytes | None]
@@ -39,7 +39,7 @@ class Source:
     roles: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     chat_templates: dict[str, str] = field(default_factory=dict)
-    definition: bpe_tokenizer._Definition | None = None
+    definition: Definition | None = None
 
 
 # -- What readers share -------------------------------------------------------
@@ -57,7 +57,7 @@ def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
 
 def read_files(*paths: Path) -> dict[Path, bytes]:
     """Read those files of a tokenizer that are there, as one save wrote them; the first must be."""
-    found = bpe_tokenizer._read_files(paths, _MAX_BYTES)
+    found = core.read_files(paths, _MAX_BYTES)
     if paths[0] not in found:
         raise FileNotFoundError(f"{paths[0]}: no such file")
     return found
@@ -104,8 +104,8 @@ def tokenizer_json(
 def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> dict[str, Any] | None:
     """Return the post-processor that puts tokens before and after a text."""
     ids = [tuple(token.id or 0 for token in side) for side in (before, after)]
-    definition = bpe_tokenizer._Definition({}, [], "", added=(*before, *after))
-    return bpe_tokenizer._post_processor_json(definition, (ids[0], ids[1]))
+    definition = Definition({}, [], "", added=(*before, *after))
+    return core.post_processor_json(definition, (ids[0], ids[1]))
 
 
 # -- Which format it is -------------------------------------------------------
@@ -215,7 +215,7 @@ def lost(target: str, what: str) -> ValueError:
 
 def normalizer_lost(tokenizer: BPETokenizer, target: str, library: str) -> ValueError | None:
     """Return the error for a normalizer, which no foreign format has; None if there is none."""
-    name = normalizer_name(tokenizer._definition)
+    name = normalizer_name(tokenizer.definition)
     if not name:
         return None
     like_that = f"is {name} already"
@@ -229,7 +229,7 @@ def normalizer_lost(tokenizer: BPETokenizer, target: str, library: str) -> Value
     )
 
 
-def normalizer_name(definition: bpe_tokenizer._Definition) -> str:
+def normalizer_name(definition: Definition) -> str:
     """Name what is done to text before it is cut: "NFC", say, or "NFC + Lowercase"."""
     components = definition.components
     if components is None:
@@ -244,12 +244,12 @@ def normalizer_name(definition: bpe_tokenizer._Definition) -> str:
 
 def without_normalizer(tokenizer: BPETokenizer) -> BPETokenizer:
     """Return a copy that leaves text as it is; itself if it has no normalizer."""
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     if not normalizer_name(definition):
         return tokenizer
     components = definition.components and {**definition.components, "normalizer": None}
     bare = replace(definition, normalizer=None, components=components)
-    return BPETokenizer._from_parts(bare, *tokenizer._rest(), Path())
+    return core.from_parts(bare, *core.rest(tokenizer), Path())
 
 
 # Format -> what a refusal calls it, and the library that reads it.
@@ -295,7 +295,7 @@ def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
 
 def _may_be_beside(tokenizer: BPETokenizer, folder: Path) -> bool:
     """Return whether a directory has no tokenizer.json, or this tokenizer's."""
-    if not bpe_tokenizer._read_files([folder / "tokenizer.json"]):
+    if not core.read_files([folder / "tokenizer.json"]):
         return True
     with contextlib.suppress(ValueError, OSError):
         return BPETokenizer.from_file(folder).fingerprint == tokenizer.fingerprint

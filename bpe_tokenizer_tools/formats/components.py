@@ -27,8 +27,9 @@ from typing import Any, NamedTuple, cast
 
 import regex
 
-import bpe_tokenizer as core
-from bpe_tokenizer import AddedToken
+import bpe_tokenizer
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, Definition
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
@@ -80,7 +81,7 @@ def _finder(pattern: str) -> Find:
     return find
 
 
-_GPT2 = core.GPT2_SPLIT_PATTERN
+_GPT2 = GPT2_SPLIT_PATTERN
 
 
 # -- Normalizers --------------------------------------------------------------
@@ -88,15 +89,15 @@ _GPT2 = core.GPT2_SPLIT_PATTERN
 Normalizer = Callable[[Text], Text]
 
 
-def _unicode_form(step: core._JsonReader) -> Normalizer:
+def _unicode_form(step: core.JsonReader) -> Normalizer:
     form = step.data["type"]
 
     def run(text: Text) -> Text:
         if text.spans is None:
-            return Text(core._normalise(text.chars, form))
-        origin = core._align(text.chars, form)
+            return Text(core.normalize(text.chars, form))
+        origin = core.align(text.chars, form)
         spans = [(text.spans[a][0], text.spans[b - 1][1]) for a, b in origin]
-        return Text(core._normalise(text.chars, form), spans)
+        return Text(core.normalize(text.chars, form), spans)
 
     return run
 
@@ -114,31 +115,31 @@ def _by_character(change: Callable[[str], str]) -> Normalizer:
     return run
 
 
-def _lowercase(step: core._JsonReader) -> Normalizer:
+def _lowercase(step: core.JsonReader) -> Normalizer:
     return _by_character(str.lower)  # each alone: "Σ" does not know that it ends a word
 
 
-def _strip_accents(step: core._JsonReader) -> Normalizer:
+def _strip_accents(step: core.JsonReader) -> Normalizer:
     is_mark = regex.compile(MARK).match
     return _by_character(lambda char: "" if is_mark(char) else char)
 
 
-def _strip(step: core._JsonReader) -> Normalizer:
+def _strip(step: core.JsonReader) -> Normalizer:
     left = step.get("strip_left", bool, default=True)
     right = step.get("strip_right", bool, default=True)
 
     def run(text: Text) -> Text:
         end = len(text.chars)
-        start = core._skip_space(text.chars, 0) if left else 0
+        start = core.skip_space(text.chars, 0) if left else 0
         if right:
-            end = core._skip_space_back(text.chars, start, end)
+            end = core.skip_space_back(text.chars, start, end)
         return text.cut(start, end)
 
     return run
 
 
-def _replace(step: core._JsonReader) -> Normalizer:
-    find = _finder(core._read_pattern(step))
+def _replace(step: core.JsonReader) -> Normalizer:
+    find = _finder(core.read_pattern(step))
     content = step.get("content", str)
     literal = step.data["pattern"].get("String")
 
@@ -164,11 +165,11 @@ def _replace(step: core._JsonReader) -> Normalizer:
     return run
 
 
-def _bytes_as_characters(step: core._JsonReader) -> Normalizer:
+def _bytes_as_characters(step: core.JsonReader) -> Normalizer:
     return _by_character(_byte_chars)
 
 
-def _may_insert(step: core._JsonReader) -> bool:
+def _may_insert(step: core.JsonReader) -> bool:
     """Tell whether a Replace may put something where nothing was."""
     if step.data["type"] != "Replace" or not step.data["content"]:
         return False
@@ -183,12 +184,12 @@ def _prepended(text: Text, prefix: str) -> Text:
     return Text(prefix + text.chars, spans and spans[:1] * len(prefix) + spans)
 
 
-def _prepend(step: core._JsonReader) -> Normalizer:
+def _prepend(step: core.JsonReader) -> Normalizer:
     prefix = step.get("prepend", str)
     return lambda text: _prepended(text, prefix) if text.chars else text
 
 
-def _sentencepiece(step: core._JsonReader) -> Normalizer:
+def _sentencepiece(step: core.JsonReader) -> Normalizer:
     from bpe_tokenizer_tools.formats.sentencepiece import Normaliser
 
     try:
@@ -208,8 +209,8 @@ def _sentencepiece(step: core._JsonReader) -> Normalizer:
 
 
 # What makes each, and its keys beside "type" with their types.
-_NORMALIZERS: dict[str, tuple[Callable[[core._JsonReader], Normalizer], str]] = {
-    **dict.fromkeys(core._NORMALIZERS, (_unicode_form, "")),
+_NORMALIZERS: dict[str, tuple[Callable[[core.JsonReader], Normalizer], str]] = {
+    **dict.fromkeys(core.NORMALIZERS, (_unicode_form, "")),
     "Lowercase": (_lowercase, ""),
     "StripAccents": (_strip_accents, ""),
     "Strip": (_strip, "strip_left:bool strip_right:bool"),
@@ -287,7 +288,7 @@ class _Isolated:
     """The commonest pre-tokenizer, with the core's fast splitter where it may."""
 
     def __init__(self, pattern: str) -> None:
-        self.plain = core._splitter(pattern).split  # for text whose origin nobody asks for
+        self.plain = core.splitter(pattern).split  # for text whose origin nobody asks for
 
     def __call__(self, text: Text) -> Iterable[Text]:
         parts = self.plain(text.chars)
@@ -295,16 +296,16 @@ class _Isolated:
         return [text.cut(start, end) for start, end in itertools.pairwise(ends)]
 
 
-def _read_behavior(step: core._JsonReader, default: Any = core._REQUIRED) -> str:
+def _read_behavior(step: core.JsonReader, default: Any = core.REQUIRED) -> str:
     behavior: str = step.get("behavior", str, default=default)
     if behavior not in _BEHAVIORS:
         known = ", ".join(_BEHAVIORS)
-        raise step.error(f"expected one of {known}, got {core._shorten(behavior)}", "behavior")
+        raise step.error(f"expected one of {known}, got {core.shorten(behavior)}", "behavior")
     return behavior
 
 
-def _split(step: core._JsonReader) -> PreTokenizer:
-    pattern = core._read_pattern(step)
+def _split(step: core.JsonReader) -> PreTokenizer:
+    pattern = core.read_pattern(step)
     behavior = _read_behavior(step)
     invert = step.get("invert", bool, default=False)
     if behavior == "Isolated":
@@ -312,34 +313,34 @@ def _split(step: core._JsonReader) -> PreTokenizer:
     return _splits(_finder(pattern), behavior, invert)
 
 
-def _digits(step: core._JsonReader) -> PreTokenizer:
+def _digits(step: core.JsonReader) -> PreTokenizer:
     individual = step.get("individual_digits", bool, default=False)
     return _Isolated(r"\p{N}") if individual else _splits(_finder(r"\p{N}"), "Contiguous")
 
 
-def _punctuation(step: core._JsonReader) -> PreTokenizer:
+def _punctuation(step: core.JsonReader) -> PreTokenizer:
     return _splits(_finder(PUNCTUATION), _read_behavior(step, default="Isolated"))
 
 
-def _whitespace(step: core._JsonReader) -> PreTokenizer:
+def _whitespace(step: core.JsonReader) -> PreTokenizer:
     words = _finder(rf"[{algebra.WORD_CHARS}]+|[^{algebra.WORD_CHARS}\s]+")
     return _splits(words, "Removed", invert=True)
 
 
-def _whitespace_split(step: core._JsonReader) -> PreTokenizer:
+def _whitespace_split(step: core.JsonReader) -> PreTokenizer:
     return _splits(_finder(r"\s"), "Removed")
 
 
-def _char_delimiter_split(step: core._JsonReader) -> PreTokenizer:
+def _char_delimiter_split(step: core.JsonReader) -> PreTokenizer:
     delimiter = step.get("delimiter", str)
     if len(delimiter) != 1:
-        raise step.error(f"expected one character, got {core._shorten(delimiter)}", "delimiter")
+        raise step.error(f"expected one character, got {core.shorten(delimiter)}", "delimiter")
     return _splits(_finder(re.escape(delimiter)), "Removed")
 
 
-def _byte_level(step: core._JsonReader) -> PreTokenizer:
+def _byte_level(step: core.JsonReader) -> PreTokenizer:
     prefix = step.get("add_prefix_space", bool, default=True)
-    pattern = _GPT2 if step.get("use_regex", bool, default=True) else core._UNCUT_PATTERN
+    pattern = _GPT2 if step.get("use_regex", bool, default=True) else core.UNCUT_PATTERN
     return _ByteLevel(prefix, pattern)
 
 
@@ -366,13 +367,13 @@ class _ByteLevel:
 
 @functools.lru_cache(maxsize=2**16)
 def _byte_chars(text: str) -> str:
-    return core._to_printable(text.encode())
+    return core.to_printable(text.encode())
 
 
-def _metaspace(step: core._JsonReader) -> PreTokenizer:
+def _metaspace(step: core.JsonReader) -> PreTokenizer:
     mark = step.get("replacement", str)
     if len(mark) != 1:
-        raise step.error(f"expected one character, got {core._shorten(mark)}", "replacement")
+        raise step.error(f"expected one character, got {core.shorten(mark)}", "replacement")
     scheme = _prepend_scheme(step)
     split = step.get("split", bool, None, default=None) is not False
     cut = _splits(_finder(re.escape(mark)), "MergedWithNext")
@@ -386,13 +387,13 @@ def _metaspace(step: core._JsonReader) -> PreTokenizer:
     return run
 
 
-def _prepend_scheme(step: core._JsonReader) -> str:
+def _prepend_scheme(step: core.JsonReader) -> str:
     """Read when a Metaspace puts its mark before the text: always, first or never."""
     old = step.get("add_prefix_space", bool, default=True)  # how older files say it
     scheme: str = step.get("prepend_scheme", str, default="always" if old else "never")
     if scheme not in ("always", "first", "never"):
         raise step.error(
-            f"expected 'always', 'first' or 'never', got {core._shorten(scheme)}", "prepend_scheme"
+            f"expected 'always', 'first' or 'never', got {core.shorten(scheme)}", "prepend_scheme"
         )
     if not old and scheme != "never":  # what HuggingFace refuses, too
         raise step.error(
@@ -404,9 +405,9 @@ def _prepend_scheme(step: core._JsonReader) -> str:
 _METASPACE = (  # the last two in older files
     "replacement:str prepend_scheme:str split:bool|null add_prefix_space:bool str_rep:str"
 )
-_PRE_TOKENIZERS: dict[str, tuple[Callable[[core._JsonReader], PreTokenizer], str]] = {
-    "ByteLevel": (_byte_level, core._KEYS["ByteLevel"]),
-    "Split": (_split, core._KEYS["Split"]),
+_PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]] = {
+    "ByteLevel": (_byte_level, core.KEYS["ByteLevel"]),
+    "Split": (_split, core.KEYS["Split"]),
     "Digits": (_digits, "individual_digits:bool"),
     "Punctuation": (_punctuation, "behavior:str"),
     "Whitespace": (_whitespace, ""),
@@ -434,16 +435,16 @@ Spelling = tuple[bytes, bool]  # how it is written; whether it is added, and not
 TokenDecoder = Callable[[bytes, Place], bytes]
 
 
-def _decode_byte_level(step: core._JsonReader) -> TokenDecoder:
+def _decode_byte_level(step: core.JsonReader) -> TokenDecoder:
     @functools.cache
     def convert(token: bytes) -> bytes:
-        raw = core._from_printable(token.decode("utf-8", "replace"))
+        raw = core.from_printable(token.decode("utf-8", "replace"))
         return token if raw is None else raw
 
     return lambda token, place: convert(token)
 
 
-def _decode_replace(step: core._JsonReader) -> TokenDecoder:
+def _decode_replace(step: core.JsonReader) -> TokenDecoder:
     pattern = step.child("pattern")
     if pattern is None or "Regex" in pattern.data:
         raise step.error("only {'String': ...} is supported in a decoder", "pattern")
@@ -457,7 +458,7 @@ def _decode_replace(step: core._JsonReader) -> TokenDecoder:
 _BYTE_TOKEN = re.compile(rb"<0x([0-9A-Fa-f]{2})>")
 
 
-def _decode_byte_fallback(step: core._JsonReader) -> TokenDecoder:
+def _decode_byte_fallback(step: core.JsonReader) -> TokenDecoder:
     def run(token: bytes, place: Place) -> bytes:
         found = _BYTE_TOKEN.fullmatch(token)
         return bytes([int(found[1], 16)]) if found else token
@@ -465,18 +466,18 @@ def _decode_byte_fallback(step: core._JsonReader) -> TokenDecoder:
     return run
 
 
-def _decode_metaspace(step: core._JsonReader) -> TokenDecoder:
+def _decode_metaspace(step: core.JsonReader) -> TokenDecoder:
     mark = step.get("replacement", str).encode()
     drops = _prepend_scheme(step) != "never"
     return lambda token, place: token.replace(mark, b"" if place.first and drops else b" ")
 
 
-def _decode_bpe(step: core._JsonReader) -> TokenDecoder:
+def _decode_bpe(step: core.JsonReader) -> TokenDecoder:
     suffix = step.get("suffix", str, default="</w>").encode()
     return lambda token, place: token.replace(suffix, b"" if place.last else b" ")
 
 
-def _decode_strip(step: core._JsonReader) -> TokenDecoder:
+def _decode_strip(step: core.JsonReader) -> TokenDecoder:
     content, start, stop = _read_strip(step)
 
     def run(token: bytes, place: Place) -> bytes:
@@ -486,10 +487,10 @@ def _decode_strip(step: core._JsonReader) -> TokenDecoder:
     return run
 
 
-def _read_strip(step: core._JsonReader) -> tuple[bytes, int, int]:
+def _read_strip(step: core.JsonReader) -> tuple[bytes, int, int]:
     content = step.get("content", str)
     if len(content) != 1:
-        raise step.error(f"expected one character, got {core._shorten(content)}", "content")
+        raise step.error(f"expected one character, got {core.shorten(content)}", "content")
     start, stop = step.get("start", int), step.get("stop", int)
     for key, count in (("start", start), ("stop", stop)):
         if count < 0:
@@ -504,12 +505,12 @@ def _strip_start(token: bytes, content: bytes, times: int) -> bytes:
     return token[at:]
 
 
-def _fuse(step: core._JsonReader) -> TokenDecoder:
+def _fuse(step: core.JsonReader) -> TokenDecoder:
     return lambda token, place: token  # pieces are joined anyway
 
 
-_DECODERS: dict[str, tuple[Callable[[core._JsonReader], TokenDecoder], str]] = {
-    "ByteLevel": (_decode_byte_level, core._KEYS["ByteLevel"]),
+_DECODERS: dict[str, tuple[Callable[[core.JsonReader], TokenDecoder], str]] = {
+    "ByteLevel": (_decode_byte_level, core.KEYS["ByteLevel"]),
     "Replace": (_decode_replace, "pattern:dict content:str"),
     "ByteFallback": (_decode_byte_fallback, ""),
     "Metaspace": (_decode_metaspace, _METASPACE),
@@ -526,7 +527,7 @@ class Decoder:
         looks_ahead: whether the last token is decoded otherwise than the rest.
     """
 
-    def __init__(self, data: core._JsonReader) -> None:
+    def __init__(self, data: core.JsonReader) -> None:
         steps = data.steps("decoder")
         self._steps: list[tuple[str, TokenDecoder]] = []
         self._strip: tuple[bytes, int] | None = None  # from the start of the whole
@@ -550,7 +551,7 @@ class Decoder:
                 if len(step.data["pattern"]["String"]) > 1:
                     raise step.error("only one character is supported after Fuse", "pattern")
             elif fused:
-                raise step.error(f"{core._shorten(kind)} is not supported after Fuse", "type")
+                raise step.error(f"{core.shorten(kind)} is not supported after Fuse", "type")
             else:
                 self._steps.append((kind, _made(step, _DECODERS)))
                 self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
@@ -615,23 +616,23 @@ _MODEL_OPTIONS = (
 )
 
 
-_Kinds = dict[str, tuple[Callable[[core._JsonReader], Any], str]]
+_Kinds = dict[str, tuple[Callable[[core.JsonReader], Any], str]]
 
 
-def _made(step: core._JsonReader, known: _Kinds) -> Any:
+def _made(step: core.JsonReader, known: _Kinds) -> Any:
     """Make the object that runs a component."""
     return _kind(step, known)[0](step)
 
 
-def _kind(step: core._JsonReader, known: _Kinds) -> tuple[Callable[[core._JsonReader], Any], str]:
+def _kind(step: core.JsonReader, known: _Kinds) -> tuple[Callable[[core.JsonReader], Any], str]:
     kind = step.get("type", str)
     if kind not in known:
         names = ", ".join(sorted(known.keys() - {"SentencePiece"}))
-        raise step.error(f"{core._shorten(kind)} is not supported, only {names}", "type")
+        raise step.error(f"{core.shorten(kind)} is not supported, only {names}", "type")
     return known[kind]
 
 
-def read_components(data: core._JsonReader) -> dict[str, Any]:
+def read_components(data: core.JsonReader) -> dict[str, Any]:
     """Take from a tokenizer.json what `ComponentEncoder` runs, or refuse it by name."""
     known: dict[str, _Kinds] = {
         **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
@@ -647,11 +648,11 @@ def read_components(data: core._JsonReader) -> dict[str, Any]:
         options[option] = model and model.get(option, kind, None, default=None)
     unknown = options.get("unk_token")
     if model and unknown is not None and unknown not in model.data["vocab"]:
-        raise model.error(f"{core._shorten(unknown)} is not in model.vocab", "unk_token")
+        raise model.error(f"{core.shorten(unknown)} is not in model.vocab", "unk_token")
     components["model"] = options
-    if core._has_surrogate(json.dumps(components, ensure_ascii=False)):
+    if core.has_surrogate(json.dumps(components, ensure_ascii=False)):
         raise data.error("a component holds a lone surrogate, which is no character")
-    _Chain(core._JsonReader(components, data.path, data.field))
+    _Chain(core.JsonReader(components, data.path, data.field))
     return components
 
 
@@ -668,7 +669,7 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
             "of its own, and tokenizer.json has it as a suffix of the last character only; keep "
             "vocab.json and merges.txt"
         )
-    chain = core._JsonReader(components, Path())
+    chain = core.JsonReader(components, Path())
     if any(step.data.get("type") == "SentencePiece" for step in chain.steps("normalizer")):
         raise ValueError(
             "tokenizer.json cannot hold this SentencePiece normalisation exactly (a character "
@@ -680,7 +681,7 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
 class _Chain:
     """The components of a tokenizer, compiled."""
 
-    def __init__(self, data: core._JsonReader) -> None:
+    def __init__(self, data: core.JsonReader) -> None:
         normalizers = data.steps("normalizer")
         pre_tokenizers = data.steps("pre_tokenizer")
         self._normalizers = [_made(step, _NORMALIZERS) for step in normalizers]
@@ -752,15 +753,15 @@ ORDINARY = [  # printable ASCII, tab and newline; then characters that have each
 ]
 
 
-class _ComponentPipeline(core._Pipeline):
+class _ComponentPipeline(core.Pipeline):
     """Prepares text with a chain of components instead of a normal form."""
 
     def __init__(self, chain: _Chain, tokens: Iterable[AddedToken]) -> None:
         self._chain = chain
         tokens = list(tokens)
-        super().__init__(core._splitter(core._UNCUT_PATTERN), None, False, tokens)
+        super().__init__(core.splitter(core.UNCUT_PATTERN), None, False, tokens)
         normalised = (token for token in tokens if token.normalized)
-        self.normalised = core._TokenFinder(normalised, chain.as_found)
+        self.normalised = core.TokenFinder(normalised, chain.as_found)
 
     def normalise(self, text: str) -> str:
         return self._chain.normalise(Text(text)).chars
@@ -797,7 +798,7 @@ class _WholeSegment:
             yield part
 
 
-def _twin(definition: core._Definition) -> core._Encoder | None:
+def _twin(definition: Definition) -> core.Encoder | None:
     """Make an encoder of the core that gives the same ids, if one pattern does what its steps do.
 
     Then the accelerator has a scanner for it.
@@ -809,14 +810,14 @@ def _twin(definition: core._Definition) -> core._Encoder | None:
     options = {key for key, value in components.get("model", {}).items() if value}
     if name is None or options - {"fuse_unk", "ignore_merges"}:
         return None
-    vocab = {core._from_printable(token.decode()): id_ for token, id_ in definition.vocab.items()}
+    vocab = {core.from_printable(token.decode()): id_ for token, id_ in definition.vocab.items()}
     tokens = {token: id_ for token, id_ in vocab.items() if token is not None}
     if len(tokens) < len(definition.vocab) or any(
         bytes([byte]) not in tokens for byte in range(256)
     ):
         return None
-    return core._engine.encoder(
-        core._Definition(
+    return core.engine().encoder(
+        Definition(
             tokens,
             definition.merges,
             IN_ONE_STEP[name],
@@ -826,12 +827,12 @@ def _twin(definition: core._Definition) -> core._Encoder | None:
     )
 
 
-class ComponentEncoder(core._Encoder):
+class ComponentEncoder(core.Encoder):
     """A definition with components, ready to run."""
 
-    def __init__(self, definition: core._Definition) -> None:
+    def __init__(self, definition: Definition) -> None:
         components = definition.components or {}
-        self._chain = _Chain(core._JsonReader(components, Path()))
+        self._chain = _Chain(core.JsonReader(components, Path()))
         options = components.get("model", {})
         self._prefix = options.get("continuing_subword_prefix") or ""
         self._suffix = options.get("end_of_word_suffix") or ""
@@ -864,8 +865,8 @@ class ComponentEncoder(core._Encoder):
             self._unk_id = self._vocab.get(unknown, added.get(unknown))
         self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
         self._free_cut = self._find_free_cut()
-        self._cache = core._PretokenCache(self._encode_pretoken)
-        self._twin = _twin(definition) if core.ACCELERATED else None
+        self._cache = core.PretokenCache(self._encode_pretoken)
+        self._twin = _twin(definition) if bpe_tokenizer.ACCELERATED else None
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
@@ -885,7 +886,7 @@ class ComponentEncoder(core._Encoder):
         if self._twin:
             self._twin.clear_cache()
 
-    def pipeline(self, tokens: Iterable[AddedToken]) -> core._Pipeline:
+    def pipeline(self, tokens: Iterable[AddedToken]) -> core.Pipeline:
         """Return how text is prepared when these added tokens are looked for."""
         return _ComponentPipeline(self._chain, tokens)
 
@@ -979,14 +980,14 @@ class ComponentEncoder(core._Encoder):
 
     def _shown(self, written: str) -> str:
         """Show a symbol that has no token."""
-        raw = core._from_printable(written) if self._chain.is_byte_level else None
+        raw = core.from_printable(written) if self._chain.is_byte_level else None
         if raw is None:
             return repr(written)
         return repr(raw.decode()) if raw.isascii() else "byte 0x" + raw.hex().upper()
 
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
-        core._utf8_length(text)  # names a lone surrogate by its place
+        core.utf8_length(text)  # names a lone surrogate by its place
         given = Text(text, list(spans))
         ids: list[int] = []
         offsets: list[Span] = []
@@ -1024,7 +1025,7 @@ class ComponentEncoder(core._Encoder):
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join what tokens stand for; `errors` says what becomes of unknown ids."""
-        return b"".join(self.decode_pieces(core._plain_ids(ids), errors))
+        return b"".join(self.decode_pieces(core.plain_ids(ids), errors))
 
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
         """Do what `decode` does piece by piece, as the ids come."""
@@ -1037,6 +1038,6 @@ class ComponentEncoder(core._Encoder):
             if token is not None:
                 yield token, id_ in self._as_text
             elif errors == "strict":
-                core._decode_ids([id_], self.tokens, errors)  # raises
+                core.decode_ids([id_], self.tokens, errors)  # raises
             elif errors == "replace":
                 yield None

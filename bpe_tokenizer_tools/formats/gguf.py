@@ -47,8 +47,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import bpe_tokenizer
-from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition, FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import (
     Contents,
     Source,
@@ -67,8 +68,6 @@ from bpe_tokenizer_tools.patterns.families import (
 )
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
-
-_shorten = bpe_tokenizer._shorten
 
 _MAGIC = b"GGUF"
 _MAX_KEYS = 2**16  # models have about 50
@@ -302,7 +301,7 @@ def read_keys(
     for i in range(count):
         reader.field = f"key {i}"
         key = reader.string(_MAX_KEY_BYTES, "the name of a key")
-        reader.field = _shorten(key)[1:-1]
+        reader.field = shorten(key)[1:-1]
         if key in seen:
             raise reader.error("is given twice")
         seen.add(key)
@@ -372,7 +371,7 @@ class _Fields:
         if value is None:
             return None
         if not fits(value):
-            raise self.error(f"expected {what}, got {_shorten(value.data)}", key)
+            raise self.error(f"expected {what}, got {shorten(value.data)}", key)
         return value.data
 
 
@@ -406,7 +405,7 @@ class _Vocabulary:
         for id_, (text, kind) in enumerate(zip(texts, kinds)):
             if text and ids.setdefault(text, id_) != id_:
                 raise fields.error(
-                    f"{_shorten(text)} is token {ids[text]} and token {id_} as well", key
+                    f"{shorten(text)} is token {ids[text]} and token {id_} as well", key
                 )
             self._sort(id_, text, kind)
 
@@ -475,7 +474,7 @@ def read(
         raise fields.error("is missing: there is no tokenizer in this file", "tokenizer.ggml.model")
     if model not in ("gpt2", "llama", "gemma4"):
         raise fields.error(
-            f"{_shorten(model)} is not supported, only 'gpt2', 'llama' and 'gemma4', which are BPE",
+            f"{shorten(model)} is not supported, only 'gpt2', 'llama' and 'gemma4', which are BPE",
             "tokenizer.ggml.model",
         )
     vocabulary = _Vocabulary(fields)
@@ -524,7 +523,7 @@ def _family(fields: _Fields, model: str, split_pattern: str | None) -> Family:
     if known:
         return known
     if split_pattern is None:
-        found = "is missing" if pre is None else f"{_shorten(pre)} is not known"
+        found = "is missing" if pre is None else f"{shorten(pre)} is not known"
         raise fields.error(
             f"{found}, and the split pattern with it; pass split_pattern, that of the model's own "
             "tokenizer",
@@ -550,10 +549,10 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     for i, line in enumerate(lines):
         left, _, right = line.partition(" ")
         if not left or not right:
-            raise fields.error(f"expected two tokens, got {_shorten(line)}", f"{key}[{i}]")
+            raise fields.error(f"expected two tokens, got {shorten(line)}", f"{key}[{i}]")
         if not (left in known and right in known and left + right in known):
             token = next(token for token in (left, right, left + right) if token not in known)
-            raise fields.error(f"{_shorten(token)} is no token of this file", f"{key}[{i}]")
+            raise fields.error(f"{shorten(token)} is no token of this file", f"{key}[{i}]")
         merges.append((left, right))
     return merges
 
@@ -579,10 +578,10 @@ def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
 def _byte_level(vocabulary: _Vocabulary, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parts of tokenizer.json, and the model's options, for byte-level BPE."""
     form = vocabulary.fields.text(_NORMALIZER_KEY)
-    if form is not None and form not in ("", *bpe_tokenizer._NORMALIZERS):
-        known = ", ".join(bpe_tokenizer._NORMALIZERS)
+    if form is not None and form not in ("", *core.NORMALIZERS):
+        known = ", ".join(core.NORMALIZERS)
         raise vocabulary.fields.error(
-            f"expected '' or one of {known}, got {_shorten(form)}", _NORMALIZER_KEY
+            f"expected '' or one of {known}, got {shorten(form)}", _NORMALIZER_KEY
         )
     form = family.normalizer if form is None else form
     parts = {
@@ -665,7 +664,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
             what would be lost.  Or there is a model with weights at the path.
     """
     _check_no_weights(path)
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     name, family = _family_name(definition)
     texts, kinds = _token_lists(definition)
     written = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
@@ -686,7 +685,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         if id_ is not None:
             values[key] = _Value(_UINT32, id_)
     ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-    for side, end, ids in zip(("bos", "eos"), ends, tokenizer._around):
+    for side, end, ids in zip(("bos", "eos"), ends, core.around(tokenizer)):
         if ids not in ((), (end,)):
             raise _lost(f"add_special_tokens puts the ids {ids}, not just the {side} token")
         values[f"tokenizer.ggml.add_{side}_token"] = _Value(_BOOL, bool(ids))
@@ -719,7 +718,7 @@ def _check_no_weights(path: Path) -> None:
 
 def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
     """Say what llama.cpp does differently with what `contents` writes, for after its name."""
-    name, family = _family_name(tokenizer._definition)
+    name, family = _family_name(tokenizer.definition)
     said = []
     if family.in_llama_cpp is not None:
         said.append(_approximation(name, family))
@@ -728,8 +727,8 @@ def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
 
 def warn_if_approximate(tokenizer: BPETokenizer) -> None:
     """Warn the caller of `export` if llama.cpp only approximates what was written."""
-    if any(family.in_llama_cpp for _, family in _families(tokenizer._definition)):
-        name, family = _family_name(tokenizer._definition)
+    if any(family.in_llama_cpp for _, family in _families(tokenizer.definition)):
+        name, family = _family_name(tokenizer.definition)
         warnings.warn(f"llama.cpp {_approximation(name, family)}", stacklevel=4)
 
 
@@ -752,11 +751,11 @@ def as_in_llama_cpp(tokenizer: BPETokenizer, path: Path) -> BPETokenizer | None:
     there = family and family.in_llama_cpp
     if there is None:
         return None
-    data = bpe_tokenizer._tokenizer_json(tokenizer._definition, tokenizer._around)
+    data = core.tokenizer_json(tokenizer.definition, core.around(tokenizer))
     data["pre_tokenizer"] = there.pre_tokenizer()
     data["model"]["ignore_merges"] = there.ignore_merges
-    definition = bpe_tokenizer._read_definition(bpe_tokenizer._JsonReader(data, path))
-    return BPETokenizer._from_parts(definition, *tokenizer._rest(), path)
+    definition = core.read_definition(core.JsonReader(data, path))
+    return core.from_parts(definition, *core.rest(tokenizer), path)
 
 
 def _lost(what: str) -> ValueError:
@@ -782,7 +781,7 @@ def _pack(value: _Value) -> bytes:
     return head + b"".join(map(form.pack, value.data))
 
 
-def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list[int]]:
+def _token_lists(definition: Definition) -> tuple[list[str], list[int]]:
     """Return the tokens by id, and their types; ids that are not used get a name."""
     normal = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     added: dict[int, str] = {}
@@ -790,10 +789,10 @@ def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list
         id_ = int(token.id or 0)
         flags = [flag for flag in ("single_word", "lstrip", "rstrip") if getattr(token, flag)]
         if flags:
-            raise _lost(f"added token {_shorten(token.content)} has {', '.join(flags)}")
+            raise _lost(f"added token {shorten(token.content)} has {', '.join(flags)}")
         other = added.get(id_, normal.get(id_, token.content))
         if other != token.content:
-            raise _lost(f"id {id_} is both {_shorten(other)} and {_shorten(token.content)}")
+            raise _lost(f"id {id_} is both {shorten(other)} and {shorten(token.content)}")
         added[id_] = token.content
     special = {token.id for token in definition.added if token.special}
     tokens = {**normal, **added}
@@ -808,10 +807,10 @@ def _token_lists(definition: bpe_tokenizer._Definition) -> tuple[list[str], list
     text, count = Counter(texts).most_common(1)[0]
     if count > 1 or "" in tokens.values():
         ids = [id_ for id_, other in enumerate(texts) if other in (text, "")]
-        raise _lost(f"the tokens {ids[:3]} would be written alike, or empty: {_shorten(text)}")
+        raise _lost(f"the tokens {ids[:3]} would be written alike, or empty: {shorten(text)}")
     for id_, text in tokens.items():
         if text == f"[PAD{id_}]" and kinds[id_] != _CONTROL:
-            raise _lost(f"{_shorten(text)} would be taken for padding")
+            raise _lost(f"{shorten(text)} would be taken for padding")
     return texts, kinds
 
 
@@ -823,7 +822,7 @@ def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
         if kind == "ByteLevel":
             if step.get("add_prefix_space", True):
                 return None
-            out += [bpe_tokenizer.GPT2_SPLIT_PATTERN] if step.get("use_regex", True) else []
+            out += [GPT2_SPLIT_PATTERN] if step.get("use_regex", True) else []
             out.append("bytes")
         elif kind == "Split" and regex and step.get("behavior") == "Isolated":
             if step.get("invert"):
@@ -847,7 +846,7 @@ def _known_cuts() -> list[tuple[tuple[object, ...] | None, str, Family]]:
     return [(_cuts(family.steps), name, family) for name, family in known]
 
 
-def _own_cuts(definition: bpe_tokenizer._Definition) -> tuple[object, ...] | None:
+def _own_cuts(definition: Definition) -> tuple[object, ...] | None:
     components = definition.components
     if components is None:
         family = next(
@@ -864,7 +863,7 @@ def _own_cuts(definition: bpe_tokenizer._Definition) -> tuple[object, ...] | Non
     return _cuts(step["pretokenizers"] if step.get("type") == "Sequence" else [step])
 
 
-def _families(definition: bpe_tokenizer._Definition) -> list[tuple[str, Family]]:
+def _families(definition: Definition) -> list[tuple[str, Family]]:
     """List the models that cut text alike and that llama.cpp knows by name, the best first."""
     own = _own_cuts(definition)
     families = [(name, family) for cuts, name, family in _known_cuts() if own and cuts == own]
@@ -876,7 +875,7 @@ def _families(definition: bpe_tokenizer._Definition) -> list[tuple[str, Family]]
     if not families:
         raise _lost(
             "llama.cpp has no pre-tokenizer that cuts as it does "
-            f"({_shorten(definition.split_pattern or definition.components)}"
+            f"({shorten(definition.split_pattern or definition.components)}"
             f"{', with a space before the text' if definition.prefix_space else ''}); of the named "
             "patterns it has gpt2, llama3, qwen2, qwen3.5, o200k, tekken and deepseek-v3"
         )
@@ -887,7 +886,7 @@ def _families(definition: bpe_tokenizer._Definition) -> list[tuple[str, Family]]
     return families
 
 
-def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
+def _family_name(definition: Definition) -> tuple[str, Family]:
     """Find the model under whose name a tokenizer is written."""
     families = _families(definition)
     for name, family in families:
@@ -901,7 +900,7 @@ def _family_name(definition: bpe_tokenizer._Definition) -> tuple[str, Family]:
     )
 
 
-def _merges_make_all(definition: bpe_tokenizer._Definition) -> bool:
+def _merges_make_all(definition: Definition) -> bool:
     """Tell whether every token is what its own bytes are merged to."""
     written = {definition.write(token): id_ for token, id_ in definition.vocab.items()}
     token = {id_: text for text, id_ in written.items()}
@@ -910,6 +909,6 @@ def _merges_make_all(definition: bpe_tokenizer._Definition) -> bool:
     single = {text: id_ for text, id_ in written.items() if len(text) == 1}
     for text, id_ in written.items():
         ids = [single.get(char, -1) for char in text]
-        if bpe_tokenizer._merge_by_scanning(ids, ranks, merged) != [id_]:
+        if core.merge_by_scanning(ids, ranks, merged) != [id_]:
             return False
     return True

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bpe_tokenizer import _MAX_FILE_BYTES, _import_optional, _shorten
+from bpe_tokenizer_tools import core
 
 # Fetched whenever they are there, before the vocabulary.
 _SIDE_FILES = (
@@ -117,10 +117,10 @@ def _check(repo: str, revision: str | None, token: _Token) -> None:
     if not isinstance(repo, str) or not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
         raise ValueError(
             f'expected a directory that exists or a repository such as "org/model", '
-            f"got {_shorten(repo)}"
+            f"got {core.shorten(repo)}"
         )
     if revision is not None and not _is_revision(revision):
-        raise ValueError(f"revision must be a branch, tag or commit, got {_shorten(revision)}")
+        raise ValueError(f"revision must be a branch, tag or commit, got {core.shorten(revision)}")
     if isinstance(token, str) and not _TOKEN.fullmatch(token):
         # NOTE: the token itself is in no message, here or below.
         raise ValueError("token must be printable ASCII without white space, such as hf_...")
@@ -173,7 +173,7 @@ class _Repository:
         cache_dir: str | os.PathLike[str] | None,
         token: _Token,
     ) -> None:
-        self.hub = _import_optional("huggingface_hub", "from_huggingface", "huggingface_hub")
+        self.hub = core.import_optional("huggingface_hub", "from_huggingface", "huggingface_hub")
         self.errors = _hub_module("errors")
         self.repo, self.revision, self.token = repo, revision, token
         self.cache_dir = None if cache_dir is None else os.fspath(cache_dir)
@@ -251,10 +251,10 @@ class _Repository:
         wanted = [name for name in _SIDE_FILES if name in sizes]
         wanted += [name for name in sizes if _NAMED_TEMPLATE.fullmatch(name)] + vocabulary
         for name in wanted:
-            if sizes[name] > _MAX_FILE_BYTES:
+            if sizes[name] > core.MAX_FILE_BYTES:
                 raise ValueError(
                     f"{name} of {self.name} has {sizes[name]:,} bytes, which no tokenizer needs; "
-                    f"at most {_MAX_FILE_BYTES:,} are read"
+                    f"at most {core.MAX_FILE_BYTES:,} are read"
                 )
         return wanted
 

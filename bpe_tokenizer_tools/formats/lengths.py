@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import bpe_tokenizer as core
+from bpe_tokenizer import Definition
+from bpe_tokenizer_tools import core
 
 _LENGTHS = {  # the strategies, and the largest number to believe
     "truncation": (("LongestFirst", "OnlyFirst", "OnlySecond"), 2**64 - 1),
@@ -12,28 +13,28 @@ _LENGTHS = {  # the strategies, and the largest number to believe
 }
 
 
-def read(data: core._JsonReader, definition: core._Definition) -> dict[str, Any]:
+def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
     """Read `truncation` and `padding`, from which `encode_batch` takes its defaults."""
     nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
     for field, node in nodes.items():
         strategies, limit = _LENGTHS[field]
-        kinds = core._parse_keys(core._KEYS[field])
+        kinds = core.parse_keys(core.KEYS[field])
         values = {key: node.get(key, *kinds[key], default=None) for key in kinds}
         values["direction"] = values["direction"] or "Right"  # older files do not say
         if isinstance(values["strategy"], dict):  # {"Fixed": to how many tokens}
-            fixed = cast("core._JsonReader", node.child("strategy"))
+            fixed = cast("core.JsonReader", node.child("strategy"))
             fixed.check("Fixed:int")
             values |= {"strategy": strategies[0], "strategy.Fixed": fixed.get("Fixed", int)}
         for key, choices in (("strategy", strategies), ("direction", ("Left", "Right"))):
             if values[key] not in choices:
                 expected = " or ".join(map(repr, choices))
-                raise node.error(f"expected {expected}, got {core._shorten(values[key])}", key)
+                raise node.error(f"expected {expected}, got {core.shorten(values[key])}", key)
         for key, value in values.items():
             if value is None and key != "pad_to_multiple_of":
                 raise node.error("is missing", key)
             if isinstance(value, int) and not 0 <= value <= limit:
                 raise node.error(
-                    f"expected a number from 0 to {limit}, got {core._shorten(value)}", key
+                    f"expected a number from 0 to {limit}, got {core.shorten(value)}", key
                 )
     if "padding" in nodes:
         known = {*definition.vocab.values(), *(token.id for token in definition.added)}

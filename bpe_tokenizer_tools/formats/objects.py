@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import AddedToken
+from bpe_tokenizer import AddedToken, Definition, FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import lengths, tiktoken
 
 # Definition, roles, settings and chat templates; and what errors call the object.
-Read = tuple[tuple[core._Definition, dict[str, str], dict[str, Any], dict[str, str]], Path]
+Read = tuple[tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]], Path]
 Pair = tuple[bytes, bytes]
-_shorten = core._shorten
 
 # -- Vocabulary and merges ------------------------------------------------------
 
@@ -30,27 +30,27 @@ def from_merges(
     """Take a vocabulary and merges of bytes; see `BPETokenizer.from_merges`."""
     ids = _read_vocab(vocab)
     pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later place counts
-    core._check_normalizer(normalizer)
-    added = [_with_id(token, ids) for token in core._as_added_tokens(special_tokens)]
+    core.check_normalizer(normalizer)
+    added = [_with_id(token, ids) for token in core.as_added_tokens(special_tokens)]
     contents = {token.content.encode() for token in added}
     # A special token's text stays ordinary text unless the caller allows it, so no merge may
     # make that token.  A single byte stays too: as a special token it is refused below.
     usable = [each for each in reversed(pairs) if contents.isdisjoint((*each, b"".join(each)))]
-    definition = core._Definition(
+    definition = Definition(
         {token: id_ for token, id_ in ids.items() if token not in contents or len(token) == 1},
         [(ids[left], ids[right]) for left, right in usable],
-        core._pattern_named(split_pattern),
+        core.pattern_named(split_pattern),
         normalizer,
         template="bos+eos",
     )
-    definition = core._with_added_tokens(definition, added)
-    return (definition, core._roles_by_name(added), {}, {}), Path()
+    definition = core.with_added_tokens(definition, added)
+    return (definition, core.roles_by_name(added), {}, {}), Path()
 
 
 def _read_vocab(vocab: Any) -> dict[bytes, int]:
     """Return token -> id, given that or id -> token."""
     if not isinstance(vocab, Mapping):
-        raise TypeError(f"vocab must be {{id: bytes}} or {{bytes: id}}, got {_shorten(vocab)}")
+        raise TypeError(f"vocab must be {{id: bytes}} or {{bytes: id}}, got {shorten(vocab)}")
     by_id = type(next(iter(vocab), None)) is int
     ids: dict[bytes, int] = {}
     tokens: dict[int, bytes] = {}
@@ -59,16 +59,16 @@ def _read_vocab(vocab: Any) -> dict[bytes, int]:
         if not isinstance(token, bytes) or type(id_) is not int:
             hint = "; tokens written as str come with vocab.json: use from_file"
             raise TypeError(
-                f"vocab must be {{id: bytes}} or {{bytes: id}}, got {_shorten({key: value})}"
+                f"vocab must be {{id: bytes}} or {{bytes: id}}, got {shorten({key: value})}"
                 + (hint if isinstance(token, str) else "")
             )
-        if not 0 <= id_ <= core._MAX_ID:
-            expected = f"expected an id from 0 to {core._MAX_ID}"
-            raise ValueError(f"vocab: {expected} for {_shorten(token)}, got {id_}")
+        if not 0 <= id_ <= core.MAX_ID:
+            expected = f"expected an id from 0 to {core.MAX_ID}"
+            raise ValueError(f"vocab: {expected} for {shorten(token)}, got {id_}")
         if ids.setdefault(token, id_) != id_:
-            raise ValueError(f"vocab: {_shorten(token)} has two ids, {ids[token]} and {id_}")
+            raise ValueError(f"vocab: {shorten(token)} has two ids, {ids[token]} and {id_}")
         if tokens.setdefault(id_, token) != token:
-            both = f"{_shorten(tokens[id_])} and {_shorten(token)}"
+            both = f"{shorten(tokens[id_])} and {shorten(token)}"
             raise ValueError(f"vocab: {both} have the same id, {id_}")
     missing = [byte for byte in range(256) if bytes([byte]) not in ids]
     if missing:
@@ -84,16 +84,16 @@ def _read_merges(merges: Any, ids: Mapping[bytes, int]) -> Iterator[Pair]:
     """Yield the merges, each of two tokens that join to a third."""
     if isinstance(merges, (str, bytes, Mapping)) or not isinstance(merges, Iterable):
         expected = "merges must be a list of (bytes, bytes), the first to apply first"
-        raise TypeError(f"{expected}, got {_shorten(merges)}")
+        raise TypeError(f"{expected}, got {shorten(merges)}")
     for i, pair in enumerate(merges):
         if not isinstance(pair, (tuple, list)) or [type(part) for part in pair] != [bytes, bytes]:
-            raise TypeError(f"merges[{i}]: expected (bytes, bytes), got {_shorten(pair)}")
+            raise TypeError(f"merges[{i}]: expected (bytes, bytes), got {shorten(pair)}")
         left, right = pair
         for token in (left, right, left + right):
             if token not in ids:
                 raise ValueError(
-                    f"merges[{i}]: {_shorten(token)} is not in vocab; {_shorten(left)}, "
-                    f"{_shorten(right)} and {_shorten(left + right)} must all have an id"
+                    f"merges[{i}]: {shorten(token)} is not in vocab; {shorten(left)}, "
+                    f"{shorten(right)} and {shorten(left + right)} must all have an id"
                 )
         yield left, right
 
@@ -119,25 +119,19 @@ def from_tiktoken(encoding: Any) -> Read:
         special: dict[str, int] = encoding._special_tokens
     except AttributeError:
         raise TypeError(
-            f"expected a tiktoken.Encoding, got {_shorten(encoding)}; get one with "
+            f"expected a tiktoken.Encoding, got {shorten(encoding)}; get one with "
             "tiktoken.get_encoding(name), or load a .tiktoken file with from_file"
         ) from None
     path = Path(f"tiktoken.Encoding {encoding.name!r}")
     problem = tiktoken.overlap(special)
     if problem:
-        raise core.FileFormatError(
-            path, "", f"{problem}, so its ids are ambiguous; remove one of them"
-        )
+        raise FileFormatError(path, "", f"{problem}, so its ids are ambiguous; remove one of them")
     largest = max([*ranks.values(), *special.values()], default=0)
-    if largest > core._MAX_ID:
-        raise core.FileFormatError(
-            path, "", f"has the id {largest}, at most {core._MAX_ID} is read"
-        )
-    pattern = tiktoken.read_pattern(core._JsonReader({"pat_str": written}, path), "pat_str")
+    if largest > core.MAX_ID:
+        raise FileFormatError(path, "", f"has the id {largest}, at most {core.MAX_ID} is read")
+    pattern = tiktoken.read_pattern(core.JsonReader({"pat_str": written}, path), "pat_str")
     source = tiktoken.byte_level(path, ranks, pattern, special)
-    definition = source.definition or core._read_definition(
-        core._JsonReader(source.tokenizer, path)
-    )
+    definition = source.definition or core.read_definition(core.JsonReader(source.tokenizer, path))
     return (definition, source.roles, {}, {}), path
 
 
@@ -148,23 +142,23 @@ def from_hf(tokenizer: Any) -> Read:
     if not callable(getattr(backend, "to_str", None)):
         raise TypeError(
             "expected a tokenizers.Tokenizer or a fast transformers tokenizer, "
-            f"got {_shorten(tokenizer)}; save a slow one with save_pretrained and use from_file"
+            f"got {shorten(tokenizer)}; save a slow one with save_pretrained and use from_file"
         )
     try:
         written = backend.to_str()
     except Exception as error:  # a component written in Python
         raise ValueError(f"{path} cannot be read: {error}") from error
-    data = core._JsonReader.parse(path, written.encode())
+    data = core.JsonReader.parse(path, written.encode())
     if backend is tokenizer:
-        definition = core._read_definition(data)
+        definition = core.read_definition(data)
         settings = lengths.read(data, definition)
-        roles = core._roles_by_name(definition.added)
+        roles = core.roles_by_name(definition.added)
         if "padding" in settings:  # names its own pad token
             roles.pop("pad_token", None)
         return (definition, roles, settings, {}), path
     # transformers sets these two at each call, so they are left over from the last one.
     data.data.update(truncation=None, padding=None)
-    return (core._read_definition(data), *_read_config(tokenizer, path)), path
+    return (core.read_definition(data), *_read_config(tokenizer, path)), path
 
 
 def _read_config(
@@ -180,7 +174,7 @@ def _read_config(
         if getattr(tokenizer, side) != "right":  # the default, here too
             config[side] = getattr(tokenizer, side)
     named = tokenizer.special_tokens_map
-    roles = {role: str(named[role]) for role in core._ROLES if named.get(role)}
+    roles = {role: str(named[role]) for role in core.ROLES if named.get(role)}
     settings: dict[str, Any] = {}
-    core._read_settings(core._JsonReader(config, path), settings)
-    return roles, settings, core._read_chat_templates(core._JsonReader(config, path))
+    core.read_settings(core.JsonReader(config, path), settings)
+    return roles, settings, core.read_chat_templates(core.JsonReader(config, path))

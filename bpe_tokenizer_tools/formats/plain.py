@@ -18,13 +18,13 @@ from typing import Any
 
 import regex
 
-import bpe_tokenizer as core
-from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, FileFormatError
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, Definition, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
 
 __all__ = ["matches", "read"]
 
-_MODEL_KEYS = core._KEYS["model"].replace("vocab:dict", "vocab:dict|list")
+_MODEL_KEYS = core.KEYS["model"].replace("vocab:dict", "vocab:dict|list")
 _KEYS = (
     f"{_MODEL_KEYS} version:str|int|float|null name:str|null model:dict split_pattern:str|null "
     "special_tokens:dict|list|null vocab_size:int|null bos_token:str|null eos_token:str|null "
@@ -43,7 +43,7 @@ def matches(path: Path, head: bytes) -> bool:
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     try:
-        return core._is_plain(core._JsonReader.open(path).data)
+        return core.is_plain(core.JsonReader.open(path).data)
     except FileFormatError:
         return False
 
@@ -62,7 +62,7 @@ def read(
         FileFormatError: it is damaged, or does not say enough; the message says what to do.
         ValueError: a pattern is given, and the file has its own.
     """
-    data = core._JsonReader.open(path)
+    data = core.JsonReader.open(path)
     data.check(_KEYS)
     model = data.child("model") or data
     if model is not data:
@@ -74,40 +74,40 @@ def read(
     pattern = _pattern(data, split_pattern)
     ids = _vocab(model)
     added = _added_tokens(data, ids, special_tokens or {})
-    pairs = core._JsonReader({"merges": list(_merges(model, ids))}, path, model.field)
+    pairs = core.JsonReader({"merges": list(_merges(model, ids))}, path, model.field)
     contents = {token.content for token in added}
-    merges, used = core._read_merges(pairs, ids, contents)
+    merges, used = core.read_merges(pairs, ids, contents)
     ordinary = {t: i for t, i in ids.items() if t not in contents or t in used or len(t) == 1}
-    definition = core._Definition(core._byte_vocab(model, ordinary), merges, pattern, None)
+    definition = Definition(core.byte_vocab(model, ordinary), merges, pattern, None)
     try:
-        definition = core._with_added_tokens(definition, added)
+        definition = core.with_added_tokens(definition, added)
     except ValueError as error:
         raise data.error(str(error), "special_tokens") from None
     _check_size(data, definition)
-    files = core._read_files([path, *core._tokenizer_files(path.parent, path.stem)[1:]])
-    definition, roles, settings, templates = core._read_config(path, files, definition)
+    files = core.read_files([path, *core.tokenizer_files(path.parent, path.stem)[1:]])
+    definition, roles, settings, templates = core.read_config(path, files, definition)
     return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 
 
-def _check_options(data: core._JsonReader, model: core._JsonReader) -> None:
+def _check_options(data: core.JsonReader, model: core.JsonReader) -> None:
     """Refuse what says that this is another kind of tokenizer."""
     for reader in (data, model):
         kind = reader.data.get("type")
         if kind is not None and "bpe" not in kind.lower():
-            raise reader.error(f"expected 'BPE', got {core._shorten(kind)}", "type")
+            raise reader.error(f"expected 'BPE', got {core.shorten(kind)}", "type")
         for key in _OPTIONS:
             if reader.data.get(key):
-                problem = f"{core._shorten(reader.data[key])} is not supported beside split_pattern"
+                problem = f"{core.shorten(reader.data[key])} is not supported beside split_pattern"
                 raise reader.error(problem, key)
     if model is not data and model.data.get("unk_token"):
         raise model.error("is not supported: byte-level BPE has no unknown text", "unk_token")
     decoders = [step.data["type"] for step in data.steps("decoder")]
     if decoders not in ([], ["ByteLevel"]):
         found = " + ".join(decoders)
-        raise data.error(f"{core._shorten(found)} is not supported, only ByteLevel", "decoder")
+        raise data.error(f"{core.shorten(found)} is not supported, only ByteLevel", "decoder")
 
 
-def _pattern(data: core._JsonReader, given: str | None) -> str:
+def _pattern(data: core.JsonReader, given: str | None) -> str:
     """Return where text is cut; from the file or from the caller, not from both."""
     written = data.get("split_pattern", str, None, default=None)
     if written is not None and given is not None:
@@ -117,19 +117,19 @@ def _pattern(data: core._JsonReader, given: str | None) -> str:
         problem = "is missing, so it is not known where text is cut; pass split_pattern"
         raise data.error(f"{problem}, a regular expression or one of {known}", "split_pattern")
     try:
-        pattern = core._pattern_named(given or written or "")
-        core._splitter(pattern)
+        pattern = core.pattern_named(given or written or "")
+        core.splitter(pattern)
     except (ValueError, RecursionError, regex.error) as error:
         raise data.error(f"not a regular expression: {error}", "split_pattern") from None
     if data.data.get("pre_tokenizer") is not None:
-        cut, prefix_space = core._read_pre_tokenizer(data)
-        if prefix_space or cut not in (pattern, core._UNCUT_PATTERN):
+        cut, prefix_space = core.read_pre_tokenizer(data)
+        if prefix_space or cut not in (pattern, core.UNCUT_PATTERN):
             problem = "and split_pattern cut text in different ways; delete one of them"
             raise data.error(problem, "pre_tokenizer")
     return pattern
 
 
-def _vocab(model: core._JsonReader) -> dict[str, int]:
+def _vocab(model: core.JsonReader) -> dict[str, int]:
     """Return token -> id."""
     vocab = model.get("vocab", dict, list)
     items = vocab.items() if isinstance(vocab, dict) else enumerate(vocab)
@@ -145,15 +145,15 @@ def _vocab(model: core._JsonReader) -> dict[str, int]:
         if isinstance(id_, str) and id_.isascii() and id_.isdecimal() and len(id_) <= 10:
             id_ = int(id_)
         if not isinstance(token, str) or type(id_) is not int:
-            shown = core._shorten(value if isinstance(vocab, list) else {key: value})
+            shown = core.shorten(value if isinstance(vocab, list) else {key: value})
             raise model.error(f"expected a token and its id, got {shown}", "vocab")
         if found.setdefault(token, id_) != id_:
-            problem = f"{core._shorten(token)} has the ids {found[token]} and {id_}"
+            problem = f"{core.shorten(token)} has the ids {found[token]} and {id_}"
             raise model.error(problem, "vocab")
-    return core._read_vocab(core._JsonReader({"vocab": found}, model.path, model.field))
+    return core.read_vocab(core.JsonReader({"vocab": found}, model.path, model.field))
 
 
-def _merges(model: core._JsonReader, ids: dict[str, int]) -> Iterator[Any]:
+def _merges(model: core.JsonReader, ids: dict[str, int]) -> Iterator[Any]:
     """Yield the merges, ids in them replaced by tokens."""
     tokens = {id_: token for token, id_ in ids.items()}
     for i, merge in enumerate(model.get("merges", list)):
@@ -166,34 +166,34 @@ def _merges(model: core._JsonReader, ids: dict[str, int]) -> Iterator[Any]:
 
 
 def _added_tokens(
-    data: core._JsonReader, ids: dict[str, int], given: SpecialTokens
+    data: core.JsonReader, ids: dict[str, int], given: SpecialTokens
 ) -> list[AddedToken]:
     """Return the tokens of `added_tokens`, then those that only `special_tokens` names."""
     found: dict[str, AddedToken] = {}
     for item in data.children("added_tokens"):
-        item.check(core._KEYS["added_tokens"])
+        item.check(core.KEYS["added_tokens"])
         content, id_ = item.get("content", str), item.get("id", int)
         if content in found:
-            raise item.error(f"{core._shorten(content)} is listed twice", "content")
+            raise item.error(f"{core.shorten(content)} is listed twice", "content")
         flags = {key: value for key, value in item.data.items() if key not in ("content", "id")}
         found[content] = AddedToken(content, id_, **flags)
     for content, id_ in [*_special_tokens(data, ids), *given.items()]:
         token = found.setdefault(content, AddedToken(content, id_))
         if token.id != id_:
-            problem = f"{core._shorten(content)} has the ids {token.id} and {id_}"
+            problem = f"{core.shorten(content)} has the ids {token.id} and {id_}"
             raise data.error(problem, "special_tokens")
     for content, token in found.items():
         id_ = token.id or 0
-        if not content or core._has_surrogate(content) or not 0 <= id_ <= core._MAX_ID:
-            problem = f"expected a token and its id, got {core._shorten({content: id_})}"
+        if not content or core.has_surrogate(content) or not 0 <= id_ <= core.MAX_ID:
+            problem = f"expected a token and its id, got {core.shorten({content: id_})}"
             raise data.error(problem, "special_tokens")
         if ids.get(content, id_) != id_:
-            problem = f"{core._shorten(content)} has the id {ids[content]} in vocab, and {id_} here"
+            problem = f"{core.shorten(content)} has the id {ids[content]} in vocab, and {id_} here"
             raise data.error(problem, "special_tokens")
     return list(found.values())
 
 
-def _special_tokens(data: core._JsonReader, ids: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _special_tokens(data: core.JsonReader, ids: dict[str, int]) -> Iterator[tuple[str, int]]:
     """Yield (token, id) from {token: id}, {id: token}, {role: token} or a list of tokens."""
     special = data.get("special_tokens", dict, list, None, default=None) or {}
     items = special.items() if isinstance(special, dict) else ((token, None) for token in special)
@@ -202,24 +202,24 @@ def _special_tokens(data: core._JsonReader, ids: dict[str, int]) -> Iterator[tup
         if isinstance(value, str):
             is_id = key.isascii() and key.isdecimal() and len(key) <= 10
             token, id_ = value, int(key) if is_id else None
-        if value is None and key in core._ROLES:  # nothing has this role
+        if value is None and key in core.ROLES:  # nothing has this role
             continue
         if id_ is None and isinstance(token, str):
             id_ = ids.get(token)
         if not isinstance(token, str) or type(id_) is not int:
-            problem = f"the id of {core._shorten(token)} is not known; write it as {{token: id}}"
+            problem = f"the id of {core.shorten(token)} is not known; write it as {{token: id}}"
             raise data.error(problem, "special_tokens")
         yield token, id_
 
 
-def _roles(data: core._JsonReader) -> dict[str, str]:
+def _roles(data: core.JsonReader) -> dict[str, str]:
     """Return role -> token, from the top or from special_tokens."""
     special = data.data.get("special_tokens")
     named = {**(special if isinstance(special, dict) else {}), **data.data}
-    return {role: named[role] for role in core._ROLES if isinstance(named.get(role), str)}
+    return {role: named[role] for role in core.ROLES if isinstance(named.get(role), str)}
 
 
-def _check_size(data: core._JsonReader, definition: core._Definition) -> None:
+def _check_size(data: core.JsonReader, definition: Definition) -> None:
     size = data.get("vocab_size", int, None, default=None)
     count = len(definition.vocab) + len(definition.added)
     if size is not None and size < count:

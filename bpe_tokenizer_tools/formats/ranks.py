@@ -42,8 +42,8 @@ from typing import Any, TypeVar
 
 import regex
 
-import bpe_tokenizer as core
-from bpe_tokenizer import _shorten
+import bpe_tokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.accelerated import merges_from_ranks
 
 Token = TypeVar("Token", bytes, str)
@@ -76,7 +76,7 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     >>> recover_merges({"a": 0, "b": 1, "c": 2, "bc": 3, "ab": 4, "abc": 5})
     [('b', 'c'), ('a', 'b'), ('a', 'bc')]
     """
-    if core.ACCELERATED and len(set(tokens.values())) == len(tokens):
+    if bpe_tokenizer.ACCELERATED and len(set(tokens.values())) == len(tokens):
         with contextlib.suppress(OverflowError, TypeError):  # too many, too long, or no bytes
             return merges_from_ranks(sorted(tokens, key=tokens.__getitem__))
     symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}
@@ -151,9 +151,9 @@ def merges_by_score(
         for part in (left, right, left + right):
             if part not in usable:
                 raise ValueError(
-                    f"{_shorten(left + right)} is joined from {_shorten(left)} and "
-                    f"{_shorten(right)}, but {_shorten(part)} is not used, or no token at all; "
-                    "this is not supported"
+                    f"{core.shorten(left + right)} is joined from {core.shorten(left)} and "
+                    f"{core.shorten(right)}, but {core.shorten(part)} is not used, or no token at "
+                    "all; this is not supported"
                 )
     _check_ties(merges, scores)
     return merges
@@ -181,7 +181,7 @@ def _check_ties(merges: list[tuple[str, str]], scores: Mapping[str, float]) -> N
         leads = ((part, best_use[part]) for part in made if part in best_use)
         clash = next((pair for pair in leads if scores[pair[1]] >= score), _overlap(tied))
         if clash:
-            first, second = map(_shorten, clash)
+            first, second = map(core.shorten, clash)
             raise ValueError(
                 f"{len(tied)} joined pieces have the score {score:g}, and which of {first} and "
                 f"{second} is joined first changes the ids; give them different scores"

@@ -44,16 +44,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bpe_tokenizer import (
-    AddedToken,
-    FileFormatError,
-    _JsonReader,
-    _read_chat_templates,
-    _read_files,
-    _read_template_files,
-    _shorten,
-    _template_files,
-)
+from bpe_tokenizer import AddedToken, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import (
     Source,
     SpecialTokens,
@@ -125,7 +117,7 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise _DamagedError(f"expected UTF-8, got {_shorten(value)}") from None
+        raise _DamagedError(f"expected UTF-8, got {core.shorten(value)}") from None
 
 
 def _float(value: bytes) -> float:
@@ -265,11 +257,11 @@ def _check_piece(piece: _Piece, taken: set[str], id_: int) -> None:
     if not _NORMAL <= piece.type <= _BYTE:
         raise _DamagedError(f"the type is {piece.type}, expected 1 to 6")
     if text in taken:
-        raise _DamagedError(f"{_shorten(text)} is there twice")
+        raise _DamagedError(f"{core.shorten(text)} is there twice")
     if len(text) > _MAX_PIECE_LENGTH:
         raise _DamagedError(f"{len(text):,} characters, at most {_MAX_PIECE_LENGTH:,} are read")
     if piece.type == _BYTE and not re.fullmatch("<0x[0-9A-F]{2}>", text):
-        raise _DamagedError(f"expected a byte such as <0x0A>, got {_shorten(text)}")
+        raise _DamagedError(f"expected a byte such as <0x0A>, got {core.shorten(text)}")
     if len(text) == 1 and piece.type in (_UNKNOWN, _CONTROL):
         raise _DamagedError(f"{text!r} is a control symbol of one character, which text could hold")
 
@@ -441,7 +433,7 @@ def _utf8(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"the character map holds {_shorten(raw)}, no UTF-8") from None
+        raise ValueError(f"the character map holds {core.shorten(raw)}, no UTF-8") from None
 
 
 @functools.lru_cache(maxsize=4)
@@ -530,9 +522,9 @@ class Normaliser:
         charsmap, symbols = component.get("charsmap"), component.get("user_defined")
         flags = [component.get(flag) for flag in _FLAGS]
         if not isinstance(charsmap, str):
-            raise ValueError(f"charsmap: expected a string, got {_shorten(charsmap)}")
+            raise ValueError(f"charsmap: expected a string, got {core.shorten(charsmap)}")
         if not (isinstance(symbols, list) and all(isinstance(s, str) and s for s in symbols)):
-            raise ValueError(f"user_defined: expected a list of texts, got {_shorten(symbols)}")
+            raise ValueError(f"user_defined: expected a list of texts, got {core.shorten(symbols)}")
         if not all(isinstance(flag, bool) for flag in flags):
             raise ValueError(f"{', '.join(_FLAGS)}: expected true or false, got {flags}")
         prefix, self._remove, escape, suffix = flags
@@ -630,10 +622,10 @@ def read(
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = _read_model(path)
     settings = model.path.with_name("tokenizer_config.json")
-    files = _read_files([settings, *_template_files(settings.parent)])
-    config = _JsonReader({}, settings)
+    files = core.read_files([settings, *core.template_files(settings.parent)])
+    config = core.JsonReader({}, settings)
     if settings in files:
-        config = _JsonReader.parse(settings, files[settings])
+        config = core.JsonReader.parse(settings, files[settings])
     added = _added_tokens(model)
     roles = {**_roles(model), **_configured_roles(config, added)}
     tokenizer = tokenizer_json(
@@ -650,7 +642,7 @@ def read(
         fuse_unk=True,
         byte_fallback=model.trainer["byte_fallback"],
     )
-    templates = _read_template_files(settings.parent, files) or _read_chat_templates(config)
+    templates = core.read_template_files(settings.parent, files) or core.read_chat_templates(config)
     return Source(tokenizer, roles, chat_templates=templates)
 
 
@@ -662,7 +654,7 @@ def _roles(model: _Model) -> dict[str, str]:
     return {**roles, "unk_token": model.of_type(_UNKNOWN)[0]}
 
 
-def _configured_roles(config: _JsonReader, added: Mapping[str, AddedToken]) -> dict[str, str]:
+def _configured_roles(config: core.JsonReader, added: Mapping[str, AddedToken]) -> dict[str, str]:
     """Return the roles that the neighbouring configuration gives to pieces of the model."""
     roles: dict[str, str] = {}
     for role in ("bos_token", "eos_token", "pad_token"):
@@ -745,7 +737,7 @@ def _decoder(model: _Model) -> dict[str, Any]:
 
 
 def _post_processor(
-    config: _JsonReader, roles: Mapping[str, str], added: Mapping[str, AddedToken]
+    config: core.JsonReader, roles: Mapping[str, str], added: Mapping[str, AddedToken]
 ) -> dict[str, Any] | None:
     """Put bos and eos around a text where the neighbouring configuration asks for it."""
     sides = []

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bpe_tokenizer
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
 from bpe_tokenizer_tools.formats.tiktoken import byte_level, decode_base64, read_pattern
 
@@ -62,7 +62,7 @@ def read(
     """
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-    data = bpe_tokenizer._JsonReader.open(path)
+    data = core.JsonReader.open(path)
     config = data.child("config")
     if config is None:
         raise data.error("is missing", "config")
@@ -80,11 +80,11 @@ def read(
     return byte_level(path, ranks, pattern, special, roles=roles)
 
 
-_shown = bpe_tokenizer._shorten
+_shown = core.shorten
 
 
 def _read_special_tokens(
-    data: bpe_tokenizer._JsonReader, config: bpe_tokenizer._JsonReader, n_special: int
+    data: core.JsonReader, config: core.JsonReader, n_special: int
 ) -> dict[str, int]:
     """Return text -> id of all special tokens, those without a name of their own too."""
     names: list[str] = []
@@ -115,9 +115,7 @@ def _read_special_tokens(
     return ids
 
 
-def _read_ranks(
-    data: bpe_tokenizer._JsonReader, config: bpe_tokenizer._JsonReader, n_special: int
-) -> dict[bytes, int]:
+def _read_ranks(data: core.JsonReader, config: core.JsonReader, n_special: int) -> dict[bytes, int]:
     """Return token -> id of the part of the vocabulary that is in use."""
     vocab = data.get("vocab", list)
     vocab_size = config.get("default_vocab_size", int)

@@ -41,9 +41,9 @@ from typing import Any, NamedTuple, cast
 
 import regex
 
-import bpe_tokenizer
-from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
-from bpe_tokenizer_tools import formats
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, Definition, FileFormatError
+from bpe_tokenizer_tools import core, formats
+from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.patterns import algebra
@@ -54,8 +54,7 @@ from bpe_tokenizer_tools.patterns.oniguruma import (
 )
 
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
-_NORMALIZERS = bpe_tokenizer._NORMALIZERS
-_shorten = bpe_tokenizer._shorten
+_NORMALIZERS = core.NORMALIZERS
 
 # -- What is known ------------------------------------------------------------
 
@@ -108,7 +107,7 @@ _SPELLINGS = {
 # -- Split patterns -----------------------------------------------------------
 
 
-def read_pattern(data: bpe_tokenizer._JsonReader, key: str) -> str:
+def read_pattern(data: core.JsonReader, key: str) -> str:
     """Read a pattern written for Rust's fancy-regex."""
     pattern = data.get(key, str)
     try:
@@ -134,7 +133,7 @@ def exact_pattern(pattern: str) -> str:
     >>> exact_pattern(r"a+|(?:(?!a+)[\s\S])+")
     'a+'
     """
-    if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH:  # whoever compiles it refuses it
+    if len(pattern) > core.MAX_PATTERN_LENGTH:  # whoever compiles it refuses it
         return pattern
     added = _WITH_GAPS.fullmatch(pattern)
     spelled = from_fancy_regex(added[1] if added else pattern)
@@ -142,7 +141,7 @@ def exact_pattern(pattern: str) -> str:
     dropped = None if known else _first_dropped(spelled)
     if dropped:
         raise ValueError(
-            f"the pattern {_shorten(pattern)} leaves out {dropped!r}; tiktoken drops such text, "
+            f"the pattern {shorten(pattern)} leaves out {dropped!r}; tiktoken drops such text, "
             "but this library keeps it; add |[\\s\\S] to the end of the pattern, so that both do"
         )
     return spelled
@@ -179,7 +178,7 @@ def from_fancy_regex(pattern: str) -> str:
         return SPLIT_PATTERNS[_SPELLINGS[pattern]]
     if re.search(r"(?<!\\)(?:\\\\)*\\[<>]", pattern):
         raise ValueError("the borders of words, \\< and \\>, are not supported")
-    if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):
+    if len(pattern) > core.MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):
         return pattern
     there = {"$": "\\Z", "\\Z": "$"}
     try:
@@ -204,7 +203,7 @@ def to_fancy_regex(pattern: str) -> str:
         written = algebra.spell(tree, _fancy_leaf)
     except algebra.UnknownConstructError as error:
         raise ValueError(
-            f"split pattern {_shorten(pattern)} cannot be given to tiktoken: {error} has no form "
+            f"split pattern {shorten(pattern)} cannot be given to tiktoken: {error} has no form "
             "known to mean the same in its regex engine; write it without"
         ) from None
     # Text that no alternative matches is a pre-token here; tiktoken would drop it.
@@ -264,7 +263,7 @@ def read(
     known = _read_sidecar(path, files, ranks)
     known = known or _PUBLIC_ENCODINGS.get(hashlib.sha256(data).hexdigest())
     if split_pattern is not None:
-        pattern = bpe_tokenizer._pattern_named(split_pattern)
+        pattern = core.pattern_named(split_pattern)
         known = _Encoding(pattern, {}) if known is None else known._replace(pattern=pattern)
     if known is None:
         raise FileFormatError(
@@ -303,7 +302,7 @@ def _read_plain_ranks(data: bytes) -> dict[bytes, int] | None:
     found = dict(zip(tokens, ranks))
     if len(found) < len(tokens) or len(set(ranks)) < len(tokens):
         return None
-    in_range = min(ranks, default=0) >= 0 and max(ranks, default=0) <= bpe_tokenizer._MAX_ID
+    in_range = min(ranks, default=0) >= 0 and max(ranks, default=0) <= core.MAX_ID
     return found if in_range else None
 
 
@@ -316,21 +315,21 @@ def _read_lines(path: Path, data: bytes) -> dict[bytes, int]:
             continue
         place = f"line {number}"
         if len(parts) != 2:
-            shown = _shorten(line)
+            shown = shorten(line)
             raise FileFormatError(
                 path, place, f"expected a token in base64 and a rank, got {shown}"
             )
         token = decode_base64(path, place, parts[0])
         rank = int(parts[1]) if parts[1].isdigit() and len(parts[1]) <= 10 else -1
-        if not 0 <= rank <= bpe_tokenizer._MAX_ID:
-            expected = f"expected a rank from 0 to {bpe_tokenizer._MAX_ID}"
-            raise FileFormatError(path, place, f"{expected}, got {_shorten(parts[1])}")
+        if not 0 <= rank <= core.MAX_ID:
+            expected = f"expected a rank from 0 to {core.MAX_ID}"
+            raise FileFormatError(path, place, f"{expected}, got {shorten(parts[1])}")
         if line_of.setdefault(rank, number) != number:
             raise FileFormatError(
                 path, place, f"rank {rank} is already that of line {line_of[rank]}"
             )
         if ranks.setdefault(token, rank) != rank:
-            raise FileFormatError(path, place, f"{_shorten(token)} already has rank {ranks[token]}")
+            raise FileFormatError(path, place, f"{shorten(token)} already has rank {ranks[token]}")
     return ranks
 
 
@@ -339,13 +338,13 @@ def decode_base64(path: Path, place: str, text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True) if text != b"=" else b""
     except binascii.Error as error:
-        raise FileFormatError(path, place, f"{_shorten(text)} is not base64: {error}") from None
+        raise FileFormatError(path, place, f"{shorten(text)} is not base64: {error}") from None
 
 
 def is_sidecar(path: Path) -> bool:
     """Tell whether a file is such a JSON file, rather than another tokenizer's."""
     try:
-        return "pat_str" in bpe_tokenizer._JsonReader.open(path).data
+        return "pat_str" in core.JsonReader.open(path).data
     except (FileFormatError, FileNotFoundError):  # no JSON; or no file at all
         return False
 
@@ -357,7 +356,7 @@ def _read_sidecar(
     sidecar = path.with_suffix(".json")
     if sidecar not in beside:
         return None
-    data = bpe_tokenizer._JsonReader.parse(sidecar, beside[sidecar])
+    data = core.JsonReader.parse(sidecar, beside[sidecar])
     if "pat_str" not in data.data:  # another tokenizer's file
         return None
     pattern = data.get("split_pattern", str, default=None)
@@ -365,12 +364,12 @@ def _read_sidecar(
         pattern = read_pattern(data, "pat_str")
     special: dict[str, int] = data.get("special_tokens", dict, default={})
     for content, id_ in special.items():
-        if type(id_) is not int or not 0 <= id_ <= bpe_tokenizer._MAX_ID or not content:
-            problem = f"expected an id from 0 to {bpe_tokenizer._MAX_ID}, got {_shorten(id_)}"
-            raise data.error(f"{_shorten(content)}: {problem}", "special_tokens")
+        if type(id_) is not int or not 0 <= id_ <= core.MAX_ID or not content:
+            problem = f"expected an id from 0 to {core.MAX_ID}, got {shorten(id_)}"
+            raise data.error(f"{shorten(content)}: {problem}", "special_tokens")
     normalizer = data.get("normalizer", str, None, default=None)
     if normalizer not in (None, *_NORMALIZERS):
-        shown = _shorten(normalizer)
+        shown = shorten(normalizer)
         raise data.error(f"expected one of {', '.join(_NORMALIZERS)}, got {shown}", "normalizer")
     size = data.get("explicit_n_vocab", int, None, default=None)
     count = len(ranks) + len(special)  # of texts, as tiktoken counts
@@ -381,23 +380,21 @@ def _read_sidecar(
             f"says {size}, but {path.name} and special_tokens have {found}", "explicit_n_vocab"
         )
     surround = data.get("surround", str, default="bos")
-    if surround not in bpe_tokenizer._SURROUND:
-        known = ", ".join(bpe_tokenizer._SURROUND)
-        raise data.error(f"expected one of {known}, got {_shorten(surround)}", "surround")
+    if surround not in core.SURROUND:
+        known = ", ".join(core.SURROUND)
+        raise data.error(f"expected one of {known}, got {shorten(surround)}", "surround")
     return _Encoding(pattern, special, normalizer, _read_roles(data, special), surround)
 
 
-def _read_roles(
-    data: bpe_tokenizer._JsonReader, special: Mapping[str, int]
-) -> dict[str, str] | None:
+def _read_roles(data: core.JsonReader, special: Mapping[str, int]) -> dict[str, str] | None:
     """Read which tokens begin and end a text and so on; None if there is no word on it."""
-    if not any(role in data.data for role in bpe_tokenizer._ROLE_NAMES):
+    if not any(role in data.data for role in core.ROLE_NAMES):
         return None
     roles: dict[str, str] = {}
-    for role in bpe_tokenizer._ROLE_NAMES:
+    for role in core.ROLE_NAMES:
         token = data.get(role, str, None, default=None)
         if token is not None and token not in special:
-            raise data.error(f"{_shorten(token)} is not in special_tokens", role)
+            raise data.error(f"{shorten(token)} is not in special_tokens", role)
         if token is not None:
             roles[role] = token
     return roles
@@ -429,13 +426,13 @@ def byte_level(
     for byte in range(256):
         if bytes([byte]) not in ranks:
             raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}; is it whole?")
-    if len(pattern) > bpe_tokenizer._MAX_PATTERN_LENGTH:
-        limit = f"at most {bpe_tokenizer._MAX_PATTERN_LENGTH} are read"
+    if len(pattern) > core.MAX_PATTERN_LENGTH:
+        limit = f"at most {core.MAX_PATTERN_LENGTH} are read"
         raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
     try:
         merges = [(ranks[left], ranks[right]) for left, right in recover_merges(ranks)]
         raw = _set_operations(pattern)  # in Rust's syntax, which is that of Oniguruma too
-        definition = bpe_tokenizer._Definition(
+        definition = Definition(
             vocab=dict(ranks),
             merges=merges,
             split_pattern="[\\s\\S]" if raw else pattern,
@@ -444,15 +441,15 @@ def byte_level(
         )
         tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
         for content in special_tokens:
-            bpe_tokenizer._utf8_length(content)  # names a lone surrogate
+            core.utf8_length(content)  # names a lone surrogate
             if not content:
                 raise ValueError("special_tokens: expected texts, one of them is empty")
-        definition = bpe_tokenizer._with_added_tokens(definition, tokens, share_ids=True)
+        definition = core.with_added_tokens(definition, tokens, share_ids=True)
         if roles is None:
             roles = file_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
         ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
-        around = bpe_tokenizer._template_ids(surround, *ends)
+        around = core.template_ids(surround, *ends)
         if not raw:
             definition = dataclasses.replace(
                 definition,
@@ -460,12 +457,12 @@ def byte_level(
                 template=around,
             )
             return Source({}, dict(roles), definition=definition)
-        data = bpe_tokenizer._tokenizer_json(definition, around)
+        data = core.tokenizer_json(definition, around)
     except (ValueError, RecursionError) as error:
         problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
         raise FileFormatError(path, "", problem) from None
     if re.search(r"--|~~|[$}]\+|\$|\\[zZ]", pattern):
-        problem = f"split pattern {_shorten(pattern)} is not supported: sets may hold && and "
+        problem = f"split pattern {shorten(pattern)} is not supported: sets may hold && and "
         raise FileFormatError(
             path, "", problem + "other sets, but no -- or ~~, and beside them no $"
         )
@@ -477,7 +474,7 @@ def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
     """Return role -> token by the known names, as written: files have kept their roles so."""
     contents = {token.content for token in tokens if token.special}
     roles = {}
-    for role, names in bpe_tokenizer._ROLE_NAMES.items():
+    for role, names in core.ROLE_NAMES.items():
         found = [name for name in names if name in contents]
         if found:
             roles[role] = found[0]
@@ -487,7 +484,7 @@ def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
 # -- Writing ------------------------------------------------------------------
 
 
-def refuse_shared_ids(definition: bpe_tokenizer._Definition) -> None:
+def refuse_shared_ids(definition: Definition) -> None:
     """Say which added tokens share an id, for a format that cannot hold that."""
     contents: dict[int | None, str] = {}
     for token in definition.added:
@@ -513,7 +510,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         raise ValueError(f"{path}: expected a name that ends in .tiktoken")
     _check_replaceable(path, path.with_suffix(".json"))
     ranks, special = _ranks_and_special_tokens(tokenizer)
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     pattern = to_fancy_regex(definition.split_pattern)
     name = path.stem.encode("utf-8", "replace").decode()  # of a file, it may be in any encoding
     sidecar: dict[str, Any] = {"name": name, "pat_str": pattern, "special_tokens": special}
@@ -522,11 +519,11 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     count = len(ranks) + len(special)
     if count == tokenizer.max_id + 1 == tokenizer.vocab_size:
         sidecar["explicit_n_vocab"] = count
-    if tokenizer._roles != file_roles(definition.added):
-        sidecar.update({role: tokenizer._roles.get(role) for role in bpe_tokenizer._ROLE_NAMES})
+    if core.roles(tokenizer) != file_roles(definition.added):
+        sidecar.update({role: core.roles(tokenizer).get(role) for role in core.ROLE_NAMES})
     ends = tokenizer.bos_token_id, tokenizer.eos_token_id
-    for rule in ("bos", *bpe_tokenizer._SURROUND):  # the first is what files mean without it
-        if bpe_tokenizer._template_ids(rule, *ends) == tokenizer._around:
+    for rule in ("bos", *core.SURROUND):  # the first is what files mean without it
+        if core.template_ids(rule, *ends) == core.around(tokenizer):
             sidecar.update({"surround": rule} if rule != "bos" else {})
             break
     lines = [
@@ -563,8 +560,8 @@ def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) ->
     problem = formats.normalizer_lost(tokenizer, "tiktoken", "tiktoken")
     if problem and not without_normalizer:
         raise problem
-    pattern = to_fancy_regex(tokenizer._definition.split_pattern)
-    tiktoken = bpe_tokenizer._import_optional("tiktoken", "to_tiktoken()", "tiktoken")
+    pattern = to_fancy_regex(tokenizer.definition.split_pattern)
+    tiktoken = core.import_optional("tiktoken", "to_tiktoken()", "tiktoken")
     return tiktoken.Encoding(
         name=f"bpe-tokenizer-{tokenizer.fingerprint[:16]}",
         pat_str=pattern,
@@ -577,7 +574,7 @@ def _ranks_and_special_tokens(
     tokenizer: BPETokenizer,
 ) -> tuple[dict[bytes, int], dict[str, int]]:
     """Return what tiktoken needs, or say what it could not do."""
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     if definition.components is not None:
         raise lost(
             "tiktoken",
@@ -590,7 +587,7 @@ def _ranks_and_special_tokens(
     return definition.vocab, {token.content: cast("int", token.id) for token in definition.added}
 
 
-def _check_added_tokens(definition: bpe_tokenizer._Definition) -> None:
+def _check_added_tokens(definition: Definition) -> None:
     ordinary = set(definition.vocab.values())
     for token in definition.added:
         flags = {
@@ -622,7 +619,7 @@ def overlap(special_tokens: Iterable[str]) -> str:
     return ""
 
 
-def _check_merges(definition: bpe_tokenizer._Definition) -> None:
+def _check_merges(definition: Definition) -> None:
     """Check that merging by id does what the merges do.
 
     It does if those merges that ranks make use of are all there, in that order; others
@@ -638,23 +635,23 @@ def _check_merges(definition: bpe_tokenizer._Definition) -> None:
         raise lost(
             "tiktoken",
             "tiktoken merges by the id of what a merge makes; it would join "
-            f"{_shorten(token[left])} and {_shorten(token[right])}, for which this tokenizer has "
+            f"{shorten(token[left])} and {shorten(token[right])}, for which this tokenizer has "
             f"no merge, to token {vocab[by_id[left, right]]}",
         )
     for pair, expected in zip(applied, by_id):
         if pair != expected:
-            shown = _shorten(by_id[pair])
+            shown = shorten(by_id[pair])
             raise lost(
                 "tiktoken",
                 "tiktoken merges by the id of what a merge makes, but these merges are in another "
                 f"order: {shown} has id {vocab[by_id[pair]]}, and its merge comes before that of "
-                f"{_shorten(by_id[expected])}, id {vocab[by_id[expected]]}",
+                f"{shorten(by_id[expected])}, id {vocab[by_id[expected]]}",
             )
     if not definition.ignore_merges:
         unmade = {each for each in vocab if len(each) > 1}.difference(by_id.values())
         if unmade:
             raise lost(
                 "tiktoken",
-                f"no merges lead to {len(unmade)} tokens, such as {_shorten(min(unmade))}; "
+                f"no merges lead to {len(unmade)} tokens, such as {shorten(min(unmade))}; "
                 "tiktoken uses them for pre-tokens that are equal to one, this tokenizer does not",
             )

@@ -36,14 +36,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import bpe_tokenizer
 from bpe_tokenizer import (
     GPT2_SPLIT_PATTERN,
     SPLIT_PATTERNS,
     AddedToken,
     BPETokenizer,
+    Definition,
     FileFormatError,
 )
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import (
     Contents,
     Source,
@@ -59,8 +61,7 @@ _OTHERS = (
     *("added_tokens.json", "config.json"),
 )
 _MARKERS = ("</w>", "</eow>")
-_JsonReader = bpe_tokenizer._JsonReader
-_shorten = bpe_tokenizer._shorten
+_JsonReader = core.JsonReader
 
 # -- What a class of transformers means ---------------------------------------
 
@@ -130,7 +131,7 @@ _CLIP = _Class(
                 "behavior": "Removed",
                 "invert": True,
             },
-            {**bpe_tokenizer._BYTE_LEVEL, "use_regex": True},
+            {**core.BYTE_LEVEL, "use_regex": True},
         ],
     },
 )
@@ -194,7 +195,7 @@ def read(
     # Files named "small-vocab.json" share a directory with those of others.
     standard = any(path.name == vocab for vocab, _ in _NAMES)
     merges_path = _merges_beside(path) or path
-    others = [*map(path.with_name, _OTHERS), *bpe_tokenizer._template_files(path.parent)]
+    others = [*map(path.with_name, _OTHERS), *core.template_files(path.parent)]
     files = read_files(path, merges_path, *(others if standard else ()))
     vocab = _read_vocab(path, files.pop(path))
     if merges_path not in files:
@@ -202,7 +203,7 @@ def read(
     merges = _read_merges(merges_path, files.pop(merges_path), vocab)
     beside = _Beside(path.parent, files)
     known = None if split_pattern is not None else beside.known_class()
-    byte_level = split_pattern is not None or bpe_tokenizer._CHAR_TO_BYTE.keys() <= vocab.keys()
+    byte_level = split_pattern is not None or core.CHAR_TO_BYTE.keys() <= vocab.keys()
     _check_markers(path, vocab, merges, is_known=byte_level or known is not None)
     if known is None and not byte_level:
         known = _word_level(path, vocab, merges)
@@ -221,12 +222,12 @@ def read(
         unk_token=None if known.marker is None else beside.roles.get("unk_token"),
         end_of_word_suffix=None if known.is_symbol else known.marker,
     )
-    roles = {role: beside.roles[role] for role in bpe_tokenizer._ROLE_NAMES if role in beside.roles}
+    roles = {role: beside.roles[role] for role in core.ROLE_NAMES if role in beside.roles}
     definition = _with_marker(path, data, known.marker) if known.is_symbol else None
     return Source(data, roles, beside.settings, beside.chat_templates, definition)
 
 
-def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> bpe_tokenizer._Definition:
+def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> Definition:
     """Return a definition whose marker is a symbol, which tokenizer.json can't say."""
     if any(token["content"] == marker for token in data["added_tokens"]):
         raise FileFormatError(
@@ -235,7 +236,7 @@ def _with_marker(path: Path, data: dict[str, Any], marker: str | None) -> bpe_to
             f"{marker!r} ends words, as a symbol that merges join to them; it can't be a special "
             "token as well: leave it out of the special tokens",
         )
-    definition = bpe_tokenizer._read_definition(_JsonReader(data, path))
+    definition = core.read_definition(_JsonReader(data, path))
     components: Any = definition.components
     model = {**components["model"], "end_of_word_marker": marker}
     return dataclasses.replace(definition, components={**components, "model": model})
@@ -248,18 +249,18 @@ def _read_vocab(path: Path, raw: bytes) -> dict[str, int]:
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "", f"not JSON: {error}") from None
     if not text.lstrip().startswith("{"):
-        raise FileFormatError(path, "", f"expected a JSON object, got {_shorten(pairs)}")
+        raise FileFormatError(path, "", f"expected a JSON object, got {shorten(pairs)}")
     ids: dict[str, int] = {}
     token_of: dict[int, str] = {}
     for token, id_ in pairs:
-        shown = _shorten(token)
-        if type(id_) is not int or not 0 <= id_ <= bpe_tokenizer._MAX_ID:
-            expected = f"expected an id from 0 to {bpe_tokenizer._MAX_ID}"
-            raise FileFormatError(path, shown, f"{expected}, got {_shorten(id_)}")
+        shown = shorten(token)
+        if type(id_) is not int or not 0 <= id_ <= core.MAX_ID:
+            expected = f"expected an id from 0 to {core.MAX_ID}"
+            raise FileFormatError(path, shown, f"{expected}, got {shorten(id_)}")
         if token in ids:
             raise FileFormatError(path, shown, f"is there twice, with ids {ids[token]} and {id_}")
         if token_of.setdefault(id_, token) != token:
-            raise FileFormatError(path, shown, f"id {id_} is that of {_shorten(token_of[id_])} too")
+            raise FileFormatError(path, shown, f"id {id_} is that of {shorten(token_of[id_])} too")
         ids[token] = id_
     if not ids:
         raise FileFormatError(path, "", "is empty")
@@ -279,7 +280,7 @@ def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple
             continue
         parts = line.split(" ")
         if len(parts) != 2 or not all(parts):
-            shown = _shorten(line)
+            shown = shorten(line)
             raise FileFormatError(
                 path, f"line {number}", f"expected two tokens with one space between, got {shown}"
             )
@@ -287,7 +288,7 @@ def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple
         for token in (left, right, left + right):
             if token not in vocab:
                 raise FileFormatError(
-                    path, f"line {number}", f"token {_shorten(token)} is not in the vocabulary"
+                    path, f"line {number}", f"token {shorten(token)} is not in the vocabulary"
                 )
         merges.pop((left, right), None)  # given twice, the later rank counts, as in HuggingFace
         merges[left, right] = None
@@ -346,7 +347,7 @@ def _check_markers(
         if not (is_known or suffixed):
             continue
         reason = (
-            f"but {_shorten(suffixed[0])} is a token that no merge makes, as if it were a suffix"
+            f"but {shorten(suffixed[0])} is a token that no merge makes, as if it were a suffix"
             if suffixed
             else "but its vocabulary is byte-level, or a file beside it names a class without one"
         )
@@ -364,7 +365,7 @@ def _plain_byte_level(
 ) -> _Class:
     """Return what a byte-level vocabulary means that no file describes."""
     if given is not None:
-        return _Class({}, pattern=bpe_tokenizer._pattern_named(given))
+        return _Class({}, pattern=core.pattern_named(given))
     if sum(token.endswith("</w>") for token in vocab) >= 256:
         raise FileFormatError(
             path,
@@ -372,9 +373,9 @@ def _plain_byte_level(
             "is byte-level, and its tokens end in </w>, as CLIP's; a tokenizer_config.json beside "
             "it with the tokenizer_class would say how text is cut",
         )
-    splitter = bpe_tokenizer._splitter(GPT2_SPLIT_PATTERN)
+    splitter = core.splitter(GPT2_SPLIT_PATTERN)
     for left, right in merges:
-        token = bpe_tokenizer._from_printable(left + right) or b""
+        token = core.from_printable(left + right) or b""
         try:
             text = token.decode()
         except UnicodeDecodeError:  # part of a character: nothing cuts there
@@ -384,8 +385,8 @@ def _plain_byte_level(
                 path,
                 "",
                 f"no file beside it says where text is cut, and GPT-2's split pattern would never "
-                f"make its token {_shorten(text)} (id {vocab[left + right]}); pass split_pattern, "
-                f"a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
+                f"make its token {shorten(text)} (id {vocab[left + right]}); pass "
+                f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
             )
     return _GPT2
 
@@ -399,15 +400,13 @@ def _components(known: _Class, beside: _Beside) -> dict[str, Any]:
         pre_tokenizer: Mapping[str, Any] = known.pre_tokenizer
         is_byte_level = "Split" in str(known.pre_tokenizer.get("pretokenizers"))
     else:
-        definition = bpe_tokenizer._Definition(
-            {}, [], known.pattern, prefix_space=beside.prefix_space
-        )
-        pre_tokenizer, is_byte_level = bpe_tokenizer._pre_tokenizer_json(definition), True
+        definition = Definition({}, [], known.pattern, prefix_space=beside.prefix_space)
+        pre_tokenizer, is_byte_level = core.pre_tokenizer_json(definition), True
     decoder = {"type": "BPEDecoder", "suffix": known.marker}
     return {
         "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer,
-        "decoder": bpe_tokenizer._BYTE_LEVEL if is_byte_level else decoder,
+        "decoder": core.BYTE_LEVEL if is_byte_level else decoder,
     }
 
 
@@ -457,7 +456,7 @@ class _Beside:
         if self._class is None and model in files:
             config = _JsonReader.parse(model, files[model])
             self._class = _MODEL_TYPES.get(config.get("model_type", str, None, default=None))
-        found = bpe_tokenizer._read_template_files(directory, files)
+        found = core.read_template_files(directory, files)
         self.chat_templates = found or self.chat_templates
 
     def known_class(self) -> _Class | None:
@@ -469,7 +468,7 @@ class _Beside:
             raise FileFormatError(
                 self.directory / "tokenizer_config.json",
                 "tokenizer_class",
-                f"what {_shorten(self._class)} does is not known; if it is byte-level, pass "
+                f"what {shorten(self._class)} does is not known; if it is byte-level, pass "
                 f"split_pattern, a regular expression or one of {', '.join(SPLIT_PATTERNS)}",
             )
         return _CLASSES[name]
@@ -488,8 +487,8 @@ class _Beside:
         self._class = config.get("tokenizer_class", str, None, default=None) or self._class
         self.prefix_space = self._read_flag(config, "add_prefix_space", self.prefix_space)
         self.lowercase = self._read_flag(config, "do_lower_case", self.lowercase)
-        bpe_tokenizer._read_settings(config, self.settings)
-        self.chat_templates = bpe_tokenizer._read_chat_templates(config) or self.chat_templates
+        core.read_settings(config, self.settings)
+        self.chat_templates = core.read_chat_templates(config) or self.chat_templates
 
     @staticmethod
     def _read_flag(config: _JsonReader, key: str, default: bool) -> bool:
@@ -515,7 +514,7 @@ class _Beside:
             elif isinstance(token, str) and token:
                 self._flags.setdefault(token, AddedToken(token))
             else:
-                raise config.error(f"expected a token, got {_shorten(token)}", f"{key}[{i}]")
+                raise config.error(f"expected a token, got {shorten(token)}", f"{key}[{i}]")
 
     def _declare(self, item: _JsonReader, id_: int | None = None) -> str:
         """Take on a token written with its options."""
@@ -564,16 +563,16 @@ class _Beside:
                 raise FileFormatError(
                     self.directory,
                     "",
-                    f"token {_shorten(token.content)} is declared and has no id in the vocabulary; "
-                    "pass it with its id in special_tokens",
+                    f"token {shorten(token.content)} is declared and has no id in the "
+                    "vocabulary; pass it with its id in special_tokens",
                 )
             holder = taken.setdefault(actual, token.content)
             if token.id not in (actual, None) or holder != token.content:
                 raise FileFormatError(
                     self.directory,
                     "",
-                    f"token {_shorten(token.content)} is declared with the id {token.id}, but "
-                    f"{_shorten(holder)} has the id {actual}",
+                    f"token {shorten(token.content)} is declared with the id {token.id}, but "
+                    f"{shorten(holder)} has the id {actual}",
                 )
             found.append(dataclasses.replace(token, id=actual))
         found.sort(key=lambda token: token.id or 0)
@@ -594,14 +593,14 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path}: is a file; this format needs a directory")
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     _check_is_gpt2(definition)
-    written = bpe_tokenizer._tokenizer_json(definition, ((), ()))["model"]
+    written = core.tokenizer_json(definition, ((), ()))["model"]
     vocab = {**written["vocab"], **{token.content: token.id for token in definition.added}}
-    config, names = bpe_tokenizer._config_json(definition, *tokenizer._rest())
+    config, names = core.config_json(definition, *core.rest(tokenizer))
     config.pop("surround", None)
     # NOTE: this class gives roles to <|endoftext|> unless told otherwise, and adds it.
-    none = {role: None for role in bpe_tokenizer._ROLE_NAMES if role not in tokenizer._roles}
+    none = {role: None for role in core.ROLE_NAMES if role not in core.roles(tokenizer)}
     config.update(none, tokenizer_class="GPT2Tokenizer", add_prefix_space=definition.prefix_space)
     found: Contents = {
         path / "vocab.json": json.dumps(
@@ -610,21 +609,21 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         path / "merges.txt": "".join(
             ["#version: 0.2\n", *(f"{left} {right}\n" for left, right in written["merges"])]
         ),
-        path / "tokenizer_config.json": bpe_tokenizer._to_json(config),
-        path / "special_tokens_map.json": bpe_tokenizer._to_json(names),
-        **dict.fromkeys(bpe_tokenizer._template_files(path)),
+        path / "tokenizer_config.json": core.to_json(config),
+        path / "special_tokens_map.json": core.to_json(names),
+        **dict.fromkeys(core.template_files(path)),
     }
     if list(tokenizer.chat_templates) == ["default"]:
         found[path / "chat_template.jinja"] = tokenizer.chat_templates["default"]
     return found
 
 
-def _check_is_gpt2(definition: bpe_tokenizer._Definition) -> None:
+def _check_is_gpt2(definition: Definition) -> None:
     what = None
     if definition.components is not None:
         what = "it is not byte-level, or prepares text in more steps than one split pattern"
     elif definition.split_pattern != GPT2_SPLIT_PATTERN:
-        what = f"its split pattern is not GPT-2's but {_shorten(definition.split_pattern)}"
+        what = f"its split pattern is not GPT-2's but {shorten(definition.split_pattern)}"
     elif definition.trim_offsets:
         what = "its offsets leave out white space (trim_offsets)"
     elif definition.ignore_merges and _merges_are_ignored(definition):
@@ -636,9 +635,9 @@ def _check_is_gpt2(definition: bpe_tokenizer._Definition) -> None:
         raise ValueError("a merge of '#version' would be taken for the first line of merges.txt")
 
 
-def _merges_are_ignored(definition: bpe_tokenizer._Definition) -> bool:
+def _merges_are_ignored(definition: Definition) -> bool:
     """Tell whether the merges make something else of some token on its own."""
-    encoder = bpe_tokenizer._Encoder(dataclasses.replace(definition, ignore_merges=False))
+    encoder = core.Encoder(dataclasses.replace(definition, ignore_merges=False))
     return any(
         len(token) > 1 and encoder._encode_pretoken(token) != [id_]
         for token, id_ in definition.vocab.items()

@@ -14,7 +14,7 @@ import re
 
 import regex
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 
 # What \w means inside [..]; outside, it takes in six more (measured over all code
@@ -170,7 +170,7 @@ def without_intersections(pattern: str) -> str:
         return algebra.spell(Parser(pattern).parse(), operator.attrgetter("source"))
     except (algebra.UnknownConstructError, RecursionError) as error:
         raise ValueError(
-            f"split pattern {core._shorten(pattern)}: {error} is not supported beside &&"
+            f"split pattern {core.shorten(pattern)}: {error} is not supported beside &&"
         ) from None
 
 
@@ -209,7 +209,7 @@ def to_oniguruma(pattern: str) -> str:
         return algebra.spell(tree, _leaf)
     except algebra.UnknownConstructError as error:
         raise ValueError(
-            f"split pattern {core._shorten(pattern)} cannot be written to tokenizer.json: {error} "
+            f"split pattern {core.shorten(pattern)} cannot be written to tokenizer.json: {error} "
             "has no form known to mean the same in HuggingFace's regex engine; write it without"
         ) from None
 
@@ -220,8 +220,8 @@ def from_oniguruma(pattern: str) -> str:
     Raises:
         ValueError: the pattern contains what neither parser knows.
     """
-    if pattern in core._KNOWN_SPELLINGS:
-        return core._KNOWN_SPELLINGS[pattern]
+    if pattern in core.KNOWN_SPELLINGS:
+        return core.KNOWN_SPELLINGS[pattern]
     try:
         tree = algebra.PatternParser(pattern, oniguruma=True).parse()
     except algebra.UnknownConstructError:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import AddedToken, PretokenCounts
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, PretokenCounts
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.scale import runs, work
 from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
@@ -85,17 +85,17 @@ def _settings(
     partitions: int = 1,
     max_keys: int = 2**62,
 ) -> _Settings:
-    core._check_normalizer(normalizer)
+    core.check_normalizer(normalizer)
     _check_number("partitions", partitions)
     if partitions > _MAX_PARTITIONS:
         raise ValueError(f"partitions must be at most {_MAX_PARTITIONS:,}, got {partitions:,}")
     _check_number("max_keys", max_keys)
-    pattern = core._splitter(core._pattern_named(split_pattern)).pattern
+    pattern = core.splitter(core.pattern_named(split_pattern)).pattern
     if isinstance(special_tokens, str):
         raise TypeError(f"special_tokens must be a list of texts, got {special_tokens!r}")
     special_tokens = list(special_tokens)
     if not all(isinstance(token, str) for token in special_tokens):
-        raise TypeError(f"special_tokens must be texts, got {core._shorten(special_tokens)}")
+        raise TypeError(f"special_tokens must be texts, got {core.shorten(special_tokens)}")
     tokens = tuple(sorted(AddedToken(token).content for token in special_tokens))
     return _Settings(pattern, tokens, normalizer, reading, partitions, max_keys)
 
@@ -104,7 +104,7 @@ def _check_number(name: str, value: object) -> None:
     """Raise unless a value is an int of at least 1."""
     if value is None:
         raise TypeError(f"{name} must be an int, got None")
-    core._check_size(name, value, 1)
+    core.check_size(name, value, 1)
 
 
 class _ShardCounter:
@@ -113,10 +113,10 @@ class _ShardCounter:
     def __init__(self, settings: _Settings, shard: Shard, advance: Callable[[int], Any]) -> None:
         self._settings = settings
         self._reader = Reader(shard, settings.reading, advance)
-        self._splitter = core._splitter(settings.split_pattern)
+        self._splitter = core.splitter(settings.split_pattern)
         tokens = map(AddedToken, settings.special_tokens)
-        pipeline = core._Pipeline(self._splitter, settings.normalizer, tokens=tokens)
-        self._cutter = core._PretokenCounter(pipeline, 1, lambda n_bytes: None)
+        pipeline = core.Pipeline(self._splitter, settings.normalizer, tokens=tokens)
+        self._cutter = core.PretokenCounter(pipeline, 1, lambda n_bytes: None)
 
     def counts(self) -> Iterator[dict[bytes, int]]:
         """Yield counts that add up to those of the shard."""
@@ -136,8 +136,8 @@ class _ShardCounter:
 
     def _count(self, batches: Iterable[list[str]]) -> dict[bytes, int]:
         # What the batches hold is prepared already, and cut where it may be cut.
-        counter = core._engine.counter(
-            core._Pipeline(self._splitter, None), 1, lambda n_bytes: None
+        counter = core.engine().counter(
+            core.Pipeline(self._splitter, None), 1, lambda n_bytes: None
         )
         counter.count([piece] for batch in batches for piece in batch)
         return counter.take()
@@ -163,7 +163,7 @@ def _up_to(n_chars: int, batches: Iterator[list[str]]) -> Iterator[list[str]]:
 
 def count_shard(
     path: str | os.PathLike[str],
-    split_pattern: str = core.GPT2_SPLIT_PATTERN,
+    split_pattern: str = GPT2_SPLIT_PATTERN,
     *,
     special_tokens: Iterable[str] = (),
     normalizer: str | None = "NFC",
@@ -210,7 +210,8 @@ def merge_counts(parts: Iterable[PretokenCounts], min_count: int = 1) -> Pretoke
     Raises:
         ValueError: there are none, or they were made in different ways.
 
-    >>> parts = [core.count_pretokens(text) for text in ("to be", "or not to be")]
+    >>> import bpe_tokenizer
+    >>> parts = [bpe_tokenizer.count_pretokens(text) for text in ("to be", "or not to be")]
     >>> sorted(merge_counts(parts, min_count=2).items())
     [(b' be', 2)]
     """
@@ -366,9 +367,9 @@ class _Counting:
         """Add up each partition that is not yet, and return the markers of all."""
         pieces = self._pieces()
         if not any(pieces):
-            raise ValueError(core._EMPTY)
+            raise ValueError(core.EMPTY)
         read = [self._markers[shard]["files"] for shard in self.shards]
-        digest = hashlib.sha256(core._to_json(read).encode()).hexdigest()
+        digest = hashlib.sha256(core.to_json(read).encode()).hexdigest()
         wanted = {"format": _PARTITION_FORMAT, "made_of": digest, "min_count": min_count}
         markers: dict[int, dict[str, Any]] = {}
         tasks = []
@@ -470,7 +471,7 @@ class CountJob:
     """
 
     paths: Paths
-    split_pattern: str = core.GPT2_SPLIT_PATTERN
+    split_pattern: str = GPT2_SPLIT_PATTERN
     special_tokens: Iterable[str] = ()
     normalizer: str | None = "NFC"
     input_format: str = "auto"
@@ -612,7 +613,7 @@ class CountJob:
 
 def workers_wanted(workers: int | None) -> int:
     """Return how many processes there would be if there were shards enough."""
-    return workers or core._cores()
+    return workers or core.cores()
 
 
 # Bytes that a distinct pre-token takes in a dict with its count, and a process before it has any.
@@ -644,7 +645,7 @@ def _rough(number: float) -> str:
 
 def count_pretokens(
     paths: Paths,
-    split_pattern: str = core.GPT2_SPLIT_PATTERN,
+    split_pattern: str = GPT2_SPLIT_PATTERN,
     *,
     special_tokens: Iterable[str] = (),
     normalizer: str | None = "NFC",

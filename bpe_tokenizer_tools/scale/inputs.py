@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import documents, records
 
 __all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
@@ -185,7 +185,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     if re.match(r"[^/]+://[^/@]*:[^/@]*@", url):  # it would stand in the manifest
         where = url.partition("@")[2]
         raise ValueError(f"...@{where}: no passwords in URLs; put it in fsspec's configuration")
-    fsspec = core._import_optional("fsspec", f"reading {url}", "fsspec")
+    fsspec = core.import_optional("fsspec", f"reading {url}", "fsspec")
     try:
         system, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:  # no such protocol, or what it needs is missing
@@ -226,7 +226,7 @@ class Reading:
         if self.input_format != "auto":
             return self.input_format
         suffixes = [suffix.lower() for suffix in Path(shard.path).suffixes]
-        if suffixes and suffixes[-1] in core._COMPRESSED:
+        if suffixes and suffixes[-1] in core.COMPRESSED:
             suffixes.pop()
         suffix = suffixes[-1] if suffixes else ""
         if suffix == ".json":
@@ -256,7 +256,7 @@ class Reading:
         for name in ("text_field", "separator"):
             value = getattr(self, name)
             if not isinstance(value, str) and not (name == "separator" and value is None):
-                raise TypeError(f"{name} must be text, got {core._shorten(value)}")
+                raise TypeError(f"{name} must be text, got {core.shorten(value)}")
         if self.separator == "":
             raise ValueError("separator must be text, or None where a file is one document; got ''")
 

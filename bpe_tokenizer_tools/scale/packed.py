@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import writers
 
 __all__ = ["PackedCorpus", "open_packed"]
@@ -219,7 +219,7 @@ def _job_of(path: Path, dtype: str | None) -> _Job:
     if path.suffix != ".bin":
         raise ValueError(f"{path}: expected a directory with {MANIFEST}, or a .bin file")
     marker = _neighbour(path, ".json")
-    facts = core._JsonReader.open(marker) if marker.is_file() else None
+    facts = core.JsonReader.open(marker) if marker.is_file() else None
     if facts is not None and "layout" in facts.data:
         layout, dtype = _layout(facts, path)
         return _Job(dtype, [_shard(facts, path, layout, dtype)], facts.data)
@@ -244,13 +244,13 @@ def _finished_job(folder: Path) -> _Job:
             f"{folder}: no {MANIFEST} is in it: its job has not finished, and goes on when it is "
             "run again; or it is no packed corpus"
         )
-    facts = core._JsonReader.open(path)
+    facts = core.JsonReader.open(path)
     if facts.get("format", str) != FORMAT:
         raise facts.error(
-            f"expected {FORMAT!r}, got {core._shorten(facts.data['format'])}", "format"
+            f"expected {FORMAT!r}, got {core.shorten(facts.data['format'])}", "format"
         )
     if facts.get("version", int) != VERSION:
-        got = core._shorten(facts.data["version"])
+        got = core.shorten(facts.data["version"])
         raise facts.error(f"{got}, and this library reads {VERSION}; it may be too old", "version")
     layout, dtype = _layout(facts, folder)
     facts.get("shards", list)
@@ -260,7 +260,7 @@ def _finished_job(folder: Path) -> _Job:
     return _Job(dtype, shards, facts.data)
 
 
-def _check_whole(facts: core._JsonReader, shards: list[_Shard]) -> None:
+def _check_whole(facts: core.JsonReader, shards: list[_Shard]) -> None:
     """Raise an error unless shards are each there once, and together what the manifest says."""
     if len({shard.ids for shard in shards}) < len(shards):
         raise facts.error("a name is there twice", "shards")
@@ -270,20 +270,20 @@ def _check_whole(facts: core._JsonReader, shards: list[_Shard]) -> None:
             raise facts.error(f"{whole:,}, but the shards have {found:,} together", key)
 
 
-def _layout(facts: core._JsonReader, path: Path) -> tuple[str, str]:
+def _layout(facts: core.JsonReader, path: Path) -> tuple[str, str]:
     layout, dtype = facts.get("layout", str), facts.get("dtype", str)
     if layout not in writers.DTYPES:
         expected = ", ".join(writers.FORMATS)
-        raise facts.error(f"expected one of {expected}, got {core._shorten(layout)}", "layout")
+        raise facts.error(f"expected one of {expected}, got {core.shorten(layout)}", "layout")
     if layout == "parquet":
         raise _parquet(path)
     if dtype not in writers.DTYPES[layout]:
         expected = ", ".join(writers.DTYPES[layout])
-        raise facts.error(f"expected one of {expected}, got {core._shorten(dtype)}", "dtype")
+        raise facts.error(f"expected one of {expected}, got {core.shorten(dtype)}", "dtype")
     return layout, dtype
 
 
-def _name(entry: core._JsonReader) -> str:
+def _name(entry: core.JsonReader) -> str:
     """Return the name of a shard, which is that of a file in the directory, and nowhere else."""
     name: str = entry.get("name", str)
     try:
@@ -292,18 +292,18 @@ def _name(entry: core._JsonReader) -> str:
     except UnicodeEncodeError:
         named = False
     if not named:
-        raise entry.error(f"expected the name of a file, got {core._shorten(name)}", "name")
+        raise entry.error(f"expected the name of a file, got {core.shorten(name)}", "name")
     return name
 
 
-def _count(facts: core._JsonReader, key: str) -> int:
+def _count(facts: core.JsonReader, key: str) -> int:
     value: int = facts.get(key, int)
     if not 0 <= value <= _MOST:
-        raise facts.error(f"expected a count, got {core._shorten(value)}", key)
+        raise facts.error(f"expected a count, got {core.shorten(value)}", key)
     return value
 
 
-def _shard(entry: core._JsonReader, ids: Path, layout: str, dtype: str) -> _Shard:
+def _shard(entry: core.JsonReader, ids: Path, layout: str, dtype: str) -> _Shard:
     """Return a shard, for which its entry in the manifest must be right as far as can be seen."""
     borders = _neighbour(ids, ".offsets.npy" if layout == "bin" else ".idx")
     shard = _Shard(ids, borders, _count(entry, "documents"), _count(entry, "tokens"))

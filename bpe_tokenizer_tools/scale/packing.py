@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import work
 from bpe_tokenizer_tools.scale.engines.engine import Engine
 from bpe_tokenizer_tools.scale.engines.progress import size
@@ -81,8 +81,8 @@ class _Settings:
 
     def mark(self) -> str:
         """Return the text of the token after each document, where it would be text; else ""."""
-        content = self.tokenizer._contents.get(-1 if self.eot is None else self.eot, "")
-        return "" if content in self.tokenizer._allowed(self.allowed_special) else content
+        content = core.contents(self.tokenizer).get(-1 if self.eot is None else self.eot, "")
+        return "" if content in core.allowed(self.tokenizer, self.allowed_special) else content
 
     def job(self) -> dict[str, Any]:
         """Return what a marker must say, so that what was encoded is what is wanted."""
@@ -91,7 +91,7 @@ class _Settings:
 
 @functools.lru_cache(maxsize=1)
 def _unpacked(packed: bytes) -> BPETokenizer:
-    return core._rebuild(BPETokenizer, packed)
+    return core.rebuild(BPETokenizer, packed)
 
 
 def _settings(
@@ -104,9 +104,9 @@ def _settings(
     allowed_special: str | Iterable[str],
 ) -> _Settings:
     if not isinstance(tokenizer, BPETokenizer):
-        raise TypeError(f"tokenizer must be a BPETokenizer, got {core._shorten(tokenizer)}")
+        raise TypeError(f"tokenizer must be a BPETokenizer, got {core.shorten(tokenizer)}")
     import_numpy()
-    allowed = tokenizer._allowed(allowed_special)
+    allowed = core.allowed(tokenizer, allowed_special)
     return _Settings(
         tokenizer.__reduce__()[1][1],
         tokenizer.fingerprint,
@@ -163,7 +163,7 @@ class _Gauge:
         """Yield the chunks of a document."""
         rest, found = "", not self._mark
         for chunk in document:
-            self.bytes += core._utf8_length(chunk)
+            self.bytes += core.utf8_length(chunk)
             if not found:
                 found = self._mark in rest + chunk
                 rest = (rest + chunk)[1 - len(self._mark) :] if len(self._mark) > 1 else ""

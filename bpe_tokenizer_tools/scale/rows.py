@@ -7,8 +7,8 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 
 __all__ = ["BatchEncoder", "boundary_ids"]
 
@@ -61,11 +61,11 @@ class BatchEncoder:
             ValueError: bos, eot or allowed_special name no token of the tokenizer.
         """
         if not isinstance(tokenizer, BPETokenizer):
-            raise TypeError(f"tokenizer must be a BPETokenizer, got {core._shorten(tokenizer)}")
+            raise TypeError(f"tokenizer must be a BPETokenizer, got {core.shorten(tokenizer)}")
         if not isinstance(text_field, str):
-            raise TypeError(f"text_field must be a field's name, got {core._shorten(text_field)}")
-        core._check_size("num_threads", num_threads, 1)
-        allowed = tokenizer._allowed(allowed_special)
+            raise TypeError(f"text_field must be a field's name, got {core.shorten(text_field)}")
+        core.check_size("num_threads", num_threads, 1)
+        allowed = core.allowed(tokenizer, allowed_special)
         self.tokenizer = tokenizer
         self.text_field = text_field
         self.bos_id, self.eot_id = boundary_ids(tokenizer, bos, eot)
@@ -91,7 +91,7 @@ class BatchEncoder:
         columns = _columns(batch)
         if self.text_field not in columns:
             raise ValueError(
-                f"no field {self.text_field!r} in the batch, only {core._shorten(columns)}; "
+                f"no field {self.text_field!r} in the batch, only {core.shorten(columns)}; "
                 "name the right one with text_field"
             )
         rows = self._encode(_texts(batch[self.text_field], self.text_field))
@@ -113,7 +113,7 @@ class BatchEncoder:
         except ValueError:
             for number, text in enumerate(texts):
                 try:
-                    core._utf8_length(text)
+                    core.utf8_length(text)
                 except ValueError as error:
                     raise ValueError(f"row {number} of the batch: {error}") from None
             raise
@@ -159,7 +159,7 @@ def _texts(column: Any, text_field: str) -> list[str]:
     """Return the texts of a column, which may be a list, or one of numpy, pandas or pyarrow."""
     if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
         raise TypeError(
-            f"expected a list of texts in the field {text_field!r}, got {core._shorten(column)}; "
+            f"expected a list of texts in the field {text_field!r}, got {core.shorten(column)}; "
             "pass batched=True to datasets.map, and use map_batches of Ray Data, not map"
         )
     as_list = getattr(column, "to_pylist", None) or getattr(column, "tolist", None)
@@ -168,7 +168,7 @@ def _texts(column: Any, text_field: str) -> list[str]:
         if not isinstance(text, str):
             raise TypeError(
                 f"row {number} of the batch: expected text in the field {text_field!r}, got "
-                f"{core._shorten(text)}; leave out rows without text"
+                f"{core.shorten(text)}; leave out rows without text"
             )
     return texts
 
@@ -208,15 +208,15 @@ def _token_id(tokenizer: BPETokenizer, name: str, token: str | int) -> int:
     if isinstance(token, str):
         found = tokenizer.get_vocab().get(token)
         if found is None:
-            known = core._shorten(list(tokenizer.special_tokens))
+            known = core.shorten(list(tokenizer.special_tokens))
             raise ValueError(
-                f"{name}: the tokenizer has no token {core._shorten(token)}; expected one of its "
+                f"{name}: the tokenizer has no token {core.shorten(token)}; expected one of its "
                 f"own, of which {known} are special, an id, or '' for none"
             )
         return found
     if isinstance(token, bool) or not isinstance(token, numbers.Integral):
-        raise TypeError(f"{name} must be a token or an id, got {core._shorten(token)}")
-    if int(token) not in tokenizer._id_to_bytes:
+        raise TypeError(f"{name} must be a token or an id, got {core.shorten(token)}")
+    if int(token) not in core.tokens(tokenizer):
         raise ValueError(
             f"{name}: the tokenizer has no token of id {token}; its largest is {tokenizer.max_id}"
         )

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 
 __all__ = ["Piece", "partition_of", "read_piece", "scan_piece", "write_partition", "write_run"]
 
@@ -47,7 +47,7 @@ def partition_of(pretoken: bytes, n_partitions: int) -> int:
     >>> partition_of(b" the", 64), partition_of(b" the", 1)
     (22, 0)
     """
-    core._check_size("n_partitions", n_partitions, 1)
+    core.check_size("n_partitions", n_partitions, 1)
     return zlib.crc32(pretoken) % n_partitions
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import work
 from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
 from bpe_tokenizer_tools.scale.engines.progress import show_progress
@@ -78,8 +78,8 @@ def share(shards: Sequence[Shard], index: int, of: int) -> Sequence[Shard]:
     Raises:
         ValueError: there is no such share.
     """
-    core._check_size("num_shards", of, 1)
-    core._check_size("shard_index", index, 0)
+    core.check_size("num_shards", of, 1)
+    core.check_size("shard_index", index, 0)
     if index >= of:
         raise ValueError(f"shard_index must be from 0 to {of - 1}, got {index}")
     return shards[index::of]

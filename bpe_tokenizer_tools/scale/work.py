@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.drawing import file_sha256
 from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
 from bpe_tokenizer_tools.support import outputs
@@ -206,8 +206,8 @@ def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]
     for key, value in json.loads(json.dumps(job)).items():
         if marker.get(key) != value:
             raise ValueError(
-                f"{path.parent} holds what was made with {key} {core._shorten(marker.get(key))}, "
-                f"and now it is {core._shorten(value)}; name another folder, or begin anew with "
+                f"{path.parent} holds what was made with {key} {core.shorten(marker.get(key))}, "
+                f"and now it is {core.shorten(value)}; name another folder, or begin anew with "
                 "resume=False (--no-resume)"
             )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 __all__ = ["FORMATS", "Writer", "open_writer", "resolve_dtype"]
@@ -101,7 +101,7 @@ def open_writer(format: str, stem: Path, dtype: str) -> Writer:
 
 def import_numpy() -> Any:
     """Return the module numpy, or say what needs it."""
-    return core._import_optional("numpy", "packing token ids, by numpy,", "numpy")
+    return core.import_optional("numpy", "packing token ids, by numpy,", "numpy")
 
 
 def npy_header(entries: int) -> bytes:
@@ -305,8 +305,8 @@ class ParquetWriter(Writer):
     _suffixes = (".parquet",)
 
     def __init__(self, stem: Path, dtype: str) -> None:
-        self._arrow = core._import_optional("pyarrow", "writing .parquet files", "pyarrow")
-        parquet = core._import_optional("pyarrow.parquet", "writing .parquet files", "pyarrow")
+        self._arrow = core.import_optional("pyarrow", "writing .parquet files", "pyarrow")
+        parquet = core.import_optional("pyarrow.parquet", "writing .parquet files", "pyarrow")
         self._list = self._arrow.list_(self._arrow.type_for_alias(dtype))
         self._schema = self._arrow.schema([("input_ids", self._list)])
         self._start_group()

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import bpe_tokenizer as core
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.showing.page.template import fill
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support import outputs
@@ -198,8 +198,8 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
             f"a trace is for texts of at most {_LONGEST:,} characters, got {len(text):,}; "
             "cut out the part that matters"
         )
-    core._utf8_length(text)  # names a lone surrogate by its place
-    pipeline = tokenizer._pipeline(tokenizer._allowed(allowed_special))
+    core.utf8_length(text)  # names a lone surrogate by its place
+    pipeline = core.pipeline(tokenizer, core.allowed(tokenizer, allowed_special))
     merger = _Merger(tokenizer)
     pieces: list[Pretoken | Special] = []
     for part, _ in pipeline.parts(text):
@@ -212,7 +212,7 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
     return Trace(text, form, _normalised(text, pipeline), pieces, unit)
 
 
-def _normalised(text: str, pipeline: core._Pipeline) -> str:
+def _normalised(text: str, pipeline: core.Pipeline) -> str:
     """Normalise what stands between the special tokens."""
     out, done = [], 0
     for begin, end, token, _ in pipeline.raw.find(text) if pipeline.raw.tokens else ():
@@ -226,7 +226,7 @@ class _Merger:
     """Cuts and merges as a tokenizer does, one step at a time."""
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
-        definition, self._encoder = tokenizer._definition, tokenizer._encoder
+        definition, self._encoder = tokenizer.definition, core.encoder(tokenizer)
         self._vocab, self._token = definition.vocab, self._encoder.tokens
         self._ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
         self._whole = definition.vocab if definition.ignore_merges else {}
@@ -235,7 +235,7 @@ class _Merger:
 
     def cut(self, text: str) -> list[str]:
         """Cut prepared text into pre-tokens."""
-        return self._chain.cut(text) if self._chain else core._splitter(self._pattern).split(text)
+        return self._chain.cut(text) if self._chain else core.splitter(self._pattern).split(text)
 
     def trace(self, pretoken: str) -> Pretoken:
         """Encode a pre-token."""

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import regex
 
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.terminal import visible
 from bpe_tokenizer_tools.support.tables import display_width
 
@@ -194,7 +195,7 @@ def view(
     [{'id': 195, 'shown': '⟨C3⟩', 'bytes': 'c3'}, {'id': 169, 'shown': '⟨A9⟩', 'bytes': 'a9'}]
     """
     ids = tokenizer.encode(text, allowed_special=allowed_special)
-    pieces = tokenizer._encoder.decode_pieces(ids, "strict")
+    pieces = core.encoder(tokenizer).decode_pieces(ids, "strict")
     added = {token.id for token in tokenizer.added_tokens}
     tokens = [ViewedToken(id_, data, id_ in added) for id_, data in zip(ids, pieces)]
     return View(tokens, len(text), len(text.encode()), name)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 
 __all__ = [
     "check_directory",
@@ -94,7 +94,7 @@ def plot_format(path: str | os.PathLike[str]) -> str:
     kind = _PLOTS.get(Path(path).suffix.lower())
     if kind is None:
         raise ValueError(f"{path}: a plot is a .png or an .svg file; give it such a name")
-    core._import_optional("matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'")
+    core.import_optional("matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'")
     return kind
 
 
@@ -120,7 +120,7 @@ def draft_beside(path: Path) -> Path:
 def write(contents: Mapping[Path, str | bytes]) -> None:
     """Write files whole or not at all; an error names them, not what they were written to first."""
     try:
-        core._write_files(contents)
+        core.write_files(contents)
     except OSError as error:
         if not error.errno:
             raise

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
 from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
 
 __all__ = ["Settings"]
 
 
-class Settings(core._JsonReader):
+class Settings(core.JsonReader):
     """A table of settings: typed access, and errors that name the file and the key.
 
     >>> settings = Settings({"sise": 300}, Path("my.toml"), "train")
@@ -47,7 +47,7 @@ class Settings(core._JsonReader):
             kind = path.suffix[1:].upper()
             raise FileFormatError(path, "", f"not {kind}: {error}") from None
         if not isinstance(data, dict):
-            raise FileFormatError(path, "", f"expected a JSON object, got {core._shorten(data)}")
+            raise FileFormatError(path, "", f"expected a JSON object, got {core.shorten(data)}")
         return cls(data, path)
 
     def check_keys(self, *known: str) -> None:
@@ -56,7 +56,7 @@ class Settings(core._JsonReader):
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}"
-                raise self.error(f"unknown key {core._shorten(key)}: {hint}")
+                raise self.error(f"unknown key {core.shorten(key)}: {hint}")
 
     def table(self, key: str) -> Settings | None:
         """Return the table of a name, or None."""
@@ -72,7 +72,7 @@ class Settings(core._JsonReader):
         value = self.get(key, str, list, default=default)
         values = (value,) if isinstance(value, str) else tuple(value)
         if not all(isinstance(each, str) for each in values):
-            raise self.error(f"expected strings, got {core._shorten(value)}", key)
+            raise self.error(f"expected strings, got {core.shorten(value)}", key)
         return values
 
     @contextlib.contextmanager
@@ -89,7 +89,7 @@ class Settings(core._JsonReader):
 def _parse_toml(text: str) -> Any:
     name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
     package = "'bpe-tokenizer[tools]'"
-    module = core._import_optional(name, "reading .toml files before Python 3.11", package)
+    module = core.import_optional(name, "reading .toml files before Python 3.11", package)
     return module.loads(text)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 
 __all__ = ["Table", "display_width", "printable"]
 
@@ -54,7 +54,7 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(
                     f"row {number} has {len(row)} values for {len(self.columns)} columns: "
-                    f"{core._shorten(list(row))}"
+                    f"{core.shorten(list(row))}"
                 )
 
     def __str__(self) -> str:

@@ -32,8 +32,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import bpe_tokenizer as core
-from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts, TrainingReport
+from bpe_tokenizer import (
+    GPT2_SPLIT_PATTERN,
+    AddedToken,
+    BPETokenizer,
+    PretokenCounts,
+    TrainingReport,
+)
+from bpe_tokenizer_tools import core
 
 __all__ = ["Style"]
 
@@ -42,7 +48,7 @@ _COVERAGE = 0.9995  # SentencePiece's default
 _UNKNOWN = "<unk>"
 _SPECIAL = {_UNKNOWN: 0, "<s>": 1, "</s>": 2}
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-_FEW = len(core._ALPHABET)  # characters that one byte each can stand for
+_FEW = len(core.ALPHABET)  # characters that one byte each can stand for
 _words = r"[{0}][^{0}\r\n]*|[^{0}\r\n]+|[\r\n]+".format  # a pattern, from what begins a word
 
 
@@ -59,7 +65,7 @@ class Style(NamedTuple):
         corpus: Any,
         vocab_size: int,
         min_frequency: int,
-        special_tokens: core._SpecialTokens | None,
+        special_tokens: core.SpecialTokens | None,
         verbose: bool,
         counts: Mapping[bytes, int] | None,
         max_token_length: int | None,
@@ -80,17 +86,17 @@ class Style(NamedTuple):
         form = _normalizer(tokenizer)
         base = [] if self.byte_fallback is False else _BYTES
         empty = dataclasses.replace(
-            core._new_definition("", None, surround),
+            core.new_definition("", None, surround),
             vocab={},
             components=_components(form, bool(base)),
         )
-        named = core._as_added_tokens(special_tokens)
+        named = core.as_added_tokens(special_tokens)
         tokens = _with_defaults(tokenizer, named)
-        contents = [token.content for token in core._with_added_tokens(empty, tokens).added]
+        contents = [token.content for token in core.with_added_tokens(empty, tokens).added]
         for content in {_SPACE, *base}.intersection(contents):
             raise ValueError(f"special token {content!r}: this is already a token")
         smallest = len(contents) + len(base) + 1
-        core._check_sizes(vocab_size, smallest, min_frequency, max_token_length)
+        core.check_sizes(vocab_size, smallest, min_frequency, max_token_length)
 
         started = time.perf_counter()
         words = _count_words(corpus, form, contents, num_workers, text_field, verbose)
@@ -105,8 +111,10 @@ class Style(NamedTuple):
             )
         learned = _learn(words, alphabet, room, min_frequency, max_token_length, contents, verbose)
         learned = learned._replace(tokens=[*map(str.encode, base), *learned.tokens])
-        tokenizer._install(core._number_merges(learned, empty, tokens, tokenizer._contents))
-        tokenizer._assume_roles([*map(AddedToken, _SPECIAL), *named])
+        core.install(
+            tokenizer, core.number_merges(learned, empty, tokens, core.contents(tokenizer))
+        )
+        core.assume_roles(tokenizer, [*map(AddedToken, _SPECIAL), *named])
         tokenizer.training_report = TrainingReport(
             documents=words.documents,
             bytes_read=words.bytes_read,
@@ -135,9 +143,9 @@ class Style(NamedTuple):
             )
         fallback, coverage = self.byte_fallback, self.character_coverage
         if fallback is not None and type(fallback) is not bool:
-            raise TypeError(f"byte_fallback must be True or False, got {core._shorten(fallback)}")
+            raise TypeError(f"byte_fallback must be True or False, got {core.shorten(fallback)}")
         if coverage is not None and type(coverage) not in (int, float):
-            raise TypeError(f"character_coverage must be a number, got {core._shorten(coverage)}")
+            raise TypeError(f"character_coverage must be a number, got {core.shorten(coverage)}")
         if coverage is not None and not 0 < coverage <= 1:
             raise ValueError(
                 f"character_coverage must be greater than 0 and at most 1, got {coverage}; 1.0 "
@@ -185,15 +193,15 @@ def _components(form: str | None, byte_fallback: bool) -> dict[str, Any]:
 
 def _normalizer(tokenizer: BPETokenizer) -> str | None:
     """Return the Unicode form that a tokenizer normalizes to, or refuse to train it."""
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     if definition.components is None:
-        if definition.split_pattern != core.GPT2_SPLIT_PATTERN:
+        if definition.split_pattern != GPT2_SPLIT_PATTERN:
             raise ValueError(
                 "style='sentencepiece' cuts text before spaces, not by a split pattern; make the "
                 "tokenizer without split_pattern"
             )
         return definition.normalizer
-    for form in (None, *core._NORMALIZERS):  # it may have been trained in this style before
+    for form in (None, *core.NORMALIZERS):  # it may have been trained in this style before
         if definition.components in (_components(form, True), _components(form, False)):
             return form
     raise ValueError(
@@ -205,7 +213,7 @@ def _normalizer(tokenizer: BPETokenizer) -> str | None:
 def _with_defaults(tokenizer: BPETokenizer, named: list[AddedToken]) -> list[AddedToken]:
     """List the special tokens: the default ones, those the tokenizer has, and the named."""
     tokens = {content: AddedToken(content, id_) for content, id_ in _SPECIAL.items()}
-    tokens.update((token.content, token) for token in tokenizer._definition.added)
+    tokens.update((token.content, token) for token in tokenizer.definition.added)
     for token in named:
         default = _SPECIAL.get(token.content)
         tokens[token.content] = token
@@ -217,7 +225,7 @@ def _with_defaults(tokenizer: BPETokenizer, named: list[AddedToken]) -> list[Add
 # -- Counting -----------------------------------------------------------------
 
 
-class _Prepared(core._Pipeline):
+class _Prepared(core.Pipeline):
     """Prepares text for counting: each piece between two special tokens begins with "▁"."""
 
     def prefixed(self, text: str, first: bool) -> str:
@@ -233,12 +241,12 @@ def _count_words(
     verbose: bool,
 ) -> PretokenCounts:
     """Count the words of a corpus, in UTF-8; see `count_pretokens`."""
-    core._check_size("num_workers", num_workers, 1)
-    splitter = core._splitter(_words(_SPACE + " "))
+    core.check_size("num_workers", num_workers, 1)
+    splitter = core.splitter(_words(_SPACE + " "))
     pipeline = _Prepared(splitter, form, tokens=map(AddedToken, special_tokens))
-    with core._progress("counting", "B", None, verbose) as advance:
-        counter = core._engine.counter(pipeline, num_workers or core._cores(), advance)
-        counter.count(core._documents(corpus, text_field))
+    with core.progress("counting", "B", None, verbose) as advance:
+        counter = core.engine().counter(pipeline, num_workers or core.cores(), advance)
+        counter.count(core.documents(corpus, text_field))
     made = counter.documents, counter.bytes_read
     words = PretokenCounts((), splitter.pattern, form, *made)
     space = _SPACE.encode()
@@ -246,7 +254,7 @@ def _count_words(
         word = word.replace(b" ", space)
         words[word] = words.get(word, 0) + count
     if not words:
-        raise ValueError(core._EMPTY)
+        raise ValueError(core.EMPTY)
     return words
 
 
@@ -286,8 +294,8 @@ def _symbols(alphabet: list[str]) -> _Symbols:
         return _Symbols(
             4, lambda text: text.encode("utf-32-le"), lambda raw: raw.decode("utf-32-le")
         )
-    there = dict(zip(map(ord, alphabet), map(chr, core._ALPHABET)))  # in the order of ties
-    back = dict(zip(core._ALPHABET, alphabet))
+    there = dict(zip(map(ord, alphabet), map(chr, core.ALPHABET)))  # in the order of ties
+    back = dict(zip(core.ALPHABET, alphabet))
     return _Symbols(
         1,
         lambda text: text.translate(there).encode("latin-1"),
@@ -295,7 +303,7 @@ def _symbols(alphabet: list[str]) -> _Symbols:
     )
 
 
-class _WideLearner(core._MergeLearner):
+class _WideLearner(core.MergeLearner):
     """Learns merges over any number of characters, of four bytes each."""
 
     def __init__(
@@ -317,23 +325,21 @@ def _learn(
     max_token_length: int | None,
     contents: Iterable[str],
     verbose: bool,
-) -> core._Learned:
+) -> core.Learned:
     """Learn merges between characters of the alphabet; tokens are in UTF-8."""
     size, write, read = _symbols(alphabet)
     parts = {write(part): count for part, count in _without_rare(words, alphabet).items()}
     known = frozenset(alphabet)
     forbidden = frozenset(write(text) for text in (*contents, *_BYTES) if known.issuperset(text))
-    with core._progress("merging", "merge", n_tokens, verbose) as advance:
+    with core.progress("merging", "merge", n_tokens, verbose) as advance:
         learner = (
-            core._engine.learner(parts, max_token_length)
+            core.engine().learner(parts, max_token_length)
             if size == 1
             else _WideLearner(parts, list(map(write, alphabet)), max_token_length)
         )
         learned = learner.learn(n_tokens, min_frequency, forbidden, advance)
     merges = [(read(left).encode(), read(right).encode()) for left, right in learned.merges]
-    return core._Learned(
-        merges, [read(token).encode() for token in learned.tokens], learned.stopped
-    )
+    return core.Learned(merges, [read(token).encode() for token in learned.tokens], learned.stopped)
 
 
 def _without_rare(words: Mapping[bytes, int], alphabet: list[str]) -> dict[str, int]:

@@ -18,20 +18,20 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 
 _INVERTED = bytes(range(255, -1, -1))
 _END = "\u0100"  # sorts after every inverted byte, so that b"ab" comes before b"a"
 
 
-def learner(ties: str) -> Callable[[Mapping[bytes, int], int | None], core._MergeLearner]:
+def learner(ties: str) -> Callable[[Mapping[bytes, int], int | None], core.MergeLearner]:
     """Return a factory of learners that follow a rule: counts, maximum token length -> learner."""
     if ties not in ("greatest", "first"):
-        raise ValueError(f"ties must be huggingface, greatest or first, got {core._shorten(ties)}")
+        raise ValueError(f"ties must be huggingface, greatest or first, got {core.shorten(ties)}")
     return functools.partial(_RuledLearner, ties)
 
 
-class _RuledLearner(core._MergeLearner):
+class _RuledLearner(core.MergeLearner):
     """Learns merges by another rule for ties than HuggingFace's.
 
     The heap's entries are (-count, key, pair, where).  Among equal counts the smallest key wins.

@@ -39,8 +39,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer, PretokenCounts
+import bpe_tokenizer
+from bpe_tokenizer import BPETokenizer, PretokenCounts, count_pretokens
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.documents import find_files
 from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, file_sha256
@@ -171,7 +172,7 @@ class _Count(_TrainingStep):
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
         tokenizer = self._training.new()
-        counts = core.count_pretokens(
+        counts = count_pretokens(
             self.work / results["corpus"]["file"],
             tokenizer.split_pattern or "",
             special_tokens=list(self._training.special_tokens),
@@ -310,9 +311,9 @@ class _Evaluate(_Step):
             **{name: spec for name, (_, spec) in given.against.items()},
         }
         found = evaluate(tokenizers, texts, parallel=parallel, verbose=verbose)
-        written = {"json": core._to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
+        written = {"json": core.to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
         contents = {self.work / f"evaluation.{ending}": text for ending, text in written.items()}
-        core._write_files(contents)
+        core.write_files(contents)
         return list(contents), {"sha256": FileState.of(self.work / "evaluation.json").sha256}
 
 
@@ -447,7 +448,7 @@ def _read_training(settings: Settings) -> _Training:
         ("num_workers", 1),
     ):
         with settings.placing_errors():
-            core._check_size(name, getattr(training, name), least)
+            core.check_size(name, getattr(training, name), least)
     return training
 
 
@@ -589,7 +590,7 @@ class Pipeline:
             raise settings.error("is missing", "corpus" if corpus is None else "train")
         recipe, training = _read_recipe(corpus, folder), _read_training(train)
         format_ = corpus.get("format", str, default="jsonl")
-        formats = [f"jsonl{end}" for end in ("", *core._COMPRESSED)]
+        formats = [f"jsonl{end}" for end in ("", *core.COMPRESSED)]
         if format_ not in formats:
             raise corpus.error(f"expected {', '.join(formats)}, got {format_!r}", "format")
         called = path.stem if register is None else register.get("name", str)
@@ -735,4 +736,4 @@ class Pipeline:
 
 
 def _with_version(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**inputs, "library": core.__version__}
+    return {**inputs, "library": bpe_tokenizer.__version__}

@@ -38,8 +38,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer, FileFormatError
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import printable
 
@@ -83,7 +84,7 @@ def _check_name(name: object) -> str:
         raise TypeError(f"a name is a str, got {type(name).__name__}")
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{core._shorten(name)} is no name for a registry: expected 1 to 100 of the letters A "
+            f"{core.shorten(name)} is no name for a registry: expected 1 to 100 of the letters A "
             "to Z, digits, '.', '_' and '-', a letter or digit first and no '.' last"
         )
     if _RESERVED.fullmatch(name):
@@ -101,7 +102,7 @@ def _split_reference(ref: object) -> tuple[str, str | None]:
         return name, None
     if not _DIGITS.fullmatch(digits):
         raise ValueError(
-            f"{core._shorten(ref)}: expected {_SHORTEST_PREFIX} to 64 hexadecimal digits of a hash "
+            f"{core.shorten(ref)}: expected {_SHORTEST_PREFIX} to 64 hexadecimal digits of a hash "
             "behind '@'"
         )
     return name, digits.lower()
@@ -225,7 +226,7 @@ def _plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
-        shown = core._shorten(metadata)
+        shown = core.shorten(metadata)
         raise TypeError(f"metadata: expected a mapping with str keys, got {shown}")
     plain: dict[str, Any] = _plain(dict(metadata), "metadata")
     return plain
@@ -235,18 +236,18 @@ def _check_sha256(value: str | None) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not _HASH.fullmatch(value.lower()):
-        shown = core._shorten(value)
+        shown = core.shorten(value)
         raise ValueError(f"corpus_sha256: expected 64 hexadecimal digits, got {shown}")
     return value.lower()
 
 
 def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
     """What a list shows of a tokenizer, so that it need not be loaded for it."""
-    names = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
+    names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     pattern = tokenizer.split_pattern
     return {
         "vocab_size": tokenizer.vocab_size,
-        "merges": len(tokenizer._definition.merges),
+        "merges": len(tokenizer.definition.merges),
         "special_tokens": len(tokenizer.special_tokens),
         "split_pattern": names.get(pattern or "", pattern),
         "normalizer": tokenizer.normalizer,
@@ -286,7 +287,7 @@ def _encode_entry(entry: Entry, key: bytes | None) -> bytes:
 
 
 def _to_bytes(data: Mapping[str, Any]) -> bytes:
-    return (core._to_json(data) + "\n").encode()
+    return (core.to_json(data) + "\n").encode()
 
 
 def _sign(data: Mapping[str, Any], key: bytes) -> str:
@@ -300,7 +301,7 @@ def _decode_entry(raw: bytes, path: Path, key: bytes | None) -> Entry:
         is_as_written = isinstance(data, dict) and _to_bytes(data) == raw
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "", f"damaged: {error}; {_MEND}") from None
-    reader = core._JsonReader(data if isinstance(data, dict) else {}, path)
+    reader = core.JsonReader(data if isinstance(data, dict) else {}, path)
     version = reader.get("format", int, default=FORMAT)
     if version > FORMAT:
         raise reader.error(f"{version} is newer than this library reads; update it", "format")
@@ -377,7 +378,7 @@ def _read(path: Path, limit: int) -> bytes:
         return file.read(limit + 1)
 
 
-def _read_part(path: Path, limit: int = core._MAX_FILE_BYTES) -> bytes:
+def _read_part(path: Path, limit: int = core.MAX_FILE_BYTES) -> bytes:
     try:
         return _read(path, limit)
     except FileNotFoundError:
@@ -505,7 +506,7 @@ class Registry:
             name=name,
             hash="",
             created="",
-            library_version=core.__version__,
+            library_version=bpe_tokenizer.__version__,
             facts=_facts(tokenizer),
             corpus_sha256=_check_sha256(corpus_sha256),
             metadata=_plain_metadata(metadata),
@@ -517,7 +518,7 @@ class Registry:
                 said, hash=_write_tokenizer(tokenizer, draft), created=self._now(name)
             )
             if not _is_directory(self._place(entry)):
-                core._write_files({draft / _ENTRY: _encode_entry(entry, self._key)})
+                core.write_files({draft / _ENTRY: _encode_entry(entry, self._key)})
                 _make_read_only(draft)
                 _sync(draft)
                 if self._settle(draft, entry):
@@ -543,7 +544,7 @@ class Registry:
         """See that there is a registry, and that a name can be had in it."""
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(f"{self.path}: is a file; a registry is a directory")
-        core._check_writable(self.path)
+        core.check_writable(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         for other in self.path.iterdir():
             if other.name != name and other.name.lower() == name.lower():
@@ -705,7 +706,7 @@ class Registry:
         draft = outputs.draft_beside(target)
         try:
             draft.mkdir()
-            core._write_files({draft / name: content for name, content in contents.items()})
+            core.write_files({draft / name: content for name, content in contents.items()})
             if target.is_dir():
                 target.rmdir()
             os.rename(draft, target)
@@ -828,7 +829,7 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
     Equal tokenizers give equal files: a pickled copy has its parts in one canonical order.
     """
     canonical: BPETokenizer = pickle.loads(pickle.dumps(tokenizer))
-    canonical._settings.pop("name", None)  # a label; tokenizers are equal without it
+    core.settings(canonical).pop("name", None)  # a label; tokenizers are equal without it
     canonical.save(folder, verbose=False)
     if BPETokenizer.from_file(folder) != tokenizer:
         raise ValueError(
@@ -836,7 +837,7 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
             "all of it"
         )
     sums = _sums({path.name: path.read_bytes() for path in folder.iterdir()})
-    core._write_files({folder / _SUMS: sums})
+    core.write_files({folder / _SUMS: sums})
     return hashlib.sha256(sums).hexdigest()
 
 
@@ -849,8 +850,8 @@ def _check_agreement(there: Entry, said: Entry) -> None:
     for what, old, new in pairs:
         if old != new:
             raise ValueError(
-                f"{there.ref} is registered already, and its {what} is {core._shorten(old)}, not "
-                f"{core._shorten(new)}; entries never change: choose another name"
+                f"{there.ref} is registered already, and its {what} is {core.shorten(old)}, not "
+                f"{core.shorten(new)}; entries never change: choose another name"
             )
 
 

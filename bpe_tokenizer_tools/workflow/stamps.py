@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.drawing import file_sha256
 
 __all__ = ["UNKNOWN", "FileState", "Stamp", "changes", "states"]
@@ -109,7 +109,7 @@ class Stamp:
 
     def save(self, path: Path) -> None:
         """Write the stamp, atomically."""
-        core._write_files({path: core._to_json({"format": _FORMAT, **asdict(self)})})
+        core.write_files({path: core.to_json({"format": _FORMAT, **asdict(self)})})
 
     @classmethod
     def load(cls, path: Path) -> Stamp | None:
@@ -170,5 +170,5 @@ def _show(value: object) -> str:
     """Show a value briefly: text without quotes, and the first digits of a hash."""
     if isinstance(value, str) and len(value) == 64 and value.isalnum():
         return value[:8]
-    shortened = core._shorten(value, 40)
+    shortened = core.shorten(value, 40)
     return value if isinstance(value, str) and shortened == repr(value) and value else shortened

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.engines.processes import run_in_processes
 from bpe_tokenizer_tools.scale.engines.progress import Progress
 from bpe_tokenizer_tools.scale.engines.ray import run_on_ray
@@ -46,12 +46,12 @@ class Engine:
             raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {self.kind!r}")
         if self.address is not None and self.kind != "ray":
             raise ValueError("address names a Ray cluster, and goes with engine='ray' only")
-        core._check_size("workers", self.workers, 1)
-        core._check_size("max_retries", self.max_retries, 0)
+        core.check_size("workers", self.workers, 1)
+        core.check_size("max_retries", self.max_retries, 0)
 
     def n_workers(self, tasks: int) -> int:
         """Return how many processes of this machine there will be."""
-        return max(1, min(self.workers or core._cores(), tasks))
+        return max(1, min(self.workers or core.cores(), tasks))
 
     def run(
         self, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress

@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import bpe_tokenizer as core
+import bpe_tokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.engines.progress import Progress
 from bpe_tokenizer_tools.scale.engines.tasks import Task, lost, portable, starved, unpacked
 
@@ -40,7 +41,7 @@ def run_on_ray(
         tasks: what to do.
         progress: is told what is done.
     """
-    ray = core._import_optional("ray", "engine='ray'", "'bpe-tokenizer[ray]'")
+    ray = core.import_optional("ray", "engine='ray'", "'bpe-tokenizer[ray]'")
     if not tasks:
         return
     with _joined(ray, engine) as is_ours:
@@ -55,7 +56,9 @@ def run_on_ray(
                 while waiting and len(running) < room:
                     task = waiting.popleft()
                     arguments = pickle.dumps(task.arguments)
-                    running[remote.remote(core.__version__, os.getcwd(), payload, arguments)] = task
+                    running[
+                        remote.remote(bpe_tokenizer.__version__, os.getcwd(), payload, arguments)
+                    ] = task
                 for reference in ray.wait(list(running), timeout=5)[0]:
                     result = _result(ray, reference, running[reference], engine)
                     progress.advance(running[reference].size)
@@ -112,7 +115,7 @@ def _options_of_own(engine: Engine) -> dict[str, Any]:
     _bring_token()
     return {
         "address": "local",  # whatever RAY_ADDRESS says, or a cluster that has crashed has left
-        "num_cpus": engine.workers or core._cores(),
+        "num_cpus": engine.workers or core.cores(),
         "include_dashboard": False,
         "object_store_memory": _OBJECT_STORE,
         "runtime_env": {

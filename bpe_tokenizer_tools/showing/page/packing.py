@@ -16,8 +16,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-import bpe_tokenizer as core
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import AddedToken, BPETokenizer, Definition
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.algebra import WORD_CHARS
 from bpe_tokenizer_tools.showing.page.splitting import Runs, members, translate
 
@@ -61,7 +61,7 @@ class _Writer:
         return base64.b64encode(data).decode()
 
 
-def _write_vocabulary(writer: _Writer, definition: core._Definition) -> None:
+def _write_vocabulary(writer: _Writer, definition: Definition) -> None:
     tokens = sorted(definition.vocab.items(), key=lambda item: item[1])
     spelled = {id_: token for token, id_ in tokens}
     number = {id_: i for i, (_, id_) in enumerate(tokens)}
@@ -96,7 +96,7 @@ def _membership(runs: Runs) -> list[tuple[int, int]]:
 
 def _is_unsettled(char: str, form: str) -> bool:
     """Tell whether normalising may change a character, or what stands before it."""
-    return core._normalise(char, form) != char or not core._starts_cluster(char)
+    return core.normalize(char, form) != char or not core.starts_cluster(char)
 
 
 @functools.lru_cache(maxsize=4)
@@ -111,7 +111,7 @@ def _normaliser(form: str) -> _Writer:
     writer.table(_runs(map(unicodedata.combining, chars)))
     decomposed = "NFKD" if "K" in form else "NFD"
     hangul = range(0xAC00, 0xAC00 + 11_172)  # by arithmetic, there as here
-    parts = {ord(char): core._normalise(char, decomposed) for char in known}
+    parts = {ord(char): core.normalize(char, decomposed) for char in known}
     parts = {char: part for char, part in parts.items() if part != chr(char) and char not in hangul}
     writer.rising(parts)
     writer.numbers(map(len, parts.values()))
@@ -141,7 +141,7 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     Raises:
         ValueError: the page's encoder could not give the same ids.
     """
-    definition = tokenizer._definition
+    definition = tokenizer.definition
     if definition.components is not None:
         raise ValueError(
             f"{name}: the page runs byte-level BPE with one split pattern; this tokenizer has "
@@ -171,6 +171,6 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     }
 
 
-def _added(token: core.AddedToken, form: str | None) -> dict[str, Any]:
-    written = core._normalise(token.content, form) if token.normalized else token.content
+def _added(token: AddedToken, form: str | None) -> dict[str, Any]:
+    written = core.normalize(token.content, form) if token.normalized else token.content
     return {**dataclasses.asdict(token), "written": written}

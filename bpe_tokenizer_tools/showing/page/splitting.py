@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import regex
 
-import bpe_tokenizer as core
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 
 _CODE_POINTS = 0x110000
@@ -133,7 +133,7 @@ def translate(pattern: str) -> Split:
     Raises:
         ValueError: the pattern holds what cannot be translated exactly.
     """
-    shown = core._shorten(pattern)
+    shown = core.shorten(pattern)
     try:
         tree = algebra.PatternParser(pattern).parse()
         runs, classes = _partition({leaf: members(leaf) for leaf in algebra.leaves(tree)})

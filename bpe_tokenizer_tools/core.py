@@ -1,0 +1,172 @@
+"""The one door: what the tools take of bpe_tokenizer beyond its public names.
+
+No other module of the tools touches a private name of the library.  The first part gives such
+names as they are; the second looks into a tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import bpe_tokenizer
+from bpe_tokenizer import BPETokenizer
+
+# Text, bytes and patterns
+ALPHABET = bpe_tokenizer._ALPHABET
+BYTE_TO_CHAR = bpe_tokenizer._BYTE_TO_CHAR
+CHAR_TO_BYTE = bpe_tokenizer._CHAR_TO_BYTE
+BYTE_LEVEL = bpe_tokenizer._BYTE_LEVEL
+KNOWN_SPELLINGS = bpe_tokenizer._KNOWN_SPELLINGS
+NORMALIZERS = bpe_tokenizer._NORMALIZERS
+UNCUT_PATTERN = bpe_tokenizer._UNCUT_PATTERN
+shorten = bpe_tokenizer._shorten
+to_printable = bpe_tokenizer._to_printable
+from_printable = bpe_tokenizer._from_printable
+has_surrogate = bpe_tokenizer._has_surrogate
+utf8_length = bpe_tokenizer._utf8_length
+skip_space = bpe_tokenizer._skip_space
+skip_space_back = bpe_tokenizer._skip_space_back
+starts_cluster = bpe_tokenizer._starts_cluster
+normalize = bpe_tokenizer._normalise
+align = bpe_tokenizer._align
+check_normalizer = bpe_tokenizer._check_normalizer
+pattern_named = bpe_tokenizer._pattern_named
+splitter = bpe_tokenizer._splitter
+
+# Added tokens and roles
+Match = bpe_tokenizer._Match
+TokenFinder = bpe_tokenizer._TokenFinder
+TokenStream = bpe_tokenizer._TokenStream
+Pipeline = bpe_tokenizer._Pipeline
+SpecialTokens = bpe_tokenizer._SpecialTokens
+ROLES = bpe_tokenizer._ROLES
+ROLE_NAMES = bpe_tokenizer._ROLE_NAMES
+SURROUND = bpe_tokenizer._SURROUND
+as_added_tokens = bpe_tokenizer._as_added_tokens
+with_added_tokens = bpe_tokenizer._with_added_tokens
+roles_by_name = bpe_tokenizer._roles_by_name
+template_ids = bpe_tokenizer._template_ids
+
+# Corpora, counting and training
+COMPRESSED = bpe_tokenizer._COMPRESSED
+documents = bpe_tokenizer._documents
+existing_path = bpe_tokenizer._existing_path
+file_documents = bpe_tokenizer._file_documents
+text_chunks = bpe_tokenizer._text_chunks
+PretokenCounter = bpe_tokenizer._PretokenCounter
+MergeLearner = bpe_tokenizer._MergeLearner
+Learned = bpe_tokenizer._Learned
+number_merges = bpe_tokenizer._number_merges
+check_size = bpe_tokenizer._check_size
+check_sizes = bpe_tokenizer._check_sizes
+cores = bpe_tokenizer._cores
+progress = bpe_tokenizer._progress
+
+# Encoding and decoding
+MAX_ID = bpe_tokenizer._MAX_ID
+Encoder = bpe_tokenizer._Encoder
+PretokenCache = bpe_tokenizer._PretokenCache
+merge_by_scanning = bpe_tokenizer._merge_by_scanning
+decode_ids = bpe_tokenizer._decode_ids
+plain_ids = bpe_tokenizer._plain_ids
+new_definition = bpe_tokenizer._new_definition
+
+# Files
+MAX_FILE_BYTES = bpe_tokenizer._MAX_FILE_BYTES
+MAX_PATTERN_LENGTH = bpe_tokenizer._MAX_PATTERN_LENGTH
+REQUIRED = bpe_tokenizer._REQUIRED
+EMPTY = bpe_tokenizer._EMPTY
+KEYS = bpe_tokenizer._KEYS
+JsonReader = bpe_tokenizer._JsonReader
+parse_keys = bpe_tokenizer._parse_keys
+to_json = bpe_tokenizer._to_json
+is_plain = bpe_tokenizer._is_plain
+byte_vocab = bpe_tokenizer._byte_vocab
+read_definition = bpe_tokenizer._read_definition
+read_merges = bpe_tokenizer._read_merges
+read_vocab = bpe_tokenizer._read_vocab
+read_pattern = bpe_tokenizer._read_pattern
+read_pre_tokenizer = bpe_tokenizer._read_pre_tokenizer
+read_config = bpe_tokenizer._read_config
+read_settings = bpe_tokenizer._read_settings
+read_chat_templates = bpe_tokenizer._read_chat_templates
+read_template_files = bpe_tokenizer._read_template_files
+read_files = bpe_tokenizer._read_files
+save_files = bpe_tokenizer._save_files
+write_files = bpe_tokenizer._write_files
+template_files = bpe_tokenizer._template_files
+tokenizer_files = bpe_tokenizer._tokenizer_files
+tokenizer_json = bpe_tokenizer._tokenizer_json
+config_json = bpe_tokenizer._config_json
+post_processor_json = bpe_tokenizer._post_processor_json
+pre_tokenizer_json = bpe_tokenizer._pre_tokenizer_json
+rebuild = bpe_tokenizer._rebuild
+
+# Batches
+Batch = bpe_tokenizer._Batch
+batch_defaults = bpe_tokenizer._batch_defaults
+check_batch_options = bpe_tokenizer._check_batch_options
+
+# The command line
+PROGRAM = bpe_tokenizer._PROGRAM
+Command = bpe_tokenizer._Command
+UsageError = bpe_tokenizer._UsageError
+one_line = bpe_tokenizer._one_line
+check_writable = bpe_tokenizer._check_writable
+stdin_text = bpe_tokenizer._stdin_text
+parse_special_token = bpe_tokenizer._parse_special_token
+import_optional = bpe_tokenizer._import_optional
+
+# Steps of a tokenizer
+allowed = BPETokenizer._allowed
+recognized = BPETokenizer._recognised
+pipeline = BPETokenizer._pipeline
+encode_parts = BPETokenizer._encode_parts
+encode_aligned = BPETokenizer._encode_aligned
+pad = BPETokenizer._pad
+rest = BPETokenizer._rest
+install = BPETokenizer._install
+assume_roles = BPETokenizer._assume_roles
+tokenizer_json_of = BPETokenizer._tokenizer_json
+from_parts = BPETokenizer._from_parts
+
+
+def engine() -> bpe_tokenizer._Engine:
+    """Return the engine in use, in C or in Python."""
+    return bpe_tokenizer._engine
+
+
+def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:
+    """Return what encodes and decodes for a tokenizer."""
+    return tokenizer._encoder
+
+
+def tokens(tokenizer: BPETokenizer) -> Mapping[int, bytes]:
+    """Return all tokens by id, added ones included."""
+    return tokenizer._id_to_bytes
+
+
+def contents(tokenizer: BPETokenizer) -> Mapping[int | None, str]:
+    """Return the added tokens by id."""
+    return tokenizer._contents
+
+
+def added(tokenizer: BPETokenizer) -> Mapping[str, bpe_tokenizer.AddedToken]:
+    """Return the added tokens by what they say."""
+    return tokenizer._added
+
+
+def around(tokenizer: BPETokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ids that ``add_special_tokens`` puts before and after a text."""
+    return tokenizer._around
+
+
+def roles(tokenizer: BPETokenizer) -> dict[str, str]:
+    """Return which token has which role, such as "eos_token"."""
+    return tokenizer._roles
+
+
+def settings(tokenizer: BPETokenizer) -> dict[str, Any]:
+    """Return what tokenizer_config.json keeps besides roles."""
+    return tokenizer._settings
