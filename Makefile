@@ -1,0 +1,114 @@
+# One target for each check. A target runs in the activated environment, and its line below says
+# what must be installed there if the extra "dev" is not enough. `.ci/run` makes an environment for
+# each and runs them all. `make` alone lists them. It takes GNU make.
+
+SHELL := bash
+OUT ?= $(CURDIR)/build/checks
+DIST ?= $(CURDIR)/dist
+# `python -m` tests the code in this folder; `pytest` alone tests the installed copy.
+PYTEST := python -m pytest -q -p no:cacheprovider
+PYTEST_INSTALLED := pytest -q -p no:cacheprovider
+
+# The tests of the extension, which compare it with the engine in Python, and those that use it most.
+EXTENSION := $(wildcard tests/test_accelerat*.py)
+CORE := $(patsubst %,tests/test_%.py,engine encode train streaming special_tokens object)
+
+.PHONY: help format lint types test packages hints alone no-compiler core transformers4 optimum \
+	backends warnings sanitizers
+
+help:
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1 - \2/p' Makefile | awk -F ' - ' '{ printf "%-14s%s\n", $$1, $$2 }'
+
+format: ## the code is formatted; `ruff format .` formats it
+	ruff format --check .
+
+lint: ## ruff finds nothing
+	ruff check .
+
+types: ## mypy finds nothing
+	mypy --strict
+
+test: ## all tests, each with both engines: fifteen minutes on two cores
+	python -m pytest -n auto --dist loadfile
+
+packages: ## the source archive and the wheel made from it, in dist/
+	python -m build --outdir $(DIST) .
+
+hints: ## mypy reads the hints of an installed copy; needs `pip install .`, not editable
+	mkdir -p $(OUT)/hints
+	cp tests/hints.py $(OUT)/hints/
+	cd $(OUT)/hints && mypy --strict --config-file= hints.py
+
+alone: ## the module copied alone into an empty folder; in an environment with requirements.txt only
+	rm -rf $(OUT)/alone && mkdir -p $(OUT)/alone
+	cp bpe_tokenizer.py $(OUT)/alone/
+	cd $(OUT)/alone && python -c 'import argparse, shutil; shutil.copy(argparse.__file__, "corpus.txt")'
+	cd $(OUT)/alone && python bpe_tokenizer.py train --corpus corpus.txt --output t --vocab-size 600 --quiet
+	cd $(OUT)/alone && python bpe_tokenizer.py info --tokenizer t
+	cd $(OUT)/alone && python bpe_tokenizer.py encode --tokenizer t --text - < corpus.txt > ids.txt
+	cd $(OUT)/alone && set -o pipefail && \
+		python -m bpe_tokenizer decode --tokenizer t --ids - < ids.txt | cmp - corpus.txt
+	cd $(OUT)/alone && python -c 'from bpe_tokenizer import BPETokenizer; \
+		text = open("corpus.txt", encoding="utf-8", newline="").read(); \
+		tokenizer = BPETokenizer().train(text, 500, verbose=False); \
+		tokenizer.save("u", verbose=False); \
+		loaded = BPETokenizer.from_pretrained("u", verbose=False); \
+		assert loaded == tokenizer and loaded.decode(loaded.encode(text)) == text'
+
+no-compiler: ## the source archive installs without a C compiler and says so; in an empty environment
+	mkdir -p $(OUT)/no-compiler
+	BPE_TOKENIZER_REQUIRE_ACCELERATOR=0 CC=/no/compiler pip install -v $(DIST)/*.tar.gz \
+		> $(OUT)/no-compiler/log 2>&1 || { cat $(OUT)/no-compiler/log; exit 1; }
+	grep -F 'bpe-tokenizer: the accelerator was not built (' $(OUT)/no-compiler/log
+	cd $(OUT)/no-compiler && python -W error -c 'import bpe_tokenizer; assert not bpe_tokenizer.ACCELERATED'
+	cd $(OUT)/no-compiler && bpe-tokenizer train --corpus $(CURDIR)/README.md --output t --vocab-size 600 --quiet
+	cd $(OUT)/no-compiler && set -o pipefail && bpe-tokenizer info --tokenizer t | grep -x 'accelerated *: False'
+
+# A quarter of the examples: `make test` tries all of them.
+core: export BPE_TOKENIZER_EXAMPLES = 0.25
+core: ENGINE = accelerated
+core: ## the core with ENGINE=python or accelerated, and the extension; needs pytest hypothesis tokenizers jinja2
+	$(PYTEST_INSTALLED) --ignore=tests/test_huggingface.py --ignore-glob='tests/test_accelerat*' -k "$(ENGINE) or either" tests
+	$(PYTEST_INSTALLED) -k "not core_alone" $(EXTENSION) tests/test_split_patterns.py
+
+transformers4: ## what this library saves loads there too; needs transformers==4.57.6
+	$(PYTEST_INSTALLED) tests/test_huggingface.py
+
+optimum: export BPE_TOKENIZER_REQUIRE = optimum.intel,openvino,numpy,transformers
+optimum: ## what optimum-intel exports runs here; needs it, and it wants older libraries than the others
+	$(PYTEST) tests/test_generation.py -k "(openvino or optimum) and not accelerated"
+
+# With one engine: `make test` runs what needs no backend with both. MLX compiles kernels in TMPDIR
+# and loads them from there.
+backends: export BPE_TOKENIZER_REQUIRE = llama_cpp,mlx_lm,openvino,transformers,torch,gguf,numpy,jinja2
+backends: export TMPDIR = $(OUT)/tmp
+backends: ## models run and vocabularies load; needs all backends, and a missing one is a failure
+	mkdir -p $(OUT)/tmp
+	$(PYTEST) -k accelerated \
+		tests/test_backends.py tests/test_chat*.py \
+		tests/test_conversation.py tests/test_generation.py tests/test_model_files.py \
+		tests/test_sampling.py tests/test_tiny_chat_model.py \
+		tests/test_gguf.py tests/test_round_trips.py tests/test_verify.py tests/test_convert.py
+	# A process of its own: these tests send it signals, and one that had loaded all four
+	# libraries was seen to crash.
+	$(PYTEST) -k accelerated tests/test_terminal.py
+
+warnings: ## gcc and clang compile the extension with all warnings as errors
+	@for compiler in gcc clang; do \
+		if command -v $$compiler; then \
+			CC=$$compiler python accelerator/build.py $(OUT)/with-$$compiler || exit 1; \
+		else echo "no $$compiler here"; fi; \
+	done
+
+# Without the sweeps over all characters, which are many and alike, and without the tests that
+# compile the extension's core with sanitizers themselves.
+sanitizers: export BPE_TOKENIZER_EXAMPLES = 0.5
+sanitizers: export BPE_TOKENIZER_ACCELERATOR_DIR = $(OUT)/checked
+sanitizers: export PYTHONMALLOC = malloc
+sanitizers: export ASAN_OPTIONS = detect_leaks=0
+sanitizers: PRELOAD = LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)"
+sanitizers: ## the extension with every access to memory checked
+	python accelerator/build.py $(OUT)/checked --sanitize
+	$(PRELOAD) $(PYTEST) -k "not every_character and not core_alone" $(EXTENSION)
+	$(PRELOAD) $(PYTEST) -k accelerated $(CORE)
+	$(PRELOAD) PYTHONPATH=$(OUT)/checked python accelerator/fuzz.py --seconds 40
