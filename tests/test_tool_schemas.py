@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 import functools
 import json
-import sys
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Dict, List, Literal, Optional, Tuple, TypeVar, Union
@@ -155,19 +154,12 @@ def test_hints_of_newer_rules(hint: Any) -> None:
     assert_same(make(hint, result=hint))
 
 
-@pytest.mark.skipif(sys.version_info < (3, 10), reason="X | Y is for Python 3.10 and later")
 @pytest.mark.parametrize(
     "hint", ["int | str", "str | None", "None | list[int | float]", "dict[str, int | None]"]
 )
 def test_bars(hint: str) -> None:
     assert_same(make(hint))
     assert_same(make(eval(hint)))
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 10), reason="X | Y is no error here")
-def test_bars_before_they_work() -> None:
-    with pytest.raises(TypeError, match=r"tool\(\).*Union\[X, Y\]"):
-        schema(make("int | str"))
 
 
 def test_annotated() -> None:

@@ -30,7 +30,7 @@ _SCALARS: dict[Any, str] = {
 _CONTAINERS: dict[Any, str] = {list: "array", tuple: "array", dict: "object"}
 # Known by name: whoever hints with one has imported its library, and nobody else needs to.
 _MEDIA = {("PIL.Image", "Image"): "image", ("torch", "Tensor"): "audio"}
-_UNIONS = (Union, getattr(types, "UnionType", Union))  # `X | Y` is of the latter, from Python 3.10
+_UNIONS = (Union, types.UnionType)  # `X | Y` is a UnionType
 _SUPPORTED = (
     "use str, int, float, bool, None, Any, Literal, an Enum, list, tuple, dict or a union of "
     "these, or pass the tool as a JSON schema (a dict) written by hand"
@@ -125,8 +125,7 @@ def _arguments(function: Callable[..., Any]) -> tuple[dict[str, Any], list[str]]
     except Exception as error:  # hints may be strings, of any code
         raise TypeError(
             f"the type hints of {name}() cannot be evaluated ({error}); import what they name "
-            "where the function is defined, outside of any `if TYPE_CHECKING`, and write "
-            "Union[X, Y] for X | Y before Python 3.10"
+            "where the function is defined, outside of any `if TYPE_CHECKING`"
         ) from error
     arguments = list(inspect.signature(function).parameters.values())
     if inspect.ismethod(function):  # what it is bound to may have a hint as well
