@@ -402,7 +402,9 @@ def test_without_the_tools_named_patterns_are_cut_alike_and_others_not_at_all(
         named = pattern in SPLIT_PATTERNS.values()
         long = text * (2500 if named else 9)  # long enough for `re`
         assert alone.split(long) == before.split(long)
-        assert alone.cut == (before.cut if named else None)
+        cut = before.cut if named else None
+        # Not the compiled patterns: `regex` compiles one again once its cache is full.
+        assert (alone.cut and alone.cut.pattern) == (cut and cut.pattern)
 
 
 @pytest.mark.parametrize("pattern", CUSTOM)

@@ -10,11 +10,9 @@ Source: Sennrich et al., ACL 2016; the mark as in version 0.2 of their program.
 ['low</w>', 'lo', 'w', 'est</w>']
 """
 
-from __future__ import annotations
-
-import itertools
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 END, UNKNOWN = "</w>", "<unk>"
 Pair = tuple[str, str]
@@ -42,14 +40,14 @@ class WordTokenizer:
         self.merges: list[Pair] = []
         self.vocab = {UNKNOWN: 0}
 
-    def train(self, text: str, vocab_size: int) -> WordTokenizer:
+    def train(self, text: str, vocab_size: int) -> "WordTokenizer":
         """Learn merges until there are `vocab_size` tokens, or no pair stands there twice."""
         words = [(letters(word), count) for word, count in Counter(text.split()).items()]
         tokens = {letter for parts, _ in words for letter in parts}
         while 1 + len(tokens) < vocab_size:
             counts: Counter[Pair] = Counter()
             for parts, count in words:
-                for pair in itertools.pairwise(parts):
+                for pair in pairwise(parts):
                     counts[pair] += count
             best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
             if best is None or counts[best] < 2:
@@ -65,9 +63,7 @@ class WordTokenizer:
         words = [[c if c in self.vocab else UNKNOWN for c in letters(w)] for w in text.split()]
         rank = {pair: rank for rank, pair in enumerate(self.merges)}
         for parts in words:
-            while known := [
-                (rank[p], i) for i, p in enumerate(itertools.pairwise(parts)) if p in rank
-            ]:
+            while known := [(rank[p], i) for i, p in enumerate(pairwise(parts)) if p in rank]:
                 _, at = min(known)  # the pair learned first, and of equals the leftmost
                 parts[at : at + 2] = [parts[at] + parts[at + 1]]
         return [part for parts in words for part in parts]
