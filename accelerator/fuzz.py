@@ -186,7 +186,7 @@ def check_batches(texts: list[str], threads: int, **vocabulary: Any) -> None:
 def check_streams(chunks: list[str], **vocabulary: Any) -> None:
     """Encode text in chunks, with added tokens in it."""
     python, others = engines(**vocabulary)
-    pipeline = python.pipeline(python.definition.added)
+    pipeline = python.pipeline(python._definition.added)
 
     def encode(chunks: list[str], encoder: Any) -> list[int]:
         return list(itertools.chain(*core._encode_stream(chunks, pipeline, encoder)))
