@@ -13,7 +13,7 @@ PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 EXTENSION := $(wildcard tests/test_accelerat*.py)
 CORE := $(patsubst %,tests/test_%.py,engine encode train streaming special_tokens object)
 
-.PHONY: help format lint types test packages hints alone no-compiler core transformers4 optimum \
+.PHONY: help format lint types test packages hints alone no-compiler core extension transformers4 optimum \
 	backends warnings sanitizers
 
 help:
@@ -65,10 +65,12 @@ no-compiler: ## the source archive installs without a C compiler and says so; in
 	cd $(OUT)/no-compiler && set -o pipefail && bpe-tokenizer info --tokenizer t | grep -x 'accelerated *: False'
 
 # A quarter of the examples: `make test` tries all of them.
-core: export BPE_TOKENIZER_EXAMPLES = 0.25
+core extension: export BPE_TOKENIZER_EXAMPLES = 0.25
 core: ENGINE = accelerated
-core: ## the core with ENGINE=python or accelerated, and the extension; needs pytest hypothesis tokenizers jinja2
+core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
 	$(PYTEST_INSTALLED) --ignore=tests/test_huggingface.py --ignore-glob='tests/test_accelerat*' -k "$(ENGINE) or either" tests
+
+extension: ## the extension against the engine in Python; needs what core does
 	$(PYTEST_INSTALLED) -k "not core_alone" $(EXTENSION) tests/test_split_patterns.py
 
 transformers4: ## what this library saves loads there too; needs transformers==4.57.6
