@@ -7,7 +7,6 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import hmac
 import json
 import os
 import pickle
@@ -36,7 +35,7 @@ import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
 from bpe_tokenizer_tools.workflow import registry as registry_module
-from bpe_tokenizer_tools.workflow.registry import Entry, Registry, default_path, read_key
+from bpe_tokenizer_tools.workflow.registry import Entry, Registry, default_path
 
 pytestmark = EITHER_ENGINE
 
@@ -47,7 +46,6 @@ TEXT += (
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 )
-KEY = b"0123456789abcdef"
 CORPUS = hashlib.sha256(TEXT.encode()).hexdigest()
 
 
@@ -836,81 +834,20 @@ def test_entries_of_a_newer_format_say_so(registry: Registry) -> None:
         registry.load("web@" + entry.hash)
 
 
-# -- Signatures ---------------------------------------------------------------
-
-
-def _forge(entry: Entry, **changes: Any) -> None:
-    """Change an entry and make its checksum fit, as one without the key can."""
+def test_entries_that_an_earlier_version_signed_still_load(registry: Registry) -> None:
+    entry = registry.register(trained(), "web", metadata={"owner": "search"})
     path = entry.path / "entry.json"
     data = json.loads(path.read_bytes())
+    assert "signature" not in data
     del data["checksum"]
-    data.update(changes)
-    data["checksum"] = hashlib.sha256(registry_module._to_bytes(data)).hexdigest()
-    _rewrite(path, registry_module._to_bytes(data))
-
-
-def test_signatures_are_hmac_over_the_entry(tmp_path: Path) -> None:
-    signed = Registry(tmp_path, key=KEY)
-    entry = signed.register(trained(), "web", metadata={"owner": "search"})
-    text = (entry.path / "entry.json").read_text(encoding="utf-8")
-    above = text.partition(',\n  "signature"')[0] + "\n}\n"
-    expected = hmac.digest(KEY, above.encode(), "sha256").hex()
-    assert entry.signature == f"hmac-sha256:{expected}" and entry.hash in above
-    assert signed.load("web") == trained() == Registry(tmp_path).load("web")
-    with pytest.raises(FileFormatError, match="signature: does not fit the key"):
-        Registry(tmp_path, key=KEY[::-1]).load(entry.ref)
-
-
-def test_what_one_without_the_key_changes_is_found(tmp_path: Path) -> None:
-    signed, unsigned = Registry(tmp_path, key=KEY), Registry(tmp_path)
-    entry = signed.register(trained(), "web", metadata={"owner": "search"})
-    good = (entry.path / "entry.json").read_bytes()
-    for changes in (
-        {"metadata": {"owner": "mallory"}},
-        {"created": "2000-01-01"},
-        {"signature": None},
-        {"signature": "hmac-sha256:" + "0" * 64},
-        {"signature": "größe"},
-        {"signature": entry.signature.replace("256:", "512:")},
-    ):
-        _forge(entry, **changes)
-        assert unsigned.load("web@" + entry.hash) == trained()  # the checksum fits
-        with pytest.raises(FileFormatError, match="signature: (is missing|does not fit)"):
-            signed.load("web@" + entry.hash)
-        assert signed.entries() == [] and len(signed.problems()) == 1
-        _rewrite(entry.path / "entry.json", good)
-    # Another tokenizer under the same hash, or the signed entry put to another name.
-    other = unsigned.register(trained(290), "evil")
-    with pytest.raises(FileFormatError, match="signature: is missing"):
-        signed.load("evil@" + other.hash)
-    shutil.copytree(entry.path, tmp_path / "evil" / entry.hash)
-    _forge(dataclasses.replace(entry, path=tmp_path / "evil" / entry.hash), name="evil")
-    assert unsigned.load("evil@" + entry.hash) == trained()
-    with pytest.raises(FileFormatError, match="signature: does not fit"):
-        signed.load("evil@" + entry.hash)
-
-
-def test_an_unsigned_entry_is_not_signed_by_registering_again(tmp_path: Path) -> None:
-    Registry(tmp_path).register(trained(), "web")
-    with pytest.raises(FileFormatError, match="signature: is missing"):
-        Registry(tmp_path, key=KEY).register(trained(), "web")
-    again = Registry(tmp_path, key=KEY).register(trained(), "web-signed")
-    assert again.signature and not Registry(tmp_path).register(trained(), "web-signed").is_new
-
-
-def test_keys_that_are_none(tmp_path: Path) -> None:
-    for key in (b"", b"short", b"x" * 15, b"x" * 65_537):
-        (tmp_path / "key").write_bytes(key)
-        with pytest.raises(ValueError, match="expected a key of 16 to 65,536 bytes"):
-            read_key(tmp_path / "key")
-        with pytest.raises(ValueError, match="expected a key of 16"):
-            Registry(tmp_path, key=key)
-    with pytest.raises(TypeError, match="expected bytes, got str"):
-        Registry(tmp_path, key="0123456789abcdef")
-    (tmp_path / "key").write_bytes(KEY + b"\n")
-    assert read_key(tmp_path / "key") == KEY + b"\n"
-    with pytest.raises(FileNotFoundError):
-        read_key(tmp_path / "none")
+    for signature in (None, "hmac-sha256:" + "0" * 64):
+        data["signature"] = signature
+        data["checksum"] = hashlib.sha256(registry_module._to_bytes(data)).hexdigest()
+        _rewrite(path, registry_module._to_bytes(data))
+        del data["checksum"]
+        assert registry.load("web@" + entry.hash) == trained()
+        assert [found.metadata for found in registry.entries()] == [{"owner": "search"}]
+        assert registry.problems() == []
 
 
 # -- Copies -------------------------------------------------------------------
@@ -1100,22 +1037,6 @@ def test_commands(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found["cut"] == "b" and found["verdict"] in out
 
 
-def test_commands_with_a_key(
-    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "key").write_bytes(KEY)
-    (tmp_path / "other").write_bytes(KEY[::-1])
-    key = ("--key", tmp_path / "key")
-    assert run("register", saved, "web", *key, capsys=capsys)[0] == 0
-    assert " yes " in run("list", *key, capsys=capsys)[1]
-    for argv in (("show", "web"), ("load", "web", "--output", tmp_path / "out")):
-        assert run(*argv, *key, capsys=capsys)[0] == 0
-        status, out, err = run(*argv, "--key", tmp_path / "other", capsys=capsys)
-        assert (status, out) == (1, "") and "signature: does not fit the key" in err
-    status, out, err = run("list", "--key", tmp_path / "other", capsys=capsys)
-    assert status == 1 and len(out.splitlines()) == 1 and err.startswith("bpe-tokenizer: error: ")
-
-
 def test_list_tells_what_is_damaged(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("web", "mail"):
         run("register", saved, name, capsys=capsys)
@@ -1145,12 +1066,9 @@ def test_list_tells_what_is_damaged(saved: Path, capsys: pytest.CaptureFixture[s
             1,
             "expected a report as JSON",
         ),
-        (("register", "{saved}", "web", "--key", "{saved}/none"), 1, "expected a file that holds"),
-        (("register", "{saved}", "web", "--key", "{saved}"), 1, "is a directory; expected a file"),
         (("register", "{saved}", "web", "--report", __file__), 1, "expected JSON"),
         (("register", "{saved}/none", "web"), 1, "no such file or directory"),
         (("register", "{saved}", "web", "--registry", __file__), 1, "a registry is a directory"),
-        (("register", "{saved}", "web", "--key", os.devnull), 1, "expected a key of 16"),
         (("load", "web"), 2, "--output"),
         (("load", "web", "--output", ""), 2, "expected the directory to write to"),
     ],

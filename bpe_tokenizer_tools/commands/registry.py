@@ -22,18 +22,14 @@ _REF = "NAME@HASH, with four or more digits of the hash; or NAME, which is the n
 def _registry_options(add: Callable[..., Any]) -> None:
     where = "default: $BPE_TOKENIZER_REGISTRY, or a directory among your own data"
     add("--registry", metavar="DIR", help=f"the registry's directory; {where}")
-    add("--key", metavar="FILE", help="a secret: entries are signed, and must be, with this key")
 
 
 def _open(options: argparse.Namespace) -> Registry:
-    from bpe_tokenizer_tools.workflow.registry import Registry, read_key
+    from bpe_tokenizer_tools.workflow.registry import Registry
 
     if options.registry == "":
         raise core.UsageError("expected the directory of a registry, got ''")
-    key = None
-    if options.key is not None:
-        key = read_key(files.expect_file(options.key, "a file that holds the key"))
-    return Registry(options.registry, key=key)
+    return Registry(options.registry)
 
 
 # -- register -----------------------------------------------------------------
@@ -125,12 +121,11 @@ def _table(entries: list[Entry]) -> Any:
             entry.facts.get("vocab_size"),
             f"{entry.created[:19]}Z",
             None if entry.corpus_sha256 is None else entry.corpus_sha256[:12],
-            entry.signature is not None,
             ", ".join(f"{key}={value}" for key, value in entry.metadata.items()) or None,
         )
         for entry in entries
     ]
-    return Table(["version", "tokens", "registered", "corpus", "signed", "metadata"], rows)
+    return Table(["version", "tokens", "registered", "corpus", "metadata"], rows)
 
 
 # -- show, load, diff ---------------------------------------------------------

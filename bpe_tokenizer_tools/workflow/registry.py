@@ -8,7 +8,7 @@ A registry is a directory, and everything about an entry is in one directory of 
 
     NAME/HASH/tokenizer.json ...    what `BPETokenizer.save` writes
     NAME/HASH/SHA256SUMS            of those files; its own sha256 is HASH
-    NAME/HASH/entry.json            who, when and why, with a checksum and, if asked, a signature
+    NAME/HASH/entry.json            who, when and why, with a checksum
     .incoming/                      entries that are being written
 
 An entry is written under `.incoming`, flushed to disk, and renamed into its place in one
@@ -24,7 +24,6 @@ import datetime
 import difflib
 import errno
 import hashlib
-import hmac
 import json
 import os
 import pickle
@@ -47,7 +46,7 @@ from bpe_tokenizer_tools.support.tables import printable
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff
 
-__all__ = ["Entry", "Registry", "default_path", "read_key"]
+__all__ = ["Entry", "Registry", "default_path"]
 
 FORMAT = 1  # of entry.json; readers refuse what is newer
 STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old has no writer any more
@@ -61,7 +60,6 @@ _TOKENIZER_FILES = (  # what `BPETokenizer.save` may write
     "tokenizer_config.json",
 )
 _SHORT = 12  # digits of a hash that are shown: enough for 2**24 entries of one name
-_SHORTEST_KEY, _LONGEST_KEY = 16, 65_536  # bytes
 _LARGEST_ENTRY = 2**26  # bytes of entry.json, most of which are the report
 _DEEPEST = 100  # lists and objects within each other
 _LONGEST_SHOWN = 400  # characters of a report, for people
@@ -136,7 +134,6 @@ class Entry:
         corpus_sha256: of the text that it was trained on, if that was said.
         metadata: what its owner said of it.
         report: how it was trained or how it does, as JSON, or None.
-        signature: "hmac-sha256:" and digits, or None if it is not signed.
         files: the tokenizer's files and the sha256 of each; empty where they were not read.
         path: its directory.
         is_new: whether the call that returned this has registered it.
@@ -150,7 +147,6 @@ class Entry:
     corpus_sha256: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     report: Any = None
-    signature: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     path: Path = field(default=Path(), compare=False)
     is_new: bool = field(default=False, compare=False)
@@ -174,7 +170,6 @@ class Entry:
             "library version": self.library_version,
             **self.facts,
             "corpus sha256": self.corpus_sha256,
-            "signature": self.signature,
             "path": self.path,
             "files": "as they were registered" if self.files else "not read",
         }
@@ -257,14 +252,14 @@ def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
 
 
 # =============================================================================
-# 3. entry.json, its checksum and its signature
+# 3. entry.json and its checksum
 # =============================================================================
-# The checksum is over everything above it, the signature included; the signature over
-# everything above that.  Both are over the very bytes of the file, and the hash in it
-# stands for the tokenizer's files: no byte can change that one of them does not cover.
+# The checksum covers everything above it, byte for byte, and the hash in it covers the
+# tokenizer's files: no byte can change without one of them showing it.  Entries written up
+# to version 0.8 may also have a signature; the checksum covers it, and nothing reads it.
 
 
-def _encode_entry(entry: Entry, key: bytes | None) -> bytes:
+def _encode_entry(entry: Entry) -> bytes:
     data: dict[str, Any] = {
         "format": FORMAT,
         "name": entry.name,
@@ -276,7 +271,6 @@ def _encode_entry(entry: Entry, key: bytes | None) -> bytes:
         "metadata": entry.metadata,
         "report": entry.report,
     }
-    data["signature"] = None if key is None else _sign(data, key)
     data["checksum"] = hashlib.sha256(_to_bytes(data)).hexdigest()
     encoded = _to_bytes(data)
     if len(encoded) > _LARGEST_ENTRY:
@@ -290,11 +284,7 @@ def _to_bytes(data: Mapping[str, Any]) -> bytes:
     return (core.to_json(data) + "\n").encode()
 
 
-def _sign(data: Mapping[str, Any], key: bytes) -> str:
-    return "hmac-sha256:" + hmac.new(key, _to_bytes(data), hashlib.sha256).hexdigest()
-
-
-def _decode_entry(raw: bytes, path: Path, key: bytes | None) -> Entry:
+def _decode_entry(raw: bytes, path: Path) -> Entry:
     """Read entry.json; `path` is where it lies, which its name and hash must be those of."""
     try:
         data = json.loads(raw.decode())
@@ -317,46 +307,11 @@ def _decode_entry(raw: bytes, path: Path, key: bytes | None) -> Entry:
         corpus_sha256=reader.get("corpus_sha256", str, None),
         metadata=reader.get("metadata", dict),
         report=data.get("report"),
-        signature=reader.get("signature", str, None),
         path=path.parent,
     )
     if (entry.name, entry.hash) != (path.parent.parent.name, path.parent.name):
         raise FileFormatError(path, "", f"is that of {entry.ref}; it was put here from elsewhere")
-    _check_signature(entry, data, path, key)
     return entry
-
-
-def _check_signature(entry: Entry, data: dict[str, Any], path: Path, key: bytes | None) -> None:
-    if key is None:
-        return
-    if entry.signature is None:
-        raise FileFormatError(path, "signature", "is missing: it was registered without a key")
-    signed = {name: value for name, value in data.items() if name != "signature"}
-    if not hmac.compare_digest(entry.signature.encode(), _sign(signed, key).encode()):
-        raise FileFormatError(
-            path, "signature", "does not fit the key: signed with another, or changed since"
-        )
-
-
-def read_key(path: str | os.PathLike[str]) -> bytes:
-    """Read the key that entries are signed with: a file's bytes, as they are.
-
-    Raises:
-        ValueError: there are less than 16 bytes, which could be guessed, or very many.
-    """
-    with open(path, "rb") as file:
-        return _check_key(file.read(_LONGEST_KEY + 1), os.fspath(path))
-
-
-def _check_key(key: bytes, source: str = "key") -> bytes:
-    if not isinstance(key, bytes):
-        raise TypeError(f"{source}: expected bytes, got {type(key).__name__}")
-    if not _SHORTEST_KEY <= len(key) <= _LONGEST_KEY:
-        raise ValueError(
-            f"{source}: expected a key of {_SHORTEST_KEY} to {_LONGEST_KEY:,} bytes, got "
-            f"{len(key):,}; make one with: head -c 32 /dev/urandom > FILE"
-        )
-    return key
 
 
 _MEND = "restore it from a copy, or move its directory away and register the tokenizer again"
@@ -449,8 +404,6 @@ class Registry:
     Args:
         path: the directory, made when the first tokenizer is registered; by default
             `default_path()`.
-        key: signs what is registered; then only what this key has signed is listed and
-            loaded.  At least 16 bytes.
 
     Attributes:
         path: the directory.
@@ -462,13 +415,10 @@ class Registry:
     True
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, key: bytes | None = None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         if path is not None and not os.fspath(path):
             raise ValueError("expected the directory of a registry, got ''")
         self.path = default_path() if path is None else Path(path)
-        self._key = None if key is None else _check_key(key)
 
     # -- Writing ---
 
@@ -497,7 +447,7 @@ class Registry:
 
         Raises:
             ValueError: the name will not do; or the same tokenizer is registered under it
-                with other metadata, another corpus or without this key's signature.
+                with other metadata or another corpus.
             FileFormatError: it is registered already, and damaged.
             OSError: the registry cannot be written to; then nothing of it is left there.
         """
@@ -518,7 +468,7 @@ class Registry:
                 said, hash=_write_tokenizer(tokenizer, draft), created=self._now(name)
             )
             if not _is_directory(self._place(entry)):
-                core.write_files({draft / _ENTRY: _encode_entry(entry, self._key)})
+                core.write_files({draft / _ENTRY: _encode_entry(entry)})
                 _make_read_only(draft)
                 _sync(draft)
                 if self._settle(draft, entry):
@@ -671,7 +621,7 @@ class Registry:
         Raises:
             FileNotFoundError: there is no such registry.
             ValueError: there is no such entry, or more than one.
-            FileFormatError: it is damaged, or not signed with the registry's key.
+            FileFormatError: it is damaged.
         """
         return self._verified(self._find(ref))[0]
 
@@ -799,7 +749,7 @@ class Registry:
         if not _is_directory(folder):
             raise FileFormatError(folder, "", "is not a directory; an entry is one")
         path = folder / _ENTRY
-        return _decode_entry(_read_part(path, _LARGEST_ENTRY), path, self._key)
+        return _decode_entry(_read_part(path, _LARGEST_ENTRY), path)
 
     def _verified(self, folder: Path) -> tuple[Entry, dict[str, bytes]]:
         """Read an entry and its files; each byte of them is covered by the entry's hash."""
