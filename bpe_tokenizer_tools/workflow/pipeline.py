@@ -48,7 +48,7 @@ from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, file_sha256
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.settings import Settings
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, FileState, Stamp, changes, states
+from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, Stamp, changes, hashes
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.workflow.registry import Entry, Registry
@@ -182,7 +182,7 @@ class _Count(_TrainingStep):
         )
         path = self.work / "counts.json"
         counts.save(path)
-        return [path], {"sha256": FileState.of(path).sha256}
+        return [path], {"sha256": file_sha256(path)}
 
 
 class _Train(_TrainingStep):
@@ -314,7 +314,7 @@ class _Evaluate(_Step):
         written = {"json": core.to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
         contents = {self.work / f"evaluation.{ending}": text for ending, text in written.items()}
         core.write_files(contents)
-        return list(contents), {"sha256": FileState.of(self.work / "evaluation.json").sha256}
+        return list(contents), {"sha256": file_sha256(self.work / "evaluation.json")}
 
 
 def _held_out(path: Path, source: str) -> Iterator[str]:
@@ -619,7 +619,7 @@ class Pipeline:
         results: dict[str, Mapping[str, Any]] = {}
         reports = []
         for step in self._chosen(force, until):
-            stamp, why = self._look(step, results, force)
+            stamp, why, _ = self._look(step, results, force)
             inputs = step.inputs(results)
             status = "runs" if why else "may run" if UNKNOWN in inputs.values() else "up to date"
             if status == "up to date" and stamp is not None:
@@ -656,18 +656,18 @@ class Pipeline:
         self.work.mkdir(parents=True, exist_ok=True)
         with outputs.locked(self.work / ".lock"):
             self._sweep()
-            self._prepare(chosen, force, until)
+            planned = self._prepare(chosen, force, until)
             results: dict[str, Mapping[str, Any]] = {}
             reports = []
             for step in chosen:
                 started = time.perf_counter()
-                stamp, why = self._look(step, results, force)
-                if why or stamp is None:
-                    if notify is not None:
-                        notify(f"{step.name}: {why}")
-                    stamp = self._run_step(step, results, verbose)
-                else:
-                    self._refresh(step, stamp)
+                stamp, why = planned.get(step.name), ""
+                if stamp is None:
+                    stamp, why, files = self._look(step, results, force)
+                    if why or stamp is None:
+                        if notify is not None:
+                            notify(f"{step.name}: {why}")
+                        stamp = self._run_step(step, files, results, verbose)
                 results[step.name] = stamp.result
                 why += f"; {note}" if why and (note := stamp.result.get("note")) else ""
                 seconds = time.perf_counter() - started
@@ -685,46 +685,47 @@ class Pipeline:
                 raise ValueError(f"{name!r} cannot be forced: the run ends before, with {until!r}")
         return list(self._steps.values())[:last]
 
-    def _prepare(self, chosen: list[_Step], force: Sequence[str], until: str | None) -> None:
-        """Let all steps that may run refuse first what they will not be able to do."""
+    def _prepare(
+        self, chosen: list[_Step], force: Sequence[str], until: str | None
+    ) -> dict[str, Stamp]:
+        """Let steps that may run refuse first what they cannot do; return the others' stamps."""
+        kept = {}
         for step, report in zip(chosen, self.plan(force=force, until=until).steps):
-            if report.status != "up to date":
+            stamp = Stamp.load(self._stamp_path(step)) if report.status == "up to date" else None
+            if stamp is None:
                 step.prepare()
+            else:  # not looked at again: hashing a large corpus takes a while
+                kept[step.name] = stamp
+        return kept
 
     def _stamp_path(self, step: _Step) -> Path:
         return self.work / "stamps" / f"{step.name}.json"
 
     def _look(
         self, step: _Step, results: _Results, force: Sequence[str]
-    ) -> tuple[Stamp | None, str]:
-        """Return a step's stamp, and why it has to run all the same."""
+    ) -> tuple[Stamp | None, str, dict[str, str | None]]:
+        """Return a step's stamp, why it has to run all the same, and the hashes of its files."""
         stamp = Stamp.load(self._stamp_path(step))
         inputs = _with_version(step.inputs(results))
+        files = hashes(step.files())
         if stamp is None:
-            return None, "it has not run yet"
-        found = list(changes(stamp, inputs, step.files(), self.work))
+            return None, "it has not run yet", files
+        found = list(changes(stamp, inputs, files, self.work))
         found += [missing] if (missing := step.missing(stamp.result)) else []
         if len(found) > 3:
             found[2:] = [f"and {len(found) - 2} more"]
         why = ", ".join(found)
-        return stamp, why or ("it is forced to" if step.name in force else "")
+        return stamp, why or ("it is forced to" if step.name in force else ""), files
 
-    def _run_step(self, step: _Step, results: _Results, verbose: bool) -> Stamp:
-        files = states(step.files())
+    def _run_step(
+        self, step: _Step, files: Mapping[str, str | None], results: _Results, verbose: bool
+    ) -> Stamp:
         written, result = step.run(results, verbose)
-        outputs = {
-            path.relative_to(self.work).as_posix(): FileState.of(path, own=True) for path in written
-        }
+        outputs = {path.relative_to(self.work).as_posix(): file_sha256(path) for path in written}
         stamp = Stamp(_with_version(step.inputs(results)), files, outputs, result)
         self._stamp_path(step).parent.mkdir(exist_ok=True)
         stamp.save(self._stamp_path(step))
         return stamp
-
-    def _refresh(self, step: _Step, stamp: Stamp) -> None:
-        """Note the times of files that only their hashes showed to be the same."""
-        refreshed = stamp.refreshed(step.files(), self.work)
-        if refreshed != stamp:
-            refreshed.save(self._stamp_path(step))
 
     def _sweep(self) -> None:
         """Remove what a run that was killed had begun to write."""
