@@ -970,7 +970,7 @@ def test_the_format_of_a_file_is_told_by_its_name_or_by_the_caller(
     (tmp_path / "d").write_text("text", encoding="utf-8")
     status, out, _ = run_command(capsys, "count", tmp_path, "--dry-run")
     assert status == 0
-    assert "in 3 shards (2 jsonl, 1 text), about" in out
+    assert "in 3 shards (2 jsonl, 1 text)\n" in out
 
 
 def test_packing_asks_for_the_format_before_it_begins(

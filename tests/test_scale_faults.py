@@ -824,7 +824,7 @@ def test_lines_where_there_is_no_terminal(
         tokens = sum(len(both.tokenizer.encode(text)) for text in TEXTS)
         assert f"{tokens} tokens as uint16, {n_bytes / tokens:.3f} bytes per token" in lines
     else:
-        assert re.fullmatch(rf"{n_bytes} B in 5 shards, about \d+ distinct pre-tokens", lines[0])
+        assert lines[0] == f"{n_bytes} B in 5 shards"
         counts = count_pretokens(both.source, workers=1)
         assert f"{sum(counts.values())} pre-tokens, {len(counts)} distinct" in lines
 

@@ -27,7 +27,6 @@ TABLE = Table(
 def test_nothing_of_a_table_moves_the_cursor() -> None:
     table = Table(["a\x1b[2J"], [["b\x9b"]], "c\u202e")
     assert str(table) == "c\\u202e\na\\x1b[2J\nb\\x9b"
-    assert table.to_markdown() == "**c\\u202e**\n\n| a\\x1b[2J |\n| --- |\n| b\\x9b |"
 
 
 def test_numbers_are_right_aligned_and_rounded_to_four_digits_of_the_largest() -> None:
@@ -89,11 +88,6 @@ def test_csv_reads_back_with_numbers_in_full() -> None:
     assert read[1][:2] == ["a,b", 'say "x"']
     assert float(read[1][2]) == 1 / 3
     assert read[2] == ["line\nbreak", "", str(10**20)]
-
-
-def test_markdown_has_a_rule_and_escapes_bars() -> None:
-    table = Table(["a|b", "n"], [["x|y", 1000]], "Title")
-    assert table.to_markdown() == ("**Title**\n\n| a\\|b | n |\n| --- | ---: |\n| x\\|y | 1,000 |")
 
 
 class Terminal(io.StringIO):

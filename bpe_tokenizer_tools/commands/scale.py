@@ -79,7 +79,7 @@ def _count_options(add: Callable[..., Any]) -> None:
     kept = "where work is kept, for the next run; default: OUTPUT.work, removed at the end"
     add("--work-dir", metavar="DIR", help=kept)
     _engine_options(add)
-    add("--dry-run", action="store_true", help="say what it would take, and do nothing")
+    add("--dry-run", action="store_true", help="say what would be read, and do nothing")
 
 
 def _check_count(options: argparse.Namespace) -> None:

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import heapq
 import itertools
-import math
 import os
 import sys
 import tempfile
@@ -548,26 +547,14 @@ class CountJob:
             return report
 
     def estimate(self) -> str:
-        """Say, before anything is done, what it will take in memory; from the sizes alone."""
-        shards = find_shards(self.paths)
-        return self._estimate(shards, sum(shard.size for shard in shards))
+        """Say what would be read, before anything is done; from the sizes of files alone."""
+        return self._estimate(find_shards(self.paths))
 
-    def _estimate(self, shards: Sequence[Shard], n_bytes: int) -> str:
-        texts = [shard.size * _expansion(shard.label) for shard in shards]
-        keys = _expected_keys(sum(texts))
-        workers = self._engine().n_workers(len(shards))
-        at_once = min(self.max_keys + _expected_keys(_CHUNK), _expected_keys(max(texts)))
-        what = self._reading().describe(shards)
-        each = "each worker" if workers > 1 else "the one worker"
-        lines = [f"{size(n_bytes)} in {what}, about {_rough(keys)} distinct pre-tokens"]
-        lines.append(
-            f"memory, roughly: {size(_BASE + at_once * _KEY_BYTES, 2)} in {each} while it counts, "
-            f"{size(_BASE + keys / self.partitions * _KEY_BYTES, 2)} while it adds up one of "
-            f"{self.partitions} partitions"
-        )
-        if len(shards) < workers_wanted(self.workers):
-            lines.append("a file is counted by one worker: cut large ones to use more")
-        return "\n".join(lines)
+    def _estimate(self, shards: Sequence[Shard]) -> str:
+        what = f"{size(sum(shard.size for shard in shards))} in {self._reading().describe(shards)}"
+        if len(shards) < (self.workers or core.cores()):
+            what += "\na file is counted by one worker: cut large ones to use more"
+        return what
 
     def _reading(self) -> Reading:
         return Reading(self.input_format, self.text_field, self.separator, self.on_error)
@@ -600,7 +587,7 @@ class CountJob:
             if scratch is None:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
             folder = stack.enter_context(work.open_folder(scratch, shared))
-            self._say(self._estimate(shards, sum(shard.size for shard in shards)))
+            self._say(self._estimate(shards))
             job = _Counting(folder, settings, shards, engine, self.verbose)
             if not shared:
                 job.tidy(self.resume)
@@ -609,38 +596,6 @@ class CountJob:
     def _say(self, what: object) -> None:
         if self.verbose:
             print(what, file=sys.stderr)
-
-
-def workers_wanted(workers: int | None) -> int:
-    """Return how many processes there would be if there were shards enough."""
-    return workers or core.cores()
-
-
-# Bytes that a distinct pre-token takes in a dict with its count, and a process before it has any.
-_KEY_BYTES = 250
-_BASE = 60_000_000
-_COMPRESSED_TO = {".gz": 3.5, ".bz2": 4.5, ".xz": 5.0, ".zst": 4.0, ".parquet": 2.5}
-
-
-def _expansion(label: str) -> float:
-    """Guess how much text a file holds for each of its bytes."""
-    return _COMPRESSED_TO.get(os.path.splitext(label)[1].lower(), 1.0)
-
-
-def _expected_keys(n_bytes: float) -> float:
-    """Guess how many distinct pre-tokens so much text has.
-
-    A gigabyte of the Linux kernel's source has one million, and the web has more.  Growth follows
-    Heaps' law, with an exponent of about 0.6.
-    """
-    return 2e6 * math.pow(n_bytes / 1e9, 0.6)
-
-
-def _rough(number: float) -> str:
-    for unit, name in ((1e9, "billion"), (1e6, "million")):
-        if number >= unit:
-            return f"{number / unit:.2g} {name}"
-    return f"{float(f'{number:.2g}'):,.0f}"
 
 
 def count_pretokens(
@@ -691,7 +646,7 @@ def count_pretokens(
         max_keys: distinct pre-tokens that a worker may hold; with more, it writes them to disk.
         max_retries: how often work is begun again whose process was lost.
         resume: whether to go on with what is in `work_dir`, or begin anew.
-        verbose: whether to show an estimate, progress and a summary, on stderr.
+        verbose: whether to show progress and a summary, on stderr.
 
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.

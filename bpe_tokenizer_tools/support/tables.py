@@ -1,4 +1,4 @@
-"""Tables: for a terminal, for a page, for another program.
+"""Tables: for a terminal, for another program.
 
 >>> print(Table(["vocab", "tokens"], [["gpt2", 50257], ["o200k", 200019]]))
 vocab   tokens
@@ -79,16 +79,6 @@ class Table:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([self.columns, *self.rows])
         return file.getvalue()
-
-    def to_markdown(self) -> str:
-        """Return the table as Markdown, with numbers as they are shown."""
-        cells, right = self._cells()
-        rules = ["---:" if at else "---" for at in right]
-        lines = [self._names(), *cells]
-        written = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-        written.insert(1, rules)
-        table = "\n".join(f"| {' | '.join(line)} |" for line in written)
-        return f"**{printable(self.title)}**\n\n{table}" if self.title else table
 
     def _names(self) -> list[str]:
         return list(map(printable, self.columns))
