@@ -48,7 +48,7 @@ def count_at_scale(shards: Path, work: Path, size: int) -> str:
     """Count shard by shard, in several processes, through files."""
     from bpe_tokenizer_tools.scale import CountJob
 
-    job = CountJob(shards, PATTERN, normalizer=None, workers=WORKERS, resume=False)
+    job = CountJob(shards, PATTERN, normalizer=None, num_workers=WORKERS, resume=False)
     job.to_file(work / "scale.counts")
     return sha256(work / "scale.counts")
 
@@ -77,7 +77,7 @@ def pack(shards: Path, out: Path, work: Path, workers: int) -> str:
     from bpe_tokenizer_tools.scale import encode_corpus
 
     tokenizer = BPETokenizer.from_pretrained(work / "tokenizer", verbose=False)
-    encode_corpus(tokenizer, shards, out, workers=workers, resume=False)
+    encode_corpus(tokenizer, shards, out, num_workers=workers, resume=False)
     digest = hashlib.sha256()
     for file in sorted(out.glob("*.bin")):
         digest.update(file.read_bytes())

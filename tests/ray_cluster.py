@@ -182,7 +182,12 @@ def lose_a_node_while_counting(cluster: Cluster) -> None:
     thread = meanwhile("node lost while counting", lambda: lose_node(cluster, node, work))
     counting._LITTLE = 0  # so that partitions are added up on the cluster, too
     counts = count_pretokens(
-        "in", engine="ray", address=cluster.address, work_dir="counting", partitions=3, min_count=2
+        "in",
+        executor="ray",
+        address=cluster.address,
+        work_dir="counting",
+        partitions=3,
+        min_frequency=2,
     )
     thread.join()
     counts.save(FOLDER / "ray.counts")
@@ -193,7 +198,7 @@ def lose_a_node_while_packing(cluster: Cluster, tokenizer: BPETokenizer) -> None
     work.mkdir()
     (node,) = cluster.worker_nodes
     thread = meanwhile("node lost while packing", lambda: lose_node(cluster, node, work))
-    encode_corpus(tokenizer, "in", "packed", engine="ray", address=cluster.address)
+    encode_corpus(tokenizer, "in", "packed", executor="ray", address=cluster.address)
     thread.join()
 
 
@@ -201,7 +206,7 @@ def lose_a_worker(cluster: Cluster, tokenizer: BPETokenizer) -> None:
     work = FOLDER / "packed-again"
     work.mkdir()
     thread = meanwhile("worker lost", lambda: kill_worker(cluster, work))
-    encode_corpus(tokenizer, "in", work, format="megatron", engine="ray", address=cluster.address)
+    encode_corpus(tokenizer, "in", work, format="megatron", executor="ray", address=cluster.address)
     thread.join()
 
 
@@ -211,7 +216,7 @@ def die_of_a_shard(cluster: Cluster) -> None:
     over = threading.Event()
     thread = meanwhile("killed", lambda: kill_all(cluster, work, "07", over))
     job = CountJob(
-        "in", engine="ray", address=cluster.address, work_dir=work, workers=1, max_retries=1
+        "in", executor="ray", address=cluster.address, work_dir=work, num_workers=1, max_retries=1
     )
     REPORT["deadly"] = error_of(job.counts)
     over.set()
@@ -223,28 +228,28 @@ def die_of_a_shard(cluster: Cluster) -> None:
 
 def fail(cluster: Cluster) -> None:
     job = CountJob(
-        ["in/00.txt", "bad.txt"], engine="ray", address=cluster.address, work_dir="failing"
+        ["in/00.txt", "bad.txt"], executor="ray", address=cluster.address, work_dir="failing"
     )
     REPORT["bad document"] = error_of(job.counts)
     command = [sys.executable, "-m", "bpe_tokenizer", "pack", "in/00.txt", "bad.txt", "--quiet"]
-    command += ["--tokenizer", "tokenizer", "-o", "failing-packed", "--engine", "ray"]
+    command += ["--tokenizer", "tokenizer", "-o", "failing-packed", "--executor", "ray"]
     command += ["--address", cluster.address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     REPORT["bad document at the command line"] = [done.returncode, done.stdout, done.stderr]
-    job = CountJob("in", engine="ray", address=cluster.address)
+    job = CountJob("in", executor="ray", address=cluster.address)
     REPORT["no work_dir"] = error_of(job.counts)
     host, _, _ = cluster.address.rpartition(":")
-    job = CountJob("in", engine="ray", address=f"{host}:1", work_dir="failing")
+    job = CountJob("in", executor="ray", address=f"{host}:1", work_dir="failing")
     REPORT["no answer"] = error_of(job.counts)
 
 
 def in_a_session(cluster: Cluster, tokenizer: BPETokenizer) -> None:
     ray.init(address=cluster.address, log_to_driver=False, logging_level="warning")
     held = ray.put("mine")
-    encode_corpus(tokenizer, "in", "packed-here", engine="ray")
-    job = CountJob(["in", "bad.txt"], engine="ray", address="auto", work_dir="failing")
+    encode_corpus(tokenizer, "in", "packed-here", executor="ray")
+    job = CountJob(["in", "bad.txt"], executor="ray", address="auto", work_dir="failing")
     REPORT["bad document in a session"] = error_of(job.counts)
-    job = CountJob("in", engine="ray", address=cluster.address, work_dir="failing")
+    job = CountJob("in", executor="ray", address=cluster.address, work_dir="failing")
     REPORT["address in a session"] = error_of(job.counts)
     REPORT["the session"] = [ray.is_initialized(), ray.get(held)]
     ray.shutdown()
@@ -258,7 +263,7 @@ def on_wrong_nodes(cluster: Cluster) -> None:
             logging_level="critical",
             runtime_env={"env_vars": {"PYTHONPATH": str(FOLDER / name)}},
         )
-        job = CountJob("in/00.txt", engine="ray", work_dir=name)
+        job = CountJob("in/00.txt", executor="ray", work_dir=name)
         REPORT[f"{name} on a node"] = error_of(job.counts)
         ray.shutdown()
 

@@ -167,7 +167,7 @@ def test_counts_are_those_of_the_documents(
 ) -> None:
     folder, documents = corpus
     options: dict[str, Any] = {"special_tokens": special_tokens, "normalizer": normalizer}
-    counts = count_pretokens(folder, pattern, separator=END, workers=1, **options)
+    counts = count_pretokens(folder, pattern, separator=END, num_workers=1, **options)
     assert counts == naive(documents, pattern, normalizer, special_tokens)
     whole = core.count_pretokens(documents, pattern, **options)
     assert (counts, vars(counts)) == (whole, vars(whole))
@@ -177,7 +177,7 @@ def test_counts_are_those_of_the_documents(
 
 def test_two_processes_count_as_one(corpus: tuple[Path, list[str]]) -> None:
     folder, documents = corpus
-    counts = count_pretokens(folder, "cl100k", separator=END, workers=2, special_tokens=["<s>"])
+    counts = count_pretokens(folder, "cl100k", separator=END, num_workers=2, special_tokens=["<s>"])
     assert counts == naive(documents, "cl100k", "NFC", ["<s>"])
     assert counts.documents == len(documents)
 
@@ -223,7 +223,7 @@ def test_spilling_and_partitions_change_nothing(
 ) -> None:
     folder, documents = corpus
     job = CountJob(
-        folder, separator=END, workers=1, max_keys=3, partitions=partitions, work_dir=tmp_path
+        folder, separator=END, num_workers=1, max_keys=3, partitions=partitions, work_dir=tmp_path
     )
     assert job.counts() == naive(documents)
     markers = [json.loads(path.read_bytes()) for path in tmp_path.glob("*.json")]
@@ -256,7 +256,7 @@ def test_more_partitions_than_files_may_be_open(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
     try:
-        job = CountJob(folder, separator=END, workers=1, partitions=100)
+        job = CountJob(folder, separator=END, num_workers=1, partitions=100)
         job.to_file(tmp_path / "counts.json")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -266,8 +266,8 @@ def test_more_partitions_than_files_may_be_open(
 def test_only_what_is_rare_in_all_is_cut(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"{number}.txt").write_text(f"often often {'abcde'[number]}", encoding="utf-8")
-    assert count_pretokens(tmp_path, min_count=5, workers=1) == {b"often": 5, b" often": 5}
-    assert count_pretokens(tmp_path, min_count=6, workers=1) == {}
+    assert count_pretokens(tmp_path, min_frequency=5, num_workers=1) == {b"often": 5, b" often": 5}
+    assert count_pretokens(tmp_path, min_frequency=6, num_workers=1) == {}
     parts = [count_shard(path) for path in sorted(tmp_path.glob("*.txt"))]
     assert merge_counts(parts, 5) == {b"often": 5, b" often": 5}
     assert merge_counts(parts) == naive(path.read_text() for path in tmp_path.glob("*.txt"))
@@ -277,12 +277,12 @@ def test_a_file_of_counts_is_what_saved_counts_are(
     corpus: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     folder, documents = corpus
-    for min_count in (1, 2, 1000):
-        job = CountJob(folder, "cl100k", separator=END, workers=1, partitions=7)
-        report = job.to_file(tmp_path / "counts.json", min_count)
+    for min_frequency in (1, 2, 1000):
+        job = CountJob(folder, "cl100k", separator=END, num_workers=1, partitions=7)
+        report = job.to_file(tmp_path / "counts.json", min_frequency)
         whole = core.count_pretokens(documents, "cl100k")
         assert (report.pretokens, report.distinct) == (sum(whole.values()), len(whole))
-        for pretoken in [key for key, count in whole.items() if count < min_count]:
+        for pretoken in [key for key, count in whole.items() if count < min_frequency]:
             del whole[pretoken]
         whole.save(tmp_path / "whole.json")
         assert (tmp_path / "counts.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
@@ -318,7 +318,7 @@ def test_which_files_are_shards(
     link = tmp_path / "link.jsonl"
     link.symlink_to(file)
     assert len(labels(link, file)) == 1
-    assert count_pretokens([file, link, file], workers=1) == count_shard(file)
+    assert count_pretokens([file, link, file], num_workers=1) == count_shard(file)
 
 
 def test_names_of_files_that_are_hard_to_read(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_names_of_files_that_are_hard_to_read(tmp_path: Path) -> None:
     for name in names:
         data = as_jsonl([f"in {name!a}"])
         (tmp_path / name).write_bytes(gzip.compress(data) if name.lower().endswith("gz") else data)
-    assert count_pretokens(tmp_path, workers=1) == naive(f"in {name!a}" for name in names)
+    assert count_pretokens(tmp_path, num_workers=1) == naive(f"in {name!a}" for name in names)
     assert count_shard(tmp_path / "[0-9].jsonl") == naive(["in '[0-9].jsonl'"])
     outputs = [shard.name for shard in inputs.find_shards(tmp_path)]
     assert len(set(outputs)) == len(names)
@@ -347,10 +347,10 @@ def test_no_such_files(tmp_path: Path) -> None:
         ([os.devnull], f"{os.devnull} is no regular file, and is read twice"),
     ):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
-            count_pretokens(paths, workers=1)
+            count_pretokens(paths, num_workers=1)
         assert core._one_line(caught.value) == said
     with pytest.raises(TypeError, match="expected paths, got an item of type int"):
-        count_pretokens([3], workers=1)  # type: ignore[list-item]
+        count_pretokens([3], num_workers=1)  # type: ignore[list-item]
 
 
 def test_nothing_is_counted_in_nothing(tmp_path: Path) -> None:
@@ -359,18 +359,18 @@ def test_nothing_is_counted_in_nothing(tmp_path: Path) -> None:
     texts.mkdir()
     (texts / "a.txt").touch()
     (texts / "b.txt").write_text("<|x|><|x|>")
-    options: dict[str, Any] = {"special_tokens": ["<|x|>"], "workers": 1}
-    for min_count in (1, 9):
+    options: dict[str, Any] = {"special_tokens": ["<|x|>"], "num_workers": 1}
+    for min_frequency in (1, 9):
         with pytest.raises(ValueError, match="the corpus is empty: expected text"):
-            count_pretokens(texts, min_count=min_count, **options)
+            count_pretokens(texts, min_frequency=min_frequency, **options)
     assert count_shard(texts / "a.txt") == {}
     output = tmp_path / "counts.json"
     command = ["count", str(texts), "--output", str(output), "--special-tokens", "<|x|>"]
-    assert core.main([*command, "--workers", "1", "--quiet"]) == 1
+    assert core.main([*command, "--num-workers", "1", "--quiet"]) == 1
     assert not output.exists()
     (texts / "c.txt").write_text("text")
     assert count_pretokens(texts, **options) == {b"text": 1}
-    assert core.main([*command, "--workers", "1", "--quiet"]) == 0
+    assert core.main([*command, "--num-workers", "1", "--quiet"]) == 0
     assert core.PretokenCounts.load(output) == {b"text": 1}
 
 
@@ -406,20 +406,20 @@ def served(folder: Path) -> Iterator[str]:
 def test_files_by_fsspec(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
     need("fsspec")
     folder, documents = corpus
-    counts = count_pretokens(folder.as_uri(), separator=END, workers=1)
+    counts = count_pretokens(folder.as_uri(), separator=END, num_workers=1)
     assert (counts, counts.documents) == (naive(documents), len(documents))
-    some = count_pretokens(f"file://{folder.as_posix()}/part 0/*.jsonl*", workers=1)
-    assert some == count_pretokens(f"{folder}/part 0/*.jsonl*", workers=1)
+    some = count_pretokens(f"file://{folder.as_posix()}/part 0/*.jsonl*", num_workers=1)
+    assert some == count_pretokens(f"{folder}/part 0/*.jsonl*", num_workers=1)
     with pytest.raises(FileNotFoundError, match="x.txt: no such file, and no file matches"):
-        count_pretokens((folder / "x.txt").as_uri(), workers=1)
+        count_pretokens((folder / "x.txt").as_uri(), num_workers=1)
     with pytest.raises(ValueError, match="nosuch://x: fsspec cannot read this: Protocol not known"):
-        count_pretokens("nosuch://x", workers=1)
+        count_pretokens("nosuch://x", num_workers=1)
     with pytest.raises(ValueError, match="a URL within a URL cannot be read; unpack or copy it"):
-        count_pretokens("zip://x.txt::file:///x.zip", workers=1)
+        count_pretokens("zip://x.txt::file:///x.zip", num_workers=1)
     with pytest.raises(ValueError, match=r"^\.\.\.@host/x: no passwords in URLs"):
-        count_pretokens("ftp://me:secret@host/x", workers=1)
+        count_pretokens("ftp://me:secret@host/x", num_workers=1)
     with pytest.raises(TypeError, match="special_tokens must be a list of texts, got '<x>'"):
-        count_pretokens(folder, special_tokens="<x>", workers=1)
+        count_pretokens(folder, special_tokens="<x>", num_workers=1)
 
 
 def test_a_file_by_fsspec_that_has_changed_is_read_again(tmp_path: Path) -> None:
@@ -427,7 +427,9 @@ def test_a_file_by_fsspec_that_has_changed_is_read_again(tmp_path: Path) -> None
     path = tmp_path / "x.txt"
     for text in ("one two", "two one", "two one three"):
         path.write_text(text, encoding="utf-8")
-        assert count_pretokens(path.as_uri(), work_dir=tmp_path / "w", workers=1) == naive([text])
+        assert count_pretokens(path.as_uri(), work_dir=tmp_path / "w", num_workers=1) == naive(
+            [text]
+        )
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -440,12 +442,14 @@ def test_files_by_http(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
     (tmp_path / "cut short.txt.gz").write_bytes(gzip.compress(os.urandom(1000)))
     with served(folder) as url:
         for path in (f"{url}/part%200/txt-2.txt.xz", f"{url}/part%200/txt-2.txt.xz?x=1.y"):
-            counts = count_pretokens(path, separator=END, workers=1)
+            counts = count_pretokens(path, separator=END, num_workers=1)
             assert counts == naive([*DOCUMENTS[2:], "only in txt 2"])
         if there_is("pyarrow.parquet"):
             assert count_shard(f"{url}/rows.parquet") == naive(ROWS)
-        all_of = count_pretokens([f"{url}/part%20{n}/" for n in (0, 1)], separator=END, workers=1)
-        assert all_of == count_pretokens(folder / "part */*", separator=END, workers=1)
+        all_of = count_pretokens(
+            [f"{url}/part%20{n}/" for n in (0, 1)], separator=END, num_workers=1
+        )
+        assert all_of == count_pretokens(folder / "part */*", separator=END, num_workers=1)
         missing = pytest.raises(FileNotFoundError, match="/none.txt: no such file")
         with missing:
             count_shard(f"{url}/none.txt")
@@ -471,10 +475,10 @@ def test_a_missing_library_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "x.zst", "backports.zstd"),
     ):
         with pytest.raises(ImportError, match=f"pip install .*{said}") as caught:
-            count_pretokens(path, workers=1)
+            count_pretokens(path, num_workers=1)
         assert "\n" not in str(caught.value)
     with pytest.raises(ImportError, match="pip install .*ray"):
-        count_pretokens(tmp_path / "x.zst", engine="ray")
+        count_pretokens(tmp_path / "x.zst", executor="ray")
 
 
 # -- Training from counts -----------------------------------------------------
@@ -489,7 +493,7 @@ def test_training_from_counts_is_training_on_the_corpus(
 ) -> None:
     folder, documents = corpus
     special = ["<s>", "</s>"]
-    counts = count_pretokens(folder, "cl100k", separator=END, special_tokens=special, workers=1)
+    counts = count_pretokens(folder, "cl100k", separator=END, special_tokens=special, num_workers=1)
     options: dict[str, Any] = {"vocab_size": 330, "special_tokens": special, "verbose": False}
     by_counts = BPETokenizer("cl100k").train(counts=counts, **options)
     by_corpus = BPETokenizer("cl100k").train(documents, num_workers=1, **options)
@@ -508,7 +512,7 @@ def test_the_commands_count_and_train(
     counts, tok = tmp_path / "counts.json", tmp_path / "tok"
     same = ("--pattern", "cl100k", "--normalizer", "NFKC")
     how = (*same, "--special-tokens", "<s>", "--quiet")
-    assert run("count", rows, "-o", counts, "--workers", 1, *how) == (0, "", "")
+    assert run("count", rows, "-o", counts, "--num-workers", 1, *how) == (0, "", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.json"]
     size = ("--vocab-size", 300, "--special-tokens", "<s>", "--quiet")
     assert run("train", "--counts", counts, "--output", tok, *size) == (0, "", "")
@@ -530,7 +534,7 @@ def test_shares_of_counting_on_the_command_line(
     corpus: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, documents = corpus
-    base = ("count", folder, "--separator", END, "--workers", 1, "--json", "--quiet")
+    base = ("count", folder, "--separator", END, "--num-workers", 1, "--json", "--quiet")
     shared = ("--work-dir", tmp_path / "w")
     done = 0
     for index in (2, 0, 1):
@@ -589,7 +593,7 @@ def test_ids_are_those_of_each_document(
     if layout == "parquet":
         need("pyarrow")
     folder, documents = corpus
-    options: dict[str, Any] = {"format": layout, "separator": END, "workers": 1}
+    options: dict[str, Any] = {"format": layout, "separator": END, "num_workers": 1}
     report = encode_corpus(tokenizer, folder, tmp_path / "a", **options)
     eot = tokenizer.eos_token_id
     expected = [[*tokenizer.encode(document), eot] for document in documents]
@@ -625,7 +629,13 @@ def test_ids_are_those_of_huggingface(
     tokenizer.save(tmp_path / "tok", verbose=False)
     oracle = theirs.Tokenizer.from_file(str(tmp_path / "tok" / "tokenizer.json"))
     encode_corpus(
-        tokenizer, folder, tmp_path / "out", separator=END, allowed_special="all", eot="", workers=1
+        tokenizer,
+        folder,
+        tmp_path / "out",
+        separator=END,
+        allowed_special="all",
+        eot="",
+        num_workers=1,
     )
     assert documents_in(tmp_path / "out") == [
         oracle.encode(document, add_special_tokens=False).ids for document in documents
@@ -649,7 +659,7 @@ def test_ids_above_16_bits_take_32(tmp_path: Path, tokenizer: BPETokenizer) -> N
         DOCUMENTS, 280, special_tokens={"<big>": 70_000}, verbose=False, num_workers=1
     )
     (tmp_path / "x.txt").write_text("low <big>", encoding="utf-8")
-    report = encode_corpus(large, tmp_path / "x.txt", tmp_path / "a", eot="<big>", workers=1)
+    report = encode_corpus(large, tmp_path / "x.txt", tmp_path / "a", eot="<big>", num_workers=1)
     assert (report.dtype, report.eot) == ("uint32", 70_000)
     assert documents_in(tmp_path / "a") == [[*large.encode("low <big>"), 70_000]]
     for options, said in (
@@ -671,7 +681,7 @@ def packed(
 ) -> dict[str, bytes]:
     """What one process writes for the corpus, without any interruption."""
     out = tmp_path_factory.mktemp("packed")
-    encode_corpus(tokenizer, corpus[0], out, separator=END, workers=1)
+    encode_corpus(tokenizer, corpus[0], out, separator=END, num_workers=1)
     written = tree(out)
     assert len(written) == N_FILES * 3 + 1
     return written
@@ -688,8 +698,8 @@ def test_both_engines_write_the_same(packed: dict[str, bytes], corpus: tuple[Pat
 def test_two_processes_write_what_one_does(
     corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer, packed: Any
 ) -> None:
-    report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, workers=2)
-    assert (report.workers, report.shards, report.kept) == (2, N_FILES, 0)
+    report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, num_workers=2)
+    assert (report.num_workers, report.shards, report.kept) == (2, N_FILES, 0)
     assert tree(tmp_path) == packed
 
 
@@ -703,7 +713,7 @@ def test_files_one_by_one_and_then_all(
         assert marker.items() < written.items() and written.keys() - marker == {"marker_sha256"}
         assert marker == encode_shard(tokenizer, label, tmp_path, separator=END)
     assert "manifest.json" not in tree(tmp_path)
-    report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, workers=2)
+    report = encode_corpus(tokenizer, corpus[0], tmp_path, separator=END, num_workers=2)
     assert (report.shards, report.kept) == (N_FILES, N_FILES)
     assert tree(tmp_path) == packed
     with pytest.raises(ValueError, match=r"expected one file, got \d+: .*; use encode_corpus"):
@@ -713,7 +723,7 @@ def test_files_one_by_one_and_then_all(
 def test_shares_in_any_order_and_at_once(
     corpus: tuple[Path, list[str]], tmp_path: Path, tokenizer: BPETokenizer, packed: Any
 ) -> None:
-    job = PackJob(tokenizer, corpus[0], tmp_path, separator=END, workers=1)
+    job = PackJob(tokenizer, corpus[0], tmp_path, separator=END, num_workers=1)
     threads = [threading.Thread(target=job.run_share, args=(index, 4)) for index in (3, 1)]
     for thread in threads:
         thread.start()
@@ -736,7 +746,7 @@ def test_the_command_pack(
     tokenizer.save(tmp_path / "tok", verbose=False)
     out = tmp_path / "out"
     base = ("pack", corpus[0], "--tokenizer", tmp_path / "tok", "-o", out, "--quiet")
-    command = (*base, "--separator", END, "--workers", 1)
+    command = (*base, "--separator", END, "--num-workers", 1)
     for index in (1, 0):
         share = ("--shard-index", index, "--num-shards", 2)
         assert run_command(capsys, *command, *share) == (0, "", "")
@@ -822,13 +832,13 @@ def test_what_cannot_be_read_is_named_or_skipped(tmp_path: Path, tokenizer: BPET
     assert not list((tmp_path / "out").iterdir())
 
     good = [document for _, listed in found.values() for document in listed]
-    job = CountJob(tmp_path / "in", separator=END, on_error="skip", workers=2)
+    job = CountJob(tmp_path / "in", separator=END, on_error="skip", num_workers=2)
     report = job.to_file(tmp_path / "counts.json")
     assert PretokenCounts.load(tmp_path / "counts.json") == naive(good)
     assert (report.skipped, report.first_skipped) == (len(found), firsts[0])
     assert f"{len(found)} documents skipped; the first: {firsts[0]}" in str(report)
     packed = encode_corpus(
-        tokenizer, tmp_path / "in", tmp_path / "out", separator=END, on_error="skip", workers=1
+        tokenizer, tmp_path / "in", tmp_path / "out", separator=END, on_error="skip", num_workers=1
     )
     eot = tokenizer.eos_token_id
     assert documents_in(tmp_path / "out") == [[*tokenizer.encode(text), eot] for text in good]
@@ -848,7 +858,7 @@ def test_a_file_that_is_one_document_is_skipped_as_a_whole(
     for name in ("a.txt", "b.txt.gz"):
         with pytest.raises(FileFormatError, match=rf"{name}: line 2: not UTF-8"):
             count_shard(tmp_path / "in" / name)
-    job = CountJob(tmp_path / "in", on_error="skip", workers=1)
+    job = CountJob(tmp_path / "in", on_error="skip", num_workers=1)
     report = job.to_file(tmp_path / "counts.json")
     counts = PretokenCounts.load(tmp_path / "counts.json")
     assert (counts, counts.documents) == (naive(["better words"]), 1)
@@ -907,8 +917,8 @@ def test_a_missing_column_and_a_damaged_page(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file that cannot be read")
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, tokenizer: BPETokenizer) -> None:
     for work in (
-        functools.partial(count_pretokens, "/proc/self/mem", workers=1),
-        functools.partial(encode_corpus, tokenizer, "/proc/self/mem", tmp_path, workers=1),
+        functools.partial(count_pretokens, "/proc/self/mem", num_workers=1),
+        functools.partial(encode_corpus, tokenizer, "/proc/self/mem", tmp_path, num_workers=1),
     ):
         with pytest.raises(OSError) as caught:
             work()
@@ -920,10 +930,10 @@ def test_what_makes_no_sense(tmp_path: Path, tokenizer: BPETokenizer) -> None:
     for options, said in (
         ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
         ({"separator": ""}, "separator must be text, or None where a file is one document"),
-        ({"engine": "spark"}, "engine must be one of local, ray, got 'spark'"),
-        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"executor": "spark"}, "executor must be one of local, ray, got 'spark'"),
+        ({"num_workers": 0}, "num_workers must be at least 1, got 0"),
         ({"max_retries": -1}, "max_retries must be at least 0, got -1"),
-        ({"address": "auto"}, "address names a Ray cluster, and goes with engine='ray' only"),
+        ({"address": "auto"}, "address names a Ray cluster, and goes with executor='ray' only"),
     ):
         with pytest.raises(ValueError, match=said):
             count_pretokens(tmp_path / "x.txt", **options)  # type: ignore[arg-type]
@@ -931,7 +941,7 @@ def test_what_makes_no_sense(tmp_path: Path, tokenizer: BPETokenizer) -> None:
             encode_corpus(tokenizer, tmp_path / "x.txt", tmp_path / "o", **options)  # type: ignore[arg-type]
     for more, said in (
         ({"partitions": 0}, "partitions must be at least 1, got 0"),
-        ({"min_count": 0}, "min_count must be at least 1, got 0"),
+        ({"min_frequency": 0}, "min_frequency must be at least 1, got 0"),
         ({"max_keys": 0}, "max_keys must be at least 1, got 0"),
         ({"normalizer": "nfc"}, "normalizer must be one of"),
         ({"split_pattern": "nosuch"}, "unknown split pattern 'nosuch'"),
@@ -949,24 +959,24 @@ def test_the_format_of_a_file_is_told_by_its_name_or_by_the_caller(
 ) -> None:
     (tmp_path / "a.ndjson").write_bytes(as_jsonl(DOCUMENTS))
     (tmp_path / "b.JSONL").write_bytes(as_jsonl(ROWS))
-    assert count_pretokens(tmp_path, workers=1) == naive([*DOCUMENTS, *ROWS])
+    assert count_pretokens(tmp_path, num_workers=1) == naive([*DOCUMENTS, *ROWS])
     (tmp_path / "c.json.gz").write_bytes(gzip.compress(as_jsonl(ROWS)))
     refused = r"c\.json\.gz: \.json may be records, .*input_format='jsonl' or 'text'"
     for job in (
-        lambda: count_pretokens(tmp_path, workers=1),
+        lambda: count_pretokens(tmp_path, num_workers=1),
         lambda: count_shard(tmp_path / "c.json.gz"),
         lambda: CountJob(tmp_path).estimate(),
     ):
         with pytest.raises(ValueError, match=refused):
             job()
     everything = [*DOCUMENTS, *ROWS, *ROWS]
-    counts = count_pretokens(tmp_path, input_format="jsonl", workers=1)
+    counts = count_pretokens(tmp_path, input_format="jsonl", num_workers=1)
     assert (counts, counts.documents) == (naive(everything), len(everything))
     (tmp_path / "c.json.gz").unlink()
     texts = [path.read_text(encoding="utf-8") for path in sorted(tmp_path.iterdir())]
-    assert count_pretokens(tmp_path, input_format="text", workers=1) == naive(texts)
+    assert count_pretokens(tmp_path, input_format="text", num_workers=1) == naive(texts)
     with pytest.raises(ValueError, match="input_format must be one of auto, text, jsonl, parquet"):
-        count_pretokens(tmp_path, input_format="csv", workers=1)
+        count_pretokens(tmp_path, input_format="csv", num_workers=1)
     (tmp_path / "d").write_text("text", encoding="utf-8")
     status, out, _ = run_command(capsys, "count", tmp_path, "--dry-run")
     assert status == 0
@@ -979,11 +989,13 @@ def test_packing_asks_for_the_format_before_it_begins(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "c.json").write_bytes(as_jsonl(ROWS))
     with pytest.raises(ValueError, match="--input-format"):
-        encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1)
+        encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1)
     assert not (tmp_path / "out").exists()
-    encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1, input_format="jsonl")
+    encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1, input_format="jsonl")
     with pytest.raises(ValueError, match="made with input_format 'jsonl', and now it is 'text'"):
-        encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1, input_format="text")
+        encode_corpus(
+            tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1, input_format="text"
+        )
     ids = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in ROWS]
     assert documents_in(tmp_path / "out") == ids
 
@@ -1006,7 +1018,10 @@ def test_pieces_refuse_what_they_are_not_for() -> None:
 
 
 def test_a_copy_of_an_input_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, job = tmp_path / "a.txt", CountJob(tmp_path / "a.txt", work_dir=tmp_path / "w", workers=1)
+    path, job = (
+        tmp_path / "a.txt",
+        CountJob(tmp_path / "a.txt", work_dir=tmp_path / "w", num_workers=1),
+    )
     path.write_text("one two", encoding="utf-8")
     job.counts()
     hashed: list[str] = []
@@ -1034,7 +1049,7 @@ def test_the_fingerprint_is_worked_out_once_for_a_job(
     monkeypatch.setattr(
         BPETokenizer, "fingerprint", property(lambda self: asked.append(1) or real(self))
     )
-    encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", workers=1)
+    encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1)
     assert len(asked) == 1
 
 
@@ -1053,7 +1068,7 @@ def test_a_shard_that_changes_at_the_last_look_leaves_no_file(
 
     monkeypatch.setattr(inputs.Reader, "check_unchanged", look)
     with pytest.raises(ValueError, match=r"a\.txt changed while it was read"):
-        encode_corpus(tokenizer, tmp_path / "a.txt", tmp_path / "out", workers=1)
+        encode_corpus(tokenizer, tmp_path / "a.txt", tmp_path / "out", num_workers=1)
     assert len(looks) == 2
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -1064,7 +1079,7 @@ def test_a_shard_that_changes_at_the_last_look_leaves_no_file(
         ({"partitions": 10**6}, ValueError, "partitions must be at most 65,536, got 1,000,000"),
         ({"partitions": 0}, ValueError, "partitions must be at least 1"),
         ({"max_keys": None}, TypeError, "max_keys must be an int, got None"),
-        ({"min_count": None}, TypeError, "min_count must be an int, got None"),
+        ({"min_frequency": None}, TypeError, "min_frequency must be an int, got None"),
         ({"special_tokens": [1]}, TypeError, r"special_tokens must be texts, got \[1\]"),
         ({"separator": b"x"}, TypeError, "separator must be text, got b'x'"),
         ({"text_field": None}, TypeError, "text_field must be text, got None"),
@@ -1075,7 +1090,7 @@ def test_wrong_options_are_named(
 ) -> None:
     (tmp_path / "a.txt").write_text("text", encoding="utf-8")
     with pytest.raises(error, match=message):
-        count_pretokens(tmp_path / "a.txt", workers=1, **options)
+        count_pretokens(tmp_path / "a.txt", num_workers=1, **options)
 
 
 def test_a_token_may_be_given_by_its_id(
@@ -1083,7 +1098,7 @@ def test_a_token_may_be_given_by_its_id(
 ) -> None:
     tokenizer.save(tmp_path / "t", verbose=False)
     (tmp_path / "a.jsonl").write_bytes(as_jsonl(ROWS))
-    command = ["pack", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "t", "--workers", 1]
+    command = ["pack", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "t", "--num-workers", 1]
     end = tokenizer.special_tokens["</s>"]
     status, _, said = run_command(
         capsys, *command, "-o", tmp_path / "p", "--eot", end, "--bos", "<s>"
@@ -1096,6 +1111,43 @@ def test_a_token_may_be_given_by_its_id(
         capsys, "count", tmp_path / "a.jsonl", "-o", tmp_path / "c", "--work-dir", ""
     )
     assert (status, "--work-dir" in said) == (2, True)
+
+
+def test_the_names_that_options_had_before_still_work(
+    tmp_path: Path, tokenizer: BPETokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("one two two", encoding="utf-8")
+    said = [f"{old} is called {new} now" for old, new in (
+        ("engine", "executor"), ("workers", "num_workers"), ("min_count", "min_frequency")
+    )]  # fmt: skip
+    old: dict[str, Any] = {"engine": "local", "workers": 1}
+    with pytest.warns(DeprecationWarning) as warned:
+        assert count_pretokens(path, min_count=2, **old) == {b" two": 2}
+    assert sorted(str(each.message) for each in warned) == sorted(said)
+    assert {each.filename for each in warned} == {__file__}
+    with pytest.warns(DeprecationWarning, match=said[1]):
+        job = CountJob(path, workers=1)  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match=said[2]):
+        assert job.counts(min_count=2) == {b" two": 2}  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match=said[2]):
+        report = job.to_file(tmp_path / "counts", min_count=2)  # type: ignore[call-arg]
+    assert (report.num_workers, report.min_frequency, report.left) == (1, 2, 1)
+    with pytest.warns(DeprecationWarning, match=said[2]):
+        assert merge_counts([job.counts()], min_count=2) == {b" two": 2}  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match="is called"):
+        assert encode_corpus(tokenizer, path, tmp_path / "out", **old).shards == 1
+    with pytest.raises(TypeError, match="num_workers is given twice, once by its old name workers"):
+        count_pretokens(path, workers=1, num_workers=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'worker'"):
+        count_pretokens(path, worker=1)
+    command = ["count", path, "-o", tmp_path / "c", "--engine", "local", "--workers", 1]
+    status, out, err = run_command(capsys, *command, "--min-count", 2, "--json", "--quiet")
+    assert (status, err, json.loads(out)["min_frequency"]) == (0, "", 2)
+    with pytest.raises(SystemExit):
+        core.main(["count", "--help"])
+    shown = capsys.readouterr().out
+    assert "--num-workers" in shown and "--workers" not in shown and "--engine" not in shown
 
 
 def test_a_process_that_was_taken_for_lost_does_no_harm(tmp_path: Path) -> None:

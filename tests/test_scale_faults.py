@@ -33,8 +33,8 @@ from bpe_tokenizer_tools.scale import (
     inputs,
     work,
 )
-from bpe_tokenizer_tools.scale.engines import progress
-from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
+from bpe_tokenizer_tools.scale.executors import progress
+from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
 
 need("numpy")
 
@@ -126,7 +126,7 @@ class Job:
         self.folder, self.name, self.arguments, self.made = folder, name, arguments, made
 
     def start(self, *more: object, **options: Any) -> Running:
-        command = [self.name, *self.arguments, "--workers", 2, *more]
+        command = [self.name, *self.arguments, "--num-workers", 2, *more]
         return Running(self.folder, *command, "--quiet", **{"slow": True, **options})
 
     def finished(self) -> list[str]:
@@ -164,9 +164,9 @@ def example(
         (folder / "in" / f"{number}.txt.gz").write_bytes(repeated + own)
     tokenizer.save(folder / "tok", verbose=False)
     if request.param == "pack":
-        encode_corpus(tokenizer, folder / "in", folder / "out", workers=1)
+        encode_corpus(tokenizer, folder / "in", folder / "out", num_workers=1)
         return request.param, folder, tree(folder / "out")
-    job = CountJob(folder / "in", work_dir=folder / "work", partitions=4, workers=1)
+    job = CountJob(folder / "in", work_dir=folder / "work", partitions=4, num_workers=1)
     job.to_file(folder / "counts.json")
     whole = PretokenCounts.load(folder / "counts.json")
     assert whole[b" only"] == SHARDS
@@ -288,7 +288,7 @@ def test_a_line_that_memory_does_not_hold(tmp_path: Path, workers: int) -> None:
     (source / "1.jsonl").write_text('"short"\n', encoding="utf-8")
     line = gzip.compress(b'"') + 400 * gzip.compress(b"x" * 2**20)
     (source / "2.jsonl.gz").write_bytes(line)
-    command = ["count", source, "-o", counts, "--quiet", "--workers", workers]
+    command = ["count", source, "-o", counts, "--quiet", "--num-workers", workers]
     with Running(tmp_path, *command, preexec_fn=limit) as running:
         assert running.status() == 1
     out, err = running.said()
@@ -327,7 +327,7 @@ def test_a_document_that_ends_every_process(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     tokenizer.save(tmp_path / "tok", verbose=False)
     base = ["pack", source, "--tokenizer", tmp_path / "tok", "-o", out, "--quiet"]
-    command = [*base, "--max-retries", 1, "--workers", 2]
+    command = [*base, "--max-retries", 1, "--num-workers", 2]
     said = (
         f"bpe-tokenizer: error: the process that worked on {source}/2.jsonl was ended by signal 9, "
         "2 times in all; often the memory did not suffice: try fewer workers. What is finished is "
@@ -366,10 +366,10 @@ def test_progress_is_taken_back_with_what_is_lost() -> None:
     listener = Listener("x", 20, 2, None, False)
     tasks = [Task("one", (1,), 10)]
     with pytest.raises(RuntimeError, match="worked on one ended with status 3, 2 times in all"):
-        list(Engine("local", 2, max_retries=1).run(die, 3, tasks, listener))
+        list(Executor("local", 2, max_retries=1).run(die, 3, tasks, listener))
     assert advanced == [10, -10] * 2
     tasks = [Task("two", (2,), 10), Task("three", (3,), 10)]
-    results = Engine("local", 2).run(die, 3, tasks, listener)
+    results = Executor("local", 2).run(die, 3, tasks, listener)
     assert sorted(result for _, result in results) == [2, 3]
     assert sum(advanced) == 20
 
@@ -384,7 +384,7 @@ class Both:
         self.kind, self.source, self.out, self.tokenizer = kind, source, out, tokenizer
 
     def run(self, **options: Any) -> Any:
-        options = {"workers": 1, **options}
+        options = {"num_workers": 1, **options}
         paths = options.pop("paths", self.source)
         if self.kind == "pack":
             return PackJob(
@@ -724,7 +724,7 @@ def test_a_manifest_of_something_else_stays(small: Path, tokenizer: BPETokenizer
     (out / "manifest.json").write_text(mine, encoding="utf-8")
     for resume in (True, False):
         with pytest.raises(ValueError, match=r"manifest\.json is there, and is no manifest of tok"):
-            encode_corpus(tokenizer, small, out, resume=resume, workers=1)
+            encode_corpus(tokenizer, small, out, resume=resume, num_workers=1)
         with pytest.raises(ValueError, match=r"manifest\.json is there, and is no manifest of tok"):
             encode_shard(tokenizer, small / "1.txt", out)
     assert tree(out) == {"manifest.json": mine.encode()}
@@ -734,7 +734,7 @@ def test_a_shard_that_is_encoded_anew_takes_the_manifest_back(
     small: Path, tokenizer: BPETokenizer
 ) -> None:
     out = small.with_name("out")
-    encode_corpus(tokenizer, small, out, workers=1)
+    encode_corpus(tokenizer, small, out, num_workers=1)
     encode_shard(tokenizer, small / "1.txt", out)
     assert (out / "manifest.json").exists()
     rewrite(small / "1.txt", capitals)
@@ -745,7 +745,7 @@ def test_a_shard_that_is_encoded_anew_takes_the_manifest_back(
 def test_the_command_count_leaves_its_work_only_if_stopped(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("count", small, "-o", tmp_path / "counts.json", "--workers", 1, "--quiet")
+    command = ("count", small, "-o", tmp_path / "counts.json", "--num-workers", 1, "--quiet")
     (small / "0.txt").write_bytes(b"\xff")
     assert run_command(capsys, *command)[0] == 1
     work_dir = tmp_path / "counts.json.work"
@@ -762,7 +762,7 @@ def test_the_command_count_leaves_its_work_only_if_stopped(
 
 @pytest.mark.parametrize("output", ["", "-", "no/such/x.json", "in"])
 def test_counts_that_have_no_place(small: Path, tmp_path: Path, output: str) -> None:
-    job = CountJob(small, work_dir=tmp_path / "work", workers=1)
+    job = CountJob(small, work_dir=tmp_path / "work", num_workers=1)
     with pytest.raises((OSError, ValueError)):
         job.to_file(tmp_path / output if output.startswith(("no", "in")) else output)
     assert not (tmp_path / "work").exists()
@@ -777,18 +777,18 @@ def test_what_is_written_is_never_read(
     for paths in ("in", [small], ["in/1.txt", str(small)]):
         said = f"{re.escape(out)} is to be written, and .*in is read: another run would read what"
         with pytest.raises(ValueError, match=said):
-            encode_corpus(tokenizer, paths, out, workers=1)
+            encode_corpus(tokenizer, paths, out, num_workers=1)
         with pytest.raises(ValueError, match=said):
-            count_pretokens(paths, work_dir=out, workers=1)
+            count_pretokens(paths, work_dir=out, num_workers=1)
     if out != "in":
         with pytest.raises(ValueError, match=r"in/counts\.json is to be written, and in is read"):
-            CountJob("in", workers=1).to_file("in/counts.json")
+            CountJob("in", num_workers=1).to_file("in/counts.json")
     with pytest.raises(ValueError, match=r"in/1\.txt is to be written, and .*/in/1\.txt is read"):
-        CountJob("in/*.txt", workers=1).to_file("in/1.txt")
+        CountJob("in/*.txt", num_workers=1).to_file("in/1.txt")
     assert tree(tmp_path) == before
     hidden = small / ".counted"  # what is hidden is not read
-    assert CountJob("in", work_dir=hidden, workers=1).to_file("in/.counts").shards == 5
-    assert CountJob("in", work_dir=hidden, workers=1).to_file("in/.counts").kept == 5
+    assert CountJob("in", work_dir=hidden, num_workers=1).to_file("in/.counts").shards == 5
+    assert CountJob("in", work_dir=hidden, num_workers=1).to_file("in/.counts").kept == 5
 
 
 # -- What is shown ------------------------------------------------------------
@@ -814,7 +814,7 @@ def test_lines_where_there_is_no_terminal(
     assert shown(both, capsys) == []
     assert not [line for line in shown(both, capsys, verbose=True) if " left" in line]
     monkeypatch.setattr(progress, "_EVERY", 0.0)
-    lines = shown(both, capsys, verbose=True, resume=False, workers=2)
+    lines = shown(both, capsys, verbose=True, resume=False, num_workers=2)
     what = {"count": "counting", "pack": "encoding"}[both.kind]
     assert len([line for line in lines if re.fullmatch(LINE.format(what), line)]) >= 3
     n_bytes = sum(len(text.encode()) for text in TEXTS)
@@ -825,7 +825,7 @@ def test_lines_where_there_is_no_terminal(
         assert f"{tokens} tokens as uint16, {n_bytes / tokens:.3f} bytes per token" in lines
     else:
         assert lines[0] == f"{n_bytes} B in 5 shards"
-        counts = count_pretokens(both.source, workers=1)
+        counts = count_pretokens(both.source, num_workers=1)
         assert f"{sum(counts.values())} pre-tokens, {len(counts)} distinct" in lines
 
 
@@ -839,7 +839,7 @@ def at_a_terminal(job: Job, *more: object, **options: Any) -> Iterator[tuple[Run
     def control() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    command = [job.name, *job.arguments, "--workers", 2, *more]
+    command = [job.name, *job.arguments, "--num-workers", 2, *more]
     streams = {"stdin": theirs, "stderr": theirs, "preexec_fn": control}
     try:
         with Running(job.folder, *command, slow=True, **streams, **options) as running:

@@ -78,7 +78,7 @@ def local(folder: Path) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for format in ("bin", "megatron"):
-            encode_corpus(trained(), "in", f"local-{format}", format=format, workers=1)
+            encode_corpus(trained(), "in", f"local-{format}", format=format, num_workers=1)
     yield folder
 
 
@@ -91,11 +91,11 @@ def tree(path: Path) -> dict[str, str]:
     }
 
 
-def expected_counts(min_count: int = 1) -> dict[bytes, int]:
+def expected_counts(min_frequency: int = 1) -> dict[bytes, int]:
     total: Counter[bytes] = Counter()
     for shard in SHARDS:
         total.update(core.count_pretokens([text_of(shard)], num_workers=1))
-    return {pretoken: count for pretoken, count in total.items() if count >= min_count}
+    return {pretoken: count for pretoken, count in total.items() if count >= min_frequency}
 
 
 def happened(event: Any) -> None:
@@ -109,7 +109,7 @@ def happened(event: Any) -> None:
 def test_a_node_is_lost_while_counting(report: Any, folder: Path) -> None:
     happened(report["node lost while counting"])
     counts = PretokenCounts.load(folder / "ray.counts")
-    assert dict(counts) == expected_counts(min_count=2)
+    assert dict(counts) == expected_counts(min_frequency=2)
     assert counts.documents == len(SHARDS)
     assert counts.bytes_read == sum(len(text_of(shard).encode()) for shard in SHARDS)
     assert not list((folder / "counting").glob(".*"))
@@ -203,12 +203,12 @@ def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {**kept, "RAY_ADDRESS": "127.0.0.1:2", "HOME": str(tmp_path)}
 
 
-PACK = ["-m", "bpe_tokenizer", "pack", "--quiet", "--tokenizer", "tokenizer", "--workers", "2"]
+PACK = ["-m", "bpe_tokenizer", "pack", "--quiet", "--tokenizer", "tokenizer", "--num-workers", "2"]
 
 
 def test_count_by_the_command_line(folder: Path, variables: dict[str, str]) -> None:
-    command = ["-m", "bpe_tokenizer", "count", "in", "-o", "counts", "--engine", "ray"]
-    command += ["--workers", "2", "--partitions", "2", "--json"]
+    command = ["-m", "bpe_tokenizer", "count", "in", "-o", "counts", "--executor", "ray"]
+    command += ["--num-workers", "2", "--partitions", "2", "--json"]
     with Program(command, folder / "count", **variables) as program:
         ended = program.wait(120)
     assert ended.status == 0, ended
@@ -220,7 +220,7 @@ def test_count_by_the_command_line(folder: Path, variables: dict[str, str]) -> N
 
 
 def test_an_address_of_nobody(folder: Path, variables: dict[str, str]) -> None:
-    command = [*PACK, "in", "-o", "failed", "--engine", "ray", "--address", "auto"]
+    command = [*PACK, "in", "-o", "failed", "--executor", "ray", "--address", "auto"]
     with Program(command, folder / "failed", **variables) as program:
         ended = program.wait(60)
     assert ended.status == 1, ended
@@ -231,7 +231,7 @@ def test_an_address_of_nobody(folder: Path, variables: dict[str, str]) -> None:
 def test_the_driver_is_killed(folder: Path, local: Path, variables: dict[str, str]) -> None:
     out = folder / "interrupted"
     command = [*PACK, "in", "-o", out, "--json"]
-    with Program([*command, "--engine", "ray"], folder / "pack", **variables) as program:
+    with Program([*command, "--executor", "ray"], folder / "pack", **variables) as program:
         deadline = time.monotonic() + 90
         while len(list(out.glob("*.json"))) < 3 and time.monotonic() < deadline:
             time.sleep(0.002)

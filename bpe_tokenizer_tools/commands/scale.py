@@ -25,9 +25,13 @@ def _input_options(add: Callable[..., Any]) -> None:
     add("--on-error", choices=("raise", "skip"), default="raise", help=bad)
 
 
-def _engine_options(add: Callable[..., Any]) -> None:
-    add("--engine", choices=("local", "ray"), default="local", help="what runs the workers")
-    add("--workers", type=int, metavar="N", help="at a time; default: one per core")
+def _executor_options(add: Callable[..., Any]) -> None:
+    executors = ("local", "ray")
+    add("--executor", choices=executors, default="local", help="what runs the workers")
+    workers = "number of parallel workers; default: one per core"
+    add("--num-workers", type=int, metavar="N", help=workers)
+    _old_name(add, "--engine", "executor", choices=executors)
+    _old_name(add, "--workers", "num_workers", type=int)
     address = "of a Ray cluster, or 'auto'; without it, one is started here for this job"
     add("--address", metavar="ADDRESS", help=address)
     add("--max-retries", type=int, default=3, metavar="N", help="for work whose process was lost")
@@ -35,6 +39,23 @@ def _engine_options(add: Callable[..., Any]) -> None:
     index = "do this share of the shards, from 0: for an array of jobs"
     add("--shard-index", type=int, metavar="I", help=index)
     add("--num-shards", type=int, metavar="N", help="how many shares there are")
+
+
+def _old_name(add: Callable[..., Any], old: str, field: str, **checks: Any) -> None:
+    """Take an option by the name that it had before 0.9, too, without showing it."""
+    add(old, dest=field, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **checks)
+
+
+_SHARED = (
+    "input_format",
+    "text_field",
+    "separator",
+    "on_error",
+    "executor",
+    "num_workers",
+    "address",
+    "max_retries",
+)
 
 
 def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
@@ -47,14 +68,7 @@ def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
             "the directory first"
         )
     return {
-        "input_format": options.input_format,
-        "text_field": options.text_field,
-        "separator": options.separator,
-        "on_error": options.on_error,
-        "engine": options.engine,
-        "workers": options.workers,
-        "address": options.address,
-        "max_retries": options.max_retries,
+        **{field: getattr(options, field) for field in _SHARED},
         "resume": not options.no_resume,
         "verbose": not options.quiet,
     }
@@ -72,13 +86,15 @@ def _count_options(add: Callable[..., Any]) -> None:
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=cut)
     forms = (*core.NORMALIZERS, "none")
     add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
-    add("--min-count", type=int, default=1, metavar="N", help="leave out what occurs less often")
+    rare = "leave out what occurs less often"
+    add("--min-frequency", type=int, default=1, metavar="N", help=rare)
+    _old_name(add, "--min-count", "min_frequency", type=int)
     add("--partitions", type=int, default=64, metavar="N", help="more of them take less memory")
     keys = "distinct pre-tokens a worker holds before it writes them to disk"
     add("--max-keys", type=int, default=2_000_000, metavar="N", help=keys)
     kept = "where work is kept, for the next run; default: OUTPUT.work, removed at the end"
     add("--work-dir", metavar="DIR", help=kept)
-    _engine_options(add)
+    _executor_options(add)
     add("--dry-run", action="store_true", help="say what would be read, and do nothing")
 
 
@@ -119,7 +135,7 @@ def _cmd_count(options: argparse.Namespace) -> None:
     if options.shard_index is not None:
         report = job.count_share(options.shard_index, options.num_shards)
     else:
-        report = job.to_file(options.output, options.min_count)
+        report = job.to_file(options.output, options.min_frequency)
         if options.work_dir is None:
             job.forget()
     _show(options, report)
@@ -150,7 +166,7 @@ def _pack_options(add: Callable[..., Any]) -> None:
     add("--no-eot", action="store_true", help="put nothing after a document")
     allowed = "whether special tokens in the text become their ids"
     add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
-    _engine_options(add)
+    _executor_options(add)
 
 
 def _token(tokenizer: BPETokenizer, text: str | None) -> str | int | None:

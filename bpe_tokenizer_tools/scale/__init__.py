@@ -3,10 +3,10 @@
     >>> from bpe_tokenizer_tools.scale import count_pretokens, encode_corpus, open_packed
 
 `count_pretokens` counts what training starts from, and `encode_corpus` writes a corpus as ids; the
-result is that of one process, to the byte, whatever the engine, the workers and the interruptions.
-The unit of work is a file, a shard.  Local processes work by default; a Ray cluster, if asked; and
-for any other engine, these are the pieces: `count_shard`, `partition_of` and `merge_counts`, and
-`encode_shard`.
+result is that of one process, to the byte, whatever the executor, the number of workers and the
+interruptions.  The unit of work is a file, a shard.  Local processes work by default; a Ray
+cluster, if asked; and for any other executor, these are the pieces: `count_shard`, `partition_of`
+and `merge_counts`, and `encode_shard`.
 """
 
 from __future__ import annotations

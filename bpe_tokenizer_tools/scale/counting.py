@@ -14,11 +14,10 @@ import hashlib
 import heapq
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.scale import runs, work
-from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
-from bpe_tokenizer_tools.scale.engines.progress import show_progress, size
+from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
+from bpe_tokenizer_tools.scale.executors.progress import show_progress, size
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
     Reader,
@@ -36,6 +35,7 @@ from bpe_tokenizer_tools.scale.inputs import (
     find_shards,
     path_list,
 )
+from bpe_tokenizer_tools.scale.job import Job, takes_old_names
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
 from bpe_tokenizer_tools.support import outputs
@@ -74,29 +74,6 @@ class _Settings:
             "partitions": self.partitions,
             **self.reading.facts(),
         }
-
-
-def _settings(
-    split_pattern: str,
-    special_tokens: Iterable[str],
-    normalizer: str | None,
-    reading: Reading,
-    partitions: int = 1,
-    max_keys: int = 2**62,
-) -> _Settings:
-    core.check_normalizer(normalizer)
-    _check_number("partitions", partitions)
-    if partitions > _MAX_PARTITIONS:
-        raise ValueError(f"partitions must be at most {_MAX_PARTITIONS:,}, got {partitions:,}")
-    _check_number("max_keys", max_keys)
-    pattern = core.splitter(core.pattern_named(split_pattern)).pattern
-    if isinstance(special_tokens, str):
-        raise TypeError(f"special_tokens must be a list of texts, got {special_tokens!r}")
-    special_tokens = list(special_tokens)
-    if not all(isinstance(token, str) for token in special_tokens):
-        raise TypeError(f"special_tokens must be texts, got {core.shorten(special_tokens)}")
-    tokens = tuple(sorted(AddedToken(token).content for token in special_tokens))
-    return _Settings(pattern, tokens, normalizer, reading, partitions, max_keys)
 
 
 def _check_number(name: str, value: object) -> None:
@@ -161,33 +138,21 @@ def _up_to(n_chars: int, batches: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 def count_shard(
-    path: str | os.PathLike[str],
-    split_pattern: str = GPT2_SPLIT_PATTERN,
-    *,
-    special_tokens: Iterable[str] = (),
-    normalizer: str | None = "NFC",
-    input_format: str = "auto",
-    text_field: str = "text",
-    separator: str | None = None,
-    on_error: str = "raise",
+    path: str | os.PathLike[str], split_pattern: str = GPT2_SPLIT_PATTERN, **options: Any
 ) -> PretokenCounts:
-    """Count the pre-tokens of one file, in this process: the map of any engine.
+    """Count the pre-tokens of one file, in this process: the map of any executor.
 
     Args:
         path: the file, or a URL that fsspec reads.
         split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
-        special_tokens: strings that cut a document and are not counted.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
-        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of the file.
-        text_field: the field or column of .jsonl and .parquet files.
-        separator: what stands between the documents of a text file; None: it is one document.
-        on_error: "raise", or "skip" for leaving out documents that cannot be read.
+        **options: special_tokens, normalizer, input_format, text_field, separator and on_error, as
+            for `count_pretokens`.
 
     Raises:
         FileNotFoundError, ValueError: see `count_pretokens`.
     """
-    reading = Reading(input_format, text_field, separator, on_error)
-    settings = _settings(split_pattern, special_tokens, normalizer, reading)
+    settings = CountJob(path, split_pattern, **options)._settings()
+    settings = replace(settings, partitions=1, max_keys=2**62)
     shards = find_shards(path)
     if len(shards) != 1:
         raise ValueError(f"expected one file, got {len(shards)}: {path}; use count_pretokens")
@@ -195,26 +160,27 @@ def count_shard(
     (counts,) = counter.counts()
     facts = counter.facts()
     return PretokenCounts(
-        counts, settings.split_pattern, normalizer, facts["documents"], facts["bytes"]
+        counts, settings.split_pattern, settings.normalizer, facts["documents"], facts["bytes"]
     )
 
 
-def merge_counts(parts: Iterable[PretokenCounts], min_count: int = 1) -> PretokenCounts:
-    """Add up the counts of parts of a corpus: the reduce of any engine.
+@takes_old_names
+def merge_counts(parts: Iterable[PretokenCounts], min_frequency: int = 1) -> PretokenCounts:
+    """Add up the counts of parts of a corpus: the reduce of any executor.
 
     Args:
         parts: counts made with the same pattern and normalizer, at least one.
-        min_count: pre-tokens that occur less often in all are left out.
+        min_frequency: pre-tokens that occur less often in all are left out.
 
     Raises:
         ValueError: there are none, or they were made in different ways.
 
     >>> import bpe_tokenizer
     >>> parts = [bpe_tokenizer.count_pretokens(text) for text in ("to be", "or not to be")]
-    >>> sorted(merge_counts(parts, min_count=2).items())
+    >>> sorted(merge_counts(parts, min_frequency=2).items())
     [(b' be', 2)]
     """
-    _check_number("min_count", min_count)
+    _check_number("min_frequency", min_frequency)
     total: PretokenCounts | None = None
     for part in parts:
         if not isinstance(part, PretokenCounts):
@@ -227,7 +193,7 @@ def merge_counts(parts: Iterable[PretokenCounts], min_count: int = 1) -> Pretoke
         _add(total, part.items())
     if total is None:
         raise ValueError("expected counts to add up, got none")
-    for pretoken in [key for key, count in total.items() if count < min_count]:
+    for pretoken in [key for key, count in total.items() if count < min_frequency]:
         del total[pretoken]
     return total
 
@@ -267,13 +233,13 @@ def _merge_partition(
     advance: Callable[[int], Any],
 ) -> dict[str, Any]:
     """Add up one partition of all runs; leave it, sorted, with its marker, and return that."""
-    folder, min_count, digest = Path(common[0]), common[1], common[2]
+    folder, min_frequency, digest = Path(common[0]), common[1], common[2]
     name = _partition_name(number)
     total: dict[bytes, int] = {}
     for file, piece in pieces:
         _add(total, runs.read_piece(folder / file, runs.Piece(*piece)))
         advance(piece[1])
-    kept = sorted(key for key, count in total.items() if count >= min_count)
+    kept = sorted(key for key, count in total.items() if count >= min_frequency)
     path = folder / f"{name}.counts"
     with work.draft(path) as draft:
         with open(draft, "wb") as out:
@@ -282,7 +248,7 @@ def _merge_partition(
         marker = {
             "format": _PARTITION_FORMAT,
             "made_of": digest,
-            "min_count": min_count,
+            "min_count": min_frequency,
             "distinct": len(total),
             "pretokens": sum(total.values()),
             "piece": written,
@@ -304,14 +270,14 @@ class CountReport(JobReport):
     """What counting did, besides what any job does.
 
     Attributes:
-        min_count: pre-tokens that occur less often were cut.
+        min_frequency: pre-tokens that occur less often were cut.
         pretokens: how many there were, each time they occurred; None if they were not added up,
             as this was a share of a job.
         distinct: how many different ones there were; or None.
         left: how many different ones are left; or None.
     """
 
-    min_count: int
+    min_frequency: int
     pretokens: int | None = None
     distinct: int | None = None
     left: int | None = None
@@ -320,8 +286,8 @@ class CountReport(JobReport):
         if self.pretokens is None:
             return ["counted; a run without a share adds up"]
         lines = [f"{self.pretokens:,} pre-tokens, {self.distinct:,} distinct"]
-        if self.min_count > 1:
-            lines.append(f"{self.left:,} distinct that occur {self.min_count} times or more")
+        if self.min_frequency > 1:
+            lines.append(f"{self.left:,} distinct that occur {self.min_frequency} times or more")
         return lines
 
 
@@ -329,22 +295,17 @@ class _Counting:
     """A counting job in its folder."""
 
     def __init__(
-        self,
-        folder: Path,
-        settings: _Settings,
-        shards: Sequence[Shard],
-        engine: Engine,
-        verbose: bool,
+        self, job: CountJob, folder: Path, settings: _Settings, shards: Sequence[Shard]
     ) -> None:
-        self._folder, self._settings = folder, settings
-        self.shards, self._engine, self._verbose = shards, engine, verbose
+        self._job, self._folder, self._settings, self.shards = job, folder, settings, shards
+        self._executor = job._executor()
         self._began = time.perf_counter()
         self._markers: dict[Shard, dict[str, Any]] = {}
         self._kept = self._fresh = 0
 
-    def tidy(self, resume: bool) -> None:
+    def tidy(self) -> None:
         """Remove what belongs to shards that are not named any more, or all."""
-        if not resume:
+        if not self._job.resume:
             _clear(self._folder)
         left = work.left_over(self._folder, self.shards, _FORMAT)
         for path, data in left.items():
@@ -358,18 +319,18 @@ class _Counting:
         self._markers, tasks = look(self._folder, shards, settings.job(), settings.reading.on_error)
         self._kept = len(self._markers)
         self._fresh = sum(task.size for task in tasks)
-        what = "counting" if self._verbose else None
-        made = do_tasks(tasks, self._engine, _count_to_runs, settings, self._folder, what)
+        what = "counting" if self._job.verbose else None
+        made = do_tasks(tasks, self._executor, _count_to_runs, settings, self._folder, what)
         self._markers.update(made)
 
-    def reduce(self, min_count: int) -> list[dict[str, Any]]:
+    def reduce(self, min_frequency: int) -> list[dict[str, Any]]:
         """Add up each partition that is not yet, and return the markers of all."""
         pieces = self._pieces()
         if not any(pieces):
             raise ValueError(core.EMPTY)
         read = [self._markers[shard]["files"] for shard in self.shards]
         digest = hashlib.sha256(core.to_json(read).encode()).hexdigest()
-        wanted = {"format": _PARTITION_FORMAT, "made_of": digest, "min_count": min_count}
+        wanted = {"format": _PARTITION_FORMAT, "made_of": digest, "min_count": min_frequency}
         markers: dict[int, dict[str, Any]] = {}
         tasks = []
         for number, parts in enumerate(pieces):
@@ -380,12 +341,12 @@ class _Counting:
             else:
                 n_bytes = sum(piece[1] for _, piece in parts)
                 tasks.append(Task(_partition_name(number), (number, parts), n_bytes))
-        common = str(self._folder.absolute()), min_count, digest
+        common = str(self._folder.absolute()), min_frequency, digest
         total = sum(task.size for task in tasks)
         # What is added up in seconds is added up before processes would have started.
-        engine = Engine("local", 1) if total < _LITTLE else self._engine
-        with show_progress("adding up", total, len(tasks), self._verbose) as progress:
-            results = engine.run(_merge_partition, common, tasks, progress)
+        executor = Executor("local", 1) if total < _LITTLE else self._executor
+        with show_progress("adding up", total, len(tasks), self._job.verbose) as progress:
+            results = executor.run(_merge_partition, common, tasks, progress)
             with contextlib.closing(results):
                 for task, marker in results:
                     markers[task.arguments[0]] = marker
@@ -435,15 +396,15 @@ class _Counting:
         return sum(marker[key] for marker in self._markers.values())
 
     def report(
-        self, partitions: Sequence[Mapping[str, Any]] = (), min_count: int = 1
+        self, partitions: Sequence[Mapping[str, Any]] = (), min_frequency: int = 1
     ) -> CountReport:
         """Return what was done up to now."""
-        facts = JobReport.facts(self._markers, self._kept, self._engine, self._fresh, self._began)
+        facts = JobReport.facts(self._markers, self._kept, self._executor, self._fresh, self._began)
         if not partitions:
-            return CountReport(**facts, min_count=min_count)
+            return CountReport(**facts, min_frequency=min_frequency)
         return CountReport(
             **facts,
-            min_count=min_count,
+            min_frequency=min_frequency,
             pretokens=sum(marker["pretokens"] for marker in partitions),
             distinct=sum(marker["distinct"] for marker in partitions),
             left=sum(marker["piece"][2] for marker in partitions),
@@ -458,11 +419,25 @@ def _clear(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class CountJob:
-    """The counting of a corpus of any size; `count_pretokens` says what the attributes mean.
+class CountJob(Job):
+    """The counting of a corpus of any size.
 
     `counts` gives the counts in memory, `to_file` writes them without having them there, and
     `count_share` does a share of the first step, on one machine of several.
+
+    Attributes:
+        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
+            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
+        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
+        special_tokens: strings that cut a document and are not counted.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
+        work_dir: what is counted is kept here, and found again by the next run: one that was
+            stopped, or has more files.  With several machines, they must share it.  None: a
+            temporary directory.
+        partitions: in how many parts counts are added up: more take less memory.
+        max_keys: distinct pre-tokens that a worker may hold; with more, it writes them to disk.
+
+    The other options are those of every `Job`.
 
     >>> job = CountJob("corpus/*.jsonl.zst", "llama3", normalizer=None, work_dir="counting")
     >>> job.partitions
@@ -473,19 +448,10 @@ class CountJob:
     split_pattern: str = GPT2_SPLIT_PATTERN
     special_tokens: Iterable[str] = ()
     normalizer: str | None = "NFC"
-    input_format: str = "auto"
-    text_field: str = "text"
-    separator: str | None = None
-    on_error: str = "raise"
-    engine: str = "local"
-    workers: int | None = None
-    address: str | None = None
+    _: KW_ONLY
     work_dir: str | os.PathLike[str] | None = None
     partitions: int = 64
     max_keys: int = 2_000_000
-    max_retries: int = 3
-    resume: bool = True
-    verbose: bool = False
 
     def __post_init__(self) -> None:
         # A job may be asked more than once: for an estimate, and then for counts.
@@ -493,17 +459,19 @@ class CountJob:
         if isinstance(self.special_tokens, Iterator):
             object.__setattr__(self, "special_tokens", tuple(self.special_tokens))
 
-    def counts(self, min_count: int = 1) -> PretokenCounts:
+    @takes_old_names
+    def counts(self, min_frequency: int = 1) -> PretokenCounts:
         """Count, and return the counts of all pre-tokens that occur so often."""
-        _check_number("min_count", min_count)
+        _check_number("min_frequency", min_frequency)
         with self._begun(shared=False) as job:
             job.map(job.shards)
-            markers = job.reduce(min_count)
+            markers = job.reduce(min_frequency)
             counts = job.counts(markers)
-            self._say(job.report(markers, min_count))
+            self._say(job.report(markers, min_frequency))
             return counts
 
-    def to_file(self, output: str | os.PathLike[str], min_count: int = 1) -> CountReport:
+    @takes_old_names
+    def to_file(self, output: str | os.PathLike[str], min_frequency: int = 1) -> CountReport:
         """Count, and write a file that `PretokenCounts.load` and ``train --counts`` read.
 
         The counts are never all in memory.
@@ -511,13 +479,13 @@ class CountJob:
         Raises:
             OSError: the file cannot be written; found out before counting.
         """
-        _check_number("min_count", min_count)
+        _check_number("min_frequency", min_frequency)
         outputs.check_file(output)
         with self._begun(shared=False, output=output) as job:
             job.map(job.shards)
-            markers = job.reduce(min_count)
+            markers = job.reduce(min_frequency)
             job.write(markers, Path(output))
-            report = job.report(markers, min_count)
+            report = job.report(markers, min_frequency)
             self._say(report)
             return report
 
@@ -552,15 +520,31 @@ class CountJob:
 
     def _estimate(self, shards: Sequence[Shard]) -> str:
         what = f"{size(sum(shard.size for shard in shards))} in {self._reading().describe(shards)}"
-        if len(shards) < (self.workers or core.cores()):
+        if len(shards) < (self.num_workers or core.cores()):
             what += "\na file is counted by one worker: cut large ones to use more"
         return what
 
-    def _reading(self) -> Reading:
-        return Reading(self.input_format, self.text_field, self.separator, self.on_error)
-
-    def _engine(self) -> Engine:
-        return Engine(self.engine, self.workers, self.address, self.max_retries)
+    def _settings(self) -> _Settings:
+        core.check_normalizer(self.normalizer)
+        _check_number("partitions", self.partitions)
+        if self.partitions > _MAX_PARTITIONS:
+            raise ValueError(
+                f"partitions must be at most {_MAX_PARTITIONS:,}, got {self.partitions:,}"
+            )
+        _check_number("max_keys", self.max_keys)
+        if isinstance(self.special_tokens, str):
+            raise TypeError(f"special_tokens must be a list of texts, got {self.special_tokens!r}")
+        tokens = list(self.special_tokens)
+        if not all(isinstance(token, str) for token in tokens):
+            raise TypeError(f"special_tokens must be texts, got {core.shorten(tokens)}")
+        return _Settings(
+            core.splitter(core.pattern_named(self.split_pattern)).pattern,
+            tuple(sorted(AddedToken(token).content for token in tokens)),
+            self.normalizer,
+            self._reading(),
+            self.partitions,
+            self.max_keys,
+        )
 
     @contextlib.contextmanager
     def _begun(
@@ -568,16 +552,8 @@ class CountJob:
         shared: bool,
         output: str | os.PathLike[str] | None = None,
     ) -> Iterator[_Counting]:
-        reading = self._reading()
-        settings = _settings(
-            self.split_pattern,
-            self.special_tokens,
-            self.normalizer,
-            reading,
-            self.partitions,
-            self.max_keys,
-        )
-        engine = self._engine()
+        settings = self._settings()
+        self._executor()  # which checks its options, before a folder is made
         if self.work_dir is None and self.address is not None:
             raise ValueError("a Ray cluster needs work_dir, on a file system that all nodes share")
         apart = [path for path in (self.work_dir, output) if path is not None]
@@ -588,92 +564,43 @@ class CountJob:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
             folder = stack.enter_context(work.open_folder(scratch, shared))
             self._say(self._estimate(shards))
-            job = _Counting(folder, settings, shards, engine, self.verbose)
+            job = _Counting(self, folder, settings, shards)
             if not shared:
-                job.tidy(self.resume)
+                job.tidy()
             yield job
 
-    def _say(self, what: object) -> None:
-        if self.verbose:
-            print(what, file=sys.stderr)
+
+CountJob.__init__ = takes_old_names(CountJob.__init__)  # type: ignore[method-assign]
 
 
+@takes_old_names
 def count_pretokens(
     paths: Paths,
     split_pattern: str = GPT2_SPLIT_PATTERN,
     *,
-    special_tokens: Iterable[str] = (),
-    normalizer: str | None = "NFC",
-    input_format: str = "auto",
-    text_field: str = "text",
-    separator: str | None = None,
-    on_error: str = "raise",
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    work_dir: str | os.PathLike[str] | None = None,
-    partitions: int = 64,
-    min_count: int = 1,
-    max_keys: int = 2_000_000,
-    max_retries: int = 3,
-    resume: bool = True,
-    verbose: bool = False,
+    min_frequency: int = 1,
+    **options: Any,
 ) -> PretokenCounts:
     """Count the pre-tokens of a corpus larger than memory, than one core, or than one machine.
 
     The counts are those of `bpe_tokenizer.count_pretokens` on the same documents, whatever the
-    engine, the workers and the interruptions.  Train from them with ``train(counts=...)``.
+    executor, the workers and the interruptions.  Train from them with ``train(counts=...)``.
 
     Args:
-        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
-            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
+        paths: files, directories, patterns, and URLs that fsspec reads.
         split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
-        special_tokens: strings that cut a document and are not counted.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
-        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
-        text_field: the field or column of .jsonl and .parquet files.
-        separator: what stands between the documents of a text file; None: it is one document.
-        on_error: "raise", or "skip" for leaving out, and counting, documents that are not UTF-8,
-            no JSON, or no text.  Damaged files are always errors.
-        engine: "local", processes of this machine, or "ray".
-        workers: how many; None: one per core.
-        address: of a Ray cluster; None: one on this machine, for this job.
-        work_dir: what is counted is kept here, and found again by the next run: one that was
-            stopped, or has more files.  With several machines, they must share it.  None: a
-            temporary directory.
-        partitions: in how many parts counts are added up: more take less memory.
-        min_count: pre-tokens that occur less often, in all, are left out.
-        max_keys: distinct pre-tokens that a worker may hold; with more, it writes them to disk.
-        max_retries: how often work is begun again whose process was lost.
-        resume: whether to go on with what is in `work_dir`, or begin anew.
-        verbose: whether to show progress and a summary, on stderr.
+        min_frequency: pre-tokens that occur less often, in all, are left out.
+        **options: the other attributes of `CountJob`: special_tokens, normalizer, work_dir,
+            partitions and max_keys; and those of every `Job`: input_format, text_field, separator,
+            on_error, executor, num_workers, address, max_retries, resume and verbose.
 
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.
         FileFormatError: a document cannot be read; the file and the line or row are named.
-        ValueError: the corpus is empty, `work_dir` holds another job, or a file changed while it
+        ValueError: the corpus is empty, `work_dir` contains another job, or a file changed while it
             was read.
         RuntimeError: a worker was lost again and again.
         ImportError: Ray, fsspec or a library for a file's format is needed and missing.
         OSError: the disk is full, say; what is finished is kept.
     """
-    job = CountJob(
-        paths,
-        split_pattern,
-        special_tokens,
-        normalizer,
-        input_format,
-        text_field,
-        separator,
-        on_error,
-        engine,
-        workers,
-        address,
-        work_dir,
-        partitions,
-        max_keys,
-        max_retries,
-        resume,
-        verbose,
-    )
-    return job.counts(min_count)
+    return CountJob(paths, split_pattern, **options).counts(min_frequency)

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from typing import Any
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.engines.engine import Engine
-from bpe_tokenizer_tools.scale.engines.progress import size
+from bpe_tokenizer_tools.scale.executors.progress import size
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
     Reader,
@@ -30,6 +28,7 @@ from bpe_tokenizer_tools.scale.inputs import (
     find_shards,
     path_list,
 )
+from bpe_tokenizer_tools.scale.job import Job, takes_old_names
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
 from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
@@ -92,30 +91,6 @@ class _Settings:
 @functools.lru_cache(maxsize=1)
 def _unpacked(packed: bytes) -> BPETokenizer:
     return core.rebuild(BPETokenizer, packed)
-
-
-def _settings(
-    tokenizer: BPETokenizer,
-    reading: Reading,
-    format: str,
-    dtype: str,
-    bos: str | int | None,
-    eot: str | int | None,
-    allowed_special: str | Iterable[str],
-) -> _Settings:
-    if not isinstance(tokenizer, BPETokenizer):
-        raise TypeError(f"tokenizer must be a BPETokenizer, got {core.shorten(tokenizer)}")
-    import_numpy()
-    allowed = core.allowed(tokenizer, allowed_special)
-    return _Settings(
-        tokenizer.__reduce__()[1][1],
-        tokenizer.fingerprint,
-        reading,
-        format,
-        resolve_dtype(format, dtype, tokenizer.max_id),
-        *boundary_ids(tokenizer, bos, eot),
-        allowed_special if isinstance(allowed_special, str) else tuple(sorted(allowed)),
-    )
 
 
 def _encode_to_files(
@@ -212,7 +187,7 @@ def encode_shard(
     out_dir: str | os.PathLike[str],
     **options: Any,
 ) -> dict[str, Any]:
-    """Encode one file to one shard of ids, in this process: the map of any engine.
+    """Encode one file to one shard of ids, in this process: the map of any executor.
 
     The shard's marker is written last.  `encode_corpus`, called with all files, the same options
     and the same `out_dir`, finds it done, and writes the manifest once all are.
@@ -230,7 +205,7 @@ def encode_shard(
     Raises:
         FileNotFoundError, ValueError, OSError: see `encode_corpus`.
     """
-    settings, _, shards = PackJob(tokenizer, path, out_dir, **options)._prepared()
+    settings, shards = PackJob(tokenizer, path, out_dir, **options)._prepared()
     if len(shards) != 1:
         raise ValueError(f"expected one file, got {len(shards)}: {path}; use encode_corpus")
     with work.open_folder(out_dir, shared=True) as folder:
@@ -284,10 +259,25 @@ class PackReport(JobReport):
 
 
 @dataclass(frozen=True)
-class PackJob:
-    """The encoding of a corpus of any size; `encode_corpus` says what the attributes mean.
+class PackJob(Job):
+    """The encoding of a corpus of any size.
 
     `run` does all of it, `run_share` a share, on one machine of several.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
+            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
+        out_dir: where the shards, their markers and `manifest.json` are written to.
+        format: "bin", flat ids and document offsets; "megatron", .bin and .idx; or "parquet".
+        dtype: how ids are stored; "auto" takes 16 bits where all ids fit in them.
+        bos: a token, or its id, before each document; None: none.
+        eot: a token, or its id, after each document; None: the tokenizer's eos token, if it has
+            one; "": none.
+        allowed_special: "none" reads special tokens in the text as ordinary text; "all" or a set of
+            them recognizes them.
+
+    The other options are those of every `Job`.
     """
 
     tokenizer: BPETokenizer
@@ -298,16 +288,6 @@ class PackJob:
     bos: str | int | None = None
     eot: str | int | None = None
     allowed_special: str | Iterable[str] = "none"
-    input_format: str = "auto"
-    text_field: str = "text"
-    separator: str | None = None
-    on_error: str = "raise"
-    engine: str = "local"
-    workers: int | None = None
-    address: str | None = None
-    max_retries: int = 3
-    resume: bool = True
-    verbose: bool = False
 
     def __post_init__(self) -> None:
         # A job may be asked more than once: for a share, and then for all.
@@ -317,11 +297,11 @@ class PackJob:
 
     def run(self) -> PackReport:
         """Encode all shards that are not yet, and write the manifest."""
-        settings, engine, shards = self._prepared()
+        settings, shards = self._prepared()
         with work.open_folder(self.out_dir, shared=False) as folder:
             _check_manifest(folder)
             self._tidy(folder, shards, settings)
-            markers, report = self._encode(folder, shards, settings, engine)
+            markers, report = self._encode(folder, shards, settings)
             _write_manifest(folder, settings, [markers[shard] for shard in shards])
             return report
 
@@ -332,27 +312,35 @@ class PackJob:
         """
         check_resumes(self.resume)
         share((), index, of)  # before a folder is made
-        settings, engine, shards = self._prepared()
+        settings, shards = self._prepared()
         with work.open_folder(self.out_dir, shared=True) as folder:
-            return self._encode(folder, share(shards, index, of), settings, engine)[1]
+            return self._encode(folder, share(shards, index, of), settings)[1]
 
-    def _prepared(self) -> tuple[_Settings, Engine, list[Shard]]:
-        reading = Reading(self.input_format, self.text_field, self.separator, self.on_error)
-        settings = _settings(
-            self.tokenizer,
+    def _prepared(self) -> tuple[_Settings, list[Shard]]:
+        settings = self._settings()
+        self._executor()  # which checks its options
+        shards = find_shards(self.paths, [self.out_dir])
+        what = settings.reading.describe(shards)
+        self._say(f"{size(sum(shard.size for shard in shards))} in {what}")
+        return settings, shards
+
+    def _settings(self) -> _Settings:
+        tokenizer = self.tokenizer
+        if not isinstance(tokenizer, BPETokenizer):
+            raise TypeError(f"tokenizer must be a BPETokenizer, got {core.shorten(tokenizer)}")
+        reading = self._reading()
+        import_numpy()
+        special = self.allowed_special
+        allowed = core.allowed(tokenizer, special)
+        return _Settings(
+            tokenizer.__reduce__()[1][1],
+            tokenizer.fingerprint,
             reading,
             self.format,
-            self.dtype,
-            self.bos,
-            self.eot,
-            self.allowed_special,
+            resolve_dtype(self.format, self.dtype, tokenizer.max_id),
+            *boundary_ids(tokenizer, self.bos, self.eot),
+            special if isinstance(special, str) else tuple(sorted(allowed)),
         )
-        engine = Engine(self.engine, self.workers, self.address, self.max_retries)
-        shards = find_shards(self.paths, [self.out_dir])
-        what = reading.describe(shards)
-        if self.verbose:
-            print(f"{size(sum(shard.size for shard in shards))} in {what}", file=sys.stderr)
-        return settings, engine, shards
 
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
         """Begin anew, if asked; refuse a folder that holds what is not asked for."""
@@ -368,26 +356,28 @@ class PackJob:
             )
 
     def _encode(
-        self, folder: Path, shards: Sequence[Shard], settings: _Settings, engine: Engine
+        self, folder: Path, shards: Sequence[Shard], settings: _Settings
     ) -> tuple[dict[Shard, dict[str, Any]], PackReport]:
-        began = time.perf_counter()
+        began, executor = time.perf_counter(), self._executor()
         markers, tasks = look(folder, shards, settings.job(), settings.reading.on_error)
         kept = len(markers)
         if tasks:  # what is there is not what is asked for any more, until all is done again
             _remove_manifest(folder)
         total = sum(task.size for task in tasks)
         what = "encoding" if self.verbose else None
-        markers.update(do_tasks(tasks, engine, _encode_to_files, settings, folder, what))
+        markers.update(do_tasks(tasks, executor, _encode_to_files, settings, folder, what))
         report = PackReport(
-            **JobReport.facts(markers, kept, engine, total, began),
+            **JobReport.facts(markers, kept, executor, total, began),
             tokens=sum(marker["tokens"] for marker in markers.values()),
             dtype=settings.dtype,
             eot=settings.eot,
             eot_in_text=sum(marker["eot_in_text"] for marker in markers.values()),
         )
-        if self.verbose:
-            print(report, file=sys.stderr)
+        self._say(report)
         return markers, report
+
+
+PackJob.__init__ = takes_old_names(PackJob.__init__)  # type: ignore[method-assign]
 
 
 def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -427,56 +417,23 @@ def _write_manifest(
         outputs.write({path: content})
 
 
+@takes_old_names
 def encode_corpus(
-    tokenizer: BPETokenizer,
-    paths: Paths,
-    out_dir: str | os.PathLike[str],
-    *,
-    format: str = "bin",
-    dtype: str = "auto",
-    bos: str | int | None = None,
-    eot: str | int | None = None,
-    allowed_special: str | Iterable[str] = "none",
-    input_format: str = "auto",
-    text_field: str = "text",
-    separator: str | None = None,
-    on_error: str = "raise",
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    max_retries: int = 3,
-    resume: bool = True,
-    verbose: bool = False,
+    tokenizer: BPETokenizer, paths: Paths, out_dir: str | os.PathLike[str], **options: Any
 ) -> PackReport:
     """Encode a corpus of any size to files of token ids, one shard for each file of it.
 
-    The files are the same, byte for byte, whatever the engine, the workers and the interruptions.
+    The files are the same, byte for byte, whatever the executor, the workers and the interruptions.
     A run that was stopped, in whatever way, goes on when it is started again: shards that are
     finished are not touched, unless their input has changed.  `open_packed` reads what was made.
 
     Args:
         tokenizer: the tokenizer.
-        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
-            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
+        paths: files, directories, patterns, and URLs that fsspec reads.
         out_dir: where the shards, their markers and `manifest.json` are written to.
-        format: "bin", flat ids and document offsets; "megatron", .bin and .idx; or "parquet".
-        dtype: how ids are stored; "auto" takes 16 bits where all ids fit in them.
-        bos: a token, or its id, before each document; None: none.
-        eot: a token, or its id, after each document; None: the tokenizer's eos token, if it has
-            one; "": none.
-        allowed_special: "none" reads special tokens in the text as ordinary text; "all" or a set of
-            them recognises them.
-        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
-        text_field: the field or column of .jsonl and .parquet files.
-        separator: what stands between the documents of a text file; None: it is one document.
-        on_error: "raise", or "skip" for leaving out, and counting, documents that are not UTF-8,
-            no JSON, or no text.  Damaged files are always errors.
-        engine: "local", processes of this machine, or "ray".
-        workers: how many; None: one per core.
-        address: of a Ray cluster; None: one on this machine, for this job.
-        max_retries: how often a shard is begun again whose process was lost.
-        resume: whether to go on with what is in `out_dir`, or remove it and begin anew.
-        verbose: whether to show progress and a summary, on stderr.
+        **options: the other attributes of `PackJob`: format, dtype, bos, eot and allowed_special;
+            and those of every `Job`: input_format, text_field, separator, on_error, executor,
+            num_workers, address, max_retries, resume and verbose.
 
     Returns:
         What was done; the same facts, but those about this run, are in `manifest.json`.
@@ -484,31 +441,11 @@ def encode_corpus(
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.
         FileFormatError: a document cannot be read; the file and the line or row are named.
-        ValueError: `out_dir` holds another job, or a file changed while it was read; ids do not fit
-            the dtype; bos or eot is no token.
+        ValueError: `out_dir` contains another job, or a file changed while it was read; ids do not
+            fit the dtype; bos or eot is no token.
         BlockingIOError: another run is at work in `out_dir`.
         RuntimeError: a worker was lost again and again.
         ImportError: numpy, Ray, fsspec or a library for a file's format is needed and missing.
         OSError: the disk is full, say; what is finished is kept.
     """
-    job = PackJob(
-        tokenizer,
-        paths,
-        out_dir,
-        format,
-        dtype,
-        bos,
-        eot,
-        allowed_special,
-        input_format,
-        text_field,
-        separator,
-        on_error,
-        engine,
-        workers,
-        address,
-        max_retries,
-        resume,
-        verbose,
-    )
-    return job.run()
+    return PackJob(tokenizer, paths, out_dir, **options).run()

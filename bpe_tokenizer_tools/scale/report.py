@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bpe_tokenizer_tools.scale.engines.engine import Engine
-from bpe_tokenizer_tools.scale.engines.progress import duration, size
+from bpe_tokenizer_tools.scale.executors.executor import Executor
+from bpe_tokenizer_tools.scale.executors.progress import duration, size
 from bpe_tokenizer_tools.scale.inputs import Shard
 
 __all__ = ["JobReport"]
@@ -25,7 +25,7 @@ class JobReport:
         bytes: UTF-8 bytes of text in these.
         skipped: documents that were left out, because they could not be read.
         first_skipped: why the first one was; None if none was.
-        workers: processes that worked at a time; None on Ray, if Ray chose.
+        num_workers: processes that worked at a time; None on Ray, if Ray chose.
         input_bytes: size of the files that this run read, as they are on disk.
         seconds: how long it took.
     """
@@ -36,7 +36,7 @@ class JobReport:
     bytes: int
     skipped: int
     first_skipped: str | None
-    workers: int | None
+    num_workers: int | None
     input_bytes: int
     seconds: float
 
@@ -44,13 +44,13 @@ class JobReport:
     def facts(
         markers: Mapping[Shard, Mapping[str, Any]],
         kept: int,
-        engine: Engine,
+        executor: Executor,
         input_bytes: int,
         began: float,
     ) -> dict[str, Any]:
         """Return the attributes that every job has, from the markers of its shards."""
         firsts = (markers[shard]["first_skipped"] for shard in sorted(markers))
-        on_ray = engine.kind == "ray"
+        on_ray = executor.kind == "ray"
         return {
             "shards": len(markers),
             "kept": kept,
@@ -59,7 +59,7 @@ class JobReport:
                 for key in ("documents", "bytes", "skipped")
             },
             "first_skipped": next((first for first in firsts if first), None),
-            "workers": engine.workers if on_ray else engine.n_workers(len(markers)),
+            "num_workers": executor.num_workers if on_ray else executor.n_processes(len(markers)),
             "input_bytes": input_bytes,
             "seconds": time.perf_counter() - began,
         }
@@ -88,9 +88,9 @@ class JobReport:
         rate = self.input_bytes / self.seconds if self.seconds else 0.0
         if rate:
             line += f", {size(rate)} of files a second"
-        if rate and self.workers:
-            workers = _number(self.workers, "worker")
-            line += f" ({size(rate / self.workers)} for each of {workers})"
+        if rate and self.num_workers:
+            workers = _number(self.num_workers, "worker")
+            line += f" ({size(rate / self.num_workers)} for each of {workers})"
         if self.kept:
             line += f"; {self.kept:,} of {_number(self.shards, 'shard')} done before"
         return line

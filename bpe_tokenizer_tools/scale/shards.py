@@ -9,8 +9,8 @@ from typing import Any
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import work
-from bpe_tokenizer_tools.scale.engines.engine import Engine, Task
-from bpe_tokenizer_tools.scale.engines.progress import show_progress
+from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
+from bpe_tokenizer_tools.scale.executors.progress import show_progress
 from bpe_tokenizer_tools.scale.inputs import Shard
 
 __all__ = ["Markers", "check_resumes", "do_tasks", "look", "share"]
@@ -38,7 +38,7 @@ def look(
 
 def do_tasks(
     tasks: Sequence[Task],
-    engine: Engine,
+    executor: Executor,
     function: Callable[..., Any],
     settings: Any,
     folder: Path,
@@ -48,7 +48,7 @@ def do_tasks(
 
     Args:
         tasks: one for each shard.
-        engine: what runs them.
+        executor: what runs them.
         function: called as function((settings, folder), shard, advance), it returns the marker.
         settings: what all shards have in common.
         folder: where the work is done.
@@ -58,7 +58,7 @@ def do_tasks(
     common = settings, str(folder.absolute())
     total = sum(task.size for task in tasks)
     with show_progress(what or "", total, len(tasks), what is not None) as progress:
-        results = engine.run(function, common, tasks, progress)
+        results = executor.run(function, common, tasks, progress)
         with contextlib.closing(results):
             for task, marker in results:
                 markers[task.arguments[0]] = marker

@@ -14,44 +14,44 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.scale.engines.processes import run_in_processes
-from bpe_tokenizer_tools.scale.engines.progress import Progress
-from bpe_tokenizer_tools.scale.engines.ray import run_on_ray
-from bpe_tokenizer_tools.scale.engines.tasks import Task, starved
+from bpe_tokenizer_tools.scale.executors.processes import run_in_processes
+from bpe_tokenizer_tools.scale.executors.progress import Progress
+from bpe_tokenizer_tools.scale.executors.ray import run_on_ray
+from bpe_tokenizer_tools.scale.executors.tasks import Task, starved
 
-__all__ = ["ENGINES", "Engine", "Task"]
+__all__ = ["EXECUTORS", "Executor", "Task"]
 
-ENGINES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 
 
 @dataclass(frozen=True)
-class Engine:
+class Executor:
     """What runs tasks.
 
     Attributes:
         kind: "local" or "ray".
-        workers: processes, or tasks of Ray, at a time; None: one per core that may be used.
+        num_workers: processes, or tasks of Ray, at a time; None: one per core that may be used.
         address: of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started
             on this machine and ends with the job, unless this process has joined one already.
         max_retries: how often a task is begun again whose process was lost.
     """
 
     kind: str = "local"
-    workers: int | None = None
+    num_workers: int | None = None
     address: str | None = None
     max_retries: int = 3
 
     def __post_init__(self) -> None:
-        if self.kind not in ENGINES:
-            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {self.kind!r}")
+        if self.kind not in EXECUTORS:
+            raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.kind!r}")
         if self.address is not None and self.kind != "ray":
-            raise ValueError("address names a Ray cluster, and goes with engine='ray' only")
-        core.check_size("workers", self.workers, 1)
+            raise ValueError("address names a Ray cluster, and goes with executor='ray' only")
+        core.check_size("num_workers", self.num_workers, 1)
         core.check_size("max_retries", self.max_retries, 0)
 
-    def n_workers(self, tasks: int) -> int:
+    def n_processes(self, tasks: int) -> int:
         """Return how many processes of this machine there will be."""
-        return max(1, min(self.workers or core.cores(), tasks))
+        return max(1, min(self.num_workers or core.cores(), tasks))
 
     def run(
         self, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
@@ -74,12 +74,12 @@ class Engine:
         if self.kind == "ray":
             work = pickle.dumps((function, common))
             done = run_on_ray(self, work, tasks, progress)
-        elif self.n_workers(2) == 1:
+        elif self.n_processes(2) == 1:
             done = _run_here(function, common, tasks, progress)
         else:
             work = pickle.dumps((function, common))
-            workers = self.n_workers(len(tasks))
-            done = run_in_processes(work, tasks, workers, self.max_retries, progress)
+            num_workers = self.n_processes(len(tasks))
+            done = run_in_processes(work, tasks, num_workers, self.max_retries, progress)
         with contextlib.closing(cast("Any", done)):
             for task, result in done:
                 progress.finish_shard()

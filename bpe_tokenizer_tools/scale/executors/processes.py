@@ -20,8 +20,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
-from bpe_tokenizer_tools.scale.engines.progress import Progress
-from bpe_tokenizer_tools.scale.engines.tasks import Task, lost, portable, starved, unpacked
+from bpe_tokenizer_tools.scale.executors.progress import Progress
+from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, portable, starved, unpacked
 
 __all__ = ["run_in_processes"]
 
@@ -30,7 +30,7 @@ import sys
 sys.path[:] = filter(None, sys.path)  # no module is looked for where the user happens to be
 import pickle
 sys.path[:] = pickle.load(sys.stdin.buffer)
-from bpe_tokenizer_tools.scale.engines.processes import _serve
+from bpe_tokenizer_tools.scale.executors.processes import _serve
 _serve()
 """
 _ISOLATED = ["-I"] if sys.flags.isolated else []
@@ -208,19 +208,19 @@ class _Pool:
 
 
 def run_in_processes(
-    work: bytes, tasks: Sequence[Task], workers: int, max_retries: int, progress: Progress
+    work: bytes, tasks: Sequence[Task], num_workers: int, max_retries: int, progress: Progress
 ) -> Iterator[tuple[Task, Any]]:
-    """Do tasks in processes of this machine; see `Engine.run`.
+    """Do tasks in processes of this machine; see `Executor.run`.
 
     Args:
         work: the function and what all tasks have in common, pickled.
         tasks: what to do.
-        workers: how many processes.
+        num_workers: how many processes.
         max_retries: how often a task is begun again whose process was lost.
         progress: is told what is done.
     """
     pool = _Pool(work, tasks, max_retries)
-    threads = [threading.Thread(target=pool.attend, daemon=True) for _ in range(workers)]
+    threads = [threading.Thread(target=pool.attend, daemon=True) for _ in range(num_workers)]
     try:
         for thread in threads:
             thread.start()

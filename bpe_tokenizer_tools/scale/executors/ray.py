@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import bpe_tokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.scale.engines.progress import Progress
-from bpe_tokenizer_tools.scale.engines.tasks import Task, lost, portable, starved, unpacked
+from bpe_tokenizer_tools.scale.executors.progress import Progress
+from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, portable, starved, unpacked
 
 if TYPE_CHECKING:
-    from bpe_tokenizer_tools.scale.engines.engine import Engine
+    from bpe_tokenizer_tools.scale.executors.executor import Executor
 
 __all__ = ["run_on_ray"]
 
@@ -31,28 +31,28 @@ _OBJECT_STORE = 200_000_000  # bytes: only a tokenizer and names of files go thr
 
 
 def run_on_ray(
-    engine: Engine, work: bytes, tasks: Sequence[Task], progress: Progress
+    executor: Executor, work: bytes, tasks: Sequence[Task], progress: Progress
 ) -> Iterator[tuple[Task, Any]]:
-    """Do tasks on a Ray cluster; see `Engine.run`.
+    """Do tasks on a Ray cluster; see `Executor.run`.
 
     Args:
-        engine: the cluster, and how it is used.
+        executor: the cluster, and how it is used.
         work: the function and what all tasks have in common, pickled.
         tasks: what to do.
         progress: is told what is done.
     """
-    ray = core.import_optional("ray", "engine='ray'", "'bpe-tokenizer[ray]'")
+    ray = core.import_optional("ray", "executor='ray'", "'bpe-tokenizer[ray]'")
     if not tasks:
         return
-    with _joined(ray, engine) as is_ours:
+    with _joined(ray, executor) as is_ours:
         payload = ray.put(work)
-        options = {"num_cpus": 1, "max_retries": engine.max_retries, "name": "bpe_tokenizer"}
+        options = {"num_cpus": 1, "max_retries": executor.max_retries, "name": "bpe_tokenizer"}
         remote = ray.remote(**options)(_sent_to_nodes())
         waiting = deque(tasks)
         running: dict[Any, Task] = {}
         try:
             while waiting or running:
-                room = engine.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+                room = executor.num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
                 while waiting and len(running) < room:
                     task = waiting.popleft()
                     arguments = pickle.dumps(task.arguments)
@@ -60,7 +60,7 @@ def run_on_ray(
                         remote.remote(bpe_tokenizer.__version__, os.getcwd(), payload, arguments)
                     ] = task
                 for reference in ray.wait(list(running), timeout=5)[0]:
-                    result = _result(ray, reference, running[reference], engine)
+                    result = _result(ray, reference, running[reference], executor)
                     progress.advance(running[reference].size)
                     yield running.pop(reference), result
         finally:
@@ -80,42 +80,43 @@ def _wait_for(ray: Any, references: list[Any]) -> None:
 
 
 @contextlib.contextmanager
-def _joined(ray: Any, engine: Engine) -> Iterator[bool]:
+def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
     """Join a cluster, or start one here, for as long as the job takes; or use the one at hand.
 
     Yields:
         Whether it was joined here, and is left, with all that runs in it, at the end.
     """
     if ray.is_initialized():
-        if engine.address not in (None, "auto"):
+        if executor.address not in (None, "auto"):
             raise ValueError(
-                f"this process has joined a Ray cluster already, so address={engine.address!r} has "
-                "no use; leave it out, or call ray.shutdown() first"
+                "this process has joined a Ray cluster already, so "
+                f"address={executor.address!r} has no use; leave it out, or call ray.shutdown() "
+                "first"
             )
         yield False
         return
-    options: dict[str, Any] = {"address": engine.address}
-    if engine.address is None:
-        options = _options_of_own(engine)
+    options: dict[str, Any] = {"address": executor.address}
+    if executor.address is None:
+        options = _options_of_own(executor)
     else:
-        _check_answers(engine.address)
+        _check_answers(executor.address)
     try:
         # What Ray has to say that matters comes as an exception.
         ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
-        raise ConnectionError(_not_joined(engine, _first_line(error))) from None
+        raise ConnectionError(_not_joined(executor, _first_line(error))) from None
     try:
         yield True
     finally:
         ray.shutdown()
 
 
-def _options_of_own(engine: Engine) -> dict[str, Any]:
+def _options_of_own(executor: Executor) -> dict[str, Any]:
     """Return how to start a cluster on this machine, whose processes find what this one finds."""
     _bring_token()
     return {
         "address": "local",  # whatever RAY_ADDRESS says, or a cluster that has crashed has left
-        "num_cpus": engine.workers or core.cores(),
+        "num_cpus": executor.num_workers or core.cores(),
         "include_dashboard": False,
         "object_store_memory": _OBJECT_STORE,
         "runtime_env": {
@@ -146,11 +147,11 @@ def _check_answers(address: str) -> None:
         raise ConnectionError(f"cannot join the Ray cluster at {address}: {error}") from None
 
 
-def _not_joined(engine: Engine, why: str) -> str:
-    if engine.address is None:
+def _not_joined(executor: Executor, why: str) -> str:
+    if executor.address is None:
         return f"cannot start Ray on this machine: {why}"
     return (
-        f"cannot join the Ray cluster at {engine.address}: {why}; see that the address, "
+        f"cannot join the Ray cluster at {executor.address}: {why}; see that the address, "
         "RAY_AUTH_MODE and the token are those of the cluster"
     )
 
@@ -173,7 +174,7 @@ def _sent_to_nodes() -> Callable[..., Any]:
 
             found = bpe_tokenizer.__version__
             if found == version:
-                from bpe_tokenizer_tools.scale.engines.ray import _do_on_node
+                from bpe_tokenizer_tools.scale.executors.ray import _do_on_node
         except ImportError as error:
             found = f"missing ({error})"
         if found != version:
@@ -200,7 +201,7 @@ def _do_on_node(directory: str, payload: bytes, arguments: bytes) -> Any:
         os.chdir(before)
 
 
-def _result(ray: Any, reference: Any, task: Task, engine: Engine) -> Any:
+def _result(ray: Any, reference: Any, task: Task, executor: Executor) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -212,4 +213,4 @@ def _result(ray: Any, reference: Any, task: Task, engine: Engine) -> Any:
         raise RuntimeError(f"{task.name}: {_first_line(error)}") from None
     except ray.exceptions.RayError as error:
         why = f"was lost ({_first_line(error)})"
-        raise lost(task, why, engine.max_retries + 1) from None
+        raise lost(task, why, executor.max_retries + 1) from None
