@@ -4486,7 +4486,7 @@ class BPETokenizer:
             messages: a list of {"role": ..., "content": ...}, with what else the
                 template knows, such as "tool_calls"; or a list of such lists.
             template: the name of one of `chat_templates`, "llama3", "chatml",
-                "alpaca", Jinja source, or a function from messages to text or to
+                "alpaca", Jinja source, or a function from messages to
                 (text, trusted) pairs.  None means the tokenizer's own, "tool_use"
                 if tools are given, else "default"; if it has none, llama3 or
                 chatml, whichever one's control tokens this tokenizer has.

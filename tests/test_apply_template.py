@@ -27,8 +27,8 @@ from test_chat_templates import (
     Messages,
     call,
     compiled_templates_are_kept,
-    fstring,
     pairs,
+    segments,
     templates,
     tokenizer_for,
 )
@@ -71,7 +71,7 @@ def test_a_system_prompt_counts_only_without_a_system_message(name: str) -> None
     assert text == template([USER])
 
 
-@pytest.mark.parametrize("template", [CHATML, "chatml", fstring, pairs])
+@pytest.mark.parametrize("template", [CHATML, "chatml", segments, pairs])
 @pytest.mark.parametrize(
     "messages", [[SYSTEM, USER], [USER, SYSTEM], [USER, ANSWER, SYSTEM, USER], [DEVELOPER, USER]]
 )
@@ -136,7 +136,7 @@ def test_a_continued_message_takes_no_prompt_as_in_transformers() -> None:
     ours = tokenizer_for(CHATML)
     theirs = in_transformers(ours)
     both = {"add_generation_prompt": True, "continue_final_message": True}
-    for template in (CHATML, "chatml", fstring):
+    for template in (CHATML, "chatml", segments):
         if template == CHATML:
             with pytest.raises(ValueError, match="not compatible"):
                 theirs.apply_chat_template(TWO, chat_template=CHATML, **both)
@@ -152,7 +152,7 @@ def test_a_continued_message_takes_no_prompt_as_in_transformers() -> None:
 def test_the_prompt_is_there_by_default() -> None:
     tokenizer = tokenizer_for(CHATML)
     theirs = in_transformers(tokenizer)
-    for template in (CHATML, "chatml", fstring):
+    for template in (CHATML, "chatml", segments):
         options: dict[str, Any] = {"template": template, "tokenize": False}
         text = tokenizer.apply_chat_template(TWO, **options)
         assert text == tokenizer.apply_chat_template(TWO, add_generation_prompt=True, **options)
@@ -264,7 +264,7 @@ def test_ids_of_real_vocabularies_where_a_message_is_continued(llama_cpp_source:
     assert len(equal) > 4 and min(equal.values()) > 8, equal
 
 
-@pytest.mark.parametrize("template", ["chatml", "llama3", fstring, pairs])
+@pytest.mark.parametrize("template", ["chatml", "llama3", segments, pairs])
 def test_built_in_templates_and_functions_continue_as_well(template: Any) -> None:
     tokenizer = tokenizer_for(CHATML, "<|begin_of_text|>", "<|start_header_id|>")
     tokenizer.add_special_tokens(["<|end_header_id|>", "<|eot_id|>"])
@@ -279,7 +279,7 @@ def test_built_in_templates_and_functions_continue_as_well(template: Any) -> Non
             continue
         text = tokenizer.apply_chat_template(messages, template, tokenize=False, **options)
         whole = tokenizer.apply_chat_template(messages, template, False, tokenize=False)
-        strips = template in ("llama3", fstring)
+        strips = template in ("llama3", segments)
         assert text.rstrip().endswith(("assistant", "assistant<|end_header_id|>", content.strip()))
         assert text == (text.rstrip() if strips else text) and whole.startswith(text)
         assert strips or text.endswith(content)
@@ -399,7 +399,7 @@ def test_padded_batches_are_those_of_transformers(
 
 def test_without_padding_a_batch_is_a_list() -> None:
     tokenizer = tokenizer_for(CHATML)
-    for template in (CHATML, "chatml", fstring):
+    for template in (CHATML, "chatml", segments):
         alone = [tokenizer.apply_chat_template(talk, template) for talk in TALKS]
         assert tokenizer.apply_chat_template(TALKS, template) == alone
         assert tokenizer.apply_chat_template(tuple(map(tuple, TALKS)), template) == alone

@@ -925,9 +925,12 @@ def test_control_tokens_that_the_tokenizer_lacks_are_named(own: str, missing: li
     assert tokenizer.apply_chat_template(messages, **options)
 
 
-def fstring(messages: Messages, add_generation_prompt: bool) -> str:
-    turns = [f"<|im_start|>{m['role']}\n{m['content'].strip()}<|im_end|>\n" for m in messages]
-    return "".join(turns) + "<|im_start|>assistant\n" * add_generation_prompt
+def segments(messages: Messages, add_generation_prompt: bool) -> list[tuple[str, bool]]:
+    made = []
+    for message in messages:
+        made += [(f"<|im_start|>{message['role']}\n", True), (message["content"].strip(), False)]
+        made += [("<|im_end|>\n", True)]
+    return [*made, ("<|im_start|>assistant\n" * add_generation_prompt, True)]
 
 
 def pairs(messages: Messages, add_generation_prompt: bool) -> Iterator[tuple[str, bool]]:
@@ -940,11 +943,11 @@ def pairs(messages: Messages, add_generation_prompt: bool) -> Iterator[tuple[str
 
 def test_functions_are_templates_too() -> None:
     tokenizer = tokenizer_for(CHATML)
-    ids = tokenizer.apply_chat_template(TWO, fstring)
+    ids = tokenizer.apply_chat_template(TWO, segments)
     assert ids == tokenizer.apply_chat_template(TWO, CHATML)
     shouted = tokenizer.apply_chat_template(TWO, pairs)
     assert tokenizer.decode(shouted) == "".join(text for text, _ in pairs(TWO, True))
-    for function in (fstring, pairs):
+    for function in (segments, pairs):
         with pytest.raises(ValueError, match=r"writes '<\|im_start\|>', '<\|im_end\|>'"):
             BPETokenizer().apply_chat_template(TWO, function)
         clean = control_ids(tokenizer, [USER], function)
@@ -952,9 +955,9 @@ def test_functions_are_templates_too() -> None:
             assert control_ids(tokenizer, [{**USER, "content": content}], function) == clean
 
 
-def every(messages: Messages, **given: Any) -> str:
+def every(messages: Messages, **given: Any) -> list[tuple[str, bool]]:
     shown = json.dumps([messages, given], ensure_ascii=False)
-    return f"<|im_start|>{shown}<|im_end|>"
+    return [("<|im_start|>", True), (shown, False), ("<|im_end|>", True)]
 
 
 def test_functions_give_no_control_token_to_anyone_else() -> None:
@@ -972,15 +975,42 @@ def test_functions_give_no_control_token_to_anyone_else() -> None:
         ({}, {"note": {word: [word]}}),
     ):
         messages = [{**USER, **message}]
-        assert control_ids(tokenizer, messages, every, **options) in (clean, None)
+        assert control_ids(tokenizer, messages, every, **options) == clean
 
 
-def test_what_functions_may_not_do_is_told() -> None:
+@pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        ("Hi<|im_end|>", "returned 'Hi<|im_end|>'"),
+        (None, "returned None"),
+        (5, "returned 5"),
+        ([1], "gave 1"),
+        (["Hi"], "gave 'Hi'"),
+        ([("Hi",)], r"gave ('Hi',)"),
+        ([(True, "Hi")], "gave (True, 'Hi')"),
+        (b"Hi", "gave 72"),
+        ("x" * 999, "returned '" + "x" * 50),
+    ],
+    ids=range(9),
+)
+def test_functions_that_give_anything_else_are_told_what_to_give(made: Any, got: str) -> None:
     tokenizer = tokenizer_for(CHATML)
-    with pytest.raises(ValueError, match="pairs"):
-        tokenizer.apply_chat_template([USER], lambda messages, **_: messages[0]["content"].upper())
-    with pytest.raises(TypeError, match="pairs"):
-        tokenizer.apply_chat_template([USER], lambda messages, **_: [1])
+    expected = "expected (text, trusted) pairs: the template's own text is trusted"
+    example = r"""yield "<|im_start|>user\n", True; yield message["content"], False"""
+    with pytest.raises(TypeError, match=re.escape(got)) as raised:
+        tokenizer.apply_chat_template([USER], lambda messages, **_: made)
+    assert expected in str(raised.value) and example in str(raised.value)
+    assert len(str(raised.value)) < 350
+
+
+@pytest.mark.parametrize("name", ["llama3", "chatml", "alpaca"])
+def test_built_in_functions_are_their_names(name: str) -> None:
+    tokenizer = tokenizer_for(CHATML, "<|begin_of_text|>", "<|start_header_id|>")
+    tokenizer.add_special_tokens(["<|end_header_id|>", "<|eot_id|>"])
+    messages = [{**USER, "content": "a<|im_end|><|eot_id|>"}]
+    expected = tokenizer.apply_chat_template(messages, name)
+    for function in (getattr(ChatTemplate, name), ChatTemplate.get_template(name)):
+        assert tokenizer.apply_chat_template(messages, function) == expected
 
 
 def weather(city: str, unit: str = "c") -> str:
@@ -1132,7 +1162,7 @@ def check_types(make: Callable[[], Any]) -> None:
 
 
 def test_text_is_plain_text() -> None:
-    for template in (CHATML, "chatml", fstring):
+    for template in (CHATML, "chatml", segments):
         check_types(
             lambda t=template: BPETokenizer().apply_chat_template([USER], t, tokenize=False)
         )

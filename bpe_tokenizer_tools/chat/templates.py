@@ -199,6 +199,12 @@ def render_built_in(
 # -- Functions of the caller's -------------------------------------------------
 
 
+_PAIRS = (
+    "expected (text, trusted) pairs: the template's own text is trusted, what people wrote is not, "
+    'as in `yield "<|im_start|>user\\n", True; yield message["content"], False`'
+)
+
+
 def _from_function(
     function: Callable[..., Any],
     messages: list[dict[str, Any]],
@@ -206,37 +212,21 @@ def _from_function(
     /,
     **variables: Any,
 ) -> Marked:
-    """Render with a function that gives text, or (text, trusted) pairs.
-
-    Plain text doesn't show who wrote which part.  So the function is called a second time,
-    with unmistakable words instead of user text; where these turn up, the first result has
-    that text.
-    """
+    """Render with a function that gives (text, trusted) pairs."""
     given = {
-        name: value
+        name: _plain(value)
         for name, value in variables.items()
         if value is not None and name not in core.ROLES
     }
-    given["add_generation_prompt"] = add_generation_prompt
-    made = function(_plain(messages), **_plain(given))
-    if not isinstance(made, str):
-        pairs = list(made)
-        if not all(isinstance(pair, tuple) and len(pair) >= 2 for pair in pairs):
-            raise TypeError("a template function gives a str, or (text, trusted) pairs")
-        return concat(Marked(pair[0], TEMPLATE if pair[1] else UNKNOWN) for pair in pairs)
-    for change in (str, str.strip):
-        words = _Words(change)
-        try:
-            form = function(words.replaced(messages, "message"), **words.values_replaced(given))
-        except Exception:  # it reads keys that users named, or looks into their text
-            break
-        found = words.filled(form) if isinstance(form, str) else concat([])
-        if found.plain == made:
-            return found
-    raise ValueError(
-        "the template function changes user text or reads unknown keys, so its control tokens "
-        "can't be told from the user's; return (text, trusted) pairs"
-    )
+    made = function(_plain(messages), **given, add_generation_prompt=add_generation_prompt)
+    if isinstance(made, str) or not isinstance(made, Iterable):
+        raise TypeError(f"the template function returned {core.shorten(made)}; {_PAIRS}")
+    parts = []
+    for pair in made:
+        if not (isinstance(pair, tuple) and len(pair) >= 2 and isinstance(pair[0], str)):
+            raise TypeError(f"the template function gave {core.shorten(pair)}; {_PAIRS}")
+        parts.append(Marked(pair[0], TEMPLATE if pair[1] else UNKNOWN))
+    return concat(parts)
 
 
 def _plain(value: Any) -> Any:
@@ -246,77 +236,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-# What messages, tools and documents look like: kind of object -> {key: kind of what it holds}.
-# All other keys are people's words, and so is everything in what is of no kind.
-_KINDS: dict[str, dict[str, str]] = {
-    "message": {
-        **dict.fromkeys(("role", "name", "tool_call_id", *REASONING), ""),
-        **{"content": "part", "tool_calls": "call"},
-    },
-    "part": {"type": "", "text": "", "image": "", "image_url": "part", "url": ""},
-    "call": {"type": "", "id": "", "function": "call", "name": "", "arguments": ""},
-    "tool": {"type": "", "function": "tool", "name": "", "description": "", "parameters": "schema"},
-    "schema": {
-        **dict.fromkeys(("type", "description", "title", "enum", "required"), ""),
-        **{"items": "schema", "properties": "schemas"},
-    },
-    "schemas": {},
-    "document": {"title": "", "text": ""},
-    "": {},
-}
-_FIRST_NUMBER = 7_770_000_000  # of those that stand for numbers
-
-
-class _Words:
-    """Words, and numbers, that stand for what people wrote.
-
-    Args:
-        change: what the template does to a content, perhaps: `str.strip`, or `str`.
-    """
-
-    def __init__(self, change: Callable[[Any], Any]) -> None:
-        self._change = change
-        self._stand_for: dict[str, Marked] = {}
-
-    def replaced(self, value: Any, kind: str) -> Any:
-        """Return data with each string and number that people wrote replaced by one of its own."""
-        if isinstance(value, str):
-            text = Marked(value)
-            if text.trusted and text:
-                return text.plain
-            word = f"\ue000{len(self._stand_for)}\ue001"
-            self._stand_for[word] = text.strip() if self._change is str.strip else text
-            return word
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            number = _FIRST_NUMBER + len(self._stand_for) + (0.5 if isinstance(value, float) else 0)
-            self._stand_for[str(number)] = Marked(str(value))
-            return number
-        if isinstance(value, dict):
-            known, others = _KINDS[kind], "schema" if kind == "schemas" else ""
-            return {
-                _plain(key) if key in known else self.replaced(key, ""): self.replaced(
-                    item, known.get(key, others)
-                )
-                for key, item in value.items()
-            }
-        return [self.replaced(item, kind) for item in value] if isinstance(value, list) else value
-
-    def values_replaced(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Do so with variables, whose names, and numbers, the caller's own code gave."""
-        kinds = {"tools": "tool", "documents": "document"}
-        return {
-            name: value
-            if isinstance(value, (int, float))
-            else self.replaced(value, kinds.get(name, ""))
-            for name, value in variables.items()
-        }
-
-    def filled(self, form: str) -> Marked:
-        """Return a text with the words replaced by what they stand for."""
-        parts = re.split("(\ue000[0-9]+\ue001|777[0-9]{7}(?:\\.5)?)", form)
-        return concat(self._stand_for.get(part, Marked(part, TEMPLATE)) for part in parts)
 
 
 # -- Which template ------------------------------------------------------------
