@@ -4502,7 +4502,7 @@ class BPETokenizer:
                 is not special in contents, too, as HuggingFace does.  It costs the
                 guarantee above: whoever types such a token gets its id and, on
                 some models (Command-R), can forge a system turn;
-                ``tools``, a list of JSON schemas or documented functions;
+                ``tools``, a list of JSON schemas or (if transformers is installed) functions;
                 ``documents``, a list of {"title": ..., "text": ...};
                 ``continue_final_message``: end within the last message, for the
                 model to go on, or within the field of it that is named;
