@@ -12,6 +12,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -372,6 +374,27 @@ def test_progress_is_taken_back_with_what_is_lost() -> None:
     results = Executor("local", 2).run(die, 3, tasks, listener)
     assert sorted(result for _, result in results) == [2, 3]
     assert sum(advanced) == 20
+
+
+@pytest.mark.parametrize("given", ["file", "stdin"])
+def test_a_script_needs_no_main_guard(small: Path, tmp_path: Path, given: str) -> None:
+    """Workers don't import the caller's script; it may even have no file."""
+    script = (
+        "from bpe_tokenizer_tools.scale import count_pretokens\n"
+        f"counts = count_pretokens({str(small)!r}, num_workers=2)\n"
+        "print(counts.documents, sum(counts.values()))\n"
+    )
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-" if given == "stdin" else str(tmp_path / "script.py")],
+        input=script if given == "stdin" else "",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    counts = count_pretokens(small, num_workers=1)
+    expected = f"{len(TEXTS)} {sum(counts.values())}\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, expected, "")
 
 
 # -- Run again after changes --------------------------------------------------

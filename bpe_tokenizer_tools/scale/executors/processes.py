@@ -3,6 +3,11 @@
 They are started as programs, not forked: so it makes no difference what threads this process has
 and what its script looks like.  Tasks go in by a pipe, results come back by another.  A process
 whose pipe closes ends at once, in the middle of its work: whoever started it is gone.
+
+The standard ProcessPoolExecutor can't do this.  One killed worker breaks the whole pool, so the
+other tasks are lost too, and it says neither which task killed it nor how the process ended.  Its
+processes import the caller's script, which fails without `if __name__ == "__main__":`, and until
+Python 3.14 it has no way to end them in the middle of a task.
 """
 
 from __future__ import annotations
