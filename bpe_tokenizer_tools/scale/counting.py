@@ -248,7 +248,7 @@ def _merge_partition(
         marker = {
             "format": _PARTITION_FORMAT,
             "made_of": digest,
-            "min_count": min_frequency,
+            "min_count": min_frequency,  # the name in files that earlier versions wrote
             "distinct": len(total),
             "pretokens": sum(total.values()),
             "piece": written,
