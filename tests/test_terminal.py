@@ -34,7 +34,7 @@ from bpe_tokenizer_tools.backends import Backend, ModelFiles
 from bpe_tokenizer_tools.chat import terminal
 from bpe_tokenizer_tools.chat.conversation import Conversation
 from bpe_tokenizer_tools.chat.session import Session
-from bpe_tokenizer_tools.chat.terminal import Console, Entry, History, read_entry, visible
+from bpe_tokenizer_tools.chat.terminal import Console, Entry, read_entry, visible
 
 SCRIPT = Path(bpe_tokenizer.__file__)
 POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals and signals as POSIX has them")
@@ -100,70 +100,6 @@ def test_a_message_may_have_several_lines(typed: list[str], expected: Entry) -> 
 
     assert read_entry(line) == expected
     assert prompts == [">", *["..."] * (len(typed) - 1)]
-
-
-# -- History -----------------------------------------------------------------------
-
-
-def mode(path: Path) -> int:
-    return path.stat().st_mode & 0o777
-
-
-def test_history_is_kept_for_its_owner(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "deep" / "history"
-    history = History(path)
-    assert history.load() == []
-    lines = ["one", 'a "b" \\', "two\nlines", "naïve 東京", "\udce9"]
-    for line in [*lines, "", "   ", "x" * (History.longest + 1)]:
-        history.add(line)
-    assert History(path).load() == lines
-    assert os.name != "posix" or (mode(path), mode(path.parent)) == (0o600, 0o700)
-
-
-@POSIX
-def test_history_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
-    path = tmp_path / "history"
-    path.touch(mode=0o644)
-    History(path).add("one")
-    assert mode(path) == 0o600
-
-
-def test_history_is_limited(tmp_path: Path) -> None:
-    path = tmp_path / "history"
-    history = History(path, limit=10)
-    for i in range(25):
-        history.add(str(i))
-    assert history.load() == [str(i) for i in range(15, 25)]
-    assert len(path.read_bytes().splitlines()) == 10
-    assert os.name != "posix" or mode(path) == 0o600
-    history.add("next")
-    assert history.load() == [*(str(i) for i in range(16, 25)), "next"]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_history_in_a_damaged_file_is_what_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "history"
-    path.write_bytes(b'"one"\n\xff\xfe\nnot JSON\n[1]\n\n"two"\n"cut o')
-    assert History(path).load() == ["one", "two"]
-
-
-@pytest.mark.parametrize("where", ["file/history", "folder"])
-def test_history_that_cannot_be_written_is_done_without(where: str, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    history = History(tmp_path / where)
-    history.add("one")
-    assert history.load() == []
-
-
-def test_history_belongs_into_the_folder_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
-    usual = Path(os.path.expanduser("~/.local/state/bpe-tokenizer/chat_history"))
-    assert History.default_path({}) == usual
-    assert History.default_path({"XDG_STATE_HOME": "relative"}) == usual
-    elsewhere = os.path.abspath("/elsewhere")
-    chosen = History.default_path({"XDG_STATE_HOME": elsewhere})
-    assert chosen == Path(elsewhere, "bpe-tokenizer", "chat_history")
 
 
 # -- A model whose answers are written down --------------------------------------------
@@ -894,16 +830,53 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
+_ESCAPES = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b[=>]|[\s\S]")
+
+
+def rendered(written: str) -> str:
+    """Return the lines on a screen that this was written to, as far as editors of a line write."""
+    lines, column = [list[str]()], 0
+    for found in _ESCAPES.finditer(written):
+        char, number = found[0], int(found[1]) if (found[1] or "").isdecimal() else 1
+        if char == "\n":  # with \r before it; alone in what follows a prompt
+            lines.append([])
+            column = 0
+        elif char == "\r":
+            column = 0
+        elif char == "\b" or found[2] == "D":
+            column = max(column - number, 0)
+        elif found[2] == "C":
+            column += number
+        elif found[2] in ("J", "K"):
+            del lines[-1][column:]
+        elif len(char) == 1:
+            line = lines[-1]
+            line += [" "] * (column - len(line))
+            line[column : column + 1] = [char]
+            column += 1
+    lines[-1] += [" "] * (column - len(lines[-1]))
+    return "\n".join(map("".join, lines))
+
+
 PROMPT = r"\n> $"
 DONE = r" a second; context [^\n]*\n> $"
 UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
 
 
 class Terminal:
-    """A pseudo-terminal in which `bpe-tokenizer chat` runs."""
+    """A pseudo-terminal in which `bpe-tokenizer chat` runs.
 
-    def __init__(self, folder: Path, *argv: object, out: Any = None, **changes: str) -> None:
+    Args:
+        folder: where files that users have are.
+        editor: what reads lines, "prompt_toolkit" or "input", which it finds no prompt_toolkit for.
+        argv: for the command.
+        out: where its standard output goes, if not to the terminal.
+        changes: of its environment.
+    """
+
+    def __init__(
+        self, folder: Path, editor: str, *argv: object, out: Any = None, **changes: str
+    ) -> None:
         import fcntl
         import pty
         import termios
@@ -911,11 +884,17 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 500, 0, 0))
         command = [sys.executable, "-c", _IN_A_TERMINAL, str(SCRIPT), "chat", *map(str, argv)]
+        without = folder / "without"
+        without.mkdir(exist_ok=True)
+        if editor == "input":
+            (without / "prompt_toolkit.py").write_text("raise ImportError")
+        self.editor = editor
+        path = os.pathsep.join([str(without), str(SCRIPT.parent)])
         self.process = subprocess.Popen(
             command,
             **{"stdin": slave, "stdout": out or slave, "stderr": slave},
             start_new_session=True,
-            env=environment(folder, **{"TERM": "xterm", **changes}),
+            env=environment(folder, **{"TERM": "xterm", "PYTHONPATH": path, **changes}),
         )
         os.close(slave)
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -928,7 +907,7 @@ class Terminal:
         """Return all that is shown up to a pattern, without escape sequences."""
         deadline = time.monotonic() + patience
         while True:
-            shown = _ESCAPES.sub("", self.unread).replace("\r", "")
+            shown = rendered(self.unread)
             if re.search(pattern, shown):
                 self.unread = ""
                 return shown
@@ -941,6 +920,8 @@ class Terminal:
                     data = b""
                 assert data, f"ended without {pattern!r}: {shown!r}"
                 new = self.decoder.decode(data)
+                if "\x1b[6n" in new:  # where is the cursor? terminals answer
+                    self.type("\x1b[40;1R")
                 self.raw += new
                 self.unread += new
 
@@ -973,14 +954,16 @@ class Terminal:
         os.close(self.master)
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+@pytest.fixture(params=["prompt_toolkit", "input"])
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Terminal]]:
+    if request.param == "prompt_toolkit":
+        need("prompt_toolkit")
     if os.name != "posix":
         pytest.skip("pseudo-terminals as POSIX has them")
     started: list[Terminal] = []
 
     def make(*argv: object, **options: Any) -> Terminal:
-        started.append(Terminal(tmp_path, *argv, **options))
+        started.append(Terminal(tmp_path, request.param, *argv, **options))
         return started[-1]
 
     yield make
@@ -1030,7 +1013,7 @@ def test_an_answer_is_shown_as_it_comes_and_ctrl_c_stops_it(
     screen.read(PROMPT)
     for question in ("first", "second"):
         screen.type(question + "\r")
-        screen.read(rf"^{question}\n[\s\S]{{300}}")
+        screen.read(rf"^(> )?{question}\n[\s\S]{{300}}")
         screen.type(CTRL_C)
         assert "; stopped\n" in screen.read(DONE)
     first, said, second, more = saved(screen)
@@ -1041,23 +1024,26 @@ def test_an_answer_is_shown_as_it_comes_and_ctrl_c_stops_it(
 
 
 def test_history_is_at_hand_and_comes_back_next_time(
-    model: Path, tmp_path: Path, start: Callable[..., Terminal]
+    model: Path, tmp_path: Path, start: Callable[..., Terminal], saved: Callable[..., list[str]]
 ) -> None:
     need("readline")
     screen = start("--model", model, *GREEDY, "--max-tokens", 5)
     screen.read(PROMPT)
     screen.ask("remember me")
     screen.ask(f"{UP}{UP}{UP}, twice")  # there is no line before the first
+    if screen.editor == "input":
+        assert saved(screen)[::2] == ["remember me", "remember me, twice"]
+        return
     path = tmp_path / "bpe-tokenizer" / "chat_history"
-    assert mode(path) == 0o600
-    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert lines == ["remember me", "remember me, twice"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    lines = [line for line in path.read_text().splitlines() if line.startswith("+")]
+    assert lines == ["+remember me", "+remember me, twice"]
     screen.type(CTRL_D)
     assert screen.leave() == 0
     screen = start("--model", model, *GREEDY, "--max-tokens", 5)
     screen.read(PROMPT)
     screen.ask(f"{UP}{UP}")
-    assert json.loads(path.read_bytes().splitlines()[-1]) == "remember me"
+    assert path.read_text().splitlines()[-1] == "+remember me"
 
 
 def test_where_no_history_can_be_kept_all_else_works(
@@ -1116,7 +1102,8 @@ def test_colours_in_a_terminal(
     screen = start("--model", model, *GREEDY, "--max-tokens", 5, **changes)
     screen.read(PROMPT)
     screen.ask("Hi")
-    assert bool(re.search(r"\x1b\[[0-9;]*m", screen.raw)) is expected
+    # prompt_toolkit resets colours (\x1b[0m) even where it has set none.
+    assert bool(re.search(r"\x1b\[(?!0m)[0-9;]*m", screen.raw)) is expected
 
 
 def test_control_characters_of_a_real_model_are_shown_as_pictures(

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.support import outputs
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat.conversation import Turn
     from bpe_tokenizer_tools.chat.session import Session
 
 _ASK, _GO_ON = ">", "..."
-_BOLD, _DIM, _PLAIN = "\033[1m", "\033[2m", "\033[0m"
+_DIM, _PLAIN = "\033[2m", "\033[0m"
 
 _COMMANDS = {  # name -> (what goes with it, what it does)
     "help": ("", "list the commands"),
@@ -97,111 +96,67 @@ def read_entry(line: Callable[[str], str]) -> Entry:
     return Entry(text)
 
 
-class History:
-    """Lines entered, kept in a file for the next time.
+def line_reader(environment: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that shows a prompt and returns the line typed.
 
-    Only its owner can read the file, which holds each line as JSON.  Where it cannot be
-    read or written, nothing is kept, and nothing is said.
+    With prompt_toolkit, lines are edited, and remembered for the next time.  Without it, `input`
+    reads them, which Python's readline, if it has one, gives editing and a history.
 
-    Args:
-        path: the file.
-        limit: how many lines are kept.
-    """
-
-    longest = 10_000  # characters; a line of more is not kept
-
-    def __init__(self, path: Path, limit: int = 1000) -> None:
-        self.path, self.limit = path, limit
-
-    @classmethod
-    def default_path(cls, environment: Mapping[str, str]) -> Path:
-        """Return where the file belongs: specifications.freedesktop.org/basedir-spec."""
-        folder = environment.get("XDG_STATE_HOME", "")
-        if not os.path.isabs(folder):
-            folder = os.path.expanduser("~/.local/state")
-        return Path(folder, "bpe-tokenizer", "chat_history")
-
-    def load(self) -> list[str]:
-        """Return the lines kept, oldest first."""
-        try:
-            kept = self.path.read_bytes().splitlines()
-        except OSError:
-            return []
-        if len(kept) > 2 * self.limit:
-            with contextlib.suppress(OSError):
-                self._shorten(kept[-self.limit :])
-        lines = []
-        for item in kept[-self.limit :]:
-            with contextlib.suppress(ValueError):
-                line = json.loads(item)
-                lines += [line] if isinstance(line, str) else []
-        return lines
-
-    def _shorten(self, kept: list[bytes]) -> None:
-        draft = outputs.draft_beside(self.path)
-        try:
-            self._append(draft, b"\n".join([*kept, b""]))
-            os.replace(draft, self.path)
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-
-    def add(self, line: str) -> None:
-        """Keep a line."""
-        if not line.strip() or len(line) > self.longest:
-            return
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._append(self.path, json.dumps(line).encode() + b"\n")
-
-    def _append(self, path: Path, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        with open(os.open(path, flags, 0o600), "wb") as file:
-            path.chmod(0o600)  # it may have been made by something else
-            file.write(data)
-
-
-class Keyboard:
-    """Reads lines from a terminal, with editing and history where Python has readline.
+    The function raises EOFError on Ctrl-D and KeyboardInterrupt on Ctrl-C.
 
     Args:
-        history: what was typed before, and where to keep what is typed now.
         environment: that of the process.
     """
+    if not sys.stdout.isatty():  # a prompt there would become part of the output
+        return _line_asked_on_stderr
+    if (editor := _editor(environment)) is None:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - changes what input() does
+        return lambda prompt: input(f"{prompt} ")
+    style = "bold" if has_colours(sys.stdout, environment) else ""
+    return lambda prompt: str(editor.prompt([(style, prompt), ("", " ")], reserve_space_for_menu=0))
 
-    def __init__(self, history: History, environment: Mapping[str, str]) -> None:
-        self.history = history
-        self._shared = sys.stdout.isatty()  # else prompts would go into the output
-        self._bold, self._plain = "", ""
-        if has_colours(sys.stdout if self._shared else sys.stderr, environment):
-            self._bold, self._plain = _BOLD, _PLAIN
-        self._edits = self._shared and self._start_editing()
-        if self._edits and self._bold:  # what has no width must be marked
-            self._bold, self._plain = f"\001{_BOLD}\002", f"\001{_PLAIN}\002"
 
-    def _start_editing(self) -> bool:
-        try:
-            import readline  # from now on input() edits
-        except ImportError:
-            return False
-        for line in self.history.load():
-            readline.add_history(line)
-        return True
+def _line_asked_on_stderr(prompt: str) -> str:
+    print(f"{prompt} ", end="", file=sys.stderr, flush=True)
+    return input()
 
-    def line(self, prompt: str) -> str:
-        """Show a prompt; return the line typed.
 
-        Raises:
-            EOFError: Ctrl-D.
-            KeyboardInterrupt: Ctrl-C.
-        """
-        prompt = f"{self._bold}{prompt}{self._plain} "
-        if not self._shared:
-            print(prompt, end="", file=sys.stderr, flush=True)
-        line = input(prompt if self._shared else "")
-        if self._edits:
-            self.history.add(line)
-        return line
+def _editor(environment: Mapping[str, str]) -> Any:
+    """Return prompt_toolkit's editor; None without it, or where its escape sequences would show."""
+    if environment.get("TERM") == "dumb":
+        return None
+    try:
+        from prompt_toolkit import PromptSession
+    except ImportError:
+        return None
+    return PromptSession(history=_history(environment), enable_suspend=True)
+
+
+def _history(environment: Mapping[str, str]) -> Any:
+    """Return prompt_toolkit's history, in a file that only its owner can read, if possible."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    folder = environment.get("XDG_STATE_HOME", "")  # specifications.freedesktop.org/basedir-spec
+    if not os.path.isabs(folder):
+        folder = os.path.expanduser("~/.local/state")
+    path = Path(folder, "bpe-tokenizer", "chat_history")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    history: Any = FileHistory(str(path))
+    write = history.store_string
+
+    def store(line: str) -> None:
+        """Write a line; an error would end the prompt that it was typed at."""
+        with contextlib.suppress(OSError, UnicodeError):
+            write(line)
+
+    history.store_string = store
+    return history
 
 
 # -- Ctrl-C -----------------------------------------------------------------------
@@ -517,8 +472,7 @@ def run(
     )
     console.greet()
     if interactive:
-        history = History(History.default_path(os.environ))
-        converse(console, Keyboard(history, os.environ).line)
+        converse(console, line_reader(os.environ))
         return
     messages: Iterable[str] = read_lines(sys.stdin) if message is None else [message]
     for text in messages:
