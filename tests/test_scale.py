@@ -43,6 +43,7 @@ from bpe_tokenizer_tools.scale import (
     runs,
 )
 from bpe_tokenizer_tools.scale import work as job_folder
+from bpe_tokenizer_tools.support import outputs
 
 END = "<|endoftext|>"
 # Everything that could be cut at a wrong place: blank lines, runs of spaces, what NFC joins.
@@ -1153,12 +1154,12 @@ def test_the_names_that_options_had_before_still_work(
 def test_a_process_that_was_taken_for_lost_does_no_harm(tmp_path: Path) -> None:
     final, marker = tmp_path / "a.bin", {"format": "x", "files": {}}
     for content in (b"one", b"two"):
-        with job_folder.draft(final) as draft:
+        with outputs.draft_of(final) as draft:
             draft.write_bytes(content)
             job_folder.commit(tmp_path, "a", {final: draft}, marker)
     before = tree(tmp_path)
     assert (before["a.bin"], sorted(before)) == (b"two", ["a.bin", "a.json"])
-    with pytest.raises(FileNotFoundError), job_folder.draft(final) as draft:
+    with pytest.raises(FileNotFoundError), outputs.draft_of(final) as draft:
         draft.write_bytes(b"late")
         draft.unlink()  # by the run that has ended meanwhile
         job_folder.commit(tmp_path, "a", {final: draft}, marker)

@@ -17,6 +17,7 @@ from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 from bpe_tokenizer_tools.checking.lint import Finding
 from bpe_tokenizer_tools.core import shorten
+from bpe_tokenizer_tools.support.files import status_of
 
 _EXAMPLES = 3
 
@@ -153,8 +154,7 @@ def _own(files: ModelFiles) -> tuple[BPETokenizer | None, Mapping[int, str]]:
     if files.tokenizer is None:
         return None, {}
     within = sorted(files.tokenizer.iterdir()) if files.tokenizer.is_dir() else [files.tokenizer]
-    stats = [(file.name, file.stat()) for file in within if file.is_file()]
-    stamp = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+    stamp = tuple((file.name, status_of(file)) for file in within if file.is_file())
     return _read_own(files.tokenizer, stamp)
 
 

@@ -30,6 +30,7 @@ from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import gguf, read_head
+from bpe_tokenizer_tools.support.files import FileStatus, status_of
 
 _JsonReader = core.JsonReader
 
@@ -72,10 +73,9 @@ class ModelFiles:
     config: Mapping[str, Any] = field(default_factory=dict)
     said: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def stamp(self) -> tuple[tuple[str, int, int], ...]:
+    def stamp(self) -> tuple[tuple[str, FileStatus], ...]:
         """Return what changes when a file does."""
-        stats = [(str(file), os.stat(file)) for file in self.files]
-        return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+        return tuple((str(file), status_of(file)) for file in self.files)
 
 
 def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:

@@ -88,7 +88,7 @@ class Transformers(Backend):
         if stored == "quantised" or "quantization_config" in self.files.config:
             return "auto"
         if self.device == "cpu":
-            needed = sum(size for _, _, size in self.files.stamp()) * 2
+            needed = sum(status.size for _, status in self.files.stamp()) * 2
             return torch.float32 if needed < _memory() / 2 else getattr(torch, stored)
         if stored == "bfloat16" and self.device.startswith("cuda"):
             return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16

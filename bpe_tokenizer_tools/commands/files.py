@@ -18,6 +18,7 @@ from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.formats import vocab_merges
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import naming
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -183,12 +184,8 @@ def convert(
         except ValueError as error:
             raise ValueError(str(error).replace(str(draft), str(target))) from None
         names = {file.name for file in (draft if is_folder else Path(scratch)).iterdir()}
-    try:
+    with naming(target):
         names |= _write(tokenizer, target, format, force)
-    except OSError as error:
-        if not error.errno:
-            raise
-        raise OSError(error.errno, error.strerror, str(target)) from None  # not a temporary name
     lost = [*(["the normalizer"] if tokenizer is not given else []), *lost]
     return [(target if is_folder else target.parent) / name for name in sorted(names)], lost
 

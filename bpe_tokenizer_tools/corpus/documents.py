@@ -17,6 +17,7 @@ from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.recipes import Recipe, Source
+from bpe_tokenizer_tools.support.files import FileStatus, status_of
 
 __all__ = [
     "Document",
@@ -36,8 +37,7 @@ class File(NamedTuple):
 
     label: str
     path: Path
-    size: int  # bytes, as it stands
-    modified: int  # nanoseconds
+    status: FileStatus
 
 
 class Document(NamedTuple):
@@ -86,7 +86,7 @@ def find_files(recipe: Recipe) -> dict[str, list[File]]:
                     f"{files[label]} is in two sources, {owner!r} and {source.name!r}: its "
                     "documents could be taken twice"
                 )
-            kept.setdefault(real, File(label, files[label], *_state(files[label])))
+            kept.setdefault(real, File(label, files[label], status_of(files[label])))
         found[source.name] = list(kept.values())
     return found
 
@@ -144,11 +144,6 @@ def _matching(written: Path, folder: Path) -> Iterator[tuple[str, Path]]:
         raise FileNotFoundError(f"{what} {folder / written}")
 
 
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
 _MAX_DOCUMENT = 2**30  # characters
 _BINARY_WITHIN = 8192  # bytes: text has no NUL so early, other files do
 
@@ -168,7 +163,9 @@ def read_documents(file: File, source: Source) -> Iterator[str]:
 
 
 def _check_same(file: File, source: Source) -> None:
-    if _state(file.path) != (file.size, file.modified):
+    now, then = status_of(file.path), file.status
+    # Not the time of other changes: a new link or permission is no new text.
+    if (now.size, now.modified) != (then.size, then.modified):
         raise changed(source, str(file.path))
 
 

@@ -56,6 +56,7 @@ from bpe_tokenizer_tools.corpus.documents import (
 )
 from bpe_tokenizer_tools.corpus.recipes import DEFAULT_SEPARATOR, Recipe, Source, parse_size
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import draft_name, file_sha256, flush, naming
 from bpe_tokenizer_tools.support.tables import Table
 
 __all__ = [
@@ -391,7 +392,7 @@ class _Output:
         tally.bytes += len(document.text.encode())
         tally.repetitions = max(tally.repetitions, document.copy + 1)
         if self._folder is not None:
-            with self._naming_errors():
+            with naming(self._form.path, "; nothing was written"):
                 self._write(record)
 
     @property
@@ -423,8 +424,7 @@ class _Output:
         assert self._raw is not None and self._stream is not None
         if self._stream is not self._raw:
             self._stream.close()
-        self._raw.flush()
-        os.fsync(self._raw.fileno())
+        flush(self._raw)
         self._raw.close()
         self._raw = self._stream = None
         size = self._path.stat().st_size
@@ -434,7 +434,7 @@ class _Output:
     def complete(self) -> None:
         """End the last file."""
         if self._folder is not None:
-            with self._naming_errors():
+            with naming(self._form.path, "; nothing was written"):
                 if self._stream is None:
                     self._begin_file()
                 self._end_file()
@@ -445,25 +445,6 @@ class _Output:
             with contextlib.suppress(OSError, ValueError):
                 if file is not None:
                     file.close()
-
-    @contextlib.contextmanager
-    def _naming_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if not error.errno:
-                raise
-            reason = f"{error.strerror}; nothing was written"
-            raise OSError(error.errno, reason, str(self._form.path)) from None
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hash of a file as it stands."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(2**20), b""):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -685,7 +666,7 @@ def _scratch(form: _Form, wanted: bool) -> Iterator[Path | None]:
         yield None
         return
     form.path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    folder = outputs.draft_beside(form.path)
+    folder = draft_name(form.path)
     folder.mkdir()
     try:
         yield folder

@@ -39,6 +39,7 @@ from bpe_tokenizer_tools.scale.job import Job, takes_old_names
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import flush
 
 __all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_counts"]
 
@@ -214,12 +215,12 @@ def _count_to_runs(
     work.check_shared(folder)
     counter = _ShardCounter(settings, shard, advance)
     path = folder / f"{shard.name}.run"
-    with work.draft(path) as draft:
+    with outputs.draft_of(path) as draft:
         with open(draft, "wb") as file:
             pieces = [
                 runs.write_run(file, counts, settings.partitions) for counts in counter.counts()
             ]
-            work.flush(file)
+            flush(file)
         files = {path.name: work.file_facts(draft)}
         marker = {**settings.job(), **counter.facts(), "files": files, "runs": pieces}
         work.commit(folder, shard.name, {path: draft}, marker, counter.check_unchanged)
@@ -241,10 +242,10 @@ def _merge_partition(
         advance(piece[1])
     kept = sorted(key for key, count in total.items() if count >= min_frequency)
     path = folder / f"{name}.counts"
-    with work.draft(path) as draft:
+    with outputs.draft_of(path) as draft:
         with open(draft, "wb") as out:
             written = runs.write_partition(out, kept, [total[key] for key in kept])
-            work.flush(out)
+            flush(out)
         marker = {
             "format": _PARTITION_FORMAT,
             "made_of": digest,

@@ -24,6 +24,7 @@ from typing import IO, Any, cast
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import documents, records
+from bpe_tokenizer_tools.support.files import status_of, stream_sha256
 
 __all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
 
@@ -82,8 +83,8 @@ class Shard:
             info = system.info(path)
             tags = [info[tag] for tag in ("ETag", "Last-Modified") if info.get(tag)][:1]
             return int(info["size"] or 0), " ".join([str(system.ukey(path)), *map(str, tags)])
-        status = os.stat(self.label)
-        return status.st_size, f"{status.st_mtime_ns} {status.st_ctime_ns}"
+        status = status_of(self.label)
+        return status.size, f"{status.modified} {status.changed}"
 
     def open(self) -> IO[bytes]:
         """Open it, as it is."""
@@ -442,8 +443,5 @@ class _InputFile(io.RawIOBase):
 
 def sha256_of(shard: Shard) -> str:
     """Hash a shard as it stands."""
-    digest = hashlib.sha256()
     with shard.open() as file:
-        for block in _blocks(file):
-            digest.update(block)
-    return digest.hexdigest()
+        return stream_sha256(file)

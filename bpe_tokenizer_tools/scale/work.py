@@ -16,16 +16,16 @@ import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus.drawing import file_sha256
 from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import file_sha256, naming, status_of
 
-__all__ = ["commit", "draft", "file_facts", "finished", "open_folder", "read_marker"]
+__all__ = ["commit", "file_facts", "finished", "open_folder", "read_marker"]
 
-_DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names that outputs.draft_beside makes
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names that draft_name makes
 _CHECK = "marker_sha256"  # the field of a marker with the hash of all others
 _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
 
@@ -106,24 +106,6 @@ def _checksum(marker: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(marker, sort_keys=True).encode()).hexdigest()
 
 
-@contextlib.contextmanager
-def draft(path: Path) -> Iterator[Path]:
-    """Give a hidden name to write to, whose file is removed unless `commit` has renamed it."""
-    hidden = outputs.draft_beside(path)
-    try:
-        with outputs.naming(path):
-            yield hidden
-    finally:
-        with contextlib.suppress(OSError):
-            hidden.unlink()
-
-
-def flush(file: IO[bytes]) -> None:
-    """See that what was written is on disk."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def commit(
     folder: Path,
     name: str,
@@ -148,7 +130,7 @@ def commit(
     placed = []
     try:
         for final, draft in drafts.items():
-            with outputs.naming(final):
+            with naming(final):
                 os.replace(draft, final)
             placed.append(final)
         # NOTE: in ASCII, for names of files need not be UTF-8.
@@ -221,11 +203,11 @@ def is_whole(path: Path, marker: Mapping[str, Any]) -> bool:
 
 def _is_as_made(file: Path, marker: Path, facts: Mapping[str, Any]) -> bool:
     try:
-        status = file.stat()
+        status = status_of(file)
     except OSError:
         return False
-    untouched = max(status.st_mtime_ns, status.st_ctime_ns) <= marker.stat().st_mtime_ns
-    same_size = bool(status.st_size == facts["size"])
+    untouched = status.newest <= status_of(marker).modified
+    same_size = bool(status.size == facts["size"])
     return same_size and (untouched or file_sha256(file) == facts["sha256"])
 
 
@@ -237,7 +219,7 @@ def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:
     if shard.is_remote:
         return bool(version == marker["input_version"])
     changed = max(map(int, version.split()))
-    if changed < path.stat().st_mtime_ns - _CLOCK:
+    if changed < status_of(path).modified - _CLOCK:
         return True
     same = bool(sha256_of(shard) == marker["input_sha256"])
     same = same and shard.state() == (size, version)  # or it changes at this very time

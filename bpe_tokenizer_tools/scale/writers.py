@@ -9,7 +9,6 @@ What each file holds, byte for byte, stands in docs/packed.md.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from array import array
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import draft_name, flush, naming
 
 __all__ = ["FORMATS", "Writer", "open_writer", "resolve_dtype"]
 
@@ -127,7 +126,7 @@ class Writer:
         self._numpy = import_numpy()
         self._dtype = dtype
         paths = [stem.with_name(stem.name + suffix) for suffix in self._suffixes]
-        self.files: Mapping[Path, Path] = {path: outputs.draft_beside(path) for path in paths}
+        self.files: Mapping[Path, Path] = {path: draft_name(path) for path in paths}
         self.documents = self.tokens = 0
         self._length = 0  # of the document that is being written
         self._path = paths[0]
@@ -163,7 +162,7 @@ class Writer:
         if not ids.size:
             return
         self._check(ids)
-        with _named(self._path):
+        with naming(self._path):
             self._append(self._numpy.ascontiguousarray(ids, STORED[self._dtype]))
         self._length += ids.size
         self.tokens += ids.size
@@ -191,7 +190,7 @@ class Writer:
         """
         self._length = 0
         self.documents += 1
-        with _named(self._path):
+        with naming(self._path):
             self._end()
 
     def close(self) -> None:
@@ -205,11 +204,11 @@ class Writer:
             return
         if self._length:
             raise ValueError(f"{self._path}: its last document was begun, and not ended")
-        with _named(self._path):
+        with naming(self._path):
             self._finish()
             _close(self._file)
         for path in [*self.files][1:]:
-            with _named(path), self._create(path) as file:
+            with naming(path), self._create(path) as file:
                 for part in self._index():
                     file.write(part)
                 _close(file)
@@ -225,7 +224,7 @@ class Writer:
                 draft.unlink()
 
     def _create(self, path: Path) -> IO[bytes]:
-        with _named(path):
+        with naming(path):
             return open(self.files[path], "wb", buffering=_BUFFER)
 
     def _append(self, ids: Any) -> None:
@@ -349,16 +348,5 @@ class ParquetWriter(Writer):
 
 
 def _close(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+    flush(file)
     file.close()
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let an OSError name the file that is being made, not its draft."""
-    try:
-        yield
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise OSError(error.errno, problem, str(path)) from None

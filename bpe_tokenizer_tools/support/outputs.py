@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.files import draft_name, flush, naming, renamed
 
 __all__ = [
     "check_directory",
     "check_file",
     "check_table_and_plot",
-    "draft_beside",
+    "draft_of",
     "existing_path",
     "locked",
-    "naming",
     "plot_format",
     "replacing",
     "write",
@@ -112,11 +112,6 @@ def _try(directory: Path, path: Path) -> None:
         raise OSError(error.errno, problem, str(path)) from None
 
 
-def draft_beside(path: Path) -> Path:
-    """Return a new, hidden name beside a path, to be renamed to it once all is written there."""
-    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
-
-
 def write(contents: Mapping[Path, str | bytes]) -> None:
     """Write files whole or not at all; an error names them, not what they were written to first."""
     try:
@@ -126,35 +121,29 @@ def write(contents: Mapping[Path, str | bytes]) -> None:
             raise
         met = Path(os.fsdecode(error.filename or "")).name
         path = next((path for path in contents if met.startswith(f".{path.name}.")), None)
-        raise OSError(error.errno, error.strerror, str(path or next(iter(contents)))) from None
+        raise renamed(error, path or next(iter(contents))) from None
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Make an error of the system name a path, not the hidden name beside it that it met."""
+def draft_of(path: Path) -> Iterator[Path]:
+    """Give a hidden name to write to; at the end, remove its file unless it has been renamed."""
+    draft = draft_name(path)
     try:
-        yield
-    except OSError as error:
-        met = Path(os.fsdecode(error.filename or path)).name
-        if not error.errno or not (met == path.name or met.startswith(f".{path.name}.")):
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        with naming(path, drafts_only=True):
+            yield draft
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Write a file bit by bit, whole or not at all: it takes its place once all is on disk."""
-    draft = draft_beside(path)
-    try:
-        with naming(path):
-            with open(draft, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+    with draft_of(path) as draft:
+        with open(draft, "wb") as file:
+            yield file
+            flush(file)
+        os.replace(draft, path)
 
 
 @contextlib.contextmanager

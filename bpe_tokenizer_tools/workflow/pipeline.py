@@ -44,8 +44,9 @@ from bpe_tokenizer import BPETokenizer, PretokenCounts, count_pretokens
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.documents import find_files
-from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, file_sha256
+from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import file_sha256
 from bpe_tokenizer_tools.support.settings import Settings
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, Stamp, changes, hashes

@@ -41,6 +41,7 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import draft_name, flush_directory, naming
 from bpe_tokenizer_tools.support.tables import printable
 
 if TYPE_CHECKING:
@@ -355,20 +356,6 @@ def _parse_sums(raw: bytes, path: Path) -> dict[str, str]:
     return sums
 
 
-def _sync(directory: Path) -> None:
-    """Flush what a directory holds to disk, where the system can (Windows cannot)."""
-    if os.name == "nt":
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not so on every file system
-            raise
-    finally:
-        os.close(handle)
-
-
 def _make_read_only(directory: Path) -> None:
     for file in directory.iterdir():
         file.chmod(file.stat().st_mode & ~0o222)
@@ -470,7 +457,7 @@ class Registry:
             if not _is_directory(self._place(entry)):
                 core.write_files({draft / _ENTRY: _encode_entry(entry)})
                 _make_read_only(draft)
-                _sync(draft)
+                flush_directory(draft)
                 if self._settle(draft, entry):
                     there = self._verified(self._place(entry))[0]
                     return dataclasses.replace(there, is_new=True)
@@ -516,13 +503,9 @@ class Registry:
         incoming.mkdir(exist_ok=True)
         draft = incoming / f"{name}-{os.getpid()}-{os.urandom(8).hex()}"
         try:
-            draft.mkdir()
-            yield draft
-        except OSError as error:
-            if not error.errno:
-                raise
-            place = str(self.path / name)  # a name that exists for people, not a temporary one
-            raise OSError(error.errno, error.strerror, place) from None
+            with naming(self.path / name):
+                draft.mkdir()
+                yield draft
         finally:
             if draft.exists():
                 _remove(draft)
@@ -531,14 +514,14 @@ class Registry:
         """Move a whole entry into its place; tell whether it was not there already."""
         place = self._place(entry)
         place.parent.mkdir(exist_ok=True)
-        _sync(self.path)
+        flush_directory(self.path)
         try:
             os.rename(draft, place)
         except OSError:
             if not _is_directory(place):
                 raise
             return False
-        _sync(place.parent)
+        flush_directory(place.parent)
         return True
 
     def clean(self, older_than: float = STALE_SECONDS) -> int:
@@ -653,7 +636,7 @@ class Registry:
             return entry
         outputs.check_directory(target.parent if target.is_dir() else target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = outputs.draft_beside(target)
+        draft = draft_name(target)
         try:
             draft.mkdir()
             core.write_files({draft / name: content for name, content in contents.items()})

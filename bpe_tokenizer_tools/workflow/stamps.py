@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus.drawing import file_sha256
+from bpe_tokenizer_tools.support.files import file_sha256
 
 __all__ = ["UNKNOWN", "Stamp", "changes", "hashes"]
 

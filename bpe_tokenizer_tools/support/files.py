@@ -1,0 +1,123 @@
+"""Files: their hash, whether they have changed, flushing them, errors that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+__all__ = [
+    "FileStatus",
+    "draft_name",
+    "file_sha256",
+    "flush",
+    "flush_directory",
+    "naming",
+    "renamed",
+    "stream_sha256",
+    "status_of",
+]
+
+_BLOCK = 2**20
+
+
+class FileStatus(NamedTuple):
+    """What is different once a file has changed.
+
+    Attributes:
+        size: in bytes.
+        modified: when its content changed, in nanoseconds.
+        changed: when anything about it did; programs can't set this one back.
+    """
+
+    size: int
+    modified: int
+    changed: int
+
+    @property
+    def newest(self) -> int:
+        """The later one of both times."""
+        return max(self.modified, self.changed)
+
+
+def status_of(path: str | os.PathLike[str]) -> FileStatus:
+    """Return the status of a file: equal ones mean that nobody has written to it.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    status = os.stat(path)
+    return FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def stream_sha256(file: IO[bytes]) -> str:
+    """Hash what is left to read of an open file."""
+    digest = hashlib.sha256()
+    for block in iter(lambda: file.read(_BLOCK), b""):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Hash a file."""
+    with open(path, "rb", buffering=0) as file:
+        return stream_sha256(file)
+
+
+def flush(file: IO[bytes]) -> None:
+    """Return once what was written is on disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def flush_directory(path: Path) -> None:
+    """Return once the names in a directory are on disk, where the system can do so."""
+    if os.name == "nt":  # which opens no directories
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems can't
+            raise
+    finally:
+        os.close(handle)
+
+
+def draft_name(path: Path) -> Path:
+    """Return a new, hidden name beside a path: to write to, and to rename when it is complete."""
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+
+
+def renamed(error: OSError, path: str | os.PathLike[str], note: str = "") -> OSError:
+    """Make an error of the system name another path; a note follows the reason."""
+    return OSError(error.errno, (error.strerror or str(error)) + note, os.fspath(path))
+
+
+@contextlib.contextmanager
+def naming(
+    path: str | os.PathLike[str], note: str = "", *, drafts_only: bool = False
+) -> Iterator[None]:
+    """Make errors of the system name the path that the user gave, not a temporary one.
+
+    Errors of the library itself pass unchanged: they name their file in their message.
+
+    Args:
+        path: what the errors will name.
+        note: what to add to the reason, such as "; nothing was written".
+        drafts_only: whether an error that names neither the path nor a draft of it passes
+            unchanged; for blocks that read other files, too.
+    """
+    try:
+        yield
+    except OSError as error:
+        met, name = Path(os.fsdecode(error.filename or path)).name, Path(path).name
+        is_draft = met == name or met.startswith(f".{name}.")
+        is_own = not error.errno and type(error) is not OSError  # FileExistsError("...")
+        if is_own or (drafts_only and not is_draft):
+            raise
+        raise renamed(error, path, note) from None
