@@ -14,7 +14,8 @@ import pytest
 from conftest import EITHER_ENGINE
 from oracles import need
 
-from bpe_tokenizer_tools.support.tables import Table, display_width
+from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import display_width
 
 pytestmark = EITHER_ENGINE
 

@@ -34,22 +34,14 @@ from bpe_tokenizer_tools.backends import Backend, ModelFiles
 from bpe_tokenizer_tools.chat import terminal
 from bpe_tokenizer_tools.chat.conversation import Conversation
 from bpe_tokenizer_tools.chat.session import Session
-from bpe_tokenizer_tools.chat.terminal import Console, Entry, read_entry, visible
+from bpe_tokenizer_tools.chat.terminal import Console, Entry, read_entry
+from bpe_tokenizer_tools.support.text import visible
 
 SCRIPT = Path(bpe_tokenizer.__file__)
 POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals and signals as POSIX has them")
 
 
 # -- What is shown and typed, without a model -----------------------------------
-
-
-def test_no_control_character_is_left_but_line_ends_and_tabs() -> None:
-    every = "".join(map(chr, range(0x300)))
-    shown = visible(every)
-    left = [char for char in shown if ord(char) < 32 or 127 <= ord(char) < 160]
-    assert left == ["\t", "\n"]
-    assert visible("naïve 東京 🙂\n\tx") == "naïve 東京 🙂\n\tx"
-    assert len(set(map(visible, every))) == len(every)  # and each can be told
 
 
 class Screen(io.StringIO):

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.showing.view import View, ViewedToken, names_of, shown, view
+from bpe_tokenizer_tools.showing.view import View, ViewedToken, shown, view
 
 COLOUR = re.compile(r"\033\[[0-9;]*m")
 TEXT = "the cat sat on the mat.\n\n\tthe naïve cat 日本語\r\n"
@@ -373,21 +373,3 @@ def test_a_name_cannot_do_anything_either() -> None:
     seen = View([ViewedToken(1, b"a", False)], 1, 1, "my tok\x1b]0;x\x07")
     assert seen.heading() == "my tok␛]0;x␇"
     assert seen.heading(colours=True) == "\033[1mmy tok␛]0;x␇\033[0m"
-
-
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["a/gpt2.tiktoken", "b/qwen3.gguf"], ["gpt2", "qwen3"]),
-        (["a/x", "b/x"], ["a/x", "b/x"]),
-        (["tok/", "v1.5"], ["tok", "v1.5"]),
-        (["."], [Path.cwd().name]),
-        (["a/tokenizer.json", "b/tekken.json"], ["a", "b"]),
-        (["a/tokenizer.json", "a"], ["a/tokenizer.json", "a"]),
-        (["tokenizer.json"], [Path.cwd().name]),
-        (["/tokenizer.json"], ["tokenizer"]),
-        (["a/../b.tar.gguf", ".json"], ["b.tar", ".json"]),
-    ],
-)
-def test_names(paths: list[str], names: list[str]) -> None:
-    assert names_of(paths) == names

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.chat import encoding, templates
 from bpe_tokenizer_tools.chat.marked_text import Marked
+from bpe_tokenizer_tools.support.text import one_of
 
 
 class Turn(NamedTuple):
@@ -123,7 +124,7 @@ class _Thoughts(NamedTuple):
         if not closing.strip():
             return None
         start = min(templates._agree(prompt, whole), first)
-        pattern = encoding.one_of(control)
+        pattern = one_of(control)
         return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:

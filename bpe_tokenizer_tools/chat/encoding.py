@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
+from bpe_tokenizer_tools.support.text import one_of
 
 if TYPE_CHECKING:
     from bpe_tokenizer import AddedToken, BPETokenizer
@@ -129,12 +130,6 @@ def _broken(
         cuts = [found.start() + 1 for found in find.finditer(part)]
         for start, stop in zip([0, *cuts], [*cuts, len(part)]):
             yield part[start:stop], spans[start:stop]
-
-
-def one_of(contents: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds any of some strings, the longest where several begin."""
-    longest_first = sorted(contents, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def _matches(

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer, ChatTemplate
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS, one_of
+from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
+from bpe_tokenizer_tools.support.text import one_of
 
 Message = Mapping[str, Any]
 Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)

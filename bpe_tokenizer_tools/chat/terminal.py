@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.text import visible
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat.conversation import Turn
@@ -45,18 +46,6 @@ Ctrl-C stops an answer; what was said so far stays."""
 
 
 # -- What a terminal is shown ---------------------------------------------------
-
-_PICTURES = {i: chr(0x2400 + i) for i in range(32) if chr(i) not in "\n\t"}
-_PICTURES |= {0x7F: "\u2421"} | {i: f"\\x{i:02x}" for i in range(0x80, 0xA0)}
-
-
-def visible(text: str) -> str:
-    r"""Replace control characters, but line ends and tabs, by something to see.
-
-    >>> visible("\x1b[2J\x9b1m")
-    '␛[2J\\x9b1m'
-    """
-    return text.translate(_PICTURES)
 
 
 def has_colours(stream: TextIO, environment: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.oniguruma import to_oniguruma
-from bpe_tokenizer_tools.support.tables import printable
+from bpe_tokenizer_tools.support.text import printable
 
 __all__ = ["TokenizerDiff", "compare_tokenizers"]
 

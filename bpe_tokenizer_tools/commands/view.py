@@ -72,7 +72,7 @@ def _cmd_view(options: argparse.Namespace) -> None:
 
 
 def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
-    from bpe_tokenizer_tools.showing.view import names_of
+    from bpe_tokenizer_tools.support.text import names_of
 
     paths = [options.tokenizer, *([options.other] if options.other is not None else [])]
     if "" in paths:

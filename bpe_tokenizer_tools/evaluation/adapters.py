@@ -22,7 +22,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.showing.view import name_of
+from bpe_tokenizer_tools.support.text import name_of
 
 __all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
 

@@ -21,8 +21,9 @@ from bpe_tokenizer_tools.evaluation.measures import (
     measures_of,
 )
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
-from bpe_tokenizer_tools.showing.view import shortened, shown
-from bpe_tokenizer_tools.support.tables import Table, printable
+from bpe_tokenizer_tools.showing.view import shown
+from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import printable, shortened
 
 __all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.tables import printable
+from bpe_tokenizer_tools.support.text import printable
 
 __all__ = ["plot"]
 

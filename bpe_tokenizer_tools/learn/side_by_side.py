@@ -29,8 +29,9 @@ from typing import Any
 import regex
 
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.showing.view import shortened, shown
+from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import shortened
 
 _NO_PATTERN = r"[\s\S]+"  # finds all of a text at once
 _SEVERAL_WORDS = regex.compile(r"\w\W+\w")

@@ -38,7 +38,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.showing.page.template import fill
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.tables import display_width
+from bpe_tokenizer_tools.support.text import display_width
 
 __all__ = ["Merge", "Part", "Pretoken", "Special", "Trace", "trace"]
 

@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import functools
 import operator
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import regex
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat.terminal import visible
-from bpe_tokenizer_tools.support.tables import display_width
+from bpe_tokenizer_tools.support.text import display_width, visible
 
-__all__ = ["View", "ViewedToken", "name_of", "names_of", "shortened", "shown", "view"]
+__all__ = ["View", "ViewedToken", "shown", "view"]
 
 # -- One token ------------------------------------------------------------------
 
@@ -66,15 +63,6 @@ def _spell(found: Any) -> str:
     if char < "\x80":
         return _WHITE_SPACE.get(char) or visible(char)
     return f"⟨U+{ord(char):04X}⟩"
-
-
-def shortened(text: str, most: int = 40) -> str:
-    """Cut what is too long for a table, such as a line of dashes, and say so.
-
-    >>> shortened("-" * 50, 10)
-    '---------…'
-    """
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class ViewedToken(NamedTuple):
@@ -287,28 +275,3 @@ def _draw_line(row: Sequence[_Column], i: int, place: int, colours: bool) -> str
                 _painted(bare, place + number, column.special) + cells[number][len(bare) :]
             )
     return " ".join(cells).rstrip(" ")
-
-
-_ENDINGS = regex.compile(r"(?<=.)\.(tiktoken|json|gguf|model)$")
-_ALL_CALLED_SO = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
-
-
-def name_of(path: str | os.PathLike[str]) -> str:
-    """Call a tokenizer by its file, or by its directory where all files are called so.
-
-    >>> name_of("vocab/gpt2.tiktoken"), name_of("mine/v1.2/"), name_of("mine/tokenizer.json")
-    ('gpt2', 'v1.2', 'mine')
-    """
-    found = Path(os.path.abspath(path))
-    found = found.parent if found.name in _ALL_CALLED_SO else found
-    return _ENDINGS.sub("", found.name) or "tokenizer"
-
-
-def names_of(paths: Sequence[str]) -> list[str]:
-    """Call tokenizers by their files, or by the whole paths if some would be the same.
-
-    >>> names_of(["a/gpt2.tiktoken", "b/tokenizer.json"]), names_of(["a/x.json", "b/x.gguf"])
-    (['gpt2', 'b'], ['a/x.json', 'b/x.gguf'])
-    """
-    names = list(map(name_of, paths))
-    return names if len(set(names)) == len(names) else list(paths)

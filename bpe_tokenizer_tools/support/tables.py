@@ -14,14 +14,14 @@ import math
 import numbers
 import re
 import sys
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.text import display_width, printable
 
-__all__ = ["Table", "display_width", "printable"]
+__all__ = ["Table"]
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
 _NARROW = 12  # columns that a text needs at least, in several lines
@@ -137,31 +137,6 @@ class Table:
                 part = list(range(first))
             part.append(i)
         yield part
-
-
-def printable(text: str) -> str:
-    r"""Escape what cannot be printed, such as what moves the cursor of a terminal.
-
-    >>> printable("naïve\x1b[2J")
-    'naïve\\x1b[2J'
-    """
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def display_width(text: str) -> int:
-    r"""Tell how many columns of a terminal a text takes.
-
-    >>> display_width("abc"), display_width("日本"), display_width("e\u0301")
-    (3, 4, 1)
-    """
-    return sum(
-        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + _is_wide(char)
-        for char in text
-    )
-
-
-def _is_wide(char: str) -> bool:
-    return unicodedata.east_asian_width(char) in "WF"
 
 
 def _pad(cell: str, width: int, right: bool) -> str:

@@ -42,7 +42,7 @@ from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import draft_name, flush_directory, naming
-from bpe_tokenizer_tools.support.tables import printable
+from bpe_tokenizer_tools.support.text import printable
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff

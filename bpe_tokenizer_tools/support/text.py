@@ -1,0 +1,95 @@
+"""Text for people: what can be seen of it, how wide it is, what a tokenizer is called."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+__all__ = ["display_width", "name_of", "names_of", "one_of", "printable", "shortened", "visible"]
+
+# -- What can be seen -----------------------------------------------------------
+
+_PICTURES = {i: chr(0x2400 + i) for i in range(32) if chr(i) not in "\n\t"}
+_PICTURES |= {0x7F: "\u2421"} | {i: f"\\x{i:02x}" for i in range(0x80, 0xA0)}
+
+
+def visible(text: str) -> str:
+    r"""Replace control characters, but line ends and tabs, by something to see.
+
+    >>> visible("\x1b[2J\x9b1m")
+    '␛[2J\\x9b1m'
+    """
+    return text.translate(_PICTURES)
+
+
+def printable(text: str) -> str:
+    r"""Escape what cannot be printed, such as what moves the cursor of a terminal.
+
+    >>> printable("naïve\x1b[2J")
+    'naïve\\x1b[2J'
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def display_width(text: str) -> int:
+    r"""Tell how many columns of a terminal a text takes.
+
+    >>> display_width("abc"), display_width("日本"), display_width("e\u0301")
+    (3, 4, 1)
+    """
+    return sum(
+        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + _is_wide(char)
+        for char in text
+    )
+
+
+def _is_wide(char: str) -> bool:
+    return unicodedata.east_asian_width(char) in "WF"
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """Cut what is too long for a table, such as a line of dashes, and say so.
+
+    >>> shortened("-" * 50, 10)
+    '---------…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# -- Finding several strings ------------------------------------------------------
+
+
+def one_of(contents: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds any of some strings, the longest where several begin."""
+    longest_first = sorted(contents, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+# -- Names of tokenizers ----------------------------------------------------------
+
+_ENDINGS = re.compile(r"(?<=.)\.(tiktoken|json|gguf|model)$")
+_ALL_CALLED_SO = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Call a tokenizer by its file, or by its directory where all files are called so.
+
+    >>> name_of("vocab/gpt2.tiktoken"), name_of("mine/v1.2/"), name_of("mine/tokenizer.json")
+    ('gpt2', 'v1.2', 'mine')
+    """
+    found = Path(os.path.abspath(path))
+    found = found.parent if found.name in _ALL_CALLED_SO else found
+    return _ENDINGS.sub("", found.name) or "tokenizer"
+
+
+def names_of(paths: Sequence[str]) -> list[str]:
+    """Call tokenizers by their files, or by the whole paths if some would be the same.
+
+    >>> names_of(["a/gpt2.tiktoken", "b/tokenizer.json"]), names_of(["a/x.json", "b/x.gguf"])
+    (['gpt2', 'b'], ['a/x.json', 'b/x.gguf'])
+    """
+    names = list(map(name_of, paths))
+    return names if len(set(names)) == len(names) else list(paths)
