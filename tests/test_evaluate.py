@@ -803,6 +803,8 @@ def test_parallel_lines_are_read_and_counted(tmp_path: Path) -> None:
     assert lines == {
         "eng": ["one", "", "three"], "fra": ["un", "", "trois"], "deu": ["eins", "", "d\nrei"],
     }  # fmt: skip
+    (tmp_path / "one.jsonl.gz").write_bytes(gzip.compress(b'{"text": "ein\\nSatz"}\n'))
+    assert parallel_lines([str(tmp_path / "one.jsonl.gz")]) == {"one": ["ein\nSatz"]}
     (tmp_path / "fra.txt.gz").write_bytes(gzip.compress(b"un\n"))
     with pytest.raises(ValueError, match="'eng' has 3, 'fra' 1"):
         evaluate([low()], parallel=parallel_lines(paths))

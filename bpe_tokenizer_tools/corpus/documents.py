@@ -28,6 +28,7 @@ __all__ = [
     "find_files",
     "is_seen_in",
     "read_documents",
+    "joined",
     "split_at",
 ]
 
@@ -178,10 +179,7 @@ def changed(source: Source, what: str) -> ValueError:
 
 
 def _format_of(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in core.COMPRESSED:
-        suffixes.pop()
-    kind = suffixes[-1][1:] if suffixes else ""
+    kind = records.suffix_of(path)[1:]
     return kind if kind in _READERS else "text"
 
 
@@ -220,31 +218,54 @@ def _checked_chunks(path: Path) -> Iterator[str]:
     yield from core.text_chunks(path)
 
 
-def split_at(chunks: Iterable[AnyStr], separator: AnyStr, path: str | Path) -> Iterator[AnyStr]:
-    """Split text or bytes that come in chunks, as their `split` does the whole; "" splits nowhere.
+def cut_at(chunks: Iterable[AnyStr], separator: AnyStr) -> Iterator[AnyStr | None]:
+    """Yield text or bytes that come in chunks, piece by piece, and None for each separator.
 
-    Cost: O(n), however long a document is: of what has come, only the end is looked at again.
+    They are split as `split` does the whole; "" splits nowhere.
+
+    Cost: O(n), however long a document is: only the end of what has come is looked at again.
     """
     overlap = max(0, len(separator) - 1)  # characters that may begin a separator
-    empty = separator[:0]
-    parts: list[AnyStr] = []
-    held, rest = 0, empty
+    rest = separator[:0]
     for chunk in chunks:
         pieces: list[AnyStr] = (rest + chunk).split(separator) if separator else [chunk]
         last = pieces.pop()
         for piece in pieces:
-            parts.append(piece)
+            yield piece
+            yield None
+        cut = max(0, len(last) - overlap)
+        yield last[:cut]
+        rest = last[cut:]
+    yield rest
+
+
+def joined(pieces: Iterable[AnyStr | None], empty: AnyStr, most: int) -> Iterator[AnyStr]:
+    """Join what stands between separators, as `cut_at` yields both, to documents.
+
+    Raises:
+        OverflowError: one is longer than `most`.
+    """
+    parts: list[AnyStr] = []
+    held = 0
+    for piece in itertools.chain(pieces, [None]):
+        if piece is None:
             yield empty.join(parts)
             parts, held = [], 0
-        cut = len(last) - overlap if len(last) > overlap else 0
-        parts.append(last[:cut])
-        held, rest = held + cut, last[cut:]
-        if held > _MAX_DOCUMENT:
-            what = "bytes" if isinstance(separator, bytes) else "characters"
-            problem = f"a document of more than {_MAX_DOCUMENT:,} {what}, with no {separator!r}"
-            raise FileFormatError(path, "", f"{problem}; say what separates its documents")
-    parts.append(rest)
-    yield empty.join(parts)
+        else:
+            parts.append(piece)
+            held += len(piece)
+            if held > most:
+                raise OverflowError(f"a document has more than {most:,} characters or bytes")
+
+
+def split_at(chunks: Iterable[AnyStr], separator: AnyStr, path: str | Path) -> Iterator[AnyStr]:
+    """Split text or bytes that come in chunks into documents; see `cut_at`."""
+    try:
+        yield from joined(cut_at(chunks, separator), separator[:0], _MAX_DOCUMENT)
+    except OverflowError:
+        what = "bytes" if isinstance(separator, bytes) else "characters"
+        problem = f"a document of more than {_MAX_DOCUMENT:,} {what}, with no {separator!r}"
+        raise FileFormatError(path, "", f"{problem}; say what separates its documents") from None
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:

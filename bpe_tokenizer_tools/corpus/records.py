@@ -38,6 +38,18 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 _Name = str | os.PathLike[str]  # of a file, or a URL
 
 
+def suffix_of(name: _Name) -> str:
+    """Return the ending that tells a file's format, in lower case, without that of compression.
+
+    >>> suffix_of("a/b.JSONL.gz"), suffix_of("b.txt"), suffix_of("c.gz"), suffix_of("d")
+    ('.jsonl', '.txt', '', '')
+    """
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    if suffixes and suffixes[-1] in core.COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
 @contextlib.contextmanager
 def decompressed(name: _Name, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
     """Open a file for reading; damage in a compressed one names the file.

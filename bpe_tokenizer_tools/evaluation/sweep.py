@@ -31,6 +31,7 @@ from typing import Any, cast
 
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition, PretokenCounts
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.corpus.documents import joined
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 
@@ -419,10 +420,14 @@ class _Reader:
         """Yield what stands between special tokens."""
         finder = core.TokenFinder(self._tokens)
         for chunks in core.documents(corpus, self._field):
-            pieces = _cut(chunks, core.TokenStream(finder))
-            for is_text, group in itertools.groupby(pieces, lambda piece: isinstance(piece, str)):
-                if is_text:
-                    yield _joined(cast("Iterator[str]", group))
+            try:
+                pieces = _cut(chunks, core.TokenStream(finder))
+                yield from filter(None, joined(pieces, "", _MAX_DOCUMENT))
+            except OverflowError as error:
+                raise ValueError(
+                    f"{error}, too many to set one apart; give held-out text, or the special "
+                    "token that stands between documents"
+                ) from None
 
     def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
         made = counter.documents, counter.bytes_read
@@ -430,24 +435,11 @@ class _Reader:
         return PretokenCounts(counter.take(), pattern, normalizer, *made)
 
 
-def _cut(chunks: Iterable[str], stream: core.TokenStream) -> Iterator[str | AddedToken]:
-    for chunk in chunks:
-        yield from stream.feed(chunk)
-    yield from stream.feed("", final=True)
-
-
-def _joined(pieces: Iterator[str]) -> str:
-    parts: list[str] = []
-    size = 0
-    for piece in pieces:
-        parts.append(piece)
-        size += len(piece)
-        if size > _MAX_DOCUMENT:
-            raise ValueError(
-                f"a document has more than {_MAX_DOCUMENT:,} characters, too many to set one "
-                "apart; give held-out text, or the special token that stands between documents"
-            )
-    return "".join(parts)
+def _cut(chunks: Iterable[str], stream: core.TokenStream) -> Iterator[str | None]:
+    """Yield text, and None for each special token with the white space that it takes in."""
+    for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
+        for piece in stream.feed(chunk, final):
+            yield piece if isinstance(piece, str) else None
 
 
 def _is_apart(document: str, share: float) -> bool:

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.corpus.documents import cut_at
+from bpe_tokenizer_tools.corpus.records import suffix_of
 
 __all__ = ["SEPARATOR", "FileGroup", "Part", "file_groups", "parallel_lines", "sample"]
 
@@ -69,24 +70,20 @@ class FileGroup(Iterable[str]):
 
 def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[str]:
     """Cut text that comes in chunks into documents and their parts; empty ones are left out."""
-    stream = core.TokenStream(core.TokenFinder([AddedToken(separator)] if separator else []))
     held, kind = "", str
-    for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
-        for part in stream.feed(chunk, final):
-            at = 0
-            if isinstance(part, str):
-                held += part
-                while len(held) - at > longest:
-                    end = _good_end(held, at, at + longest)
-                    yield kind(held[at:end])
-                    at, kind = end, Part
-            else:
-                if held:
-                    yield kind(held)
-                at, kind = len(held), str
-            held = held[at:]
-    if held:
-        yield kind(held)
+    for part in itertools.chain(cut_at(chunks, separator), [None]):
+        at = 0
+        if part is None:
+            if held:
+                yield kind(held)
+            at, kind = len(held), str
+        else:
+            held += part
+            while len(held) - at > longest:
+                end = _good_end(held, at, at + longest)
+                yield kind(held[at:end])
+                at, kind = end, Part
+        held = held[at:]
 
 
 def _good_end(text: str, start: int, limit: int) -> int:
@@ -183,7 +180,7 @@ def parallel_lines(given: Sequence[str], text_field: str = "text") -> dict[str, 
         if path.is_dir():
             raise ValueError(f"{path}: expected a file of parallel text, got a directory")
         found = ["".join(chunks) for chunks in core.file_documents(path, text_field)]
-        if path.suffix.lower() not in (".jsonl", ".parquet") and len(found) == 1:
+        if suffix_of(path) not in (".jsonl", ".parquet") and len(found) == 1:
             found = found[0].split("\n")
             found = [line[:-1] if line.endswith("\r") else line for line in found]
             del found[len(found) - (not found[-1]) :]  # after the last line end

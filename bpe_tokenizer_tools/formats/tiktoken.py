@@ -47,6 +47,7 @@ from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.known import R50K_SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import (
     from_oniguruma,
     to_oniguruma,
@@ -93,15 +94,6 @@ _PUBLIC_ENCODINGS = {  # SHA-256 of the file -> that of tiktoken_ext/openai_publ
     "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": _Encoding(
         SPLIT_PATTERNS["o200k"], {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
     ),
-}
-
-# Other spellings of the patterns in SPLIT_PATTERNS, which run faster by those names.
-_SPELLINGS = {
-    # r50k_base and p50k_base, since tiktoken 0.8: its `\s++$` adds nothing, for where
-    # white space ends the text `\s+(?!\S)` takes all of it too.
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
-    # and before 0.8
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
 }
 
 # -- Split patterns -----------------------------------------------------------
@@ -174,8 +166,8 @@ def from_fancy_regex(pattern: str) -> str:
     """
     if pattern in SPLIT_PATTERNS.values():
         return pattern
-    if pattern in _SPELLINGS:
-        return SPLIT_PATTERNS[_SPELLINGS[pattern]]
+    if pattern in R50K_SPELLINGS:
+        return SPLIT_PATTERNS["gpt2"]
     if re.search(r"(?<!\\)(?:\\\\)*\\[<>]", pattern):
         raise ValueError("the borders of words, \\< and \\>, are not supported")
     if len(pattern) > core.MAX_PATTERN_LENGTH or not re.search(r"\$|\\[zZ]", pattern):

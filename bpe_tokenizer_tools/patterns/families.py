@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, SPLIT_PATTERNS
+from bpe_tokenizer_tools import core
 
 Component = dict[str, Any]
 
@@ -114,8 +115,7 @@ _QWEN2 = SPLIT_PATTERNS["qwen2"]
 _QWEN35 = SPLIT_PATTERNS["qwen3.5"]
 _O200K = SPLIT_PATTERNS["o200k"]
 _TEKKEN = SPLIT_PATTERNS["tekken"]
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"  # how nearly all of them end: white space
+_CONTRACTIONS, _END = core.CONTRACTIONS, core.END
 
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 _NO_HAN = r"&&[^\p{Han}]"

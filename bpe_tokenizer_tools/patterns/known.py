@@ -32,13 +32,18 @@ _ALL_POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]|\s+(?!\S)|\s"
 _WORDS = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|"
 _ALL_WORDS = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|"
 
+# r50k_base and p50k_base of tiktoken: since 0.8, and before.  The `\s++$` of the first adds
+# nothing: where white space ends the text, `\s+(?!\S)` takes all of it, too.
+R50K_SPELLINGS = (
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+)
+
 SPELLINGS: dict[str, str] = {
     **{pattern: name for name, pattern in (*SPLIT_PATTERNS.items(), *MORE_PATTERNS.items())},
-    # r50k_base and p50k_base of tiktoken, since 0.8, before, and as their comment has it; `\Z` is
-    # how Rust's `$` is written here.  Where white space ends the text, `\s+(?!\S)` takes all of it.
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s": "gpt2",
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    **dict.fromkeys(R50K_SPELLINGS, "gpt2"),
+    R50K_SPELLINGS[0].replace("$", r"\Z"): "gpt2",  # how Rust's `$` is written here
+    # as the comment beside them in tiktoken has it
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     # cl100k_base, with Rust's `$`, and as HuggingFace's engine needs it
     SPLIT_PATTERNS["cl100k"].replace("$", r"\Z"): "cl100k",

@@ -226,10 +226,7 @@ class Reading:
         """
         if self.input_format != "auto":
             return self.input_format
-        suffixes = [suffix.lower() for suffix in Path(shard.path).suffixes]
-        if suffixes and suffixes[-1] in core.COMPRESSED:
-            suffixes.pop()
-        suffix = suffixes[-1] if suffixes else ""
+        suffix = records.suffix_of(shard.path)
         if suffix == ".json":
             raise ValueError(
                 f"{shard.label}: .json may be records, one on each line, or a text; say which by "
