@@ -90,7 +90,7 @@ backends: ## models run and vocabularies load; needs all backends, and a missing
 		tests/test_backends.py tests/test_chat*.py \
 		tests/test_conversation.py tests/test_generation.py tests/test_model_files.py \
 		tests/test_sampling.py tests/test_tiny_chat_model.py \
-		tests/test_gguf.py tests/test_round_trips.py tests/test_verify.py tests/test_convert.py
+		tests/test_gguf.py tests/test_round_trips.py tests/test_check.py tests/test_convert.py
 	# A process of its own: these tests send it signals, and one that had loaded all four
 	# libraries was seen to crash.
 	$(PYTEST) -k accelerated tests/test_terminal.py

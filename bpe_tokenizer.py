@@ -1339,10 +1339,8 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
         return
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or directory")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    kind = suffixes[-1] if suffixes else ""
+    name = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+    kind = name.suffix.lower()
     if kind == ".parquet":
         yield from _tools("corpus.records").parquet_documents(path, text_field)
     elif kind == ".jsonl":
@@ -4430,13 +4428,14 @@ class BPETokenizer:
         next(iter(contents)).parent.mkdir(parents=True, exist_ok=True)
         _save_files(contents)
 
-    def verify(self, texts: Sequence[str] | None = None) -> Any:
+    def check(self, texts: Sequence[str] | None = None) -> Any:
         """Load this tokenizer through every library that is installed, and compare.
 
-        Returns a `bpe_tokenizer_tools.checking.verify.Report`: printed, a table; ``ok`` tells
-        whether all agree.  `texts` are what to encode; by default, built-in ones.
+        The report prints as a table; `ok` says if all agree. `texts` replace the built-in ones.
         """
-        return _tools("checking.verify").verify(self, texts=texts)
+        return _tools("checking.check").check(self, texts=texts)
+
+    verify = check  # its name before 0.9
 
     def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
         """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""

@@ -287,7 +287,7 @@ def other_formats(files: list[Path], directory: Path) -> None:
         BPETokenizer("cl100k", normalizer=None).export(directory / "no", "gpt2")
     except ValueError as error:
         show("what would be lost", error)
-    print(tokenizer.verify([SAMPLE]))
+    print(tokenizer.check([SAMPLE]))
 
 
 def texts() -> Iterator[str]:

@@ -57,10 +57,10 @@ def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
 
 
 def _cmd_check(options: argparse.Namespace) -> int:
-    from bpe_tokenizer_tools.checking.verify import verify
+    from bpe_tokenizer_tools.checking.check import check
 
     tokenizer = _load(options.path, options)
-    report = verify(tokenizer, Path(options.path))
+    report = check(tokenizer, Path(options.path))
     print(json.dumps(report.to_json()) if options.json else report)
     return 0 if report.ok else 1
 
@@ -208,8 +208,8 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False
 
 def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     """Load what was written and compare; return what is gone and doesn't affect ids."""
+    from bpe_tokenizer_tools.checking.check import first_difference
     from bpe_tokenizer_tools.checking.conformance import conformance_texts
-    from bpe_tokenizer_tools.checking.verify import first_difference
 
     problem = f"{format!r} cannot hold this tokenizer"
     try:

@@ -44,10 +44,8 @@ def suffix_of(name: _Name) -> str:
     >>> suffix_of("a/b.JSONL.gz"), suffix_of("b.txt"), suffix_of("c.gz"), suffix_of("d")
     ('.jsonl', '.txt', '', '')
     """
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    if suffixes and suffixes[-1] in core.COMPRESSED:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    path = Path(name)
+    return (path.with_suffix("") if path.suffix.lower() in core.COMPRESSED else path).suffix.lower()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`verify`, `lint` and the command `check`: other libraries are loaded, and believed."""
+"""`check`, the method and the command, and `lint`: other libraries are loaded, and believed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import regex
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
-from bpe_tokenizer_tools.checking import verify as verify_module
+from bpe_tokenizer_tools.checking import check as check_module
+from bpe_tokenizer_tools.checking.check import Report, Row, check
 from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, conformance_texts
 from bpe_tokenizer_tools.checking.lint import _CLASSES, _OVERRIDING, lint, pattern_family
-from bpe_tokenizer_tools.checking.verify import Report, Row, verify
 
 TEXT = (
     "It's 1234 words, 1234 times: don't stop, don't go.\n\nThe lower the lowest, the newer the "
@@ -114,10 +114,10 @@ def test_what_is_trained_here_is_the_same_everywhere(
     pattern: str, normalizer: str | None, loader: str, tmp_path: Path
 ) -> None:
     tokenizer = train(pattern, normalizer)
-    found = row(tokenizer.verify(), loader)
+    found = row(tokenizer.check(), loader)
     assert (found.status, found.difference) == ("equal", None)
     tokenizer.save(tmp_path, verbose=False)
-    found = row(verify(tokenizer, tmp_path), loader)
+    found = row(check(tokenizer, tmp_path), loader)
     assert (found.status, found.difference) == ("equal", None)
     assert found.version
     if loader in ("tokenizers", "transformers"):
@@ -130,7 +130,7 @@ def test_llama_cpp_gives_the_same(
 ) -> None:
     pytest.importorskip("llama_cpp")
     tokenizer = train(normalizer=normalizer)
-    report = tokenizer.verify()
+    report = tokenizer.check()
     assert row(report, "llama-cpp-python").status == "equal"
     assert row(report, "llama-cpp-python").detail == "through export"
     assert any("llama.cpp does not normalise" in str(f) for f in report.findings) == bool(
@@ -138,13 +138,13 @@ def test_llama_cpp_gives_the_same(
     )
     path = tmp_path / "t.gguf"
     tokenizer.export(path, "gguf", without_normalizer=True)
-    found = row(verify(BPETokenizer.from_file(path), path), "llama-cpp-python")
+    found = row(check(BPETokenizer.from_file(path), path), "llama-cpp-python")
     assert (found.status, found.detail) == ("equal", "t.gguf")
     assert capfd.readouterr() == ("", "")  # llama.cpp's own log is silenced
 
 
 def test_what_a_library_cannot_hold_is_not_applicable(cl100k: BPETokenizer) -> None:
-    report = cl100k.verify()
+    report = cl100k.check()
     if row(report, "llama-cpp-python").status != "not installed":
         found = row(report, "llama-cpp-python")
         assert found.status == "not applicable"
@@ -173,13 +173,13 @@ def sentencepiece_model(engine: str, tmp_path_factory: pytest.TempPathFactory) -
 def test_sentencepiece_models(sentencepiece_model: Path) -> None:
     one = sentencepiece_model / "one.model"
     tokenizer = BPETokenizer.from_file(one)
-    report = verify(tokenizer, one)
+    report = check(tokenizer, one)
     found = row(report, "sentencepiece")
     assert (found.status, found.detail) == ("equal", "one.model")
     assert row(report, "tokenizers").status == "equal"
     assert row(report, "tiktoken").status == "not applicable"
     assert pattern_family(tokenizer) == "sentencepiece"
-    other = verify(tokenizer, sentencepiece_model / "two.model")
+    other = check(tokenizer, sentencepiece_model / "two.model")
     assert row(other, "sentencepiece").status == "differs"
     assert not other.ok
 
@@ -190,19 +190,19 @@ def test_a_sentencepiece_model_of_another_name(
 ) -> None:
     shutil.copy(sentencepiece_model / "one.model", tmp_path / name)
     tokenizer = BPETokenizer.from_file(tmp_path / name)
-    found = row(verify(tokenizer, tmp_path / name), "sentencepiece")
+    found = row(check(tokenizer, tmp_path / name), "sentencepiece")
     assert (found.status, found.detail) == ("equal", name)
 
 
 def test_a_directory_of_gpt2(gpt2: BPETokenizer, tmp_path: Path) -> None:
     gpt2.export(tmp_path, "gpt2")
     tokenizer = BPETokenizer.from_file(tmp_path)
-    found = row(verify(tokenizer, tmp_path), "transformers")
+    found = row(check(tokenizer, tmp_path), "transformers")
     assert (found.status, found.detail) == ("equal", "GPT2Tokenizer")
     merges = (tmp_path / "merges.txt").read_text(encoding="utf-8").splitlines()
     merges[1:40] = merges[39:0:-1]
     (tmp_path / "merges.txt").write_text("\n".join(merges) + "\n", encoding="utf-8")
-    assert row(verify(tokenizer, tmp_path), "transformers").status == "differs"
+    assert row(check(tokenizer, tmp_path), "transformers").status == "differs"
 
 
 # -- Sabotage -----------------------------------------------------------------
@@ -219,7 +219,7 @@ def swap_merges(folder: Path) -> None:
 @pytest.mark.parametrize("loader", ["tokenizers", "transformers"])
 def test_a_changed_order_of_merges(gpt2: BPETokenizer, saved: Path, loader: str) -> None:
     swap_merges(saved)
-    report = verify(gpt2, saved)
+    report = check(gpt2, saved)
     found = row(report, loader)
     assert found.status == "differs"
     assert not report.ok
@@ -242,7 +242,7 @@ def test_a_changed_order_of_merges(gpt2: BPETokenizer, saved: Path, loader: str)
 
 def test_a_decoder_that_does_otherwise(gpt2: BPETokenizer, saved: Path) -> None:
     edit(saved / "tokenizer.json", decoder=None)
-    found = row(verify(gpt2, saved), "tokenizers")
+    found = row(check(gpt2, saved), "tokenizers")
     assert found.status == "differs"
     assert found.difference is not None
     assert found.difference.what == "decode"
@@ -250,7 +250,7 @@ def test_a_decoder_that_does_otherwise(gpt2: BPETokenizer, saved: Path) -> None:
 
 def test_bos_that_only_one_adds(gpt2: BPETokenizer, saved: Path) -> None:
     edit(saved / "tokenizer.json", post_processor=None)
-    found = row(verify(gpt2, saved), "tokenizers")
+    found = row(check(gpt2, saved), "tokenizers")
     assert found.difference is not None
     assert "what goes around" in found.difference.what
     assert found.difference.expected_ids[0] == gpt2.bos_token_id
@@ -260,7 +260,7 @@ def test_special_tokens_that_are_not_recognised(gpt2: BPETokenizer, saved: Path)
     data = json.loads((saved / "tokenizer.json").read_text(encoding="utf-8"))
     kept = [token for token in data["added_tokens"] if token["content"] != "<|x|>"]
     edit(saved / "tokenizer.json", added_tokens=kept)
-    found = row(verify(gpt2, saved), "tokenizers")
+    found = row(check(gpt2, saved), "tokenizers")
     assert found.difference is not None
     assert "special tokens allowed" in found.difference.what
 
@@ -268,7 +268,7 @@ def test_special_tokens_that_are_not_recognised(gpt2: BPETokenizer, saved: Path)
 def test_another_class_in_transformers(cl100k: BPETokenizer, tmp_path: Path) -> None:
     cl100k.save(tmp_path, verbose=False)
     edit(tmp_path / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
-    report = verify(cl100k, tmp_path)
+    report = check(cl100k, tmp_path)
     found = row(report, "transformers")
     transformers = pytest.importorskip("transformers")
     if int(transformers.__version__.split(".")[0]) < 5:
@@ -288,7 +288,7 @@ def test_another_pre_tokenizer_in_a_gguf(gpt2: BPETokenizer, tmp_path: Path) -> 
     data = path.read_bytes()
     assert data.count(b"gpt-2") == 1
     path.write_bytes(data.replace(b"gpt-2", b"qwen2"))
-    found = row(verify(gpt2, path), "llama-cpp-python")
+    found = row(check(gpt2, path), "llama-cpp-python")
     assert found.status == "differs"
     assert found.difference is not None
     assert found.difference.what == "encode"
@@ -301,7 +301,7 @@ def test_what_llama_cpp_only_approximates(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="llama.cpp only approximates .* 'ÁS' for one"):
         tokenizer.export(tmp_path / "t.gguf", "gguf")
     for path in (None, tmp_path / "t.gguf"):
-        report = verify(tokenizer, path)
+        report = check(tokenizer, path)
         found = row(report, "llama-cpp-python")
         assert (found.status, report.ok) == ("approximate", True)
         assert "only approximates how this tokenizer cuts text" in found.detail
@@ -309,15 +309,15 @@ def test_what_llama_cpp_only_approximates(tmp_path: Path) -> None:
         assert "approximate" in str(report) and report.to_json()["rows"][-1] == {
             **dataclasses.asdict(found)
         }
-    report = verify(tokenizer, texts=["plain text", "ÁS"])
+    report = check(tokenizer, texts=["plain text", "ÁS"])
     assert row(report, "llama-cpp-python").difference.text == "ÁS"  # type: ignore[union-attr]
     # Equal on these texts, and approximate nevertheless.
-    report = verify(tokenizer, texts=["plain text"])
+    report = check(tokenizer, texts=["plain text"])
     found = row(report, "llama-cpp-python")
     assert (found.status, found.difference) == ("approximate", None)
     # What the approximation does not explain is a difference.
     other = BPETokenizer("o200k", normalizer=None).train(text[::-1], 320, verbose=False)
-    report = verify(other, tmp_path / "t.gguf")
+    report = check(other, tmp_path / "t.gguf")
     assert (row(report, "llama-cpp-python").status, report.ok) == ("differs", False)
 
 
@@ -327,7 +327,7 @@ def test_a_difference_is_shown_by_the_word_that_has_it(tmp_path: Path) -> None:
     tokenizer.export(tmp_path / "t.gguf", "gguf")
     data = (tmp_path / "t.gguf").read_bytes()
     (tmp_path / "t.gguf").write_bytes(data.replace(b"gpt-2", b"qwen2"))
-    report = verify(tokenizer, tmp_path / "t.gguf", ["some words\nand 123 here\nmore"])
+    report = check(tokenizer, tmp_path / "t.gguf", ["some words\nand 123 here\nmore"])
     found = row(report, "llama-cpp-python").difference
     assert found is not None and found.text == "123"
 
@@ -351,14 +351,14 @@ def test_other_ranks_in_a_tiktoken_file(gpt2: BPETokenizer, tmp_path: Path) -> N
     pytest.importorskip("tiktoken")
     path = tmp_path / "t.tiktoken"
     gpt2.export(path, "tiktoken")
-    found = row(verify(gpt2, path), "tiktoken")
+    found = row(check(gpt2, path), "tiktoken")
     assert (found.status, found.detail) == ("equal", "t.tiktoken")
     lines = path.read_text().splitlines()
     tokens = [line.split()[0] for line in lines]
     tokens[256], tokens[300] = tokens[300], tokens[256]
     swapped = [f"{token} {line.split()[1]}" for token, line in zip(tokens, lines)]
     path.write_text("\n".join(swapped) + "\n")
-    assert row(verify(gpt2, path), "tiktoken").status == "differs"
+    assert row(check(gpt2, path), "tiktoken").status == "differs"
 
 
 def test_texts_that_share_an_id_are_equal_and_noted(gpt2: BPETokenizer, tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_texts_that_share_an_id_are_equal_and_noted(gpt2: BPETokenizer, tmp_path
     gpt2.export(tmp_path / "t.tiktoken", "tiktoken")
     for special in ({"<a>": 5000, "<b>": 5000}, {"<b>": 5000, "<a>": 5000}):
         tokenizer = BPETokenizer.from_file(tmp_path / "t.tiktoken", special_tokens=special)
-        report = verify(tokenizer, tmp_path / "t.tiktoken")
+        report = check(tokenizer, tmp_path / "t.tiktoken")
         assert report.ok and row(report, "tiktoken").status == "equal"
         note = next(each for each in report.findings if each.name == "shared-id")
         assert note.severity == "note" and "id 5000 is '" in note.message
@@ -377,7 +377,7 @@ def test_texts_that_share_an_id_are_equal_and_noted(gpt2: BPETokenizer, tmp_path
 
 def test_a_library_that_refuses_a_file(gpt2: BPETokenizer, saved: Path) -> None:
     (saved / "tokenizer.json").write_text('{"version": "1.0", "added_tokens": 5}')
-    report = verify(gpt2, saved)
+    report = check(gpt2, saved)
     found = row(report, "tokenizers")
     assert found.status == "cannot load"
     assert found.detail
@@ -397,7 +397,7 @@ def test_a_library_that_panics(gpt2: BPETokenizer, monkeypatch: pytest.MonkeyPat
     fake = types.ModuleType("tiktoken")
     fake.Encoding, fake.__version__ = Encoding, "9.9"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tiktoken", fake)
-    found = row(gpt2.verify(), "tiktoken")
+    found = row(gpt2.check(), "tiktoken")
     assert found.status == "cannot load"
     assert found.version == "9.9"
     assert found.detail == "PanicError: called `Option::unwrap()` on a `None` value"
@@ -413,7 +413,7 @@ def test_a_library_that_fails_later(gpt2: BPETokenizer, monkeypatch: pytest.Monk
     fake = types.ModuleType("tiktoken")
     fake.Encoding, fake.__version__ = Encoding, "9.9"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tiktoken", fake)
-    report = gpt2.verify()
+    report = gpt2.check()
     found = row(report, "tiktoken")
     text = bpe_tokenizer._shorten(CONFORMANCE_TEXTS[0], 48)
     assert (found.status, found.detail) == ("fails", f"text {text}: OverflowError: text too long")
@@ -426,9 +426,9 @@ def test_ctrl_c_is_no_failure_of_a_library(
     def interrupted(case: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(verify_module._LOADERS, "bpe_tokenizer", ("bpe-tokenizer", interrupted))
+    monkeypatch.setitem(check_module._LOADERS, "bpe_tokenizer", ("bpe-tokenizer", interrupted))
     with pytest.raises(KeyboardInterrupt):
-        gpt2.verify()
+        gpt2.check()
 
 
 def test_libraries_that_are_not_installed(saved: Path) -> None:
@@ -442,9 +442,9 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 from pathlib import Path
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.checking.verify import verify
+from bpe_tokenizer_tools.checking.check import check
 path = Path({str(saved)!r})
-report = verify(BPETokenizer.from_file(path), path)
+report = check(BPETokenizer.from_file(path), path)
 print([(row.loader, row.status, row.version) for row in report.rows if row.version is None])
 print(report.ok, report.rows[0].status)
 print(report)
@@ -461,7 +461,7 @@ print(report)
     assert [line.split()[0] for line in table[:6]] == ["bpe-tokenizer", *others]
 
 
-def test_verifying_leaves_nothing_behind_and_changes_nothing(
+def test_checking_leaves_nothing_behind_and_changes_nothing(
     gpt2: BPETokenizer, saved: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import os
@@ -472,7 +472,7 @@ def test_verifying_leaves_nothing_behind_and_changes_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     fingerprint, environment = gpt2.fingerprint, dict(os.environ)
-    verify(gpt2, saved)
+    check(gpt2, saved)
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
     assert not any(path.name.startswith("bpe-tokenizer-") for path in scratch.iterdir())
     assert gpt2.fingerprint == fingerprint
@@ -481,15 +481,15 @@ def test_verifying_leaves_nothing_behind_and_changes_nothing(
 
 def test_own_texts(gpt2: BPETokenizer, saved: Path) -> None:
     swap_merges(saved)
-    harmless = verify(gpt2, saved, ["~", "§"])
+    harmless = check(gpt2, saved, ["~", "§"])
     assert harmless.n_texts == 2
     assert row(harmless, "tokenizers").status == "equal"
-    assert gpt2.verify(["a"]).n_texts == 1
+    assert gpt2.check(["a"]).n_texts == gpt2.verify(["a"]).n_texts == 1
 
 
 def test_a_report_is_plain_data(gpt2: BPETokenizer, saved: Path) -> None:
     swap_merges(saved)
-    report = verify(gpt2, saved)
+    report = check(gpt2, saved)
     data = json.loads(json.dumps(report.to_json()))
     assert data["ok"] is report.ok
     assert [each["loader"] for each in data["rows"]] == [each.loader for each in report.rows]
@@ -668,7 +668,7 @@ def test_classes_of_transformers(name: str, tmp_path: Path) -> None:
         edit(folder / "tokenizer_config.json", tokenizer_class=name)
         loaded = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         assert type(loaded).__name__.startswith(name[:4]) or name[:4] in ("Bart", "LEDT", "MvpT")
-        rewritten = bool(verify_module._rewritten(loaded, folder))
+        rewritten = bool(check_module._rewritten(loaded, folder))
         assert ("tokenizer-class" in names(tokenizer, folder)) == rewritten
 
 
@@ -682,7 +682,7 @@ def test_model_types_that_win_over_the_class(model_type: str, tmp_path: Path) ->
     assert ("tokenizer-class" in found) == (model_type in _OVERRIDING)
     if int(transformers.__version__.split(".")[0]) >= 5:
         loaded = transformers.AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
-        assert bool(verify_module._rewritten(loaded, tmp_path)) == (model_type in _OVERRIDING)
+        assert bool(check_module._rewritten(loaded, tmp_path)) == (model_type in _OVERRIDING)
     if model_type in _OVERRIDING:
         assert f"model_type '{model_type}'" in found["tokenizer-class"]
 
@@ -700,7 +700,7 @@ def test_model_types_where_no_class_is_named(model_type: str, tmp_path: Path) ->
     assert f"model_type '{model_type}'" in names(tokenizer, tmp_path)["tokenizer-class"]
     if int(transformers.__version__.split(".")[0]) >= 5:
         loaded = transformers.AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
-        assert verify_module._rewritten(loaded, tmp_path)
+        assert check_module._rewritten(loaded, tmp_path)
 
 
 def test_classes_that_are_harmless_or_damaged_configs(gpt2: BPETokenizer, saved: Path) -> None:

@@ -1,7 +1,7 @@
 r"""Does every library give the ids that this one gives?
 
-    report = tokenizer.verify()            # saved, and loaded back through each
-    report = verify(tokenizer, path)       # or: the files it came from
+    report = tokenizer.check()            # saved, and loaded back through each
+    report = check(tokenizer, path)       # or: the files it came from
     print(report); report.ok
 
 Each installed library loads the tokenizer, from the files themselves where it reads
@@ -39,7 +39,7 @@ from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, conforma
 from bpe_tokenizer_tools.checking.lint import Finding, field_of, lint, shared_ids
 from bpe_tokenizer_tools.formats.gguf import as_in_llama_cpp
 
-__all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "verify"]
+__all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "check"]
 
 # =============================================================================
 # 1. The report
@@ -109,7 +109,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` found; printed, a table."""
+    """What `check` found; printed, a table."""
 
     rows: list[Row]
     findings: list[Finding] = field(default_factory=list)
@@ -569,7 +569,7 @@ def _version(module: str, package: str) -> str:
 # =============================================================================
 
 
-def verify(
+def check(
     tokenizer: BPETokenizer,
     path: Path | None = None,
     texts: Sequence[str] | None = None,
@@ -591,7 +591,7 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         case = _Case(tokenizer, path, Path(scratch))
         for module, (package, load) in _LOADERS.items():
-            row, more = _check(case, module, package, load, tried)
+            row, more = _compare_with(case, module, package, load, tried)
             rows.append(row)
             findings += more
     folder = None if path is None else path if path.is_dir() else path.parent
@@ -602,7 +602,7 @@ def verify(
     return Report(rows, [*findings, *known], len(tried))
 
 
-def _check(
+def _compare_with(
     case: _Case, module: str, package: str, load: Callable[[_Case], _Peer], texts: Sequence[str]
 ) -> tuple[Row, Sequence[Finding]]:
     """Load with one library and compare; whatever it raises becomes a row."""
