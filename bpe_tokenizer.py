@@ -2245,13 +2245,7 @@ def _tokenizer_json(
         **written,
         "post_processor": _post_processor_json(definition, around),
         "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
+            **_MODEL,
             **written["model"],
             "ignore_merges": definition.ignore_merges,
             "vocab": vocab,
@@ -2260,6 +2254,10 @@ def _tokenizer_json(
     }
 
 
+_MODEL = {
+    **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
+    **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False},
+}
 _BYTE_LEVEL = {
     "type": "ByteLevel",
     "add_prefix_space": False,

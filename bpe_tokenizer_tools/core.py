@@ -17,6 +17,7 @@ ALPHABET = bpe_tokenizer._ALPHABET
 BYTE_TO_CHAR = bpe_tokenizer._BYTE_TO_CHAR
 CHAR_TO_BYTE = bpe_tokenizer._CHAR_TO_BYTE
 BYTE_LEVEL = bpe_tokenizer._BYTE_LEVEL
+MODEL = bpe_tokenizer._MODEL  # of tokenizer.json, with the usual options
 KNOWN_SPELLINGS = bpe_tokenizer._KNOWN_SPELLINGS
 NORMALIZERS = bpe_tokenizer._NORMALIZERS
 CONTRACTIONS = bpe_tokenizer._CONTRACTIONS
