@@ -461,11 +461,9 @@ def _order_marks(found: regex.Match[str]) -> str:
 @functools.lru_cache(maxsize=1)
 def _back_composing() -> frozenset[str]:
     """Characters that compose with one before them although they are no marks."""
-    seconds = set()
-    for point in itertools.chain(range(0xC0, 0x3000), range(0x10000, 0x1FFFF)):
-        parts = unicodedata.decomposition(chr(point)).split()
-        if len(parts) == 2 and parts[0][0] != "<":
-            seconds.add(chr(int(parts[1], 16)))
+    points = itertools.chain(range(0xC0, 0x3000), range(0x10000, 0x1FFFF))
+    parts = (unicodedata.decomposition(chr(point)).split() for point in points)
+    seconds = {chr(int(each[1], 16)) for each in parts if len(each) == 2 and each[0][0] != "<"}
     hangul = map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))  # by algorithm
     return frozenset(seconds) | frozenset(hangul)
 
@@ -1450,11 +1448,7 @@ class PretokenCounts(dict[bytes, int]):
 
 def _count_blocks(pattern: str, blocks: list[str]) -> Counter[str]:
     """Count the pre-tokens of blocks of prepared text; runs in worker processes."""
-    splitter = _splitter(pattern)
-    counts: Counter[str] = Counter()
-    for block in blocks:
-        counts.update(splitter.split(block))
-    return counts
+    return Counter(itertools.chain.from_iterable(map(_splitter(pattern).split, blocks)))
 
 
 class _PretokenCounter:
@@ -1466,7 +1460,6 @@ class _PretokenCounter:
         self, pipeline: _Pipeline, num_workers: int, advance: Callable[[int], Any]
     ) -> None:
         self._pipeline, self._workers, self._advance = pipeline, num_workers, advance
-        self._pattern = pipeline.splitter.pattern
         self._counts: Counter[str] = Counter()
         self.documents = self.bytes_read = 0
 
@@ -1475,7 +1468,8 @@ class _PretokenCounter:
         batches = self._batches(documents)
         # A small corpus is counted before a pool of processes would have started.
         first = list(itertools.islice(batches, 2 if self._workers > 1 else 0))
-        count, mapped = functools.partial(_count_blocks, self._pattern), cast("Any", map)
+        count = functools.partial(_count_blocks, self._pipeline.splitter.pattern)
+        mapped: Any = map
         if len(first) == 2:
             with contextlib.suppress(ImportError):  # alone, this file counts in one process
                 mapped = _tools("process_pool").mapped_by(self._workers)
@@ -1506,8 +1500,7 @@ class _PretokenCounter:
         return self._pipeline.stream(map(self._measure, document))
 
     def _measure(self, chunk: str) -> str:
-        size = _utf8_length(chunk)
-        self.bytes_read += size
+        self.bytes_read += (size := _utf8_length(chunk))
         self._advance(size)
         return chunk
 
@@ -4988,8 +4981,15 @@ if __name__ == "__main__":  # `python bpe_tokenizer.py` is what the next lines i
     sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
 _here = sys.modules.get("bpe_tokenizer") is sys.modules.get(__name__)  # no copy by another name
 if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
-    with contextlib.suppress(ImportError):  # this file stands alone: only speed is lost
-        _engine = _tools("accelerated").engine() or _engine
+    try:
+        from _bpe_tokenizer import engine as _in_c
+
+        _engine = _in_c.ENGINE
+    except ModuleNotFoundError:  # not built, or this file is alone: only speed is lost
+        pass
+    except (AttributeError, ImportError) as error:  # of another version, or broken
+        _remedy = "install bpe-tokenizer again, or set BPE_TOKENIZER_PURE=1 to do without it"
+        warnings.warn(f"the accelerator can't be used: {error}; {_remedy}", RuntimeWarning, 2)
 ACCELERATED = _engine.encoder is not _Encoder
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def accelerator() -> list:
     unix = os.name == "posix"
     return [
         Extension(
-            "_bpe_tokenizer",
+            "_bpe_tokenizer.native",
             sorted(str(path.relative_to(HERE)) for path in folder.glob("*.c")),
             depends=sorted(str(path.relative_to(HERE)) for path in folder.glob("*.h")),
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"] if unix else [],

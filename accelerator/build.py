@@ -1,4 +1,4 @@
-"""Compile the accelerator into a folder, for tests and benchmarks.
+"""Build the package `_bpe_tokenizer` in a folder, for tests and benchmarks.
 
     python accelerator/build.py FOLDER [--sanitize]
 
@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+PACKAGE = HERE / "_bpe_tokenizer"
 SOURCES = sorted(path.name for path in HERE.glob("*.c"))
 THREADS = ["-pthread"]
 FLAGS = ["-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", *THREADS]
@@ -25,7 +26,10 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"
 
 
 def build(folder: Path, sanitize: bool) -> Path:
-    """Compile and link the module; return its path."""
+    """Compile and link the module beside the package's Python files; return its path.
+
+    Those are links, so that what is edited is what is tested.
+    """
     compiler = os.environ.get("CC", "cc").split()
     more = SANITIZE if sanitize else []
     include = f"-I{sysconfig.get_path('include')}"
@@ -39,10 +43,16 @@ def build(folder: Path, sanitize: bool) -> Path:
 
     with ThreadPoolExecutor() as pool:
         objects = list(pool.map(compile_one, SOURCES))
-    module = folder / f"_bpe_tokenizer{sysconfig.get_config_var('EXT_SUFFIX')}"
+    package = folder / PACKAGE.name
+    package.mkdir(exist_ok=True)
+    for file in PACKAGE.glob("*.py"):
+        link = package / file.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+    module = package / f"native{sysconfig.get_config_var('EXT_SUFFIX')}"
     linked = folder / f"{module.name}.new"  # one that is in use must not be written over
-    link = [*compiler, "-shared", *THREADS, *more, *objects, "-o", str(linked)]
-    subprocess.run(link, check=True)
+    command = [*compiler, "-shared", *THREADS, *more, *objects, "-o", str(linked)]
+    subprocess.run(command, check=True)
     linked.replace(module)
     return module
 

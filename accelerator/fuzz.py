@@ -2,15 +2,15 @@
 
     python accelerator/fuzz.py [--seconds N] [--seed S]
 
-The extension is the `_bpe_tokenizer` that Python finds.  Where both engines differ, this prints the
-seed and the smallest input found that shows it, and exits with 1.  A seed gives the same inputs in
-the same order each time; so it does under the sanitizers, which stop at the first bad access.
+The extension is the `_bpe_tokenizer.native` that Python finds.  Where both engines differ, this
+prints the seed and the smallest input found that shows it, and exits with 1.  A seed gives the same
+inputs in the same order each time; so it does under the sanitizers, which stop at the first bad
+access.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import operator
 import random
@@ -27,10 +27,9 @@ import regex
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import bpe_tokenizer as core
-from bpe_tokenizer_tools import accelerated
+from _bpe_tokenizer import engine, native
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
-native = importlib.import_module("_bpe_tokenizer")
 core.ACCELERATED = False  # what is not asked of the extension here is done in Python
 
 Merges = list[tuple[bytes, bytes]]
@@ -129,10 +128,10 @@ def definition_of(
 def engines(*arguments: Any, **vocabulary: Any) -> tuple[Any, list[Any]]:
     """Return the encoder in Python, and the same in C, with wide instructions and without."""
     definition = definition_of(*arguments, **vocabulary)
-    wide = accelerated.NativeEncoder(native, definition)
-    portable = accelerated.NativeEncoder(native, definition)
+    wide = engine.NativeEncoder(definition)
+    portable = engine.NativeEncoder(definition)
     added = {token.content.encode(): token.id for token in definition.added}
-    name = accelerated._scanner_for(native, definition.split_pattern)
+    name = engine._scanner_for(definition.split_pattern)
     portable._native = native.Encoder(
         definition.vocab, definition.merges, name, definition.ignore_merges, added, portable=True
     )
@@ -255,7 +254,7 @@ def check_learning(
         return learner.learn(wanted, least, frozenset(forbidden), lambda n: None)
 
     counts = dict(words)
-    given = answer(learn, accelerated.NativeLearner(native, counts, longest or None))
+    given = answer(learn, engine.NativeLearner(counts, longest or None))
     same("merges", given, answer(learn, core._MergeLearner(counts, longest or None)))
 
 
@@ -401,7 +400,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
     options = parser.parse_args()
-    if not accelerated._knows_the_same_unicode(native):
+    if not engine._knows_the_same_unicode():
         sys.exit(f"the tables are those of {native.UNICODE_TABLES_FROM}: install that")
     print(f"seed {options.seed}, {native.__file__}", flush=True)
     tried: Counter[str] = Counter()

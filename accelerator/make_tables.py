@@ -18,8 +18,8 @@ from pathlib import Path
 import regex
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-from bpe_tokenizer_tools.patterns.known import CHARACTER_CLASSES, character_classes  # noqa: E402
+sys.path.insert(0, str(HERE / "_bpe_tokenizer"))  # not as a package: nothing may be compiled yet
+from characters import CHARACTER_CLASSES, character_classes  # noqa: E402
 
 HEADER = HERE / "unicode_tables.h"
 

@@ -585,7 +585,7 @@ static PyType_Slot encoder_slots[] = {
 };
 
 PyType_Spec encoder_spec = {
-    .name = "_bpe_tokenizer.Encoder",
+    .name = "_bpe_tokenizer.native.Encoder",
     .basicsize = sizeof(Encoder),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = encoder_slots,

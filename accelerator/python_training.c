@@ -416,7 +416,7 @@ static PyType_Slot counter_slots[] = {
 };
 
 static PyType_Spec counter_spec = {
-    .name = "_bpe_tokenizer.PretokenCounter",
+    .name = "_bpe_tokenizer.native.PretokenCounter",
     .basicsize = sizeof(PretokenCounter),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = counter_slots,

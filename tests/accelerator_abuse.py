@@ -2,7 +2,7 @@
 
     python tests/accelerator_abuse.py NAME
 
-runs the function of that name.  The extension is the `_bpe_tokenizer` that Python finds.
+runs the function of that name.  The extension is the `_bpe_tokenizer.native` that Python finds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
-native: Any = importlib.import_module("_bpe_tokenizer")
+native: Any = importlib.import_module("_bpe_tokenizer.native")
 bpe_tokenizer.ACCELERATED = False  # what is expected comes from Python
 
 ALPHABET = bpe_tokenizer._ALPHABET

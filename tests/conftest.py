@@ -31,16 +31,16 @@ from oracles import REQUIRED, examples
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
-# An installed package is tested as it is; a bare checkout is tested in place, with the extension
-# from the folder that accelerator/build.py was told.
+# An installed package is tested as it is; a bare checkout is tested in place. Either way the folder
+# that accelerator/build.py was told comes first.
 EXTENSION_DIR = os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR")
-if EXTENSION_DIR:
-    sys.path.insert(0, EXTENSION_DIR)
 if importlib.util.find_spec("bpe_tokenizer") is None:
     sys.path.insert(0, str(ROOT))
+    EXTENSION_DIR = EXTENSION_DIR or str(ROOT / "accelerator")
+if EXTENSION_DIR:
+    sys.path.insert(0, EXTENSION_DIR)
 
 import bpe_tokenizer  # noqa: E402 - only now can it be found
-from bpe_tokenizer_tools.patterns import known  # noqa: E402
 
 # A shell starts what runs in its background deaf to Ctrl-C; the tests that send it must be heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -70,13 +70,15 @@ def extension() -> ModuleType:
     if not bpe_tokenizer.ACCELERATED:
         assert not REQUIRE_ACCELERATOR, NOT_IN_USE
         pytest.skip(NOT_IN_USE, allow_module_level=True)
-    return importlib.import_module("_bpe_tokenizer")
+    return importlib.import_module("_bpe_tokenizer.native")
 
 
 @functools.cache
 def knows_the_same_unicode(native: ModuleType) -> bool:
     """Tell whether the extension's tables are those of the `regex` that is installed."""
-    same: bool = native.character_classes() == known.character_classes()
+    from _bpe_tokenizer.characters import character_classes
+
+    same: bool = native.character_classes() == character_classes()
     ours, theirs = (
         [int(number) for number in re.findall(r"\d+", version)]
         for version in (native.UNICODE_TABLES_FROM, regex.__version__)

@@ -20,9 +20,11 @@ from hypothesis import given
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
-from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS, character_classes
+from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
 native = extension()
+from _bpe_tokenizer.characters import character_classes  # noqa: E402 - only where it is built
+
 NAMED = {**SPLIT_PATTERNS, **MORE_PATTERNS}
 EVERY_PATTERN = pytest.mark.parametrize("name", list(NAMED))
 SAME_UNICODE = pytest.mark.skipif(

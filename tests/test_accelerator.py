@@ -28,7 +28,7 @@ from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 
 native = extension()
-FOLDER = Path(native.__file__ or "").parent
+FOLDER = Path(native.__file__ or "").parent.parent  # of the package
 
 BOTH_WAYS = pytest.mark.parametrize("portable", [False, True], ids=["blocks", "characters"])
 EVERY_PATTERN = pytest.mark.parametrize("name", list(SPLIT_PATTERNS))

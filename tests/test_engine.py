@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import importlib.util
 import json
 import os
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -26,7 +29,6 @@ from oracles import forks
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
-from bpe_tokenizer_tools import accelerated
 from bpe_tokenizer_tools.patterns.families import FAMILIES
 
 TEXT = "The quick brown fox, naïve café, 世界 '12345'!\n\n  \tEnd 😀 "
@@ -72,40 +74,103 @@ def test_the_environment_switches_it_off(engine: str, value: str) -> None:
         assert done.stdout.strip() == str(built and value in ("", "0")), done.stderr
 
 
+# -- One that does not fit ------------------------------------------------------
+
+IMPORTED = """
+    import warnings
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        import bpe_tokenizer
+    print(bpe_tokenizer.ACCELERATED, bpe_tokenizer.BPETokenizer().encode("ab"))
+    for warning in caught:
+        print(warning.category.__name__, warning.message)
+"""
+
+
+def package_with(folder: Path, native: str) -> Path:
+    """Make a package `_bpe_tokenizer` with the real adapter; return where the source given is."""
+    package = folder / "_bpe_tokenizer"
+    shutil.copytree(ROOT / "accelerator" / "_bpe_tokenizer", package, ignore=NOT_COMPILED)
+    (package / "native.py").write_text(native)
+    return package / "native.py"
+
+
+NOT_COMPILED = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+
+
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "problem"),
     [
-        ("API = 1", "is of another version (1, expected "),
-        ("API = 'x'", "is of another version (x, expected "),
-        ("", "cannot be loaded (module '_bpe_tokenizer' has no attribute 'API')"),
-        ("raise ImportError('undefined symbol')", "cannot be loaded (undefined symbol)"),
+        ("API = 1", "{path} is of another version: 1, expected "),
+        ("API = 'x'", "{path} is of another version: x, expected "),
+        ("", "module '_bpe_tokenizer.native' has no attribute 'API'"),
+        ("raise ImportError('undefined symbol')", "undefined symbol"),
     ],
 )
 def test_one_that_does_not_fit_is_noticed_and_ignored(
-    source: str, message: str, tmp_path: Path
+    source: str, problem: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "_bpe_tokenizer.py").write_text(source)
-    code = """
-        import warnings
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            import bpe_tokenizer
-        print(bpe_tokenizer.ACCELERATED, len(caught), caught[0].category.__name__)
-        print(caught[0].message)
-        print(bpe_tokenizer.BPETokenizer().encode("ab"))
-    """
-    done = run(code, tmp_path, BPE_TOKENIZER_PURE="0")
-    first, warning, ids = done.stdout.splitlines()
-    assert (first, ids) == ("False 1 RuntimeWarning", "[97, 98]")
-    assert warning.startswith(f"the accelerator _bpe_tokenizer {message}")
+    path = package_with(tmp_path, source)
+    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
+    first, warning = done.stdout.splitlines()
+    assert first == "False [97, 98]"
+    begin = f"RuntimeWarning the accelerator can't be used: {problem.format(path=path)}"
+    assert warning.startswith(begin)
     assert "install bpe-tokenizer again" in warning
     assert "BPE_TOKENIZER_PURE=1" in warning
 
 
-def test_either_module_may_be_imported_first() -> None:
-    code = "import bpe_tokenizer_tools.accelerated, bpe_tokenizer; print(bpe_tokenizer.ACCELERATED)"
+def test_a_compiled_part_of_an_older_layout_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "_bpe_tokenizer.py").write_text("API = 2")  # once it was a module by itself
+    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
+    first, warning = done.stdout.splitlines()
+    assert first == "False [97, 98]"
+    assert f"cannot import name 'engine' from '_bpe_tokenizer' ({tmp_path}" in warning
+
+
+def test_an_adapter_of_another_version_is_noticed(tmp_path: Path) -> None:
+    engine = package_with(tmp_path, f"API = {native_api()}").with_name("engine.py")
+    engine.write_text(engine.read_text().replace("core._Encoder", "core._OldEncoder"))
+    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
+    first, warning = done.stdout.splitlines()
+    assert first == "False [97, 98]"
+    assert "has no attribute '_OldEncoder'" in warning
+
+
+def native_api() -> int:
+    source = (ROOT / "accelerator" / "_bpe_tokenizer" / "engine.py").read_text()
+    return int(re.findall(r"^API = (\d+)", source, re.MULTILINE)[0])
+
+
+def test_one_that_was_not_compiled_is_no_problem(tmp_path: Path) -> None:
+    # Not just left out: an editable install would find its own instead.
+    package_with(tmp_path, "raise ModuleNotFoundError(\"No module named '_bpe_tokenizer.native'\")")
+    done = run(IMPORTED, tmp_path, BPE_TOKENIZER_PURE="0")
+    assert (done.stdout, done.stderr) == ("False [97, 98]\n", "")
+
+
+@pytest.mark.parametrize("first", ["engine", "native", "characters"])
+def test_either_package_may_be_imported_first(first: str) -> None:
+    needs_the_accelerator()
+    code = f"import _bpe_tokenizer.{first}, bpe_tokenizer; print(bpe_tokenizer.ACCELERATED)"
     done = run(code)
-    assert done.stdout.strip() == str(bpe_tokenizer.ACCELERATED), done.stderr
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_importing_the_module_loads_no_tools(engine: str) -> None:
+    code = """
+        import sys, bpe_tokenizer
+        print(bpe_tokenizer.ACCELERATED)
+        tokenizer = bpe_tokenizer.BPETokenizer("cl100k")
+        tokenizer.train(["low lower"] * 9, 258, verbose=False)
+        assert tokenizer.decode(tokenizer.encode("slower")) == "slower"
+        print([name for name in sys.modules if name.startswith("bpe_tokenizer_tools")])
+        print(sorted(name for name in sys.modules if name.startswith("_bpe_tokenizer")))
+    """
+    accelerated, tools, native = run(code).stdout.splitlines()
+    assert (accelerated, tools) == (str(engine == "accelerated"), "[]")
+    parts = ["", ".characters", ".engine", ".native"]
+    assert native == str([f"_bpe_tokenizer{part}" for part in parts] * (engine == "accelerated"))
 
 
 def test_run_as_a_script(trained: BPETokenizer, tmp_path: Path) -> None:
@@ -124,7 +189,7 @@ def test_run_as_a_script(trained: BPETokenizer, tmp_path: Path) -> None:
 def needs_the_accelerator() -> Any:
     if not bpe_tokenizer.ACCELERATED:
         pytest.skip("this is about the accelerator")
-    return accelerated._import_native()
+    return importlib.import_module("_bpe_tokenizer.native")
 
 
 def test_more_ids_than_it_was_built_for(engine: str) -> None:
@@ -171,18 +236,30 @@ def test_steps_that_one_pattern_can_do(
     assert tokenizer.get_cache_stats()["size"] == 0
 
 
-def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> None:
+@contextlib.contextmanager
+def tables_from_another_regex(**attributes: Any) -> Iterator[Any]:
+    """Give the adapter an extension like the real one, with tables made from another `regex`."""
     native = needs_the_accelerator()
     if not knows_the_same_unicode(native):
         pytest.skip("this `regex` has another Unicode: every other test shows what this one does")
-    same, other = ModuleType("same"), ModuleType("other")
-    vars(same).update(vars(native), UNICODE_TABLES_FROM="regex of another day")
-    assert accelerated._scanner_for(same, SPLIT_PATTERNS["gpt2"]) == "gpt2"
-    classes = bytearray(native.character_classes())
+    adapter: Any = importlib.import_module("_bpe_tokenizer.engine")
+    other = ModuleType("other")
+    vars(other).update(vars(native), UNICODE_TABLES_FROM="regex of another day", **attributes)
+    adapter._knows_the_same_unicode.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adapter, "native", other)
+        yield adapter
+    adapter._knows_the_same_unicode.cache_clear()
+
+
+def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> None:
+    classes = bytearray(needs_the_accelerator().character_classes())
+    with tables_from_another_regex() as adapter:
+        assert adapter._scanner_for(SPLIT_PATTERNS["gpt2"]) == "gpt2"
     classes[ord("é")] ^= 1
-    vars(other).update(vars(same), character_classes=lambda: bytes(classes))
-    assert accelerated._scanner_for(other, SPLIT_PATTERNS["gpt2"]) is None
-    encoder = accelerated.NativeEncoder(other, trained.definition)
+    with tables_from_another_regex(character_classes=lambda: bytes(classes)) as adapter:
+        assert adapter._scanner_for(SPLIT_PATTERNS["gpt2"]) is None
+        encoder = adapter.NativeEncoder(trained.definition)
     assert not encoder._scans
     assert encoder.encode(TEXT) == trained.encode(TEXT)
     assert encoder.count(TEXT) == len(trained.encode(TEXT))
@@ -433,7 +510,7 @@ def test_the_hints_name_what_is_there() -> None:
     native = needs_the_accelerator()
     import ast
 
-    tree = ast.parse((ROOT / "accelerator" / "_bpe_tokenizer.pyi").read_text())
+    tree = ast.parse((ROOT / "accelerator" / "_bpe_tokenizer" / "native.pyi").read_text())
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             given = getattr(native, node.name)

@@ -185,7 +185,7 @@ def test_only_one_door_leads_to_what_is_private() -> None:
                 private = of in ("core", "bpe_tokenizer") and not node.attr.startswith("__")
                 if private or (of.endswith("tokenizer") and node.attr in inside):
                     found.append((path, f"{of}.{node.attr}"))
-    assert {path.name for path, _ in found} == {"core.py", "accelerated.py"}, found
+    assert {path.name for path, _ in found} == {"core.py"}, found
 
 
 def test_examples_in_docstrings_of_the_tools_are_true() -> None:

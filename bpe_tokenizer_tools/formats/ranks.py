@@ -44,7 +44,6 @@ import regex
 
 import bpe_tokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.accelerated import merges_from_ranks
 
 Token = TypeVar("Token", bytes, str)
 
@@ -77,6 +76,8 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     [('b', 'c'), ('a', 'b'), ('a', 'bc')]
     """
     if bpe_tokenizer.ACCELERATED and len(set(tokens.values())) == len(tokens):
+        from _bpe_tokenizer.engine import merges_from_ranks
+
         with contextlib.suppress(OverflowError, TypeError):  # too many, too long, or no bytes
             return merges_from_ranks(sorted(tokens, key=tokens.__getitem__))
     symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}

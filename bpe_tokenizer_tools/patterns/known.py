@@ -1,4 +1,4 @@
-r"""Split patterns as files write them, and what the accelerator knows about them.
+r"""Split patterns as files write them, and which of the accelerator's scanners cuts alike.
 
 One pattern is written in many ways: with possessive quantifiers or without, with
 ``\s*[\r\n]`` for ``\s*[\r\n]+``, and so on.  `SPELLINGS` names those in use that
@@ -11,11 +11,7 @@ U+017F as well.  tests/test_split_patterns.py compares each with what it stands 
 
 from __future__ import annotations
 
-import regex
-
 from bpe_tokenizer import SPLIT_PATTERNS
-
-# -- Patterns and their spellings ---------------------------------------------
 
 # Patterns in use that have a scanner, too, besides those of the library.
 MORE_PATTERNS: dict[str, str] = {
@@ -65,39 +61,3 @@ IN_ONE_STEP: dict[str, str] = {
     "deepseek-v3": SPLIT_PATTERNS["deepseek-v3"],
     "starcoder": MORE_PATTERNS["starcoder"],
 }
-
-# -- Characters ---------------------------------------------------------------
-
-_KANA = r"(?=[\u3040-\u30ff\u4e00-\u9fa5])"
-
-# The classes that the accelerator's tables tell apart: name, pattern, meaning.  The order is that
-# of their numbers; of several that a character is in the last counts, and if it is in none, the
-# first.
-CHARACTER_CLASSES: tuple[tuple[str, str, str], ...] = (
-    ("OTHER", "", "controls, format characters, unassigned"),
-    ("MARK", r"\p{M}", "combining marks"),
-    ("LOWER", r"\p{Ll}", "lower-case letters"),
-    ("UPPER", r"[\p{Lu}\p{Lt}]", "upper-case and title-case letters"),
-    ("LETTER", r"[\p{Lm}\p{Lo}]", "letters without case"),
-    ("NUMBER", r"\p{N}", "digits and numbers of every script"),
-    ("BLANK", r"[^\S\r\n]", "white space, but for the two below"),
-    ("NEWLINE", r"[\r\n]", "carriage return and line feed"),
-    ("SIGN", r"[\p{P}\p{S}]", "punctuation and symbols"),
-    # What DeepSeek-V3 takes for kana and Han, once more.
-    ("KANA_LETTER", rf"{_KANA}\p{{L}}", "letters among it"),
-    ("KANA_MARK", rf"{_KANA}\p{{M}}", "combining marks"),
-    ("KANA_SIGN", rf"{_KANA}[\p{{P}}\p{{S}}]", "punctuation and symbols"),
-    ("KANA_OTHER", rf"{_KANA}[^\p{{L}}\p{{M}}\p{{P}}\p{{S}}]", "unassigned"),
-)
-
-
-def character_classes() -> bytes:
-    """Return the class of each code point, a byte each, as the `regex` in use has it."""
-    every = "".join(map(chr, range(0x110000)))  # surrogates too: `regex` takes them
-    classes = bytearray(0x110000)
-    for number, (_, pattern, _) in enumerate(CHARACTER_CLASSES):
-        if pattern:
-            for found in regex.finditer(f"(?:{pattern})+", every):
-                start, end = found.span()
-                classes[start:end] = bytes([number]) * (end - start)
-    return bytes(classes)

@@ -1,41 +1,52 @@
-"""The engine in C: the classes of bpe_tokenizer.py's sections 4 and 5, on top of `_bpe_tokenizer`.
+"""The engine in C: the classes of bpe_tokenizer.py's sections 4 and 5, on top of `native`.
 
-Each class here does what its Python base does, with the same answers, and leaves to it what the
-extension does not take: that is what an OverflowError of the extension says.
+Each class does what its Python base does, with the same answers. It leaves to its base what the
+extension cannot take: an OverflowError of the extension says so.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import regex
 
+import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not compiled
 import bpe_tokenizer as core
-from bpe_tokenizer_tools.patterns.known import SPELLINGS, character_classes
+from _bpe_tokenizer.characters import character_classes
 
-if TYPE_CHECKING:
-    import _bpe_tokenizer
+API = 3  # what this file asks of the extension; both count up together
+if native.API != API:
+    raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
 _MAX_THREADS = 64
-API = 2  # what this file asks of the extension; both count up together
+_NAMES = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
 
 
-@functools.lru_cache(maxsize=1)
-def _knows_the_same_unicode(native: Any) -> bool:
-    """Tell whether the extension's tables give each character the class that `regex` gives it."""
+@functools.cache
+def _knows_the_same_unicode() -> bool:
+    """Return True if the extension's tables give each character the class that `regex` gives it."""
     if f"regex {regex.__version__}" == native.UNICODE_TABLES_FROM:
         return True
-    return bool(native.character_classes() == character_classes())
+    return native.character_classes() == character_classes()
 
 
-def _scanner_for(native: Any, split_pattern: str) -> str | None:
+def _name_of(split_pattern: str) -> str | None:
+    """Return the name of a split pattern, by any spelling of it in use."""
+    if split_pattern in _NAMES:
+        return _NAMES[split_pattern]
+    try:
+        spellings: dict[str, str] = core._tools("patterns.known").SPELLINGS
+    except ImportError:  # without the tools, only the module's own spellings are known
+        return None
+    return spellings.get(split_pattern)
+
+
+def _scanner_for(split_pattern: str) -> str | None:
     """Return the name of the scanner that cuts as a pattern does, if there is one."""
-    name = SPELLINGS.get(split_pattern)
-    return name if name in native.PATTERNS and _knows_the_same_unicode(native) else None
+    name = _name_of(split_pattern)
+    return name if name in native.PATTERNS and _knows_the_same_unicode() else None
 
 
 class NativeEncoder(core._Encoder):
@@ -44,15 +55,13 @@ class NativeEncoder(core._Encoder):
     Where no scanner knows the split pattern, `regex` cuts, and the rest is done in C.
     """
 
-    def __init__(self, native: Any, definition: core.Definition) -> None:
-        self._module = native
-        super().__init__(definition)
-
     def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
-        scanner = _scanner_for(self._module, self._definition.split_pattern)
+        scanner = _scanner_for(self._definition.split_pattern)
         # Of several texts for one id the engine keeps the first, the definition the last.
-        added = {token.content.encode(): token.id for token in reversed(self._definition.added)}
-        self._native: _bpe_tokenizer.Encoder = self._module.Encoder(
+        added: dict[bytes, Any] = {
+            token.content.encode(): token.id for token in reversed(self._definition.added)
+        }
+        self._native = native.Encoder(
             vocab,
             merges,
             scanner,
@@ -66,8 +75,8 @@ class NativeEncoder(core._Encoder):
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
-        ids = self._call(self._native.encode, self._native.encode_pretokens, text)
-        return cast("list[int]", ids)
+        ids: list[int] = self._call(self._native.encode, self._native.encode_pretokens, text)
+        return ids
 
     def encode_to_buffer(self, text: str) -> Any:
         """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
@@ -77,7 +86,8 @@ class NativeEncoder(core._Encoder):
 
     def count(self, text: str) -> int:
         """Count the ids `encode` would give, without making the list."""
-        return cast("int", self._call(self._native.count, self._native.count_pieces, text))
+        count: int = self._call(self._native.count, self._native.count_pieces, text)
+        return count
 
     def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Encode several texts as `encode` does, on several threads."""
@@ -127,14 +137,13 @@ class NativeCounter(core._PretokenCounter):
 
     def __init__(
         self,
-        native: Any,
         scanner: str,
         pipeline: core._Pipeline,
         num_workers: int,
         advance: Callable[[int], Any],
     ) -> None:
         super().__init__(pipeline, num_workers, advance)
-        self._native: _bpe_tokenizer.PretokenCounter = native.PretokenCounter(scanner)
+        self._native = native.PretokenCounter(scanner)
 
     def count(self, documents: Iterable[Iterable[str]]) -> None:
         """Count all documents.  The sum does not depend on how they are batched."""
@@ -149,10 +158,8 @@ class NativeCounter(core._PretokenCounter):
 class NativeLearner(core._MergeLearner):
     """Learns merges from pre-token counts in C."""
 
-    def __init__(
-        self, native: Any, counts: Mapping[bytes, int], max_token_length: int | None
-    ) -> None:
-        self._native, self._counts, self._max_length = native, counts, max_token_length
+    def __init__(self, counts: Mapping[bytes, int], max_token_length: int | None) -> None:
+        self._counts, self._max_length = counts, max_token_length
 
     def learn(
         self,
@@ -173,7 +180,7 @@ class NativeLearner(core._MergeLearner):
         counts = self._counts if plain else dict(self._counts.items())
         options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, tell
         try:
-            return core._Learned(*self._native.learn_merges(counts, *options))
+            return core._Learned(*native.learn_merges(counts, *options))
         except (OverflowError, TypeError):  # too large, or numbers of another type than int
             if begun:
                 raise
@@ -191,48 +198,24 @@ def merges_from_ranks(tokens: list[Any]) -> list[tuple[Any, Any]]:
         OverflowError: they are too many, or too long, for the extension.
         TypeError: one is no bytes.
     """
-    found = _import_native().merges_from_ranks(tokens)
+    found = native.merges_from_ranks(tokens)
     return [(tokens[parts[0]], tokens[parts[1]]) for parts in found if parts is not None]
 
 
-def _import_native() -> Any:
-    """Return the extension, or None if it is not here or does not fit."""
+def _encoder(definition: core.Definition) -> core._Encoder:
     try:
-        native = importlib.import_module("_bpe_tokenizer")
-        if native.API == API:
-            return native
-        problem = f"is of another version ({native.API}, expected {API})"
-    except ModuleNotFoundError:  # not built: only speed is lost
-        return None
-    except (ImportError, AttributeError) as error:
-        problem = f"cannot be loaded ({error})"
-    warnings.warn(
-        f"the accelerator _bpe_tokenizer {problem} and is not used; install bpe-tokenizer again, "
-        "or set BPE_TOKENIZER_PURE=1 to do without",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return None
+        return NativeEncoder(definition)
+    except OverflowError:  # more ids or merges than it was built for
+        return core._Encoder(definition)
 
 
-def engine() -> core._Engine | None:
-    """Return the engine that the extension is, or None if there is no extension."""
-    native = _import_native()
-    if native is None:
-        return None
+def _counter(
+    pipeline: core._Pipeline, num_workers: int, advance: Callable[[int], Any]
+) -> core._PretokenCounter:
+    scanner = _scanner_for(pipeline.splitter.pattern)
+    if scanner is None:
+        return core._PretokenCounter(pipeline, num_workers, advance)
+    return NativeCounter(scanner, pipeline, num_workers, advance)
 
-    def encoder(definition: core.Definition) -> core._Encoder:
-        try:
-            return NativeEncoder(native, definition)
-        except OverflowError:  # more ids or merges than it was built for
-            return core._Encoder(definition)
 
-    def counter(
-        pipeline: core._Pipeline, num_workers: int, advance: Callable[[int], Any]
-    ) -> core._PretokenCounter:
-        scanner = _scanner_for(native, pipeline.splitter.pattern)
-        if scanner is None:
-            return core._PretokenCounter(pipeline, num_workers, advance)
-        return NativeCounter(native, scanner, pipeline, num_workers, advance)
-
-    return core._Engine(encoder, counter, functools.partial(NativeLearner, native))
+ENGINE = core._Engine(_encoder, _counter, NativeLearner)

@@ -1,4 +1,4 @@
-"""What the extension gives; bpe_tokenizer_tools/accelerated.py is the one that asks.
+"""What the extension gives; engine.py is the one that asks.
 
 An OverflowError says that something is too large for this engine, not that it is wrong; a
 UnicodeEncodeError, that text holds a surrogate.

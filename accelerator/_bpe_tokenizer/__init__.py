@@ -1,0 +1,3 @@
+"""The engine of bpe_tokenizer in C: `native` is compiled, `engine` adapts it to the module."""
+
+import bpe_tokenizer  # noqa: F401 - first of the two, as its last lines import `engine`
