@@ -98,7 +98,7 @@ backends: ## models run and vocabularies load; needs all backends, and a missing
 warnings: ## gcc and clang compile the extension with all warnings as errors
 	@for compiler in gcc clang; do \
 		if command -v $$compiler; then \
-			CC=$$compiler python accelerator/build.py $(OUT)/with-$$compiler || exit 1; \
+			CC=$$compiler python accelerator/tools/build.py $(OUT)/with-$$compiler || exit 1; \
 		else echo "no $$compiler here"; fi; \
 	done
 
@@ -110,7 +110,7 @@ sanitizers: export PYTHONMALLOC = malloc
 sanitizers: export ASAN_OPTIONS = detect_leaks=0
 sanitizers: PRELOAD = LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)"
 sanitizers: ## the extension with every access to memory checked
-	python accelerator/build.py $(OUT)/checked --sanitize
+	python accelerator/tools/build.py $(OUT)/checked --sanitize
 	$(PRELOAD) $(PYTEST) -k "not every_character and not core_alone" $(EXTENSION)
 	$(PRELOAD) $(PYTEST) -k accelerated $(CORE)
-	$(PRELOAD) PYTHONPATH=$(OUT)/checked python accelerator/fuzz.py --seconds 40
+	$(PRELOAD) PYTHONPATH=$(OUT)/checked python accelerator/tools/fuzz.py --seconds 40

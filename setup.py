@@ -62,8 +62,9 @@ def accelerator() -> list:
     return [
         Extension(
             "_bpe_tokenizer.native",
-            sorted(str(path.relative_to(HERE)) for path in folder.glob("*.c")),
-            depends=sorted(str(path.relative_to(HERE)) for path in folder.glob("*.h")),
+            sorted(str(path.relative_to(HERE)) for path in folder.glob("*/*.c")),
+            include_dirs=["accelerator"],
+            depends=sorted(str(path.relative_to(HERE)) for path in folder.glob("*/*.h")),
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"] if unix else [],
             extra_link_args=["-pthread"] if unix else [],
             optional=os.environ.get("BPE_TOKENIZER_REQUIRE_ACCELERATOR") != "1",

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 # An installed package is measured as it is; a bare checkout in place, with the extension from the
-# folder that accelerator/build.py was told.
+# folder that accelerator/tools/build.py was told.
 if os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR"):
     sys.path.insert(0, os.environ["BPE_TOKENIZER_ACCELERATOR_DIR"])
 if importlib.util.find_spec("bpe_tokenizer") is None:

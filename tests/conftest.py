@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 # An installed package is tested as it is; a bare checkout is tested in place. Either way the folder
-# that accelerator/build.py was told comes first.
+# that accelerator/tools/build.py was told comes first.
 EXTENSION_DIR = os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR")
 if importlib.util.find_spec("bpe_tokenizer") is None:
     sys.path.insert(0, str(ROOT))
@@ -84,7 +84,7 @@ def knows_the_same_unicode(native: ModuleType) -> bool:
         for version in (native.UNICODE_TABLES_FROM, regex.__version__)
     )
     if REQUIRE_ACCELERATOR and theirs > ours:
-        assert same, "run accelerator/make_tables.py: there is a new Unicode"
+        assert same, "run accelerator/tools/make_tables.py: there is a new Unicode"
     return same
 
 

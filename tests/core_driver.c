@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "encode.h"
+#include "encode/encode.h"
 
 #if defined(BPE_WITH_AVX2)
 #define BLOCK_SCANNERS avx2_scanners

@@ -49,7 +49,7 @@ def check(name: str, text: str) -> None:
     reason=f"the tables name {native.UNICODE_TABLES_FROM}, this is {regex.__version__}",
 )
 def test_tables_are_what_the_script_makes() -> None:
-    script = ROOT / "accelerator" / "make_tables.py"
+    script = ROOT / "accelerator" / "tools" / "make_tables.py"
     run = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
@@ -110,18 +110,17 @@ def test_every_length_around_a_block(name: str) -> None:
 
 # -- The core without Python -----------------------------------------------------
 
-# What encoding consists of; encode_avx2.c and the like are empty for other processors.
-CORE = "cache encode encode_avx2 merge merge_avx2 scan_avx2 scan_neon scan_scalar table tokens"
+CORE = ("base", "scan", "encode")  # the folders that know nothing of Python, nor of training
 WARNINGS = "-std=c11 -Wall -Wextra -Werror -pthread".split()
 SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover".split()
 
 
 def compiled(folder: Path, compiler: str, flags: Sequence[str]) -> Path:
     """Compile tests/core_driver.c and the core; return the program."""
-    sources = [ROOT / "accelerator" / f"{name}.c" for name in [*CORE.split(), "vocabulary"]]
+    sources = [file for room in CORE for file in (ROOT / "accelerator" / room).glob("*.c")]
     objects = []
     for source in [*sources, ROOT / "tests" / "core_driver.c"]:
-        target = str(folder / f"{source.stem}.o")
+        target = str(folder / f"{source.parent.name}_{source.stem}.o")
         command = [compiler, *WARNINGS, *flags, f"-I{ROOT / 'accelerator'}"]
         subprocess.run([*command, "-c", str(source), "-o", target], check=True)
         objects.append(target)

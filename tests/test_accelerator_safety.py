@@ -16,6 +16,8 @@ from conftest import ROOT
 from oracles import SANITIZED, examples
 from test_accelerator import FOLDER, native
 
+FUZZER = ROOT / "accelerator" / "tools" / "fuzz.py"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def engine() -> None:
@@ -90,7 +92,7 @@ def test_threads_at_odd_moments(name: str) -> None:
 def test_the_fuzzer_runs() -> None:
     seconds = str(examples(15))
     run = subprocess.run(
-        [sys.executable, ROOT / "accelerator" / "fuzz.py", "--seconds", seconds, "--seed", "1"],
+        [sys.executable, FUZZER, "--seconds", seconds, "--seed", "1"],
         env={**os.environ, "PYTHONPATH": str(FOLDER)},
         capture_output=True,
         text=True,

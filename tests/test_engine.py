@@ -520,3 +520,13 @@ def test_the_hints_name_what_is_there() -> None:
             assert callable(getattr(native, node.name))
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             assert hasattr(native, node.target.id)
+
+
+def test_each_folder_in_c_uses_only_those_above_it() -> None:
+    page = (ROOT / "docs" / "accelerator.md").read_text(encoding="utf-8")
+    order = re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE)
+    folders = {path.parent.name for path in (ROOT / "accelerator").glob("*/*.[ch]")}
+    assert set(order) >= folders
+    for file in (ROOT / "accelerator").glob("*/*.[ch]"):
+        for used in re.findall(r'#include "(.*)/', file.read_text(encoding="utf-8")):
+            assert order.index(used) <= order.index(file.parent.name), f"{file} includes {used}/"

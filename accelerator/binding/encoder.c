@@ -1,0 +1,592 @@
+/* Python's side of the encoder: the type `Encoder`.
+ *
+ * What is asked for here has been checked in Python; what is checked here again is all that could
+ * lead C astray.  An OverflowError says that something is too large for this engine, not that it
+ * is wrong: the Python engine takes it. */
+
+#include "binding/encoder.h"
+#include "binding/scan.h"
+#include "binding/text.h"
+
+enum {
+    AHEAD = 32,          /* int objects fetched ahead of their use */
+    LONG_TEXT = 1 << 16, /* bytes; while so many are encoded, other threads may run */
+};
+
+/* -- Workers --------------------------------------------------------------------------------- */
+
+struct worker *take_worker(Encoder *self)
+{
+    for (int i = 0; i < SPARE_WORKERS; i++) {
+        struct worker *worker = atomic_exchange_explicit(&self->spare[i], NULL,
+                                                         memory_order_acquire);
+        if (worker)
+            return worker;
+    }
+    return worker_new();
+}
+
+void put_back(Encoder *self, struct worker *worker)
+{
+    worker_trim(worker);
+    for (int i = 0; i < SPARE_WORKERS; i++) {
+        struct worker *none = NULL;
+        if (atomic_compare_exchange_strong_explicit(&self->spare[i], &none, worker,
+                                                    memory_order_release, memory_order_relaxed))
+            return;
+    }
+    worker_free(worker);
+}
+
+/* The same as take_worker, with a MemoryError. */
+static struct worker *need_worker(Encoder *self)
+{
+    struct worker *worker = take_worker(self);
+    if (!worker)
+        PyErr_NoMemory();
+    return worker;
+}
+
+/* -- The encoder object ---------------------------------------------------------------------- */
+
+static void encoder_dealloc(Encoder *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    for (int i = 0; i < SPARE_WORKERS; i++)
+        worker_free(atomic_load(&self->spare[i]));
+    for (uint32_t id = 0; self->ints && id < self->tokens.n_ids; id++)
+        Py_XDECREF(self->ints[id]);
+    PyMem_Free(self->ints);
+    vocabulary_release(&self->vocabulary);
+    tokens_release(&self->tokens);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+/* -- Loading --------------------------------------------------------------------------------- */
+
+/* Read an id.  Returns NO_TOKEN and an exception if it is none that fits.  Runs no Python code, so
+ * that nobody changes what the id stands in. */
+static uint32_t read_id(PyObject *object)
+{
+    if (!PyLong_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "an id must be an int, got %.100s",
+                     Py_TYPE(object)->tp_name);
+        return NO_TOKEN;
+    }
+    long value = PyLong_AsLong(object);
+    if (value == -1 && PyErr_Occurred())
+        return NO_TOKEN;
+    if (value < 0) {
+        PyErr_Format(PyExc_ValueError, "id %ld is negative", value);
+        return NO_TOKEN;
+    }
+    if (value >= MAX_IDS) {
+        PyErr_Format(PyExc_OverflowError, "id %ld is %d or more", value, MAX_IDS);
+        return NO_TOKEN;
+    }
+    return (uint32_t)value;
+}
+
+static int read_largest(PyObject *ids, uint32_t *n_ids)
+{
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(ids, &at, &key, &value);) {
+        uint32_t id = read_id(value);
+        if (id == NO_TOKEN)
+            return -1;
+        *n_ids = id >= *n_ids ? id + 1 : *n_ids;
+    }
+    return 0;
+}
+
+/* Add the tokens of a dict, bytes to id.  An id that has a token already keeps it. */
+static int read_tokens(Encoder *self, PyObject *vocab)
+{
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(vocab, &at, &key, &value);) {
+        if (!PyBytes_Check(key)) {
+            PyErr_SetString(PyExc_TypeError, "tokens must be bytes");
+            return -1;
+        }
+        uint32_t id = read_id(value);
+        if (id == NO_TOKEN)
+            return -1;
+        if (id >= self->tokens.n_ids) {
+            PyErr_SetString(PyExc_RuntimeError, "the vocabulary was changed while it was read");
+            return -1;
+        }
+        if (tokens_have(&self->tokens, id))
+            continue;
+        if (tokens_add(&self->tokens, id, (const uint8_t *)PyBytes_AS_STRING(key),
+                       (size_t)PyBytes_GET_SIZE(key)) < 0) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_byte_ids(Encoder *self, uint32_t byte_ids[256])
+{
+    for (int byte = 0; byte < 256; byte++) {
+        uint8_t bytes[1] = {(uint8_t)byte};
+        byte_ids[byte] = tokens_find(&self->tokens, bytes, 1, bytes, 0);
+        if (byte_ids[byte] == NO_TOKEN) {
+            PyErr_Format(PyExc_ValueError, "no token for byte %d", byte);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Read one merge, a tuple of two ids, and find what it makes. */
+static int read_merge(Encoder *self, PyObject *item, struct merge *merge)
+{
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a merge must be a tuple of two ids");
+        return -1;
+    }
+    if ((merge->left = read_id(PyTuple_GET_ITEM(item, 0))) == NO_TOKEN ||
+        (merge->right = read_id(PyTuple_GET_ITEM(item, 1))) == NO_TOKEN)
+        return -1;
+    const struct tokens *tokens = &self->tokens;
+    if (tokens_have(tokens, merge->left) && tokens_have(tokens, merge->right)) {
+        struct token left = tokens->by_id[merge->left], right = tokens->by_id[merge->right];
+        merge->joined = tokens_find(tokens, tokens->bytes + left.at, left.length,
+                                    tokens->bytes + right.at, right.length);
+        if (merge->joined != NO_TOKEN)
+            return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "merge (%u, %u) makes no token", merge->left, merge->right);
+    return -1;
+}
+
+static int read_merges(Encoder *self, PyObject *merges)
+{
+    uint32_t byte_ids[256];
+    Py_ssize_t n = PyTuple_GET_SIZE(merges);
+    if (n > MAX_MERGES) {
+        PyErr_Format(PyExc_OverflowError, "more than %d merges", MAX_MERGES);
+        return -1;
+    }
+    if (read_byte_ids(self, byte_ids) < 0)
+        return -1;
+    struct merge *read = PyMem_Malloc(((size_t)n + 1) * sizeof *read);
+    if (!read) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (read_merge(self, PyTuple_GET_ITEM(merges, i), &read[i]) < 0) {
+            PyMem_Free(read);
+            return -1;
+        }
+    }
+    int status = vocabulary_load(&self->vocabulary, self->tokens.n_ids, byte_ids, read, (size_t)n);
+    PyMem_Free(read);
+    if (status < 0)
+        PyErr_NoMemory();
+    return status;
+}
+
+static int make_ints(Encoder *self)
+{
+    self->ints = PyMem_Calloc(self->tokens.n_ids, sizeof *self->ints);
+    if (!self->ints) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t id = 0; id < self->tokens.n_ids; id++)
+        if (!(self->ints[id] = PyLong_FromLong((long)id)))
+            return -1;
+    return 0;
+}
+
+/* Read what maps tokens to ids: the vocabulary, added tokens. */
+static int read_largest_of(PyObject *vocab, PyObject *added, uint32_t *n_ids)
+{
+    int status;
+    LOCKED(vocab, status = read_largest(vocab, n_ids));
+    if (status == 0 && added)
+        LOCKED(added, status = read_largest(added, n_ids));
+    return status;
+}
+
+static int read_tokens_of(Encoder *self, PyObject *vocab)
+{
+    int status;
+    LOCKED(vocab, status = read_tokens(self, vocab));
+    return status;
+}
+
+static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *added,
+                int ignore_merges)
+{
+    uint32_t n_ids = 0;
+    if (read_largest_of(vocab, added, &n_ids) < 0)
+        return -1;
+    if (tokens_open(&self->tokens, n_ids) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (read_tokens_of(self, vocab) < 0)
+        return -1;
+    if (tokens_index(&self->tokens) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (read_merges(self, merges) < 0)
+        return -1;
+    tokens_drop_index(&self->tokens);
+    if (ignore_merges && vocabulary_set_whole(&self->vocabulary, &self->tokens) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (added && read_tokens_of(self, added) < 0)
+        return -1;
+    if (tokens_fill_slots(&self->tokens) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return make_ints(self);
+}
+
+PyDoc_STRVAR(encoder_doc,
+             "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, ascii_only=False,\n"
+             "        portable=False)\n--\n\n"
+             "Turns text into ids and ids into bytes.\n\n"
+             "Args:\n"
+             "    vocab: token -> id, dict of bytes; with all 256 bytes.\n"
+             "    merges: list of (left, right) ids, in rank order.\n"
+             "    pattern: the name of a built-in split pattern; None if text is given to\n"
+             "        encode_pretokens only.\n"
+             "    ignore_merges: a pre-token that is a token needs no merges.\n"
+             "    added: content -> id of added tokens, dict of bytes; for decoding.\n"
+             "    ascii_only: encode_plain takes ASCII only.\n"
+             "    portable: do without special instructions of this processor.\n\n"
+             "Raises:\n"
+             "    OverflowError: an id, or the number of merges, is too large for this engine.");
+
+static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"vocab",         "merges", "pattern",
+                            "ignore_merges", "added",  "ascii_only", "portable", NULL};
+    PyObject *vocab, *merges, *added = NULL;
+    const char *pattern;
+    int ignore_merges = 0, ascii_only = 0, portable = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Oz|pO!pp:Encoder", names, &PyDict_Type,
+                                     &vocab, &merges, &pattern, &ignore_merges, &PyDict_Type,
+                                     &added, &ascii_only, &portable))
+        return NULL;
+    scanner *scan = NULL;
+    if (pattern && !(scan = scanner_named(pattern, portable)))
+        return NULL;
+    Encoder *self = (Encoder *)type->tp_alloc(type, 0); /* all zero */
+    if (!self)
+        return NULL;
+    self->scan = scan;
+    self->ascii_only = ascii_only;
+    for (int i = 0; i < SPARE_WORKERS; i++)
+        atomic_init(&self->spare[i], NULL);
+    PyObject *items = items_of_list(merges, "merges");
+    if (!items || load(self, vocab, items, added, ignore_merges) < 0)
+        Py_CLEAR(self);
+    else
+        self->vocabulary.use_avx2 = has_avx2() && !portable;
+    Py_XDECREF(items);
+    return (PyObject *)self;
+}
+
+/* -- Encoding -------------------------------------------------------------------------------- */
+
+int check_scanner(const Encoder *self)
+{
+    if (self->scan)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use encode_pretokens");
+    return -1;
+}
+
+/* Encode a string into worker->ids, or count its ids.  Returns 0, or -1 and an exception. */
+static int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep)
+{
+    size_t size;
+    const uint8_t *text = utf8_of(worker, string, &size);
+    if (!text || check_scanner(self) < 0)
+        return -1;
+    /* NOTE: the caller has a reference to the string, whoever else drops theirs. */
+    int status;
+    if (size < LONG_TEXT) {
+        status = encode_text(&self->vocabulary, worker, self->scan, text, size, keep);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        status = encode_text(&self->vocabulary, worker, self->scan, text, size, keep);
+        Py_END_ALLOW_THREADS
+    }
+    if (status < 0)
+        PyErr_NoMemory();
+    return status;
+}
+
+/* A list of ids.  Which ints it takes is at random, so each is fetched well before its references
+ * are counted, and the pointer to it before that. */
+PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    if (!list)
+        return NULL;
+    for (size_t i = 0; i < n + AHEAD; i++) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n)
+            __builtin_prefetch(&self->ints[ids[i + AHEAD]]);
+        if (i < n)
+            __builtin_prefetch(self->ints[ids[i]], 1);
+#endif
+        if (i < AHEAD)
+            continue;
+        PyObject *id = self->ints[ids[i - AHEAD]];
+        Py_INCREF(id);
+        PyList_SET_ITEM(list, (Py_ssize_t)(i - AHEAD), id);
+    }
+    return list;
+}
+
+PyObject *buffer_of(const Encoder *Py_UNUSED(self), const uint32_t *ids, size_t n)
+{
+    return PyByteArray_FromStringAndSize((const char *)ids, (Py_ssize_t)(n * sizeof *ids));
+}
+
+PyDoc_STRVAR(encode_doc, "encode(text, /)\n--\n\nReturn the ids of a text, a list.");
+
+static PyObject *encoder_encode(Encoder *self, PyObject *string)
+{
+    struct worker *worker = need_worker(self);
+    if (!worker)
+        return NULL;
+    PyObject *list = NULL;
+    if (encode_into(self, worker, string, true) == 0)
+        list = list_of(self, worker->ids, worker->n_ids);
+    put_back(self, worker);
+    return list;
+}
+
+PyDoc_STRVAR(encode_plain_doc,
+             "encode_plain(text, /)\n--\n\n"
+             "Do what encode does, if there is no more to do for this text.\n\n"
+             "Returns:\n"
+             "    The ids; None if it is no str, not ASCII where `ascii_only` asks for it, or\n"
+             "    cannot be encoded.");
+
+static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
+{
+    if (!PyUnicode_Check(string) || !self->scan)
+        Py_RETURN_NONE;
+    if (self->ascii_only && (check_string(string) < 0 || !PyUnicode_IS_ASCII(string))) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    PyObject *list = encoder_encode(self, string);
+    if (list || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+        return list;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(encode_to_buffer_doc,
+             "encode_to_buffer(text, /)\n--\n\n"
+             "Return the ids of a text, 32-bit numbers in a bytearray.");
+
+static PyObject *encoder_encode_to_buffer(Encoder *self, PyObject *string)
+{
+    struct worker *worker = need_worker(self);
+    if (!worker)
+        return NULL;
+    PyObject *buffer = NULL;
+    if (encode_into(self, worker, string, true) == 0)
+        buffer = buffer_of(self, worker->ids, worker->n_ids);
+    put_back(self, worker);
+    return buffer;
+}
+
+PyDoc_STRVAR(count_doc, "count(text, /)\n--\n\nCount the ids that encode would give.");
+
+static PyObject *encoder_count(Encoder *self, PyObject *string)
+{
+    struct worker *worker = need_worker(self);
+    if (!worker)
+        return NULL;
+    PyObject *count = NULL;
+    if (encode_into(self, worker, string, false) == 0)
+        count = PyLong_FromSize_t(worker->n_ids);
+    put_back(self, worker);
+    return count;
+}
+
+/* -- Pre-tokens ------------------------------------------------------------------------------ */
+
+PyObject *items_of_list(PyObject *object, const char *name)
+{
+    if (PyList_Check(object))
+        return PyList_AsTuple(object);
+    PyErr_Format(PyExc_TypeError, "%s must be a list, got %.100s", name, Py_TYPE(object)->tp_name);
+    return NULL;
+}
+
+/* Write up to CHUNK pre-tokens of a tuple, one behind the other, and where they end.  Returns how
+ * many of the tuple are done with, or -1 and an exception; empty ones are left out. */
+static Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size_t *count)
+{
+    size_t room = 0;
+    Py_ssize_t end = first;
+    for (; end < PyTuple_GET_SIZE(items) && end - first < CHUNK; end++) {
+        PyObject *string = PyTuple_GET_ITEM(items, end);
+        if (check_string(string) < 0)
+            return -1;
+        size_t length = (size_t)PyUnicode_GET_LENGTH(string);
+        if (length > (SIZE_MAX - room) / 4 - 1) { /* one string many times, say */
+            PyErr_NoMemory();
+            return -1;
+        }
+        room += 4 * length;
+    }
+    if (worker_reserve_text(worker, room + 1) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    uint8_t *out = worker->text;
+    *count = 0;
+    for (Py_ssize_t i = first; i < end; i++) {
+        PyObject *string = PyTuple_GET_ITEM(items, i);
+        out = write_utf8(string, out);
+        if (!out) {
+            raise_surrogate(string);
+            return -1;
+        }
+        if (PyUnicode_GET_LENGTH(string))
+            worker->ends[(*count)++] = (size_t)(out - worker->text);
+    }
+    return end;
+}
+
+/* Encode pre-tokens into worker->ids, or count their ids in worker->n_ids. */
+static int encode_items(Encoder *self, struct worker *worker, PyObject *items, bool keep)
+{
+    size_t total = 0;
+    for (Py_ssize_t done = 0; done < PyTuple_GET_SIZE(items);) {
+        size_t count;
+        done = gather(worker, items, done, &count);
+        if (done < 0)
+            return -1;
+        size_t size = count ? worker->ends[count - 1] : 0;
+        if (encode_pieces(&self->vocabulary, worker, worker->text, size, 0, count) < 0) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        if (!keep) {
+            total += worker->n_ids;
+            worker->n_ids = 0;
+        }
+    }
+    if (!keep)
+        worker->n_ids = total;
+    return 0;
+}
+
+static PyObject *with_pretokens(Encoder *self, PyObject *pretokens, bool keep)
+{
+    PyObject *result = NULL, *items = items_of_list(pretokens, "pretokens");
+    if (!items)
+        return NULL;
+    struct worker *worker = need_worker(self);
+    if (worker && encode_items(self, worker, items, keep) == 0)
+        result = keep ? list_of(self, worker->ids, worker->n_ids)
+                      : PyLong_FromSize_t(worker->n_ids);
+    if (worker)
+        put_back(self, worker);
+    Py_DECREF(items);
+    return result;
+}
+
+PyDoc_STRVAR(encode_pretokens_doc,
+             "encode_pretokens(pretokens, /)\n--\n\n"
+             "Return the ids of a text that is cut already, a list of str.");
+
+static PyObject *encoder_encode_pretokens(Encoder *self, PyObject *pretokens)
+{
+    return with_pretokens(self, pretokens, true);
+}
+
+PyDoc_STRVAR(count_pieces_doc,
+             "count_pieces(pretokens, /)\n--\n\n"
+             "Count the ids that encode_pretokens would give.");
+
+static PyObject *encoder_count_pieces(Encoder *self, PyObject *pretokens)
+{
+    return with_pretokens(self, pretokens, false);
+}
+
+/* -- The cache ------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(cache_info_doc,
+             "cache_info()\n--\n\nReturn (look-ups, misses, pre-tokens held).");
+
+static PyObject *encoder_cache_info(Encoder *self, PyObject *Py_UNUSED(ignored))
+{
+    struct worker *taken[SPARE_WORKERS];
+    uint64_t lookups = 0, misses = 0, size = 0;
+    for (int i = 0; i < SPARE_WORKERS; i++) {
+        taken[i] = atomic_exchange(&self->spare[i], NULL);
+        if (taken[i]) {
+            lookups += taken[i]->cache.lookups;
+            misses += taken[i]->cache.misses;
+            size += taken[i]->cache.short_entries + taken[i]->cache.long_entries;
+        }
+    }
+    for (int i = 0; i < SPARE_WORKERS; i++)
+        if (taken[i])
+            put_back(self, taken[i]);
+    return Py_BuildValue("KKK", (unsigned long long)lookups, (unsigned long long)misses,
+                         (unsigned long long)size);
+}
+
+PyDoc_STRVAR(clear_cache_doc, "clear_cache()\n--\n\nForget all pre-tokens.");
+
+static PyObject *encoder_clear_cache(Encoder *self, PyObject *Py_UNUSED(ignored))
+{
+    for (int i = 0; i < SPARE_WORKERS; i++)
+        worker_free(atomic_exchange(&self->spare[i], NULL));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef encoder_methods[] = {
+    {"encode", (PyCFunction)encoder_encode, METH_O, encode_doc},
+    {"encode_plain", (PyCFunction)encoder_encode_plain, METH_O, encode_plain_doc},
+    {"encode_to_buffer", (PyCFunction)encoder_encode_to_buffer, METH_O, encode_to_buffer_doc},
+    {"encode_batch", (PyCFunction)encoder_encode_batch, METH_VARARGS, encode_batch_doc},
+    {"encode_batch_to_buffers", (PyCFunction)encoder_encode_batch_to_buffers, METH_VARARGS,
+     encode_batch_to_buffers_doc},
+    {"encode_pretokens", (PyCFunction)encoder_encode_pretokens, METH_O, encode_pretokens_doc},
+    {"count", (PyCFunction)encoder_count, METH_O, count_doc},
+    {"count_pieces", (PyCFunction)encoder_count_pieces, METH_O, count_pieces_doc},
+    {"offsets", (PyCFunction)encoder_offsets, METH_VARARGS, offsets_doc},
+    {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
+    {"cache_info", (PyCFunction)encoder_cache_info, METH_NOARGS, cache_info_doc},
+    {"clear_cache", (PyCFunction)encoder_clear_cache, METH_NOARGS, clear_cache_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot encoder_slots[] = {
+    {Py_tp_doc, (void *)encoder_doc},
+    {Py_tp_new, (void *)encoder_new},
+    {Py_tp_dealloc, (void *)encoder_dealloc},
+    {Py_tp_methods, encoder_methods},
+    {0, NULL},
+};
+
+PyType_Spec encoder_spec = {
+    .name = "_bpe_tokenizer.native.Encoder",
+    .basicsize = sizeof(Encoder),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = encoder_slots,
+};

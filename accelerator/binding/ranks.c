@@ -1,0 +1,157 @@
+/* Python's side of merges from ranks. */
+
+#include "binding/ranks.h"
+
+#include "binding/encoder.h"
+#include "encode/ranks.h"
+
+enum { AHEAD = 16 }; /* ints fetched ahead of their use */
+
+#define MAX_STEPS ((uint64_t)1 << 30) /* finding a merge takes the square of the length */
+
+static int check_tokens(PyObject *items)
+{
+    uint64_t steps = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *token = PyTuple_GET_ITEM(items, i);
+        if (!PyBytes_Check(token)) {
+            PyErr_SetString(PyExc_TypeError, "tokens must be bytes");
+            return -1;
+        }
+        uint64_t length = (uint64_t)PyBytes_GET_SIZE(token);
+        if (length > MAX_STEPS || (steps += length * length) > MAX_STEPS) {
+            PyErr_SetString(PyExc_OverflowError, "tokens are too long for this engine");
+            return -1;
+        }
+    }
+    if (PyTuple_GET_SIZE(items) >= MAX_IDS) {
+        PyErr_Format(PyExc_OverflowError, "%d tokens or more", MAX_IDS);
+        return -1;
+    }
+    return 0;
+}
+
+static int add_tokens(struct ranks *ranks, PyObject *items)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *token = PyTuple_GET_ITEM(items, i);
+        if (tokens_add(&ranks->tokens, (uint32_t)i, (const uint8_t *)PyBytes_AS_STRING(token),
+                       (size_t)PyBytes_GET_SIZE(token)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* One int for each place in the list; a merge takes references. */
+static PyObject *make_numbers(Py_ssize_t n)
+{
+    PyObject *numbers = PyTuple_New(n);
+    for (Py_ssize_t i = 0; numbers && i < n; i++) {
+        PyObject *number = PyLong_FromSsize_t(i);
+        if (number)
+            PyTuple_SET_ITEM(numbers, i, number);
+        else
+            Py_CLEAR(numbers);
+    }
+    return numbers;
+}
+
+/* A tuple of two ints.  It can be in no cycle, so that the garbage collector need not know it; it
+ * would find that out by itself, and be busy with it over and over again. */
+static PyObject *pair_of(PyObject *left, PyObject *right)
+{
+    PyObject *pair = PyTuple_New(2);
+    if (!pair)
+        return NULL;
+    Py_INCREF(left);
+    Py_INCREF(right);
+    PyTuple_SET_ITEM(pair, 0, left);
+    PyTuple_SET_ITEM(pair, 1, right);
+    PyObject_GC_UnTrack(pair);
+    return pair;
+}
+
+/* The two tokens that a token is made of; both are NO_TOKEN if there are none. */
+struct made_of {
+    uint32_t left, right;
+};
+
+static int find_merges(struct ranks *ranks, struct made_of *merges)
+{
+    for (uint32_t i = 0; i < ranks->tokens.n_ids; i++) {
+        int found = find_merge(ranks, i, &merges[i].left, &merges[i].right);
+        if (found < 0)
+            return -1;
+        if (!found)
+            merges[i] = (struct made_of){NO_TOKEN, NO_TOKEN};
+    }
+    return 0;
+}
+
+static PyObject *list_merges(const struct made_of *merges, PyObject *numbers)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(numbers);
+    PyObject *const *number = &PyTuple_GET_ITEM(numbers, 0), *list = PyList_New(n);
+    for (Py_ssize_t i = 0; list && i < n; i++) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n && merges[i + AHEAD].left != NO_TOKEN) {
+            __builtin_prefetch(number[merges[i + AHEAD].left], 1);
+            __builtin_prefetch(number[merges[i + AHEAD].right], 1);
+        }
+#endif
+        PyObject *merge = Py_None;
+        if (merges[i].left != NO_TOKEN)
+            merge = pair_of(number[merges[i].left], number[merges[i].right]);
+        else
+            Py_INCREF(merge);
+        if (merge)
+            PyList_SET_ITEM(list, i, merge);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyDoc_STRVAR(merges_from_ranks_doc,
+             "merges_from_ranks(tokens, /)\n--\n\n"
+             "Find the merges that encode as the ranks of tokens do.\n\n"
+             "Args:\n"
+             "    tokens: list of bytes, the lowest rank first, none of them twice.  Those of one\n"
+             "        byte are what text begins as; they may stand anywhere.\n\n"
+             "Returns:\n"
+             "    For each token the places in the list of the two that it is made of: what is\n"
+             "    left of it, encoded on its own, before the last step.  None for a token of one\n"
+             "    byte, and for one that cannot be made.\n\n"
+             "Raises:\n"
+             "    OverflowError: the tokens are too many, or too long, for this engine.");
+
+/* The same for tokens that were checked. */
+static PyObject *merges_of(PyObject *items)
+{
+    PyObject *numbers = NULL, *list = NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    struct ranks ranks = {0};
+    struct made_of *merges = PyMem_New(struct made_of, n);
+    if (!merges || ranks_open(&ranks, (uint32_t)n) < 0 || add_tokens(&ranks, items) < 0 ||
+        ranks_read(&ranks) < 0 || find_merges(&ranks, merges) < 0)
+        PyErr_NoMemory();
+    else if ((numbers = make_numbers(n)) != NULL)
+        list = list_merges(merges, numbers);
+    ranks_release(&ranks);
+    PyMem_Free(merges);
+    Py_XDECREF(numbers);
+    return list;
+}
+
+static PyObject *merges_from_ranks(PyObject *Py_UNUSED(module), PyObject *tokens)
+{
+    PyObject *items = items_of_list(tokens, "tokens");
+    PyObject *merges = items && check_tokens(items) == 0 ? merges_of(items) : NULL;
+    Py_XDECREF(items);
+    return merges;
+}
+
+PyMethodDef ranks_methods[] = {
+    {"merges_from_ranks", merges_from_ranks, METH_O, merges_from_ranks_doc},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,136 @@
+/* Python's strings as UTF-8. */
+
+#include "binding/text.h"
+
+/* PyUnicode_AsUTF8AndSize would keep its result in the string for as long as that lives. */
+
+/* Whether 8 characters of a width in bytes are ASCII.  Text of any language has runs of it. */
+enum { ASCII_RUN = 8 };
+
+static inline bool is_ascii_run(const void *text, size_t width)
+{
+    const uint64_t high_bits = width == 1   ? UINT64_C(0x8080808080808080)
+                               : width == 2 ? UINT64_C(0xFF80FF80FF80FF80)
+                                            : UINT64_C(0xFFFFFF80FFFFFF80);
+    uint64_t any = 0;
+    for (size_t i = 0; i < width; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)text + i * sizeof word, sizeof word);
+        any |= word;
+    }
+    return (any & high_bits) == 0;
+}
+
+/* The bytes of a character up to `highest`, the first one lowest, and how many they are.  All ways
+ * are gone before one is taken: which it is, often nobody can predict. */
+static inline uint32_t utf8_bytes(uint32_t c, uint32_t highest, unsigned *width)
+{
+    uint32_t last = (c & 0x3F) | 0x80, middle = (c >> 6 & 0x3F) | 0x80;
+    uint32_t bytes = 0xC0 | c >> 6 | last << 8;
+    *width = 2;
+    if (highest >= 0x800) {
+        uint32_t three = 0xE0 | c >> 12 | middle << 8 | last << 16;
+        bytes = c >= 0x800 ? three : bytes;
+        *width += c >= 0x800;
+    }
+    if (highest >= 0x10000) {
+        uint32_t four = 0xF0 | c >> 18 | (0x80 | (c >> 12 & 0x3F)) << 8 | middle << 16 | last << 24;
+        bytes = c >= 0x10000 ? four : bytes;
+        *width += c >= 0x10000;
+    }
+    *width -= c < 0x80;
+    return c < 0x80 ? c : bytes;
+}
+
+#define WRITE_UTF8(NAME, UNIT, HIGHEST)                                                            \
+    static uint8_t *NAME(const UNIT *text, Py_ssize_t length, uint8_t *out)                        \
+    {                                                                                              \
+        bool surrogate = false;                                                                    \
+        for (const UNIT *end = text + length; text < end; text++) {                                \
+            while (end - text > ASCII_RUN && text[0] < 0x80 && text[ASCII_RUN - 1] < 0x80 &&       \
+                   is_ascii_run(text, sizeof *text)) {                                             \
+                for (int i = 0; i < ASCII_RUN; i++)                                                \
+                    *out++ = (uint8_t)text[i];                                                     \
+                text += ASCII_RUN;                                                                 \
+            }                                                                                      \
+            unsigned width;                                                                        \
+            store_32(out, utf8_bytes(*text, HIGHEST, &width));                                     \
+            surrogate |= (*text & 0x1FF800) == 0xD800;                                             \
+            out += width;                                                                          \
+        }                                                                                          \
+        return surrogate ? NULL : out;                                                             \
+    }
+WRITE_UTF8(write_latin1, Py_UCS1, 0xFF)
+WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF)
+WRITE_UTF8(write_ucs4, Py_UCS4, 0x10FFFF)
+
+/* Write a string at `out`, which has room for 4 bytes a character.  Returns the end; NULL, without
+ * an exception, if there is a surrogate. */
+uint8_t *write_utf8(PyObject *string, uint8_t *out)
+{
+    const void *data = PyUnicode_DATA(string);
+    Py_ssize_t length = PyUnicode_GET_LENGTH(string);
+    switch (PyUnicode_KIND(string)) {
+    case PyUnicode_1BYTE_KIND:
+        return write_latin1(data, length, out);
+    case PyUnicode_2BYTE_KIND:
+        return write_ucs2(data, length, out);
+    default:
+        return write_ucs4(data, length, out);
+    }
+}
+
+/* Check that an object is a string, ready to be read. */
+int check_string(PyObject *object)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "text must be a str, got %.100s", Py_TYPE(object)->tp_name);
+        return -1;
+    }
+#if PY_VERSION_HEX < 0x030C0000
+    return PyUnicode_READY(object);
+#else
+    return 0;
+#endif
+}
+
+/* Raise the UnicodeEncodeError that Python raises for a string with surrogates. */
+void raise_surrogate(PyObject *string)
+{
+    Py_XDECREF(PyUnicode_AsUTF8String(string));
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "a surrogate that Python encodes");
+}
+
+const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *size)
+{
+    size_t length = (size_t)PyUnicode_GET_LENGTH(string);
+    *size = length;
+    if (PyUnicode_IS_ASCII(string))
+        return PyUnicode_DATA(string);
+    /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4. */
+    size_t widest = PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND   ? 2
+                    : PyUnicode_KIND(string) == PyUnicode_2BYTE_KIND ? 3
+                                                                     : 4;
+    if (worker_reserve_text(worker, length * widest + 4) < 0) { /* four are written at once */
+        *size = 0;
+        return NULL;
+    }
+    uint8_t *end = write_utf8(string, worker->text);
+    if (!end)
+        return NULL;
+    *size = (size_t)(end - worker->text);
+    return worker->text;
+}
+
+const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size)
+{
+    if (check_string(string) < 0)
+        return NULL;
+    const uint8_t *text = checked_utf8(worker, string, size);
+    if (!text && *size)
+        raise_surrogate(string);
+    else if (!text)
+        PyErr_NoMemory();
+    return text;
+}

@@ -1,0 +1,66 @@
+/* Encoding text, and what it needs to remember: plain C, without Python. */
+
+#ifndef BPE_ENCODE_ENCODE_H
+#define BPE_ENCODE_ENCODE_H
+
+#include "encode/cache.h"
+#include "encode/merge.h"
+#include "encode/vocabulary.h"
+#include "scan/scan.h"
+
+enum {
+    CHUNK = 512,               /* pre-tokens whose cache lines are fetched together */
+    CHUNK_ROOM = CHUNK + SCAN_MARGIN,
+    KEPT_IDS = 1 << 20,        /* room for more is given back after use */
+};
+
+/* What one thread needs to encode: a cache, and memory for results. */
+struct worker {
+    struct cache cache;
+    struct merge_memory merging;
+
+    uint32_t *ids; /* the result */
+    size_t n_ids, ids_room;
+
+    uint8_t *text; /* room for a text in UTF-8 */
+    size_t text_room;
+
+    /* The pre-tokens of a chunk: where each ends, its key, and where it may be in the cache. */
+    size_t ends[CHUNK_ROOM];
+    struct key keys[CHUNK_ROOM];
+    uint32_t places[CHUNK_ROOM];
+    uint64_t words[CHUNK_ROOM];   /* what was found there */
+    uint16_t special[CHUNK_ROOM]; /* those for which this is not all */
+    uint8_t lengths[CHUNK_ROOM];
+};
+
+struct worker *worker_new(void);
+void worker_free(struct worker *worker);
+
+/* Both return 0, or -1 if memory is short.
+ *
+ * encode_text: append the ids of a text to worker->ids.  If not `keep`, only count them, in
+ * worker->n_ids, which is 0 before. */
+int encode_text(const struct vocabulary *vocabulary, struct worker *worker, scanner *scan,
+                const uint8_t *text, size_t size, bool keep);
+
+/* encode_pieces: append the ids of `count` pre-tokens, at most CHUNK_ROOM, that end at
+ * worker->ends; the first begins at text[start]. */
+int encode_pieces(const struct vocabulary *vocabulary, struct worker *worker, const uint8_t *text,
+                  size_t size, size_t start, size_t count);
+
+/* What it is made of: one loop, compiled twice; there is room for the ids. */
+int encode_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker,
+                      const uint8_t *text, size_t size, size_t start, size_t count);
+
+/* Find the ids of a pre-token by any means, and keep them.
+ * Returns their number, or 0 if memory is short. */
+size_t encode_missing(const struct vocabulary *vocabulary, struct worker *worker, struct key key,
+                      const uint8_t *bytes, size_t length, uint32_t *ids);
+
+/* Make room for `size` bytes of text at worker->text. */
+int worker_reserve_text(struct worker *worker, size_t size);
+/* Give back memory of an exceptionally long text. */
+void worker_trim(struct worker *worker);
+
+#endif

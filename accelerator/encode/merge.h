@@ -1,0 +1,22 @@
+/* Merging one pre-token: bytes to ids. */
+
+#ifndef BPE_ENCODE_MERGE_H
+#define BPE_ENCODE_MERGE_H
+
+#include "base/processor.h"
+#include "encode/vocabulary.h"
+
+/* Memory for long pre-tokens, kept for the next one. */
+struct merge_memory {
+    void *block;
+    size_t size;
+    uint32_t *first_of_rank; /* see merge_by_ranks; NOWHERE in all places between two calls */
+};
+
+/* Write the ids of a pre-token of `size` bytes, at least one, to `ids`, which has room for as many
+ * ids as there are bytes.  Returns how many there are, or 0 if memory is short. */
+size_t merge_bytes(const struct vocabulary *vocabulary, struct merge_memory *memory,
+                   const uint8_t *bytes, size_t size, uint32_t *ids);
+void merge_memory_release(struct merge_memory *memory);
+
+#endif

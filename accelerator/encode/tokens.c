@@ -1,0 +1,129 @@
+/* Tokens: their bytes, and a hash table of them. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "encode/tokens.h"
+#include "base/table.h"
+
+int tokens_open(struct tokens *tokens, uint32_t n_ids)
+{
+    memset(tokens, 0, sizeof *tokens);
+    tokens->n_ids = n_ids;
+    tokens->by_id = malloc((n_ids + (size_t)1) * sizeof *tokens->by_id);
+    if (!tokens->by_id)
+        return -1;
+    memset(tokens->by_id, 0xFF, n_ids * sizeof *tokens->by_id);
+    return 0;
+}
+
+void tokens_release(struct tokens *tokens)
+{
+    free(tokens->by_id);
+    free(tokens->bytes);
+    free(tokens->slots);
+    table_free(tokens->by_slot);
+    memset(tokens, 0, sizeof *tokens);
+}
+
+int tokens_add(struct tokens *tokens, uint32_t id, const uint8_t *bytes, size_t length)
+{
+    if (length > UINT32_MAX - TOKEN_SLACK - tokens->used)
+        return -1;
+    size_t needed = tokens->used + length + TOKEN_SLACK;
+    if (needed > tokens->room) {
+        size_t room = needed + needed / 2;
+        uint8_t *larger = realloc(tokens->bytes, room);
+        if (!larger)
+            return -1;
+        memset(larger + tokens->room, 0, room - tokens->room); /* the slack is read */
+        tokens->bytes = larger;
+        tokens->room = room;
+    }
+    memcpy(tokens->bytes + tokens->used, bytes, length);
+    tokens->by_id[id] = (struct token){(uint32_t)tokens->used, (uint32_t)length};
+    tokens->used += length;
+    return 0;
+}
+
+/* FNV-1a, which can be told two strings as if they were one. */
+static uint64_t hash_more(uint64_t hash, const uint8_t *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
+    return hash;
+}
+
+static size_t first_slot(const struct tokens *tokens, uint64_t hash)
+{
+    return (hash * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - tokens->slot_bits);
+}
+
+#define HASH_START UINT64_C(0xCBF29CE484222325)
+
+int tokens_index(struct tokens *tokens)
+{
+    for (tokens->slot_bits = 9; (uint64_t)tokens->n_ids * 2 > (uint64_t)1 << tokens->slot_bits;)
+        tokens->slot_bits++;
+    size_t bytes = ((size_t)1 << tokens->slot_bits) * sizeof *tokens->slots;
+    tokens->slots = malloc(bytes);
+    if (!tokens->slots)
+        return -1;
+    memset(tokens->slots, 0xFF, bytes);
+    size_t mask = ((size_t)1 << tokens->slot_bits) - 1;
+    for (uint32_t id = 0; id < tokens->n_ids; id++) {
+        if (!tokens_have(tokens, id))
+            continue;
+        const struct token *token = &tokens->by_id[id];
+        uint64_t hash = hash_more(HASH_START, tokens->bytes + token->at, token->length);
+        size_t slot = first_slot(tokens, hash);
+        while (tokens->slots[slot] != NO_TOKEN)
+            slot = (slot + 1) & mask;
+        tokens->slots[slot] = id;
+    }
+    return 0;
+}
+
+void tokens_drop_index(struct tokens *tokens)
+{
+    free(tokens->slots);
+    tokens->slots = NULL;
+}
+
+uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
+                     const uint8_t *right, size_t right_length)
+{
+    uint64_t hash = hash_more(hash_more(HASH_START, left, left_length), right, right_length);
+    size_t mask = ((size_t)1 << tokens->slot_bits) - 1;
+    for (size_t slot = first_slot(tokens, hash);; slot = (slot + 1) & mask) {
+        uint32_t id = tokens->slots[slot]; /* half of the slots are free, so this ends */
+        if (id == NO_TOKEN)
+            return NO_TOKEN;
+        const struct token *token = &tokens->by_id[id];
+        const uint8_t *bytes = tokens->bytes + token->at;
+        if (token->length == left_length + right_length &&
+            memcmp(bytes, left, left_length) == 0 &&
+            memcmp(bytes + left_length, right, right_length) == 0)
+            return id;
+    }
+}
+
+int tokens_fill_slots(struct tokens *tokens)
+{
+    tokens->by_slot = table_new((tokens->n_ids + (size_t)1) * SLOT_BYTES);
+    if (!tokens->by_slot)
+        return -1;
+    for (uint32_t id = 0; id < tokens->n_ids; id++) {
+        uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
+        struct token token = tokens->by_id[id];
+        if (!tokens_have(tokens, id)) {
+            slot[0] = NOT_IN_SLOT;
+        } else if (token.length > IN_SLOT) {
+            slot[0] = LONG_IN_SLOT;
+        } else {
+            slot[0] = (uint8_t)token.length;
+            memcpy(slot + 1, tokens->bytes + token.at, token.length);
+        }
+    }
+    return 0;
+}

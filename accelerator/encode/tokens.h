@@ -1,0 +1,64 @@
+/* The bytes of each token, by id; and while loading the id of some bytes. */
+
+#ifndef BPE_ENCODE_TOKENS_H
+#define BPE_ENCODE_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TOKEN_SLACK = 16, /* bytes that can be read behind every token, to copy 16 at once */
+};
+
+#define NO_TOKEN UINT32_MAX
+
+struct token {
+    uint32_t at, length; /* at is NO_TOKEN if no token has this id */
+};
+
+/* Decoding looks at one slot for each token, which is in one line of the processor's cache: its
+ * length, or one of these, and its bytes. */
+enum {
+    SLOT_BYTES = 16,
+    IN_SLOT = SLOT_BYTES - 1, /* the longest that fits */
+    LONG_IN_SLOT = 254,       /* it does not fit */
+    NOT_IN_SLOT = 255,        /* there is no such token */
+};
+
+struct tokens {
+    uint32_t n_ids;
+    struct token *by_id;
+    uint8_t *bytes;
+    size_t used, room;
+    uint8_t *by_slot; /* slots by id, and one more, to read beyond the last */
+
+    uint32_t *slots; /* a hash table with linear probing; NO_TOKEN in a free one */
+    unsigned slot_bits;
+};
+
+/* The functions that return int give 0, or -1 if memory is short; release in either case. */
+
+int tokens_open(struct tokens *tokens, uint32_t n_ids);
+void tokens_release(struct tokens *tokens);
+
+/* Give an id, below n_ids, its bytes.  All of them are less than 4 GB. */
+int tokens_add(struct tokens *tokens, uint32_t id, const uint8_t *bytes, size_t length);
+
+/* Make it possible to find the tokens there are now; then forget how. */
+int tokens_index(struct tokens *tokens);
+void tokens_drop_index(struct tokens *tokens);
+
+/* Fill the slots with the tokens there are now. */
+int tokens_fill_slots(struct tokens *tokens);
+
+/* The id of the token of two strings of bytes, joined; NO_TOKEN if there is none. */
+uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
+                     const uint8_t *right, size_t right_length);
+
+static inline bool tokens_have(const struct tokens *tokens, uint32_t id)
+{
+    return id < tokens->n_ids && tokens->by_id[id].at != NO_TOKEN;
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* Cutting text into pre-tokens: what the scanners share and what they promise.
+ *
+ * A scanner does what `regex` does with one of the built-in split patterns.  There are two ways to
+ * scan, which give the same pre-tokens: character by character (pieces_template.h), and 64 bytes at
+ * a time (blocks_template.h).  Both are written once and made fit for a pattern by its rules, which
+ * the compiler sees as constants.
+ *
+ * INVARIANT of everything in C that reads text: it is valid UTF-8, without
+ * surrogates.  Python's strings are encoded so; nothing else gets here.  A lead byte therefore is
+ * always followed by the bytes it announces, inside the text. */
+
+#ifndef BPE_SCAN_SCAN_H
+#define BPE_SCAN_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/processor.h"
+
+#if defined(__GNUC__)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE static inline
+#endif
+
+/* Where contractions ('s 't 're 've 'm 'll 'd) belong. */
+enum contractions {
+    CONTRACTIONS_NONE,
+    CONTRACTIONS_FIRST, /* a pre-token of their own, before anything else is tried */
+    CONTRACTIONS_LAST,  /* the end of a word */
+};
+
+/* What combining marks are. */
+enum marks {
+    MARKS_APART,   /* punctuation */
+    MARKS_LETTERS, /* letters */
+    MARKS_EITHER,  /* punctuation after punctuation, elsewhere letters */
+};
+
+/* What tells the split patterns from one another.  `cased` stands for o200k's two alternatives
+ * for words; all others know one, a run of letters. */
+struct split_rules {
+    bool cased;         /* a word ends where an upper-case letter follows a lower-case one */
+    bool any_prefix;    /* a word takes in one character before it that is no letter, number or
+                           newline; if not, only a space, and numbers take in a space, too */
+    bool newlines;      /* punctuation takes in newlines after it; white space is cut behind its
+                           last newline */
+    bool slashes;       /* punctuation takes in slashes among those newlines, too */
+    bool whole_end;     /* white space that ends the text is not cut */
+    bool numbers_first; /* numbers are cut out before all else: they take in nothing, and white
+                           space before one ends a text */
+    bool deepseek;      /* DeepSeek-V3's own rules, see deepseek_piece_end */
+    bool fold;          /* contractions in either case */
+    enum contractions contractions;
+    enum marks marks;
+    unsigned digits; /* the longest run of numbers; 0 means that there is no limit */
+};
+
+/* The patterns: an identifier, the name, and the rules, in the order of the enumeration below.
+ * Those of bpe_tokenizer.SPLIT_PATTERNS come first, then MORE_PATTERNS of
+ * bpe_tokenizer_tools/patterns/known.py. */
+#define SPLIT_PATTERNS(PATTERN)                                                                    \
+    PATTERN(gpt2, "gpt2", {.contractions = CONTRACTIONS_FIRST})                                    \
+    PATTERN(cl100k, "cl100k",                                                                      \
+            {.any_prefix = true, .newlines = true, .whole_end = true, .fold = true,                \
+             .contractions = CONTRACTIONS_FIRST, .digits = 3})                                     \
+    PATTERN(o200k, "o200k",                                                                        \
+            {.cased = true, .marks = MARKS_EITHER, .any_prefix = true, .newlines = true,           \
+             .slashes = true, .fold = true, .contractions = CONTRACTIONS_LAST, .digits = 3})       \
+    PATTERN(llama3, "llama3",                                                                      \
+            {.any_prefix = true, .newlines = true, .fold = true,                                   \
+             .contractions = CONTRACTIONS_FIRST, .digits = 3})                                     \
+    PATTERN(qwen2, "qwen2",                                                                        \
+            {.any_prefix = true, .newlines = true, .fold = true,                                   \
+             .contractions = CONTRACTIONS_FIRST, .digits = 1})                                     \
+    PATTERN(qwen35, "qwen3.5",                                                                     \
+            {.any_prefix = true, .marks = MARKS_LETTERS, .newlines = true, .fold = true,           \
+             .contractions = CONTRACTIONS_FIRST, .digits = 1})                                     \
+    PATTERN(deepseek_v3, "deepseek-v3",                                                            \
+            {.deepseek = true, .newlines = true, .numbers_first = true, .digits = 3})              \
+    PATTERN(tekken, "tekken",                                                                      \
+            {.cased = true, .marks = MARKS_EITHER, .any_prefix = true, .newlines = true,           \
+             .slashes = true, .digits = 1})                                                        \
+    PATTERN(nanochat, "nanochat",                                                                  \
+            {.any_prefix = true, .newlines = true, .fold = true,                                   \
+             .contractions = CONTRACTIONS_FIRST, .digits = 2})                                     \
+    PATTERN(starcoder, "starcoder",                                                                \
+            {.contractions = CONTRACTIONS_FIRST, .numbers_first = true, .digits = 1})
+
+enum pattern {
+#define AS_ENUM(name, ...) PATTERN_##name,
+    SPLIT_PATTERNS(AS_ENUM)
+#undef AS_ENUM
+    PATTERN_COUNT
+};
+
+enum { SCAN_MARGIN = 64 }; /* a scanner stops when fewer slots than this are left */
+
+/* Cut text[*position .. size) into pre-tokens, as far as there is room for them.
+ *
+ * *position is where a pre-token starts.  The end of each is written to `ends`, at most
+ * `capacity`, which is at least SCAN_MARGIN; *position is moved to the last of them.  Returns how
+ * many there are, 0 only at the end of the text. */
+typedef size_t scanner(const uint8_t *text, size_t size, size_t *position, size_t *ends,
+                       size_t capacity);
+
+/* The scanner of each pattern: by characters, and by blocks on the processors that a file was
+ * written for. */
+extern scanner *const scalar_scanners[PATTERN_COUNT];
+extern scanner *const avx2_scanners[PATTERN_COUNT];
+extern scanner *const neon_scanners[PATTERN_COUNT];
+
+#endif

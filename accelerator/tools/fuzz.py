@@ -1,0 +1,426 @@
+"""Compare the extension with the Python engine on random vocabularies and text, for a while.
+
+    python accelerator/tools/fuzz.py [--seconds N] [--seed S]
+
+The extension is the `_bpe_tokenizer.native` that Python finds.  Where both engines differ, this
+prints the seed and the smallest input found that shows it, and exits with 1.  A seed gives the same
+inputs in the same order each time; so it does under the sanitizers, which stop at the first bad
+access.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import operator
+import random
+import sys
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import regex
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import bpe_tokenizer as core
+from _bpe_tokenizer import engine, native
+from bpe_tokenizer_tools.formats.ranks import recover_merges
+
+core.ACCELERATED = False  # what is not asked of the extension here is done in Python
+
+Merges = list[tuple[bytes, bytes]]
+Case = dict[str, Any]
+
+# -- Random text ---------------------------------------------------------------
+
+# What the patterns treat specially, and what could be mistaken for it.
+ATOMS = [
+    *["'", "'s", "'S", "'ſ", "'ll", "'Re", "'VE", "'t", "'d", "'m", "x's", "don't", "’s"],
+    *["\r", "\n", "\r\n", " ", "  ", "\t", "\x0b", "\x85", "\u00a0", "\u2028", "\u3000", "\x1c"],
+    *["\u0301", "\u0903", "\u20dd", "ǅ", "ʰ", "ª", "a", "B", "ab", "Ab", "aB", "é", "É", "ß"],
+    *["中", "文", "한", "ก", "ﬁ", "𐐀", "𐐨", "\U00020000", "1", "12", "1234", "٣", "²", "Ⅷ", "𝟘"],
+    *["/", "//", "!", "?!", "_", "-", "€", "…", "😀", "\0", "l", "e", "v", "r", "s", "T"],
+]
+# Where short pre-tokens end, keys, vectors, blocks, and what the cache keeps.
+SIZES = [1, 2, 3, *(n + d for n in (8, 12, 16, 32, 64, 128, 256) for d in (-1, 0, 1))]
+LETTERS = ["a", "ab", "abc", "ab\0", "abé", "aé中", "ab ", "abcdefgh"]
+OWN_PATTERNS = [r"\S+|\s+", r"(?s:.)", r"[ab]+|[^ab]+", r"\w+|\W", r"(?s:.{1,20})"]
+
+
+def part_of_text(chance: random.Random) -> str:
+    """Return text of one kind."""
+    size = chance.choice(SIZES)
+    way = chance.randrange(7)
+    if way == 0:
+        some = chance.sample(ATOMS, chance.choice([3, 6, len(ATOMS)]))
+        return "".join(chance.choices(some, k=size))
+    if way == 1:
+        return chance.choice(ATOMS) * size
+    if way == 2:
+        return bytes(chance.choices(range(256), k=size)).decode(errors="replace")
+    if way == 3:
+        last = chance.choice([0x80, 0x100, 0x800, 0x3000, 0xD800, 0x110000])
+        codes = (chance.randrange(last) for _ in range(size))
+        return "".join("?" if 0xD800 <= code < 0xE000 else chr(code) for code in codes)
+    if way == 4:
+        return "\0" * chance.choice([1, 2, 11, 15, 16, 64])
+    return "".join(chance.choices(chance.choice(LETTERS), k=size))
+
+
+def some_text(chance: random.Random) -> str:
+    """Return text; now and then a very long pre-token is in it, or a lone surrogate."""
+    parts = [part_of_text(chance) for _ in range(chance.choice([0, 1, 1, 2, 3, 9]))]
+    if chance.randrange(200) == 0:
+        parts.append(chance.choice("ab 中") * chance.randrange(20_000))
+    if chance.randrange(30) == 0:
+        parts.insert(chance.randrange(len(parts) + 1), chr(chance.randrange(0xD800, 0xE000)))
+    return "".join(parts)
+
+
+def some_texts(chance: random.Random, most: int) -> list[str]:
+    """Return less than `most` texts."""
+    return [some_text(chance) for _ in range(chance.randrange(1, most))]
+
+
+# -- Random vocabularies -------------------------------------------------------
+
+
+def some_vocabulary(chance: random.Random) -> Case:
+    """Merges of which some are in order, some not; tokens made by two of them, and by none."""
+    letters = [bytes([byte]) for byte in chance.choice(LETTERS).encode()]
+    tokens, merges = list(letters), []
+    for _ in range(chance.choice([0, 3, 10, 40])):
+        pair = chance.choice(tokens[-12:]), chance.choice(tokens)
+        if len(pair[0] + pair[1]) <= 300:
+            merges.append(pair)
+            tokens.append(pair[0] + pair[1])
+    if chance.randrange(2):
+        chance.shuffle(merges)
+    whole = [bytes(chance.choices(b"abc\0\xc3\xa9", k=chance.choice(SIZES))) for _ in range(6)]
+    return {
+        "merges": merges,
+        "whole": [*whole, *(b"a" * size for size in SIZES)] if chance.randrange(2) else [],
+        "numbers": chance.randrange(10**6) if chance.randrange(2) else None,
+        "pattern": chance.choice([*core.SPLIT_PATTERNS.values(), *OWN_PATTERNS]),
+        "ignore_merges": bool(chance.randrange(2)),
+    }
+
+
+def definition_of(
+    merges: Merges, whole: list[bytes], numbers: int | None, pattern: str, ignore_merges: bool
+) -> core.Definition:
+    """Make a definition; ids are random, with gaps, if `numbers` is a seed for them."""
+    parts = [part for pair in merges for part in (*pair, pair[0] + pair[1])]
+    tokens = list(dict.fromkeys([*(bytes([byte]) for byte in range(256)), *parts, *whole]))
+    ids = list(range(2 * len(tokens)))
+    if numbers is not None:
+        random.Random(numbers).shuffle(ids)
+    vocab = dict(zip(tokens, ids))
+    pairs = [(vocab[left], vocab[right]) for left, right in merges]
+    added = tuple(core.AddedToken(text, id_) for text, id_ in zip(["<|é|>", "ab"], ids[::-1]))
+    return core.Definition(vocab, pairs, pattern, None, ignore_merges=ignore_merges, added=added)
+
+
+def engines(*arguments: Any, **vocabulary: Any) -> tuple[Any, list[Any]]:
+    """Return the encoder in Python, and the same in C, with wide instructions and without."""
+    definition = definition_of(*arguments, **vocabulary)
+    wide = engine.NativeEncoder(definition)
+    portable = engine.NativeEncoder(definition)
+    added = {token.content.encode(): token.id for token in definition.added}
+    name = engine._scanner_for(definition.split_pattern)
+    portable._native = native.Encoder(
+        definition.vocab, definition.merges, name, definition.ignore_merges, added, portable=True
+    )
+    return core._Encoder(definition), [wide, portable]
+
+
+# -- What is compared ------------------------------------------------------------
+
+
+def answer(call: Callable[..., Any], *args: Any) -> Any:
+    """Return what a call gives, or what it raises."""
+    try:
+        return call(*args)
+    except (ValueError, TypeError, KeyError) as error:
+        return type(error), str(error)
+
+
+def same(what: str, given: Any, expected: Any) -> None:
+    """Raise if an answer is not that of Python."""
+    if given != expected:
+        raise AssertionError(f"{what}: {given!r} in C, {expected!r} in Python"[:2_000])
+
+
+def check_encoding(texts: list[str], **vocabulary: Any) -> None:
+    """Encode each text twice, the second time from the cache, in all ways there are."""
+    python, others = engines(**vocabulary)
+    for other, text in itertools.product(others, [*texts, *texts]):
+        expected = answer(python.encode, text)
+        same("ids", answer(other.encode, text), expected)
+        same("plain", answer(other.encode_plain, text) or expected, expected)
+        same("how many", answer(other.count, text), answer(python.count, text))
+        if isinstance(expected, list):
+            same("buffer", array("I", other.encode_to_buffer(text)).tolist(), expected)
+            same("pre-tokens", other._native.encode_pretokens(python._split(text)), expected)
+            spans = [(i, i + 1) for i in range(len(text))]
+            same("offsets", other.encode_aligned(text, spans), python.encode_aligned(text, spans))
+            same("bytes", other._native.decode(expected), text.encode())
+
+
+def check_batches(texts: list[str], threads: int, **vocabulary: Any) -> None:
+    """Encode on threads."""
+    python, others = engines(**vocabulary)
+    expected = answer(python.encode_batch, texts, threads)
+    for other in others:
+        same("batch", answer(other.encode_batch, list(texts), threads), expected)
+        if isinstance(expected, list) and other._scans:
+            buffers = other._native.encode_batch_to_buffers(texts, threads)
+            same("buffers", [array("I", buffer).tolist() for buffer in buffers], expected)
+
+
+def check_streams(chunks: list[str], **vocabulary: Any) -> None:
+    """Encode text in chunks, with added tokens in it."""
+    python, others = engines(**vocabulary)
+    pipeline = python.pipeline(python._definition.added)
+
+    def encode(chunks: list[str], encoder: Any) -> list[int]:
+        return list(itertools.chain(*core._encode_stream(chunks, pipeline, encoder)))
+
+    expected = answer(encode, chunks, python)
+    for other in others:
+        same("stream", answer(encode, chunks, other), expected)
+        if isinstance(expected, list):
+            same("whole", encode(["".join(chunks)], other), expected)
+
+
+def check_decoding(ids: list[Any], **vocabulary: Any) -> None:
+    """Decode ids, among which may be some without a token, and what is no id at all."""
+    python, (other, _) = engines(**vocabulary)
+    for errors in ("strict", "replace", "ignore"):
+        expected = answer(python.decode, ids, errors)
+        same("decoded", answer(other.decode, ids, errors), expected)
+    try:
+        expected = b"".join(python.tokens[operator.index(id_)] for id_ in ids)
+        same("bytes", other._native.decode(tuple(ids)), expected)
+    except (KeyError, TypeError) as error:
+        same("error", answer(other._native.decode, ids)[0], type(error))
+
+
+def check_full_cache(words: int, size: int, seed: int, merges: Merges) -> None:
+    """Fill the tables of the cache until they are emptied; look at all bytes, and at some ids."""
+    python, others = engines(merges, [], None, OWN_PATTERNS[0], False)
+    for first in range(seed, seed + words, 10_000):
+        numbers = [f"{n:0{size}d}" for n in range(first, first + 10_000)]
+        some = numbers[::200]
+        expected = [id_ for number in some for id_ in python._encode_pretoken(number.encode())]
+        for other, _ in itertools.product(others, "12"):
+            ids = other._native.encode_pretokens(numbers)
+            same("bytes", other._native.decode(ids), "".join(numbers).encode())
+            same("ids", other._native.encode_pretokens(some), expected)
+
+
+def check_splitting(text: str, name: str) -> None:
+    """Cut a text by blocks and by characters."""
+    expected = [piece.encode() for piece in regex.findall(core.SPLIT_PATTERNS[name], text)]
+    same("wide", native.split(name, text), expected)
+    same("portable", native.split(name, text, portable=True), expected)
+
+
+def check_counting(texts: list[str], name: str, threads: int, cut: int, portable: bool) -> None:
+    """Count in several calls, on threads, and pre-tokens that are cut already."""
+    splitter = core._splitter(core.SPLIT_PATTERNS[name])
+    pieces = [piece for text in texts for piece in splitter.split(text)]
+    counter, other = native.PretokenCounter(name, portable=portable), native.PretokenCounter()
+    counter.count(texts[:cut], threads)
+    counter.count(texts[cut:], 1)
+    other.count_pretokens(pieces * 2, threads)
+    expected = {piece.encode(): count for piece, count in Counter(pieces).items()}
+    same("how many", len(counter), len(expected))
+    same("counts", counter.to_dict(), expected)
+    same("counts", counter.take(), expected)
+    same("doubled", other.take(), {piece: 2 * count for piece, count in expected.items()})
+
+
+def check_learning(
+    words: list[tuple[bytes, int]], wanted: int, least: int, longest: int, forbidden: list[bytes]
+) -> None:
+    """Learn merges."""
+
+    def learn(learner: Any) -> Any:
+        return learner.learn(wanted, least, frozenset(forbidden), lambda n: None)
+
+    counts = dict(words)
+    given = answer(learn, engine.NativeLearner(counts, longest or None))
+    same("merges", given, answer(learn, core._MergeLearner(counts, longest or None)))
+
+
+def check_ranks(tokens: list[bytes]) -> None:
+    """Find merges from ranks."""
+    tokens = list(dict.fromkeys(tokens))
+    found = native.merges_from_ranks(tokens)
+    given = [(tokens[pair[0]], tokens[pair[1]]) for pair in found if pair]
+    same("merges", given, recover_merges({token: rank for rank, token in enumerate(tokens)}))
+
+
+# -- What is tried -----------------------------------------------------------------
+
+
+def some_id(chance: random.Random) -> Any:
+    """Return an id; now and then one that is odd, or none."""
+    large = [2**20 - 3, 2**20, 2**31, 2**32 + 97, 2**64 + 97]
+    odd = [*large, -1, -(2**70), True, 97.0, "a", None]
+    return chance.choice(odd) if chance.randrange(20) == 0 else chance.randrange(700)
+
+
+def some_words(chance: random.Random) -> list[tuple[bytes, int]]:
+    """Return pre-tokens with their counts."""
+    letters = chance.choice(LETTERS).encode()
+    highest = chance.choice([1, 3, 9, 2**31, 2**40, 2**58, 2**70])
+    sizes = chance.choice([range(1, 4), range(1, 30), SIZES])
+    words = [bytes(chance.choices(letters, k=chance.choice(sizes))) for _ in range(60)]
+    return [(word, chance.randrange(-1, highest + 1)) for word in words[: chance.randrange(60)]]
+
+
+def some_tokens(chance: random.Random) -> list[bytes]:
+    """Return tokens by rank."""
+    letters = chance.choice(["ab", "abc", "abc\0"]).encode()
+    tokens = [bytes(chance.choices(letters, k=chance.randrange(1, 12))) for _ in range(60)]
+    return [*tokens[: chance.randrange(60)], *(bytes([letter]) for letter in letters)]
+
+
+def some_case(name: str, chance: random.Random) -> Case:
+    """Return the arguments for one kind of check."""
+    texts = some_texts(chance, chance.choice([2, 10, 60]))
+    valid = [text.encode(errors="replace").decode() for text in texts]
+    pattern, threads = chance.choice(list(core.SPLIT_PATTERNS)), chance.randrange(1, 5)
+    if name == "encoding":
+        return {"texts": texts[:9], **some_vocabulary(chance)}
+    if name == "batches":
+        return {"texts": texts, "threads": threads, **some_vocabulary(chance)}
+    if name == "streams":
+        return {"chunks": texts[:9], **some_vocabulary(chance)}
+    if name == "decoding":
+        ids = [some_id(chance) for _ in range(chance.choice([0, 9, 2_000]))]
+        return {"ids": ids, **some_vocabulary(chance)}
+    if name == "full_cache":
+        sizes = {"words": chance.choice([70_000, 400_000]), "size": chance.choice([7, 11, 14, 70])}
+        merges = [(b"0" * 2**n, b"0" * 2**n) for n in range(chance.choice([0, 6]))]
+        return {**sizes, "seed": chance.randrange(10**6), "merges": merges}
+    if name == "splitting":
+        return {"text": "".join(valid), "name": pattern}
+    if name == "counting":
+        ways = {"threads": threads, "cut": chance.randrange(40), "portable": threads == 3}
+        return {"texts": valid, "name": pattern, **ways}
+    if name == "learning":
+        return {
+            "words": some_words(chance),
+            "wanted": chance.choice([0, 1, 5, 30, 300]),
+            "least": chance.choice([-1, 0, 1, 2, 3, 2**33]),
+            "longest": chance.choice([0, 0, 2, 3, 5, 2**70]),
+            "forbidden": some_tokens(chance)[:4],
+        }
+    return {"tokens": some_tokens(chance)}
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "encoding": check_encoding,
+    "batches": check_batches,
+    "streams": check_streams,
+    "decoding": check_decoding,
+    "splitting": check_splitting,
+    "counting": check_counting,
+    "learning": check_learning,
+    "ranks": check_ranks,
+    "full_cache": check_full_cache,  # rare, as it takes a second or more
+}
+RARE = 300
+
+
+def trial(seed: int, number: int) -> tuple[str, Case]:
+    """Return one of the cases of a seed."""
+    *names, rare = CHECKS
+    name = rare if number % RARE == RARE // 3 else names[number % len(names)]
+    return name, some_case(name, random.Random(f"{seed} {number}"))
+
+
+def difference(name: str, case: Case) -> str | None:
+    """Return what differs, if anything does."""
+    try:
+        CHECKS[name](**case)
+    except Exception as error:  # whatever it is, the other engine did not raise it
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+# -- The smallest case ---------------------------------------------------------------
+
+
+def smaller(value: Any) -> Iterator[Any]:
+    """Yield a value with something left out."""
+    if isinstance(value, (str, bytes, list)):
+        step = len(value)
+        while step:
+            for at in range(0, len(value), step):
+                yield value[:at] + value[at + step :]
+            step //= 2
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            for less in smaller(item) if isinstance(item, (str, bytes)) else ():
+                yield [*value[:i], less, *value[i + 1 :]]
+
+
+def kind_of(difference: str | None) -> str | None:
+    """Return what must stay the same when a case becomes smaller."""
+    return difference and ":".join(difference.split(":", 2)[:2])
+
+
+def shrink(name: str, case: Case, seconds: float) -> Case:
+    """Leave out of a case what does not matter, as far as there is time."""
+    end = time.monotonic() + seconds
+    what, again = kind_of(difference(name, case)), True
+    while again:
+        again = False
+        for field in [field for field in case if field not in ("pattern", "name")]:
+            for less in smaller(case[field]):
+                if time.monotonic() > end:
+                    return case
+                if kind_of(difference(name, {**case, field: less})) == what:
+                    case, again = {**case, field: less}, True
+                    break
+    return case
+
+
+def main() -> int:
+    """Try cases until the time is over."""
+    parser = argparse.ArgumentParser(description="Compare both engines on random input.")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**9))
+    options = parser.parse_args()
+    if not engine._knows_the_same_unicode():
+        sys.exit(f"the tables are those of {native.UNICODE_TABLES_FROM}: install that")
+    print(f"seed {options.seed}, {native.__file__}", flush=True)
+    tried: Counter[str] = Counter()
+    end = time.monotonic() + options.seconds
+    for number in itertools.count():
+        if time.monotonic() > end:
+            break
+        name, case = trial(options.seed, number)
+        tried[name] += 1
+        if difference(name, case):
+            case = shrink(name, case, 20)
+            print(f"seed {options.seed}, case {number}: {difference(name, case)}")
+            print(f"check_{name}(**{case!r})")
+            return 1
+    print(", ".join(f"{name} {tried[name]:,}" for name in CHECKS))
+    never = [name for name in CHECKS if not tried[name]]
+    if never:
+        print(f"never tried: {', '.join(never)}; give it more --seconds")
+    return 1 if never else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

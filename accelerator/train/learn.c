@@ -1,0 +1,637 @@
+/* Learning merges: what `_MergeLearner` does, step by step, so that each result is the same.
+ *
+ * The most frequent pair becomes a token, which takes its place in all words that hold it.  A pair
+ * knows the words that it came up in; some may hold it no longer.  Merging changes the counts of
+ * the pairs around: for a neighbour x before the pair (left, right), every (x, left) becomes (x,
+ * merged).  So what a merge finds is summed up for each neighbour first, and then the counts of
+ * few pairs change.
+ *
+ * No merge makes a token that is there already.  Say that one made its bytes before, at some place.
+ * As no merge has crossed the ends of these bytes, at either place, nothing around them had a part
+ * in what became of them; so the same merges were applied to them, and both became that token at
+ * the same time.  It follows that
+ * - a pair comes up in one merge only, the one that makes the younger of its parts, and in that it
+ *   gets all its places; and from then on its count only falls;
+ * - a pair that is rarer than asked for when it comes up can be forgotten at once. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/learn.h"
+#include "base/table.h"
+
+#if defined(__GNUC__)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PREFETCH(p) __builtin_prefetch(p, 1)
+#else
+#define UNLIKELY(x) (x)
+#define PREFETCH(p) ((void)(p))
+#endif
+
+#define NO_PLACE UINT32_MAX
+#define NO_SYMBOL UINT32_MAX
+
+/* Words of more bytes are not searched for a pair from end to end, or each merge would take as long
+ * as the longest of them. */
+#if !defined(LONG_WORD)
+#define LONG_WORD 128
+#endif
+
+enum {
+    WORDS_AHEAD = 10, /* words fetched ahead of their use */
+    LINE_CELLS = 16,  /* in a line of the processor's cache */
+    SIDE_OF_MERGED = 0,
+    COST_OF_MERGE = 64, /* the rest of a merge takes the time of looking at so many symbols */
+};
+
+static inline size_t side_before(uint32_t symbol)
+{
+    return 2 * (size_t)symbol + 2;
+}
+
+static inline size_t side_after(uint32_t symbol)
+{
+    return 2 * (size_t)symbol + 3;
+}
+
+/* -- Memory ---------------------------------------------------------------------------------- */
+
+/* Make an array larger, if it has no room for `needed` items.  Returns it, or NULL. */
+static void *grow(void *array, size_t *room, size_t needed, size_t size)
+{
+    if (*room >= needed)
+        return array;
+    if (needed > SIZE_MAX / size / 2)
+        return NULL;
+    size_t larger = needed + needed / 2;
+    array = realloc(array, larger * size);
+    if (array)
+        *room = larger;
+    return array;
+}
+
+/* Make room for one more token of so many bytes, and for it as a neighbour. */
+static int reserve_token(struct learner *l, size_t length)
+{
+    struct span *tokens = grow(l->tokens, &l->tokens_room, l->n_tokens + 1, sizeof *tokens);
+    if (!tokens)
+        return -1;
+    l->tokens = tokens;
+    uint64_t *merges = grow(l->merges, &l->merges_room, l->n_tokens + 1, sizeof *merges);
+    if (!merges)
+        return -1;
+    l->merges = merges;
+    if (length > SIZE_MAX / 2 - l->bytes_used)
+        return -1;
+    uint8_t *bytes = grow(l->bytes, &l->bytes_room, l->bytes_used + length, 1);
+    if (!bytes)
+        return -1;
+    l->bytes = bytes;
+    size_t before = l->neighbours_room;
+    struct neighbour *neighbours =
+        grow(l->neighbours, &l->neighbours_room, 2 * l->n_tokens + 4, sizeof *neighbours);
+    if (!neighbours)
+        return -1;
+    l->neighbours = neighbours;
+    for (size_t i = before; i < l->neighbours_room; i++)
+        neighbours[i] = (struct neighbour){0, 0, NO_PLACE, 0};
+    return 0;
+}
+
+/* Make room for what is seen in one word of so many symbols: at most one thing each. */
+static int reserve_sightings(struct learner *l, size_t length)
+{
+    size_t needed = l->n_sightings + length, room = l->sightings_room;
+    if (room >= needed)
+        return 0;
+    struct sighting *sightings = grow(l->sightings, &room, needed, sizeof *sightings);
+    if (!sightings)
+        return -1;
+    l->sightings = sightings;
+    uint32_t *sides = realloc(l->sides, room * sizeof *sides);
+    if (!sides)
+        return -1;
+    l->sides = sides;
+    l->sightings_room = room; /* of both */
+    return 0;
+}
+
+static void add_token(struct learner *l, struct span token, uint64_t pair)
+{
+    l->merges[l->n_tokens] = pair;
+    l->tokens[l->n_tokens++] = token;
+    l->bytes_used += token.length;
+}
+
+struct learner *learner_new(uint64_t seed, size_t n_cells, const uint8_t alphabet[256])
+{
+    struct learner *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    byte_map_open(&l->forbidden, seed);
+    pair_heap_open(&l->heap);
+    if (n_cells <= MOST_CELLS && n_cells <= SIZE_MAX / sizeof *l->cells - LINE_CELLS)
+        l->cells = table_new((n_cells + LINE_CELLS) * sizeof *l->cells); /* a line may be fetched */
+    l->long_start = n_cells + 1;
+    if (!l->cells || pair_counts_open(&l->counts) < 0)
+        goto fail;
+    for (uint32_t number = 0; number < BASE_TOKENS; number++) {
+        if (reserve_token(l, 1) < 0)
+            goto fail;
+        l->bytes[l->bytes_used] = alphabet[number];
+        l->symbols[alphabet[number]] = number;
+        add_token(l, (struct span){l->bytes_used, 1}, 0);
+    }
+    return l;
+fail:
+    learner_free(l);
+    return NULL;
+}
+
+void learner_free(struct learner *l)
+{
+    if (!l)
+        return;
+    byte_map_close(&l->forbidden);
+    pair_heap_close(&l->heap);
+    pair_counts_close(&l->counts);
+    table_free(l->cells);
+    free(l->longs);
+    free(l->tokens);
+    free(l->bytes);
+    free(l->merges);
+    free(l->neighbours);
+    free(l->sides);
+    free(l->sightings);
+    free(l);
+}
+
+/* -- Words ----------------------------------------------------------------------------------- */
+
+static inline int64_t count_of_word(const uint32_t *word)
+{
+    int64_t count;
+    memcpy(&count, word, sizeof count);
+    return count;
+}
+
+int learner_forbid(struct learner *l, const uint8_t *bytes, size_t length)
+{
+    if (!length)
+        return 0;
+    uint64_t *forbidden = byte_map_at(&l->forbidden, bytes, length);
+    if (!forbidden)
+        return -1;
+    *forbidden = 1;
+    return 0;
+}
+
+/* Each has room for a header, too; that is where the cells around the long words come from. */
+static int add_long(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
+{
+    struct long_word *longs = grow(l->longs, &l->longs_room, l->n_longs + 1, sizeof *longs);
+    if (!longs)
+        return -1;
+    l->longs = longs;
+    l->cells[--l->long_start] = NO_SYMBOL;
+    l->long_start -= length;
+    for (size_t i = 0; i < length; i++)
+        l->cells[l->long_start + i] = l->symbols[bytes[i]];
+    l->cells[l->long_start - 1] = NO_SYMBOL; /* may become that of the next */
+    longs[l->n_longs++] = (struct long_word){(uint32_t)l->long_start, (uint32_t)length, count};
+    return 0;
+}
+
+int learner_add(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
+{
+    if (length > LONG_WORD)
+        return add_long(l, bytes, length, count);
+    uint32_t *word = l->cells + l->n_cells;
+    memcpy(word, &count, sizeof count);
+    word[WORD_LENGTH] = word[WORD_ROOM] = (uint32_t)length;
+    for (size_t i = 0; i < length; i++)
+        word[WORD_HEADER + i] = l->symbols[bytes[i]];
+    l->n_cells += WORD_HEADER + length;
+    return 0;
+}
+
+/* -- The first pairs ------------------------------------------------------------------------- */
+
+/* All pairs of two bytes, as neighbours are for a merge. */
+enum { BYTE_PAIRS = BASE_TOKENS * BASE_TOKENS };
+
+static inline struct neighbour *byte_pair(struct neighbour *pairs, const uint32_t *symbols)
+{
+    return &pairs[symbols[0] * BASE_TOKENS + symbols[1]];
+}
+
+/* Sum up the counts of all pairs, and in how many words they are; but those that are rarer than
+ * asked for are in none.  Returns how many places those have that have several. */
+static size_t count_byte_pairs(const struct learner *l, struct neighbour *pairs)
+{
+    for (size_t i = 0; i < BYTE_PAIRS; i++)
+        pairs[i].last = NO_PLACE;
+    for (size_t place = 0; place < l->n_cells;) {
+        const uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
+        uint32_t length = word[WORD_LENGTH];
+        int64_t count = count_of_word(word);
+        for (uint32_t i = 0; i + 1 < length; i++) {
+            struct neighbour *pair = byte_pair(pairs, symbols + i);
+            pair->count += count;
+            pair->n_places += pair->last != place;
+            pair->last = (uint32_t)place;
+        }
+        place += WORD_HEADER + length;
+    }
+    for (size_t i = 0; i < l->n_longs; i++)
+        for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
+            struct neighbour *pair = byte_pair(pairs, l->cells + l->longs[i].start + at);
+            pair->count += l->longs[i].count;
+            pair->n_places++;
+        }
+    size_t n_places = 0;
+    for (size_t i = 0; i < BYTE_PAIRS; i++) {
+        if (pairs[i].count < l->min_frequency)
+            pairs[i].n_places = 0;
+        n_places += pairs[i].n_places > 1 ? pairs[i].n_places : 0;
+    }
+    return n_places;
+}
+
+/* Give each list of places its room, of which there is enough. */
+static void place_list(struct pair_heap *heap, struct neighbour *neighbour)
+{
+    neighbour->places = heap->used;
+    if (neighbour->n_places > 1)
+        heap->used += neighbour->n_places;
+}
+
+/* Append a place to a list that has its room, or to none.  Then `places` is where the next goes. */
+static inline void append_place(struct pair_heap *heap, struct neighbour *neighbour, uint32_t place)
+{
+    if (neighbour->n_places > 1)
+        heap->places[neighbour->places++] = place;
+    else
+        neighbour->places = place;
+}
+
+/* Add a pair whose list is full to counts and heap. */
+static void add_pair(struct learner *l, const struct neighbour *neighbour, uint64_t pair)
+{
+    uint32_t n = neighbour->n_places;
+    uint64_t first = neighbour->places - (n > 1 ? n : 0);
+    *count_of_pair(&l->counts, pair) = neighbour->count;
+    pair_heap_push(&l->heap, (struct pair_entry){neighbour->count, pair, first, n});
+}
+
+static void list_byte_pairs(struct learner *l, struct neighbour *pairs)
+{
+    for (size_t i = 0; i < BYTE_PAIRS; i++) {
+        place_list(&l->heap, &pairs[i]);
+        pairs[i].last = NO_PLACE;
+    }
+    for (size_t place = 0; place < l->n_cells;) {
+        const uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
+        uint32_t length = word[WORD_LENGTH];
+        for (uint32_t i = 0; i + 1 < length; i++) {
+            struct neighbour *pair = byte_pair(pairs, symbols + i);
+            if (pair->last == place)
+                continue;
+            pair->last = (uint32_t)place;
+            append_place(&l->heap, pair, (uint32_t)place);
+        }
+        place += WORD_HEADER + length;
+    }
+    for (size_t i = l->n_longs; i-- > 0;) /* by rising place */
+        for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
+            uint32_t place = l->longs[i].start + at;
+            append_place(&l->heap, byte_pair(pairs, l->cells + place), place);
+        }
+}
+
+static void add_byte_pairs(struct learner *l, const struct neighbour *pairs)
+{
+    for (uint32_t i = 0; i < BYTE_PAIRS; i++)
+        if (pairs[i].n_places)
+            add_pair(l, &pairs[i], make_pair(i / BASE_TOKENS, i % BASE_TOKENS));
+}
+
+int learner_start(struct learner *l)
+{
+    struct neighbour *pairs = calloc(BYTE_PAIRS, sizeof *pairs);
+    if (!pairs)
+        return -1;
+    size_t n_places = count_byte_pairs(l, pairs);
+    int status = pair_counts_reserve(&l->counts, BYTE_PAIRS);
+    if (status == 0)
+        status = pair_heap_reserve(&l->heap, BYTE_PAIRS, n_places);
+    if (status == 0) {
+        list_byte_pairs(l, pairs);
+        add_byte_pairs(l, pairs);
+    }
+    free(pairs);
+    return status;
+}
+
+/* -- One merge in one word ------------------------------------------------------------------- */
+
+struct merging {
+    uint32_t left, right, merged;
+};
+
+static inline void see(struct learner *l, size_t side, uint32_t place, int64_t count)
+{
+    struct neighbour *neighbour = &l->neighbours[side];
+    neighbour->count += count;
+    if (neighbour->last == place)
+        return;
+    neighbour->last = place;
+    if (neighbour->n_places++ == 0)
+        l->sides[l->n_sides++] = (uint32_t)side;
+    l->sightings[l->n_sightings++] = (struct sighting){(uint32_t)side, place};
+}
+
+/* Merge a pair in a word, from left to right, and see what is beside it. */
+static void merge_in_word(struct learner *l, struct merging m, uint32_t place)
+{
+    uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
+    const uint32_t length = word[WORD_LENGTH];
+    uint32_t in = 0, out;
+    while (in + 1 < length && (symbols[in] != m.left || symbols[in + 1] != m.right))
+        in++;
+    if (in + 1 >= length)
+        return; /* an earlier merge took it */
+    const int64_t count = count_of_word(word);
+    bool behind_one = false; /* the symbol before was merged just now */
+    for (out = in; in < length;) {
+        if (in + 1 == length || symbols[in] != m.left || symbols[in + 1] != m.right) {
+            if (behind_one)
+                see(l, side_after(symbols[in]), place, count);
+            behind_one = false;
+            symbols[out++] = symbols[in++];
+            continue;
+        }
+        if (behind_one) {
+            see(l, SIDE_OF_MERGED, place, count);
+        } else if (out) {
+            see(l, side_before(symbols[out - 1]), place, count);
+        }
+        symbols[out++] = m.merged;
+        in += 2;
+        behind_one = true;
+    }
+    word[WORD_LENGTH] = out;
+}
+
+/* -- One merge at one place of a long word --------------------------------------------------- */
+
+/* The count of the long word that has a place. */
+static int64_t count_at(const struct learner *l, uint32_t place)
+{
+    size_t first = 0, end = l->n_longs; /* it is among these; their starts fall */
+    while (end - first > 1) {
+        size_t middle = first + (end - first) / 2;
+        if (l->longs[middle - 1].start > place)
+            first = middle;
+        else
+            end = middle;
+    }
+    return l->longs[first].count;
+}
+
+/* Merge a pair at a place where it came up, and see what is beside it.
+ *
+ * NOTE: all of its places come one after the other, rising.  So of pairs that overlap the left one
+ * is merged; and the pair behind this one, if there is another, is merged next.
+ * INVARIANT: a cell where a token began that is now inside another holds no symbol, or is the last
+ * cell of a larger token than any that began there.  So the symbol of the pair is only found where
+ * it begins. */
+static void merge_at(struct learner *l, struct merging m, uint32_t place)
+{
+    uint32_t *cells = l->cells;
+    const size_t left_length = l->tokens[m.left].length, right_length = l->tokens[m.right].length;
+    const size_t right = place + left_length, end = right + right_length;
+    if (cells[place] != m.left || cells[right] != m.right)
+        return; /* an earlier merge took it */
+    const int64_t count = count_at(l, place);
+    const uint32_t before = cells[place - 1], after = cells[end];
+    if (before == m.merged)
+        see(l, SIDE_OF_MERGED, (uint32_t)(place - left_length - right_length), count);
+    else if (before != NO_SYMBOL)
+        see(l, side_before(before), (uint32_t)(place - l->tokens[before].length), count);
+    if (after != NO_SYMBOL && (after != m.left || cells[end + left_length] != m.right))
+        see(l, side_after(after), place, count);
+    cells[right - 1] = cells[right] = NO_SYMBOL;
+    cells[place] = cells[end - 1] = m.merged;
+}
+
+/* -- One merge ------------------------------------------------------------------------------- */
+
+static int merge_in_words(struct learner *l, struct merging m, const struct pair_entry *entry)
+{
+    uint32_t single;
+    const uint32_t *places = places_of(&l->heap, entry, &single);
+    for (uint32_t i = 0; i < entry->n_places; i++) {
+        if (i + WORDS_AHEAD < entry->n_places) {
+            const uint32_t *ahead = l->cells + places[i + WORDS_AHEAD];
+            PREFETCH(ahead);
+            PREFETCH(ahead + LINE_CELLS); /* most words take less than two cache lines */
+        }
+        bool is_long = places[i] >= l->long_start;
+        size_t length = is_long ? 2 : l->cells[places[i] + WORD_LENGTH];
+        if (reserve_sightings(l, length) < 0)
+            return -1;
+        l->looked_at += length;
+        if (UNLIKELY(is_long))
+            merge_at(l, m, places[i]);
+        else
+            merge_in_word(l, m, places[i]);
+    }
+    return 0;
+}
+
+/* The pair that a neighbour makes with the merge, and the one that it made with a part of the pair
+ * before. */
+static uint64_t new_pair(struct merging m, uint32_t side)
+{
+    uint32_t symbol = side / 2 - 1;
+    if (side == SIDE_OF_MERGED)
+        return make_pair(m.merged, m.merged);
+    return side % 2 ? make_pair(m.merged, symbol) : make_pair(symbol, m.merged);
+}
+
+static uint64_t old_pair(struct merging m, uint32_t side)
+{
+    uint32_t symbol = side / 2 - 1;
+    if (side == SIDE_OF_MERGED)
+        return make_pair(m.right, m.left);
+    return side % 2 ? make_pair(m.right, symbol) : make_pair(symbol, m.left);
+}
+
+/* Whether a neighbour makes a pair with the merge that may be merged later. */
+static bool makes_pair(const struct learner *l, struct merging m, uint32_t side)
+{
+    uint32_t symbol = side == SIDE_OF_MERGED ? m.merged : side / 2 - 1;
+    size_t length = l->tokens[symbol].length + l->tokens[m.merged].length;
+    return l->neighbours[side].count >= l->min_frequency && length < l->limit;
+}
+
+/* A pair that was too rare, or too long, is not there. */
+static void lose(struct learner *l, uint64_t pair, int64_t count)
+{
+    struct pair_count *entry = find_pair(&l->counts, pair);
+    if (entry->pair_and_1)
+        entry->count -= count;
+}
+
+static void fetch_counts(const struct learner *l, struct merging m)
+{
+    for (size_t i = 0; i < l->n_sides; i++) {
+        PREFETCH(pair_place(&l->counts, old_pair(m, l->sides[i])));
+        PREFETCH(pair_place(&l->counts, new_pair(m, l->sides[i])));
+    }
+}
+
+/* Collect the places of each new pair. */
+static void list_places(struct learner *l, struct merging m)
+{
+    for (size_t i = 0; i < l->n_sides; i++) {
+        struct neighbour *neighbour = &l->neighbours[l->sides[i]];
+        if (!makes_pair(l, m, l->sides[i]))
+            neighbour->n_places = 0;
+        place_list(&l->heap, neighbour);
+    }
+    for (size_t i = 0; i < l->n_sightings; i++)
+        append_place(&l->heap, &l->neighbours[l->sightings[i].side], l->sightings[i].place);
+}
+
+static void change_pairs(struct learner *l, struct merging m)
+{
+    for (size_t i = 0; i < l->n_sides; i++) {
+        struct neighbour *neighbour = &l->neighbours[l->sides[i]];
+        lose(l, old_pair(m, l->sides[i]), neighbour->count);
+        if (neighbour->n_places)
+            add_pair(l, neighbour, new_pair(m, l->sides[i]));
+        *neighbour = (struct neighbour){0, 0, NO_PLACE, 0};
+    }
+}
+
+/* Merge a pair in all words where it came up; update counts and heap. */
+static int merge_pair(struct learner *l, struct merging m, const struct pair_entry *entry)
+{
+    l->n_sides = l->n_sightings = 0;
+    if (merge_in_words(l, m, entry) < 0)
+        return -1;
+    /* The entry's places are done with. */
+    if (pair_counts_reserve(&l->counts, l->n_sides) < 0 ||
+        pair_heap_reserve(&l->heap, l->n_sides, l->n_sightings) < 0)
+        return -1;
+    fetch_counts(l, m);
+    list_places(l, m);
+    change_pairs(l, m);
+    return 0;
+}
+
+/* -- Learning -------------------------------------------------------------------------------- */
+
+/* Take out the most frequent pair.  Returns false if none is left. */
+static bool pop_pair(struct learner *l, struct pair_entry *entry)
+{
+    while (l->heap.n) {
+        const struct pair_entry *first = l->heap.entries;
+        int64_t count = find_pair(&l->counts, first->pair)->count;
+        if (count > 0 && count != first->count) {
+            pair_heap_recount_first(&l->heap, count);
+            continue;
+        }
+        *entry = pair_heap_pop(&l->heap);
+        if (count > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Put the bytes of two tokens behind those of all tokens. */
+static int join_bytes(struct learner *l, struct merging m, struct span *joined)
+{
+    struct span left = l->tokens[m.left], right = l->tokens[m.right];
+    *joined = (struct span){l->bytes_used, left.length + right.length};
+    if (reserve_token(l, joined->length) < 0)
+        return -1;
+    memcpy(l->bytes + joined->at, l->bytes + left.at, left.length);
+    memcpy(l->bytes + joined->at + left.length, l->bytes + right.at, right.length);
+    return 0;
+}
+
+static bool is_forbidden(const struct learner *l, struct span token)
+{
+    return byte_map_get(&l->forbidden, l->bytes + token.at, token.length) != 0;
+}
+
+static int learn_pair(struct learner *l, const struct pair_entry *entry)
+{
+    struct merging m = {left_of(entry->pair), right_of(entry->pair), (uint32_t)l->n_tokens};
+    struct span joined;
+    if (join_bytes(l, m, &joined) < 0)
+        return -1;
+    if (is_forbidden(l, joined))
+        return 0;
+    add_token(l, joined, entry->pair);
+    return merge_pair(l, m, entry);
+}
+
+/* Whether two symbols, side by side in a word, are a pair that was too rare for the heap.  Pairs
+ * that were there have a count; others were too rare, or would make too long a token. */
+static bool is_rare_pair(const struct learner *l, uint32_t left, uint32_t right)
+{
+    if (find_pair(&l->counts, make_pair(left, right))->pair_and_1)
+        return false;
+    size_t length = l->tokens[left].length + l->tokens[right].length;
+    return length == 2 || length < l->limit;
+}
+
+static bool has_rare_pair(const struct learner *l, const uint32_t *word)
+{
+    const uint32_t *symbols = word + WORD_HEADER;
+    for (uint32_t i = 0; i + 1 < word[WORD_LENGTH]; i++)
+        if (is_rare_pair(l, symbols[i], symbols[i + 1]))
+            return true;
+    return false;
+}
+
+static bool has_rare_pair_in_long(const struct learner *l, const struct long_word *word)
+{
+    size_t at = word->start, next;
+    for (; l->cells[next = at + l->tokens[l->cells[at]].length] != NO_SYMBOL; at = next)
+        if (is_rare_pair(l, l->cells[at], l->cells[next]))
+            return true;
+    return false;
+}
+
+/* When no pair is left in the heap: whether there is one in the words that was too rare. */
+static enum learning why_none_is_left(const struct learner *l)
+{
+    for (size_t place = 0; place < l->n_cells; place += WORD_HEADER + l->cells[place + WORD_ROOM])
+        if (has_rare_pair(l, l->cells + place))
+            return TOO_RARE;
+    for (size_t i = 0; i < l->n_longs; i++)
+        if (has_rare_pair_in_long(l, &l->longs[i]))
+            return TOO_RARE;
+    return NO_PAIRS;
+}
+
+enum learning learner_learn(struct learner *l, size_t symbols)
+{
+    struct pair_entry entry;
+    for (l->looked_at = 0; l->looked_at < symbols; l->looked_at += COST_OF_MERGE) {
+        if (l->n_tokens - BASE_TOKENS >= l->wanted)
+            return ENOUGH_TOKENS;
+        if (!pop_pair(l, &entry))
+            return why_none_is_left(l);
+        if (entry.count < l->min_frequency)
+            return TOO_RARE;
+        if (learn_pair(l, &entry) < 0)
+            return NO_MEMORY;
+    }
+    return LEARNING;
+}
