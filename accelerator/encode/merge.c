@@ -59,57 +59,35 @@ static size_t merge_dense(const struct vocabulary *v, const uint8_t *bytes, unsi
 
 /* -- Up to 64 parts -------------------------------------------------------------------------- */
 
-/* See merge_short.h.  The smallest is looked for among eight at once. */
+/* Keys in memory, of which the smallest is looked for among eight at once. */
+struct keys {
+    int32_t *at;
+};
 
-PLAIN_LOOPS
-static int32_t smallest(const int32_t *keys, unsigned n)
+#define AS_CONSTANTS static PLAIN_LOOPS
+
+#include "encode/merge_template.h"
+
+static inline void load_keys(struct keys *keys, int32_t *first, unsigned room)
 {
-    int32_t least = NO_PAIR;
-    for (unsigned i = 0; i < n; i += 8)
-        for (unsigned j = i; j < i + 8; j++)
-            least = keys[j] < least ? keys[j] : least;
-    return least;
+    (void)room;
+    keys->at = first;
 }
 
 PLAIN_LOOPS
-static size_t merge_with_holes(const struct vocabulary *v, const uint8_t *bytes, unsigned n,
-                               uint32_t *ids)
+static inline int32_t smallest_key(const struct keys *keys, unsigned room)
 {
-    uint32_t part[HOLES_UP_TO];
-    int32_t key[HOLES_UP_TO];
-    uint64_t alive = n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0;
-    for (unsigned i = 0; i < n; i++)
-        part[i] = v->byte_ids[bytes[i]];
-    for (unsigned i = 0; i + 1 < n; i++)
-        key[i] = ranked_place(v->byte_pair_ranks[bytes[i] << 8 | bytes[i + 1]], i);
-    for (unsigned i = n - 1; i < (n + 7) / 8 * 8; i++)
-        key[i] = NO_PAIR;
-    for (;;) {
-        int32_t least = smallest(key, n);
-        uint32_t rank = (uint32_t)least >> 6;
-        if (rank >= NO_RANK)
-            break;
-        unsigned at = (unsigned)least & 63;
-        uint64_t later = alive & ~(((uint64_t)2 << at) - 1); /* never empty: the pair has a right */
-        unsigned taken = (unsigned)__builtin_ctzll(later);
-        part[at] = joined_id(v, rank);
-        key[taken] = key[at] = NO_PAIR;
-        alive &= ~((uint64_t)1 << taken);
-        later &= later - 1;
-        uint64_t earlier = alive & (((uint64_t)1 << at) - 1);
-        unsigned before = earlier ? 63 - (unsigned)__builtin_clzll(earlier) : at;
-        unsigned after = later ? (unsigned)__builtin_ctzll(later) : at;
-        uint32_t rank_before, rank_after;
-        ranks_around(v, part[before], part[at], part[after], &rank_before, &rank_after);
-        if (later)
-            key[at] = ranked_place(rank_after, at);
-        if (earlier)
-            key[before] = ranked_place(rank_before, before);
-    }
-    size_t count = 0;
-    for (; alive; alive &= alive - 1)
-        ids[count++] = part[__builtin_ctzll(alive)];
-    return count;
+    int32_t least = NO_PAIR;
+    for (unsigned i = 0; i < room; i += 8)
+        for (unsigned j = i; j < i + 8; j++)
+            least = keys->at[j] < least ? keys->at[j] : least;
+    return least;
+}
+
+static inline void replace_key(struct keys *keys, unsigned room, unsigned place, int32_t key)
+{
+    (void)room;
+    keys->at[place] = key;
 }
 
 /* -- Memory for more ------------------------------------------------------------------------- */
@@ -385,7 +363,7 @@ size_t merge_bytes(const struct vocabulary *v, struct merge_memory *memory, cons
         return merge_with_holes_avx2(v, bytes, (unsigned)size, ids);
 #endif
     if (size <= HOLES_UP_TO)
-        return merge_with_holes(v, bytes, (unsigned)size, ids);
+        return merge_with_keys(v, bytes, (unsigned)size, ids, ((unsigned)size + 7) / 8 * 8);
     if (size > MAX_MERGED_BYTES || size > SIZE_MAX / MEMORY_PER_BYTE)
         return 0;
     if (v->ordered)
