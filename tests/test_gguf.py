@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
+import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, RUN_TEXTS, conformance_texts
 from bpe_tokenizer_tools.formats import gguf
@@ -62,7 +63,7 @@ def pack(values: dict[str, tuple[int, Any]], version: int = 3, tensors: int = 0)
     return b"".join(out)
 
 
-ALPHABET = [gguf.bpe_tokenizer._to_printable(bytes([byte])) for byte in range(256)]
+ALPHABET = [bpe_tokenizer._to_printable(bytes([byte])) for byte in range(256)]
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld", "3 3"]
 
 
@@ -520,7 +521,7 @@ def test_a_vocabulary_of_the_gguf_package(tmp_path: Path) -> None:
     writer.add_tokenizer_pre("smaug-bpe")
     writer.add_token_list([token for token, _ in by_id])
     writer.add_token_types([3 if token in special else 1 for token, _ in by_id])
-    printable = gguf.bpe_tokenizer._to_printable
+    printable = bpe_tokenizer._to_printable
     writer.add_token_merges([f"{printable(a)} {printable(b)}" for a, b in tokenizer.merges])
     writer.add_bos_token_id(tokenizer.bos_token_id)
     writer.add_add_bos_token(True)
@@ -587,7 +588,7 @@ def joining_all() -> dict[str, tuple[int, Any]]:
     made = BPETokenizer(r"[\s\S]{1,2}", normalizer=None)
     text = "\n".join(CUT_TEXTS)
     made.train([text, text[1:]], vocab_size=30_000, min_frequency=1, verbose=False)
-    write = gguf.bpe_tokenizer._to_printable
+    write = bpe_tokenizer._to_printable
     vocab = sorted(made.definition.vocab.items(), key=lambda item: item[1])
     tokens = [write(token) for token, _ in vocab]
     merges = [f"{tokens[left]} {tokens[right]}" for left, right in made.definition.merges]
