@@ -463,6 +463,24 @@ def test_files_by_http(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
             assert core._one_line(caught.value).startswith(f"{url}/{name}: cannot be read: ")
 
 
+def test_notices_of_ray_are_no_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def notice(*_: Any) -> None:
+        print("(raylet) The node has been marked dead")
+        raise ValueError("the job's own error")
+
+    (tmp_path / "a.txt").write_text("text")
+    BPETokenizer().train("low lower", 257, verbose=False).save(tmp_path / "t", verbose=False)
+    monkeypatch.setattr(CountJob, "to_file", notice)
+    monkeypatch.setattr(PackJob, "run", notice)
+    for command in (["count"], ["pack", "--tokenizer", str(tmp_path / "t")]):
+        where = [str(tmp_path / "a.txt"), "--output", str(tmp_path / "out")]
+        assert core.main([*command, *where, "--executor", "ray"]) == 1
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", "bpe-tokenizer: error: the job's own error\n")
+
+
 def test_a_missing_library_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.zst").write_bytes(b"")
     (tmp_path / "x.parquet").write_bytes(b"")

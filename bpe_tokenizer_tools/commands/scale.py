@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +134,27 @@ def _cmd_count(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(json.dumps({"estimate": job.estimate()}) if options.json else job.estimate())
         return
-    if options.shard_index is not None:
-        report = job.count_share(options.shard_index, options.num_shards)
-    else:
-        report = job.to_file(options.output, options.min_frequency)
-        if options.work_dir is None:
-            job.forget()
+    with _only_results(options.executor):
+        if options.shard_index is not None:
+            report = job.count_share(options.shard_index, options.num_shards)
+        else:
+            report = job.to_file(options.output, options.min_frequency)
+            if options.work_dir is None:
+                job.forget()
     _show(options, report)
+
+
+@contextlib.contextmanager
+def _only_results(executor: str) -> Iterator[None]:
+    """Keep standard output free of Ray's notices, such as one about a lost node.
+
+    Ray prints them there whatever its settings; those that matter come as exceptions, too.
+    """
+    if executor != "ray":
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def _show(options: argparse.Namespace, report: Any) -> None:
@@ -193,10 +209,11 @@ def _cmd_pack(options: argparse.Namespace) -> None:
         options.allowed_special,
         **fields,
     )
-    if options.shard_index is not None:
-        report = job.run_share(options.shard_index, options.num_shards)
-    else:
-        report = job.run()
+    with _only_results(options.executor):
+        if options.shard_index is not None:
+            report = job.run_share(options.shard_index, options.num_shards)
+        else:
+            report = job.run()
     _show(options, report)
 
 
