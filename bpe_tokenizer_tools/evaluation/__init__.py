@@ -5,15 +5,21 @@
     print(compare("a.json", "b.json", {"news": texts}))
 
 A text is encoded as it stands, without what goes around it, and what looks like a special token in
-it is ordinary text.
+it is ordinary text.  These names need numpy; `sweep` does not.
 """
 
-from bpe_tokenizer_tools.evaluation.adapters import Adapter, open_tokenizer
-from bpe_tokenizer_tools.evaluation.comparison import Comparison, compare
-from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, evaluate
-from bpe_tokenizer_tools.evaluation.measures import Measures, renyi_entropy
-from bpe_tokenizer_tools.evaluation.scripts import Allocation
-from bpe_tokenizer_tools.evaluation.texts import file_groups, parallel_lines
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.evaluation.adapters import Adapter, open_tokenizer
+    from bpe_tokenizer_tools.evaluation.comparison import Comparison, compare
+    from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, evaluate
+    from bpe_tokenizer_tools.evaluation.measures import Measures, renyi_entropy
+    from bpe_tokenizer_tools.evaluation.scripts import Allocation
+    from bpe_tokenizer_tools.evaluation.texts import file_groups, parallel_lines
 
 __all__ = [
     "evaluate",
@@ -29,3 +35,20 @@ __all__ = [
     "parallel_lines",
     "renyi_entropy",
 ]
+
+_MODULES = {
+    "adapters": ("Adapter", "open_tokenizer"),
+    "comparison": ("Comparison", "compare"),
+    "figures": ("Evaluation", "Vocabulary", "evaluate"),
+    "measures": ("Measures", "renyi_entropy"),
+    "scripts": ("Allocation",),
+    "texts": ("file_groups", "parallel_lines"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module that a name is in."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
