@@ -22,7 +22,7 @@ Sections, each using only those above it:
 
      1  Constants: split patterns, special-token sets
      2  Byte alphabet
-     3  Text preparation: split patterns, normalisation, added tokens
+     3  Text preparation: split patterns, normalization, added tokens
      4  Training: read a corpus, count pre-tokens, learn merges
      5  Encoding and decoding
      6  Streaming
@@ -319,7 +319,7 @@ def _from_printable(token: str) -> bytes | None:
 # 3. Text preparation
 # =============================================================================
 # Text goes through three steps before it is encoded: added tokens are found,
-# what lies between them is normalised, and that is cut into pre-tokens.
+# what lies between them is normalized, and that is cut into pre-tokens.
 #
 # The text of a split pattern does not say how HuggingFace's engine, Oniguruma, spells it,
 # how the faster `re` does, or where text may be cut so that its parts can be split on their
@@ -439,13 +439,13 @@ def _splitter(pattern: str) -> _Splitter:
     return _Splitter(pattern)
 
 
-# -- Normalisation ------------------------------------------------------------
+# -- Normalization ------------------------------------------------------------
 
 _NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD")
 _LONG_MARKS = regex.compile(r"\p{M}{64,}")
 
 
-def _normalise(text: str, form: str | None) -> str:
+def _normalize(text: str, form: str | None) -> str:
     if form is None or text.isascii() or unicodedata.is_normalized(cast("Any", form), text):
         return text
     return unicodedata.normalize(cast("Any", form), _LONG_MARKS.sub(_order_marks, text))
@@ -469,9 +469,9 @@ def _back_composing() -> frozenset[str]:
 
 
 def _starts_cluster(char: str) -> bool:
-    """Tell whether normalising left and right of a place before `char` is safe.
+    """Tell whether normalizing left and right of a place before `char` is safe.
 
-    True if, in every normalisation form, it neither joins nor trades places with
+    True if, in every normalization form, it neither joins nor trades places with
     what stands before it.  Source: Unicode Standard Annex 15, section 9.1.
     """
     if char < "\u0300":
@@ -484,17 +484,17 @@ _UNMOVED = [(i, i + 1) for i in range(2**13)]
 
 
 def _align(text: str, form: str | None) -> list[tuple[int, int]]:
-    """Map each character of the normalised text to the (start, end) it came from.
+    """Map each character of the normalized text to the (start, end) it came from.
 
     A composed character stands for the first of those it was made of, and one
     that was added for its predecessor: that is what HuggingFace's offsets say.
     """
-    if _normalise(text, form) == text:
+    if _normalize(text, form) == text:
         n = len(text)
         return _UNMOVED[:n] if n <= len(_UNMOVED) else [(i, i + 1) for i in range(n)]
     spans: list[tuple[int, int]] = []
     starts = [i for i, char in enumerate(text) if i == 0 or _starts_cluster(char)]
-    for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalised one by one
+    for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalized one by one
         at = start
         for taken in _characters_taken(text[start:end], cast("str", form)):
             at += taken
@@ -503,21 +503,21 @@ def _align(text: str, form: str | None) -> list[tuple[int, int]]:
 
 
 def _characters_taken(cluster: str, form: str) -> list[int]:
-    """Count, for each character of a normalised cluster, the originals used up."""
+    """Count, for each character of a normalized cluster, the originals used up."""
     decomposed = "NFKD" if "K" in form else "NFD"
     parts = [
         (part, int(i == 0))
         for char in cluster
-        for i, part in enumerate(_normalise(char, decomposed))
+        for i, part in enumerate(_normalize(char, decomposed))
     ]
     ordered: list[tuple[str, int]] = []
     for _, run in itertools.groupby(parts, lambda part: unicodedata.combining(part[0]) > 0):
         ordered += sorted(run, key=lambda part: unicodedata.combining(part[0]))
     ordered.reverse()  # what comes next is at the end, where it is cheap to take out
     taken = []
-    for char in _normalise(cluster, form):
+    for char in _normalize(cluster, form):
         total = 0
-        for part in _normalise(char, decomposed):
+        for part in _normalize(char, decomposed):
             index = next(i for i in reversed(range(len(ordered))) if ordered[i][0] == part)
             total += ordered.pop(index)[1]
         taken.append(total)
@@ -537,9 +537,9 @@ class AddedToken:
         single_word: match only where no word character touches it.
         lstrip: take in the white space before it.
         rstrip: take in the white space after it.
-        normalized: look for it in normalised text; False: in the text as given.
-        special: a control token, recognised only where the caller allows it and
-            left out by ``skip_special_tokens``.  Others are always recognised.
+        normalized: look for it in normalized text; False: in the text as given.
+        special: a control token, recognized only where the caller allows it and
+            left out by ``skip_special_tokens``.  Others are always recognized.
 
     Source: the flags of HuggingFace tokenizers' AddedToken.
     """
@@ -576,8 +576,8 @@ _Match = tuple[int, int, AddedToken | None, int]
 class _TokenFinder:
     """Finds added tokens in text: leftmost first, and of those the longest."""
 
-    def __init__(self, tokens: Iterable[AddedToken], normalise: Callable[[str], str] = str) -> None:
-        self.tokens = {normalise(token.content): token for token in tokens}
+    def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str] = str) -> None:
+        self.tokens = {normalize(token.content): token for token in tokens}
         longest_first = sorted(self.tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # How much text must follow a place to know what matches there.
@@ -699,8 +699,8 @@ class _TokenStream:
         return [ready] if ready else []
 
 
-class _NormaliserStream:
-    """Normalises text that arrives in chunks, exactly as if it came at once."""
+class _NormalizerStream:
+    """Normalizes text that arrives in chunks, exactly as if it came at once."""
 
     def __init__(self, form: str | None) -> None:
         self._form = form
@@ -719,7 +719,7 @@ class _NormaliserStream:
             return ""
         ready = "".join(self._held) + chunk[:at]
         self._held = [chunk[at:]]
-        return _normalise(ready, self._form)
+        return _normalize(ready, self._form)
 
 
 class _CutStream:
@@ -751,7 +751,7 @@ class _Pipeline:
     """Everything that happens to text before it is cut into pre-tokens.
 
     Added tokens are found in the text as given; what lies between them is
-    normalised; tokens with ``normalized=True`` are found in that; and if the
+    normalized; tokens with ``normalized=True`` are found in that; and if the
     tokenizer asks for it, a space goes before each piece that has none.
     """
 
@@ -765,23 +765,23 @@ class _Pipeline:
         self.tokens = tokens = list(tokens)
         self.splitter, self.normalizer, self.prefix_space = splitter, normalizer, prefix_space
         self.raw = _TokenFinder(token for token in tokens if not token.normalized)
-        self.normalised = _TokenFinder(
-            (token for token in tokens if token.normalized), self.normalise
+        self.normalized = _TokenFinder(
+            (token for token in tokens if token.normalized), self.normalize
         )
 
-    def normalise(self, text: str) -> str:
-        """Normalise a whole piece of text between two raw tokens."""
-        return _normalise(text, self.normalizer)
+    def normalize(self, text: str) -> str:
+        """Normalize a whole piece of text between two raw tokens."""
+        return _normalize(text, self.normalizer)
 
     def align(self, text: str) -> list[tuple[int, int]]:
-        """Say for each character of the normalised text where it comes from."""
+        """Say for each character of the normalized text where it comes from."""
         return _align(text, self.normalizer)
 
     def prefixed(self, text: str, first: bool) -> str:
         """Put a space before text that does not start with one, where asked for.
 
         Args:
-            text: what stands between two added tokens, normalised.
+            text: what stands between two added tokens, normalized.
             first: whether it begins the whole text.
         """
         return " " + text if self.prefix_space and text[:1] != " " else text
@@ -806,7 +806,7 @@ class _Pipeline:
             first: whether no text went before.
 
         Yields:
-            each added token, and each normalised text between them, with the
+            each added token, and each normalized text between them, with the
             (start, end) in `text` of each of its characters (of the token).
         """
         done = 0
@@ -824,13 +824,13 @@ class _Pipeline:
     ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
         if start >= end:
             return
-        whole = self.normalise(text[start:end])
+        whole = self.normalize(text[start:end])
         spans: list[tuple[int, int]] = []
         if align:
             spans = self.align(text[start:end])
             spans = [(start + a, start + b) for a, b in spans] if start else spans
         done = 0
-        tokens = self.normalised.find(whole) if self.normalised.tokens else ()
+        tokens = self.normalized.find(whole) if self.normalized.tokens else ()
         for begin, stop, token, _ in tokens:
             if token:
                 if begin > done:
@@ -873,14 +873,14 @@ class _SegmentStream:
 
     def __init__(self, pipeline: _Pipeline, first: bool) -> None:
         self._pipeline, self._first = pipeline, first
-        self._normaliser = _NormaliserStream(pipeline.normalizer)
-        self._tokens = _TokenStream(pipeline.normalised)
+        self._normalizer = _NormalizerStream(pipeline.normalizer)
+        self._tokens = _TokenStream(pipeline.normalized)
         self._cut = _CutStream(pipeline.splitter)
         self._at_start = True
 
     def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
         """Take a chunk, yield tokens and text ready to be cut into pre-tokens."""
-        for piece in self._tokens.feed(self._normaliser.feed(chunk, final), final):
+        for piece in self._tokens.feed(self._normalizer.feed(chunk, final), final):
             if isinstance(piece, AddedToken):
                 yield from filter(None, [self._cut.flush()])
                 yield piece
@@ -1388,7 +1388,7 @@ class PretokenCounts(dict[bytes, int]):
 
     Attributes:
         split_pattern: the pattern that made the pre-tokens.
-        normalizer: how text was normalised before.
+        normalizer: how text was normalized before.
         documents: how many documents were read.
         bytes_read: UTF-8 bytes of text read, special tokens included.
         in_order: whether pre-tokens are in the order of their first occurrence.
@@ -3388,8 +3388,8 @@ class BPETokenizer:
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = self._encoder.tokens
         self._definition = definition
-        # Text needs no preparing but normalisation where no added token is looked for.
-        plain = not (of_tools or definition.prefix_space or self._recognised(_NONE))
+        # Text needs no preparing but normalization where no added token is looked for.
+        plain = not (of_tools or definition.prefix_space or self._recognized(_NONE))
         self._encode_plain = self._encoder.encode_plain if plain else None
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
@@ -3588,7 +3588,7 @@ class BPETokenizer:
 
     @property
     def normalizer(self) -> str | None:
-        """The Unicode form that text is normalised to; None if none, or if `components` do it."""
+        """The Unicode form that text is normalized to; None if none, or if `components` do it."""
         return self._definition.normalizer
 
     @property
@@ -3635,16 +3635,16 @@ class BPETokenizer:
             )
         return allowed
 
-    def _recognised(self, allowed: frozenset[str]) -> list[AddedToken]:
+    def _recognized(self, allowed: frozenset[str]) -> list[AddedToken]:
         added = self._definition.added
         return [token for token in added if not token.special or token.content in allowed]
 
     def _pipeline(self, allowed: frozenset[str], text: frozenset[str] = _NONE) -> _Pipeline:
-        """Return how text is prepared when these special tokens are recognised, others not."""
+        """Return how text is prepared when these special tokens are recognized, others not."""
         pipelines = self._pipelines
         pipeline = pipelines.get((allowed, text))
         if pipeline is None:
-            tokens = (each for each in self._recognised(allowed) if each.content not in text)
+            tokens = (each for each in self._recognized(allowed) if each.content not in text)
             pipeline = self._encoder.pipeline(tokens)
             if len(pipelines) >= 64:
                 pipelines.clear()
@@ -3690,12 +3690,12 @@ class BPETokenizer:
             add_special_tokens: whether to add what the tokenizer puts around a text:
                 what `surround` says, or the file it came from.
             allowed_special: "none" reads special tokens in the text as ordinary
-                text, "all" or a set recognises them.
+                text, "all" or a set recognizes them.
             disallowed_special: "all" (that are not allowed) or a set: special
                 tokens that must not occur.
 
         Returns:
-            The ids.  Decoded, they are the normalised text.
+            The ids.  Decoded, they are the normalized text.
 
         Raises:
             TypeError: the text is no str.
@@ -3745,7 +3745,7 @@ class BPETokenizer:
         if options or self._encode_plain is None:
             return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
         _check_text(text)
-        prepared = _normalise(text, self._definition.normalizer)
+        prepared = _normalize(text, self._definition.normalizer)
         return numpy.frombuffer(self._encoder.encode_to_buffer(prepared), numpy.uint32)
 
     def encode_ordinary_batch(
@@ -3760,7 +3760,7 @@ class BPETokenizer:
         _check_size("num_threads", num_threads, 1)
         if self._encode_plain is None or type(self).encode is not BPETokenizer.encode:
             return list(map(self.encode, texts))
-        prepared = [_normalise(text, self._definition.normalizer) for text in texts]
+        prepared = [_normalize(text, self._definition.normalizer) for text in texts]
         return self._encoder.encode_batch(prepared, num_threads or _cores())
 
     def encode_with_offsets(
@@ -3770,7 +3770,7 @@ class BPETokenizer:
 
         Returns:
             A result whose offsets are (start, end) characters of `text`: of the
-            text as given, whatever normalisation made of it.  Tokens that share
+            text as given, whatever normalization made of it.  Tokens that share
             a character share its offsets.
 
         >>> BPETokenizer().encode_with_offsets("é!").offsets
@@ -4009,7 +4009,7 @@ class BPETokenizer:
         """Return a prefix of the text that encodes to at most `max_tokens` tokens.
 
         Args:
-            text: the text; the prefix is one of its normalised form.
+            text: the text; the prefix is one of its normalized form.
             max_tokens: how many tokens `encode` may give for the prefix.
             add_special_tokens: whether those that `encode` adds count too.
             **options: ``allowed_special`` and ``disallowed_special``, as for `encode`.
@@ -4030,7 +4030,7 @@ class BPETokenizer:
 
     def _prefixes(self, text: str, room: int, allowed: frozenset[str]) -> Iterator[str]:
         """Yield ever shorter prefixes, from `room` tokens downwards."""
-        if self._definition.components is None:  # else what a normaliser does is no prefix
+        if self._definition.components is None:  # else what a normalizer does is no prefix
             plain = self._pipeline(allowed)
             pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
             text = "".join(
@@ -4242,7 +4242,7 @@ class BPETokenizer:
 
         Raises:
             FileNotFoundError: there is no such file.
-            FileFormatError: it is damaged, not recognised, or not supported; the
+            FileFormatError: it is damaged, not recognized, or not supported; the
                 message names the file and the field.
             ValueError: a pattern is missing, or one is given and the file has its own.
         """
@@ -4870,7 +4870,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     text, known = options.sample_text, sorted(tokenizer._id_to_bytes)
     decoded = tokenizer.decode(ids := tokenizer.encode(text))
-    same = len({*map(tokenizer._pipeline(_NONE).normalise, (text, decoded))}) == 1
+    same = len({*map(tokenizer._pipeline(_NONE).normalize, (text, decoded))}) == 1
     facts: dict[str, Any] = {
         "name": tokenizer._settings.get("name"),
         "vocab_size": tokenizer.vocab_size,

@@ -199,9 +199,9 @@ def counting_and_cutting(tokenizer: BPETokenizer) -> None:
         show(f"truncate to {budget}", repr(tokenizer.truncate(SAMPLE, budget)))
 
 
-def normalisation(tokenizer: BPETokenizer) -> None:
+def normalization(tokenizer: BPETokenizer) -> None:
     """Give two spellings of the same character the same ids."""
-    heading("Normalisation")
+    heading("Normalization")
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     show("two spellings", f"{composed!r} {decomposed!r}, equal: {composed == decomposed}")
     show("normalizer", tokenizer.normalizer)
@@ -271,7 +271,7 @@ def files_and_huggingface(tokenizer: BPETokenizer, directory: Path) -> None:
 def other_formats(files: list[Path], directory: Path) -> None:
     """Write a tokenizer in the formats of other libraries, read it back, and check it."""
     heading("Other formats")
-    tokenizer = BPETokenizer("gpt2", normalizer=None)  # tiktoken and llama.cpp never normalise
+    tokenizer = BPETokenizer("gpt2", normalizer=None)  # tiktoken and llama.cpp never normalize
     tokenizer.train(files[:40], 1_000, special_tokens=["<|endoftext|>"], verbose=False)
     for name, format in (
         ("tokenizer.json", "tokenizer.json"),
@@ -348,7 +348,7 @@ def tour() -> None:
         offsets,
         streaming,
         counting_and_cutting,
-        normalisation,
+        normalization,
     ):
         stop(tokenizer)
     counts_and_sizes(files)

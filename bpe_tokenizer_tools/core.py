@@ -31,7 +31,7 @@ utf8_length = bpe_tokenizer._utf8_length
 skip_space = bpe_tokenizer._skip_space
 skip_space_back = bpe_tokenizer._skip_space_back
 starts_cluster = bpe_tokenizer._starts_cluster
-normalize = bpe_tokenizer._normalise
+normalize = bpe_tokenizer._normalize
 align = bpe_tokenizer._align
 check_normalizer = bpe_tokenizer._check_normalizer
 pattern_named = bpe_tokenizer._pattern_named
@@ -123,7 +123,7 @@ import_optional = bpe_tokenizer._import_optional
 
 # Steps of a tokenizer
 allowed = BPETokenizer._allowed
-recognized = BPETokenizer._recognised
+recognized = BPETokenizer._recognized
 pipeline = BPETokenizer._pipeline
 encode_parts = BPETokenizer._encode_parts
 encode_aligned = BPETokenizer._encode_aligned

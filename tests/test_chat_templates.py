@@ -356,9 +356,9 @@ def test_unicode_does_not_compose_a_control_token(templates: dict[str, str]) -> 
             token[:2].translate(wide) + token[2:] for token in own
         ]
         taken += assert_harmless(tokenizer, template, words)
-        normalised = BPETokenizer("llama3", normalizer="NFKC")
-        normalised.add_special_tokens([AddedToken(token, normalized=True) for token in own])
-        taken += assert_harmless(normalised, template, words + own)
+        normalized = BPETokenizer("llama3", normalizer="NFKC")
+        normalized.add_special_tokens([AddedToken(token, normalized=True) for token in own])
+        taken += assert_harmless(normalized, template, words + own)
     assert taken > 500
 
 

@@ -133,7 +133,7 @@ def test_llama_cpp_gives_the_same(
     report = tokenizer.check()
     assert row(report, "llama-cpp-python").status == "equal"
     assert row(report, "llama-cpp-python").detail == "through export"
-    assert any("llama.cpp does not normalise" in str(f) for f in report.findings) == bool(
+    assert any("llama.cpp does not normalize" in str(f) for f in report.findings) == bool(
         normalizer
     )
     path = tmp_path / "t.gguf"
@@ -256,7 +256,7 @@ def test_bos_that_only_one_adds(gpt2: BPETokenizer, saved: Path) -> None:
     assert found.difference.expected_ids[0] == gpt2.bos_token_id
 
 
-def test_special_tokens_that_are_not_recognised(gpt2: BPETokenizer, saved: Path) -> None:
+def test_special_tokens_that_are_not_recognized(gpt2: BPETokenizer, saved: Path) -> None:
     data = json.loads((saved / "tokenizer.json").read_text(encoding="utf-8"))
     kept = [token for token in data["added_tokens"] if token["content"] != "<|x|>"]
     edit(saved / "tokenizer.json", added_tokens=kept)
@@ -548,7 +548,7 @@ def test_tokens_that_the_pattern_cuts() -> None:
     assert found.startswith("note") and cut
 
 
-def test_tokens_that_the_normaliser_changes() -> None:
+def test_tokens_that_the_normalizer_changes() -> None:
     tokenizer = train(r"[\s\S]+", vocab_size=300)
     vocab = {**tokenizer.definition.vocab, b"\xcc\x81": 1000, "e\u0301".encode(): 1001}
     merges = [*tokenizer.definition.merges, (0xCC, 0x81), (ord("e"), 1000)]
@@ -556,7 +556,7 @@ def test_tokens_that_the_normaliser_changes() -> None:
     assert "unreachable" not in names(changed)
     assert changed.encode("e\u0301") == [1001]
     found = names(rebuilt(changed, normalizer="NFC"))["unreachable"]
-    assert "normalisation changes 1 token ('e\u0301')" in found
+    assert "normalization changes 1 token ('e\u0301')" in found
 
 
 def test_duplicates(gpt2: BPETokenizer) -> None:

@@ -343,7 +343,7 @@ def code_points() -> str:
     return str(UNASSIGNED.normalize_str(text))
 
 
-# The other library normalises as Unicode 9 does and leaves these, which are younger, alone.
+# The other library normalizes as Unicode 9 does and leaves these, which are younger, alone.
 YOUNG = regex.compile(
     r"[\u32ff\ua7f1-\ua7f4\uab69\U000105c9\U000105e4\U00010781-\U000107ba\U00011380-\U000113c9"
     r"\U00011938\U00016120-\U00016129\U00016d67-\U00016d6a\U0001ccd6-\U0001ccf9\U0001e030-\U0001e06d"

@@ -867,7 +867,7 @@ def test_truncation_gives_a_prefix_that_fits(
     tokenizer = TRUNCATING[name]
     form = tokenizer.normalizer
     prefix = tokenizer.truncate(text, limit, add_special_tokens=special)
-    if name != "added":  # added tokens part the text before it is normalised
+    if name != "added":  # added tokens part the text before it is normalized
         assert unicodedata.normalize(form or "NFC", text).startswith(prefix)
     room = tokenizer.count_tokens(text, add_special_tokens=special)
     if prefix:

@@ -321,7 +321,7 @@ def test_special_tokens_in_batches(trained: BPETokenizer) -> None:
 
 
 @pytest.mark.parametrize("form", [None, "NFC", "NFKD"])
-def test_normalisation_comes_first(form: str | None) -> None:
+def test_normalization_comes_first(form: str | None) -> None:
     tokenizer = BPETokenizer("gpt2", normalizer=form).train([TEXT * 3], 300, verbose=False)
     text = "ascii, e\u0301 ﬁ \uac00 \u1100\u1161"
     expected = tokenizer.encode_with_offsets(text).input_ids

@@ -377,7 +377,7 @@ def trained_on_han() -> BPETokenizer:
     return tokenizer.train(["日本 日本 日本"], vocab_size=261, verbose=False)
 
 
-def test_a_normaliser_is_no_wrong_round_trip_and_words_stay_those_of_the_text() -> None:
+def test_a_normalizer_is_no_wrong_round_trip_and_words_stay_those_of_the_text() -> None:
     need("tokenizers")
     text = "e\u0301te\u0301 naïve"
     tokenizer = trained(normalizer="NFC")
@@ -551,7 +551,7 @@ def test_sentencepiece_by_itself_and_as_this_library_reads_it(models: dict[str, 
     assert Counter(dict(enumerate(one.words_by_tokens or []))) == Counter([n_first, n_last])
 
 
-def test_sentencepiece_that_normalises_and_knows_no_bytes(models: dict[str, Path]) -> None:
+def test_sentencepiece_that_normalizes_and_knows_no_bytes(models: dict[str, Path]) -> None:
     need("sentencepiece")
     found = evaluate([f"sp:{models['plain']}"], {"t": ["the  ﬁne", "the 𝕏 the", "the lower"]})
     counted = found.get("plain", "t")

@@ -317,7 +317,7 @@ def test_steps_are_printed() -> None:
     assert str(trace("nai\u0308ve", tokenizer)) == (
         "text            nai\u0308ve\n"
         "special tokens  none\n"
-        "normalised      naïve\n"
+        "normalized      naïve\n"
         "pre-tokens      naïve\n"
         "\n"
         "naïve\n"
@@ -395,7 +395,7 @@ def test_tokenizers_of_other_kinds(tmp_path: Path) -> None:
     peer.save(str(tmp_path / "tokenizer.json"))
     found = trace("Lowest zoo", BPETokenizer.from_file(tmp_path / "tokenizer.json"))
     assert found.ids == peer.encode("Lowest zoo").ids
-    assert (found.normalizer, found.normalised, found.unit) == (
+    assert (found.normalizer, found.normalized, found.unit) == (
         "components",
         "lowest zoo",
         "characters",
@@ -483,7 +483,7 @@ def test_page_goes_through_the_steps_by_keys(
     open_page(browser, found, tmp_path)
     body = browser.driver.find_element("tag name", "body")
     n_merges = sum(len(piece.merges) for piece in found.pieces if isinstance(piece, Pretoken))
-    n_steps = n_merges + 5  # text, special tokens, pre-tokens, bytes; ids (no normaliser here)
+    n_steps = n_merges + 5  # text, special tokens, pre-tokens, bytes; ids (no normalizer here)
 
     def count() -> str:
         return str(browser.driver.find_element("id", "count").text)

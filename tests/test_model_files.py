@@ -181,16 +181,16 @@ def test_what_is_not_there_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("model.gguf", b"", "not recognised"),
-        ("model.gguf", b"GGU", "not recognised"),
-        ("model.gguf", b"This is a letter", "not recognised"),
+        ("model.gguf", b"", "not recognized"),
+        ("model.gguf", b"GGU", "not recognized"),
+        ("model.gguf", b"This is a letter", "not recognized"),
         ("model.gguf", b"GGUF" + struct.pack("<I", 3), "only 0 are left"),
         ("model.gguf", b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version: 9 is not supported"),
         ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + TWICE, "a.b: is given twice"),
         ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "token_embd.weight: is missing"),
         ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), "tensors.* are left"),
         ("model.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "keys.* are left"),
-        ("notes.txt", b"hello", "not recognised"),
+        ("notes.txt", b"hello", "not recognized"),
         ("model.safetensors", b"", "config.json"),
     ],
 )

@@ -176,8 +176,8 @@ def test_special_tokens_of_published_vocabularies(
         special = list(tokenizer.special_tokens)
         assert special
         text = " x".join(special) + "".join(special) + special[0][:-1]
-        for recognised in (False, True):
-            check_ids(real_page, index, tokenizer, [text], recognised)
+        for recognized in (False, True):
+            check_ids(real_page, index, tokenizer, [text], recognized)
 
 
 def test_a_megabyte_of_one_letter(real: dict[str, BPETokenizer], real_page: Browser) -> None:
@@ -211,7 +211,7 @@ def test_every_character_is_cut_as_the_library_does(
 
 
 @pytest.mark.parametrize("form", core._NORMALIZERS)
-def test_every_character_is_normalised_as_in_python(
+def test_every_character_is_normalized_as_in_python(
     form: str, browser: Browser, tmp_path: Path
 ) -> None:
     browser.open(write_page({"it": BPETokenizer(normalizer=form)}, tmp_path / "page.html"))
@@ -223,13 +223,13 @@ def test_every_character_is_normalised_as_in_python(
     texts += ["".join(order.choices([*marks, "a", "ᄀ", "가", "ᅡ", "ᆨ"], k=40)) for _ in range(500)]
     texts.append("a" + "\u0301\u0323" * 100_000)
     script = DIGESTS + (
-        "const {normaliser} = await encoderOf(0);"
+        "const {normalizer} = await encoderOf(0);"
         "const codes = (text) => Array.from(text, (char) => char.codePointAt(0));"
-        "return digests(given[0], (text) => codes(normaliser.normalise(text)));"
+        "return digests(given[0], (text) => codes(normalizer.normalize(text)));"
     )
     found = browser.wait(script, texts)
     for text, theirs in zip(texts, found):
-        ours = core._normalise(text, form)
+        ours = core._normalize(text, form)
         if len(text) < 1000:
             assert ours == unicodedata.normalize(form, text)  # type: ignore[arg-type]
         assert theirs == digest(map(ord, ours)), text[:40]
@@ -556,7 +556,7 @@ def _classes(token: Any) -> list[str]:
     return found
 
 
-def test_special_tokens_are_shown_apart_once_they_are_recognised(small_page: Browser) -> None:
+def test_special_tokens_are_shown_apart_once_they_are_recognized(small_page: Browser) -> None:
     tokenizer = small(special=["<|end|>"])
     text = "the end<|end|>the end"
     type_text(small_page, text)
@@ -575,7 +575,7 @@ def test_special_tokens_are_shown_apart_once_they_are_recognised(small_page: Bro
     assert "special token" in small_page.find("#card dl")[0].text
 
 
-def test_special_tokens_may_be_recognised_from_the_first(browser: Browser, tmp_path: Path) -> None:
+def test_special_tokens_may_be_recognized_from_the_first(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     browser.open(write_page(small(special=["<|end|>"]), path, "a<|end|>", allowed_special="all"))
     assert browser.find("#special")[0].is_selected()

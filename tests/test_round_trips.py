@@ -2,7 +2,7 @@
 
 Every source below is a file, loaded here and written to every target.  `EXPECTED` says
 what comes of it: the ids of the target's own library are equal, they are equal on
-normalised text, or the target is refused, and with which words.  So neither a silent
+normalized text, or the target is refused, and with which words.  So neither a silent
 loss nor a needless refusal goes unnoticed.
 """
 
@@ -28,7 +28,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="the oracle of most format
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 
-# What a library makes of a text: special tokens in it are recognised, none put around it.
+# What a library makes of a text: special tokens in it are recognized, none put around it.
 Encode = Callable[[str], list[int]]
 
 
@@ -420,7 +420,7 @@ FLAG = "added token '<think>' has special=False"
 FORM = (
     "it normalizes text to NFC, which (tiktoken|llama.cpp) does not do; .* without_normalizer=True"
 )
-MAP = r"cannot hold this SentencePiece normalisation exactly \(a character map"
+MAP = r"cannot hold this SentencePiece normalization exactly \(a character map"
 
 _COLUMNS = ("HuggingFace's", "tiktoken", "to_tiktoken", "gpt2", "gguf")
 _TABLE: dict[str, tuple[str, str, str, str, str]] = {

@@ -66,7 +66,7 @@ def naive(
     normalizer: str | None = "NFC",
     special_tokens: Sequence[str] = (),
 ) -> dict[bytes, int]:
-    """Count by the words of the definition: cut, normalise, split; no text is dropped."""
+    """Count by the words of the definition: cut, normalize, split; no text is dropped."""
     counts: Counter[bytes] = Counter()
     for document in documents:
         cuts = "|".join(map(regex.escape, sorted(special_tokens, key=len, reverse=True)))

@@ -147,7 +147,7 @@ TEXTS = st.lists(st.sampled_from(BITS) | CHARS, max_size=20).map("".join)
 
 
 def is_own(tokenizer: BPETokenizer) -> bool:
-    """Tell whether a tokenizer uses the normaliser that tokenizer.json has not."""
+    """Tell whether a tokenizer uses the normalizer that tokenizer.json has not."""
     components = tokenizer.components or {}
     return bool(components["normalizer"]["type"] == "SentencePiece")
 
@@ -202,10 +202,10 @@ def test_decode_what_a_model_may_give(pair: tuple[BPETokenizer, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def normaliser(engine: str, pair: tuple[BPETokenizer, Any]) -> reader.Normaliser | None:
-    """The normaliser of a model, if it is this library's own."""
+def normalizer(engine: str, pair: tuple[BPETokenizer, Any]) -> reader.Normalizer | None:
+    """The normalizer of a model, if it is this library's own."""
     component = (pair[0].components or {})["normalizer"]
-    return reader.Normaliser(component) if is_own(pair[0]) else None
+    return reader.Normalizer(component) if is_own(pair[0]) else None
 
 
 @settings(max_examples=examples(120))
@@ -214,24 +214,24 @@ def normaliser(engine: str, pair: tuple[BPETokenizer, Any]) -> reader.Normaliser
 @example(" \x01a\x01 \x01b  ")
 @example("<x>")
 def test_offsets(
-    pair: tuple[BPETokenizer, Any], normaliser: reader.Normaliser | None, text: str
+    pair: tuple[BPETokenizer, Any], normalizer: reader.Normalizer | None, text: str
 ) -> None:
-    """The normaliser's places are those of SentencePiece's own offsets."""
+    """The normalizer's places are those of SentencePiece's own offsets."""
     oracle = pair[1]
-    if normaliser is None:
+    if normalizer is None:
         return
-    normalised, spans = normaliser.align(text)
-    assert normaliser(text) == normalised == oracle.Normalize(text)
-    assert len(spans) == len(normalised)
+    normalized, spans = normalizer.align(text)
+    assert normalizer(text) == normalized == oracle.Normalize(text)
+    assert len(spans) == len(normalized)
     expected = oracle.encode_as_offset_mapping(text)
     done = 0
     for piece, offsets in zip(expected["pieces"], expected["offsets"]):
-        if piece.startswith("<0x") and not normalised.startswith(piece, done):
+        if piece.startswith("<0x") and not normalized.startswith(piece, done):
             return  # bytes: SentencePiece gives all of a character to its last one
         part = spans[done : done + len(piece)]
         assert (part[0][0], part[-1][1]) == tuple(offsets)
         done += len(piece)
-    assert done == len(normalised)
+    assert done == len(normalized)
 
 
 def test_offsets_of_tokens(write: Callable[[bytes], Path]) -> None:
@@ -244,7 +244,7 @@ def test_offsets_of_tokens(write: Callable[[bytes], Path]) -> None:
     ]
 
 
-def test_plain_normalisation_is_plain(pair: tuple[BPETokenizer, Any], name: str) -> None:
+def test_plain_normalization_is_plain(pair: tuple[BPETokenizer, Any], name: str) -> None:
     """What tokenizer.json can say is said in its terms, and nothing else is."""
     options = GRID[name]
     plain = options.get("normalization_rule_name", "identity") == "identity"
@@ -454,7 +454,7 @@ def make(
     normalizer: Mapping[int, Any] | None = None,
     more: bytes = b"",
 ) -> bytes:
-    """Write a model of normal pieces, by default without any normalisation."""
+    """Write a model of normal pieces, by default without any normalization."""
     specs = {3: 2, **(trainer or {})}, {3: 0, 4: 0, **(normalizer or {})}
     pieces = [piece("<unk>", 0, UNKNOWN), *(piece(text, score) for text, score in scores.items())]
     written = [b"".join(field(*item) for item in spec.items()) for spec in specs]
@@ -579,11 +579,11 @@ def test_the_longest_key_and_symbols_win() -> None:
         "escape_whitespaces": True,
         "treat_whitespace_as_suffix": False,
     }
-    normaliser = reader.Normaliser(component)
-    assert normaliser("aab aba  ababa") == "xyz▁aba▁ababxy"
-    assert normaliser.align("aab") == ("xyz", [(0, 0), (0, 1), (1, 3)])
-    normaliser = reader.Normaliser({**component, "user_defined": ["ab", "aba"]})
-    assert normaliser("aba aa") == "aba▁xyxy"
+    normalizer = reader.Normalizer(component)
+    assert normalizer("aab aba  ababa") == "xyz▁aba▁ababxy"
+    assert normalizer.align("aab") == ("xyz", [(0, 0), (0, 1), (1, 3)])
+    normalizer = reader.Normalizer({**component, "user_defined": ["ab", "aba"]})
+    assert normalizer("aba aa") == "aba▁xyxy"
 
 
 # -- Files that are something else, damaged or malicious ----------------------
@@ -610,7 +610,7 @@ def test_other_files_are_not_taken_for_models(tmp_path: Path, head: bytes) -> No
     assert not reader.matches(tmp_path / "x", head)
 
 
-def test_models_are_recognised(write: Callable[[bytes], Path]) -> None:
+def test_models_are_recognized(write: Callable[[bytes], Path]) -> None:
     path = write(train("nmt_nfkc"))
     assert reader.matches(path, path.read_bytes()[:4096])
     assert reader.matches(path, path.read_bytes()[:100])
@@ -689,7 +689,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "no byte": (make(LETTERS, {35: 1}, more=piece("<0xZZ>", 0, BYTE)), "expected a byte such as"),
     "trainer_spec is a number": (with_more(field(2, 5)), "trainer_spec: expected a message"),
     "flag is text": (make(LETTERS, {35: "yes"}), "byte_fallback: expected a field of kind 0"),
-    "denormaliser": (with_more(field(5, field(2, b"12345"))), "denormalizer_spec"),
+    "denormalizer": (with_more(field(5, field(2, b"12345"))), "denormalizer_spec"),
     "map: short": (damaged_map(b"\1"), "a trie of 1 bytes"),
     "map: of no units": (damaged_map(struct.pack("<I", 0) + b"x\0"), "a trie of 0 bytes"),
     "map: huge": (damaged_map(struct.pack("<I", 2**32 - 1) + b"x" * 64), "a trie of 4,294,967,295"),
@@ -803,7 +803,7 @@ def write_once(tmp_path: Path) -> Callable[[bytes], Path]:
         {"escape_whitespaces": "yes"},
     ],
 )
-def test_normaliser_checks_its_component(change: dict[str, Any]) -> None:
+def test_normalizer_checks_its_component(change: dict[str, Any]) -> None:
     flags = (
         "add_dummy_prefix",
         "remove_extra_whitespaces",
@@ -811,6 +811,6 @@ def test_normaliser_checks_its_component(change: dict[str, Any]) -> None:
         "treat_whitespace_as_suffix",
     )
     sound = {"charsmap": "", "user_defined": [], **dict.fromkeys(flags, True)}
-    assert reader.Normaliser(sound)("a b") == "a▁b▁"
+    assert reader.Normalizer(sound)("a b") == "a▁b▁"
     with pytest.raises(ValueError, match=next(iter(change)) + "|character map"):
-        reader.Normaliser({**sound, **change})
+        reader.Normalizer({**sound, **change})

@@ -60,7 +60,7 @@ def naive_encode(tokenizer: BPETokenizer, text: str, tokens: list[str]) -> list[
     return ids
 
 
-# -- What is recognised -------------------------------------------------------
+# -- What is recognized -------------------------------------------------------
 
 
 @settings(max_examples=examples(300))

@@ -539,7 +539,7 @@ def test_text_that_no_pattern_matches_is_counted() -> None:
     assert dict(count_pretokens("12ab!!", "[a-z]+")) == {b"12": 1, b"ab": 1, b"!!": 1}
 
 
-def test_normalisation_comes_before_counting() -> None:
+def test_normalization_comes_before_counting() -> None:
     spellings = ["e\u0301", "é"]
     assert dict(count_pretokens(spellings)) == {"é".encode(): 2}
     apart = count_pretokens(spellings, ".", normalizer=None)

@@ -236,7 +236,7 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int],
     with open(path, "rb") as file:
         if file.read(4) != b"GGUF":
             raise FileFormatError(
-                path, "", "not recognised as a model; a file must be GGUF, others are directories"
+                path, "", "not recognized as a model; a file must be GGUF, others are directories"
             )
         file.seek(0)
         reader = gguf._HeaderReader(file, path, size)

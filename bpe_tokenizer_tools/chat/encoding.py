@@ -120,7 +120,7 @@ def _broken(
 ) -> Iterator[_Part]:
     """Cut text behind the first character of each control token it spells: no merge joins it."""
     contents = [token.content for token in control]
-    spelled = filter(None, {*contents, *map(pipeline.normalise, contents)})
+    spelled = filter(None, {*contents, *map(pipeline.normalize, contents)})
     # A look-ahead finds all of them, also those that overlap.
     find = re.compile(f"(?={'|'.join(map(re.escape, spelled))})")
     for part, spans in parts:

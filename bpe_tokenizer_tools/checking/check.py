@@ -165,11 +165,11 @@ class _Peer(NamedTuple):
 
     Attributes:
         detail: what was loaded, and how.
-        encode: (text, whether special tokens are recognised) -> ids.
+        encode: (text, whether special tokens are recognized) -> ids.
         decode: ids -> text.
         token: id -> how the library spells it.
         surround: encodes with what goes around a text, if the library has that.
-        recognises: whether it can be asked to recognise special tokens.
+        recognizes: whether it can be asked to recognize special tokens.
         form: the normal form that all text has to be brought to first.
         findings: what else was noticed.
         approximation: the tokenizer as the library approximates it, where it does.
@@ -180,7 +180,7 @@ class _Peer(NamedTuple):
     decode: Callable[[list[int]], str]
     token: Callable[[int], Any]
     surround: Callable[[str], Sequence[int]] | None = None
-    recognises: bool = True
+    recognizes: bool = True
     form: str | None = None
     findings: Sequence[Finding] = ()
     approximation: BPETokenizer | None = None
@@ -406,7 +406,7 @@ def _load_tiktoken(case: _Case) -> _Peer:
         lambda ids: str(loaded.decode(ids)),
         lambda id_: repr(loaded.decode_single_token_bytes(id_)),
         form=case.tokenizer.normalizer,
-        findings=_not_normalised(case.tokenizer, "tiktoken"),
+        findings=_not_normalized(case.tokenizer, "tiktoken"),
     )
 
 
@@ -450,7 +450,7 @@ def _load_sentencepiece(case: _Case) -> _Peer:
         lambda text, special: loaded.encode(text, out_type=int),
         lambda ids: str(loaded.decode(ids)),
         loaded.id_to_piece,
-        recognises=False,
+        recognizes=False,
     )
 
 
@@ -468,17 +468,17 @@ def _load_llama_cpp(case: _Case) -> _Peer:
         model.token,
         lambda text: model.encode(text, True, True),
         form=case.tokenizer.normalizer,
-        findings=_not_normalised(case.tokenizer, "llama.cpp"),
+        findings=_not_normalized(case.tokenizer, "llama.cpp"),
         approximation=approximation,
     )
 
 
-def _not_normalised(tokenizer: BPETokenizer, library: str) -> list[Finding]:
+def _not_normalized(tokenizer: BPETokenizer, library: str) -> list[Finding]:
     form = tokenizer.normalizer
     if form is None:
         return []
-    message = f"{library} does not normalise text; compared is text that is {form} already"
-    return [Finding("note", "normalisation", message, f"normalise to {form} what is given to it")]
+    message = f"{library} does not normalize text; compared is text that is {form} already"
+    return [Finding("note", "normalization", message, f"normalize to {form} what is given to it")]
 
 
 class _LlamaVocabulary:
@@ -670,7 +670,7 @@ def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Di
     yield from _compare(
         tokenizer, peer, "encode", text, tokenizer.encode(text), peer.encode(given, False)
     )
-    if peer.recognises:
+    if peer.recognizes:
         what = "encode, special tokens allowed,"
         ids = tokenizer.encode(text, allowed_special="all")
         yield from _compare(tokenizer, peer, what, text, ids, peer.encode(given, True))
@@ -681,7 +681,7 @@ def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Di
 
 
 def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
-    ids = tokenizer.encode(text, allowed_special="all" if peer.recognises else "none")
+    ids = tokenizer.encode(text, allowed_special="all" if peer.recognizes else "none")
     # Which of the texts that share an id tiktoken decodes depends on its hash table.
     shared = shared_ids(tokenizer)
     ids = [id_ for id_ in ids if id_ not in shared] if shared else ids

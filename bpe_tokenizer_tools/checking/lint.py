@@ -84,7 +84,7 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
         same = [name for name, family in FAMILIES.items() if _is_split(definition, family.steps)]
     else:
         same = [name for name, family in FAMILIES.items() if _is_same(own, family.pre_tokenizer())]
-    # Of families that only the normaliser tells apart, the right one.
+    # Of families that only the normalizer tells apart, the right one.
     same.sort(key=lambda name: FAMILIES[name].normalizer != _normal_form(definition))
     if same:
         return same[0]
@@ -104,7 +104,7 @@ def _is_split(definition: Definition, steps: Sequence[Component]) -> bool:
 
 
 def _normal_form(definition: Definition) -> str | None:
-    """Return the type of a tokenizer's normaliser, if it has one."""
+    """Return the type of a tokenizer's normalizer, if it has one."""
     if definition.components is None:
         return definition.normalizer
     written = definition.components.get("normalizer")
@@ -221,7 +221,7 @@ class _Unreached:
 
     merges: list[bytes]
     merges_but_whole: list[bytes]  # only `ignore_merges` gives them
-    normaliser: list[bytes]
+    normalizer: list[bytes]
     pattern: list[bytes]
 
 
@@ -250,7 +250,7 @@ def _unreached(tokenizer: BPETokenizer) -> _Unreached:
         ):
             out.merges.append(token)
         elif text and form and core.normalize(text, form) != text:
-            out.normaliser.append(token)
+            out.normalizer.append(token)
         elif not made:
             out.merges_but_whole.append(token)
         elif text and lengths and len(lengths(text) or "1") > 1 and not _uncut(text, lengths):
@@ -281,8 +281,8 @@ def _unreachable(tokenizer: BPETokenizer) -> Iterator[Finding]:
         (
             "warning",
             "unreachable",
-            found.normaliser,
-            "normalisation changes {}, so no text gives them",
+            found.normalizer,
+            "normalization changes {}, so no text gives them",
         ),
         (
             "note",
@@ -406,7 +406,7 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 name,
-                f"{token.content!r} is not in the form {form}, which text is normalised to",
+                f"{token.content!r} is not in the form {form}, which text is normalized to",
                 f"spell it as {core.normalize(token.content, form)!r}",
             )
 
@@ -617,7 +617,7 @@ def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
     if not _cuts_like(tokenizer, known):
         yield f"the split pattern of {known.family!r}"
     if form != known.normalizer:
-        yield f"normalisation to {known.normalizer}" if known.normalizer else "no normalisation"
+        yield f"normalization to {known.normalizer}" if known.normalizer else "no normalization"
     if space != known.prefix_space:
         yield "a space before text" if known.prefix_space else "no space before text"
 

@@ -382,7 +382,7 @@ def _percent(share: float | None) -> str | None:
 _IMPOSSIBLE_BYTES = (0xC0, 0xC1, *range(0xF5, 0x100))  # none of them is in any UTF-8
 _IN_THE_WAY = {
     "merges": "no merges lead to it",
-    "normaliser": "normalisation changes it",
+    "normalizer": "normalization changes it",
     "pattern": "the split pattern always cuts it",
 }
 

@@ -87,7 +87,7 @@ def _count_options(add: Callable[..., Any]) -> None:
     cut = "strings that cut a document and are not counted"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=cut)
     forms = (*core.NORMALIZERS, "none")
-    add("--normalizer", choices=forms, default="NFC", help="Unicode normalisation form")
+    add("--normalizer", choices=forms, default="NFC", help="Unicode normalization form")
     rare = "leave out what occurs less often"
     add("--min-frequency", type=int, default=1, metavar="N", help=rare)
     _old_name(add, "--min-count", "min_frequency", type=int)

@@ -41,7 +41,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", metavar="TOKEN", help=each)
     forms = (*core.NORMALIZERS, "none")
-    add("--normalizer", choices=forms, help="Unicode normalisation form (default: NFC)")
+    add("--normalizer", choices=forms, help="Unicode normalization form (default: NFC)")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")

@@ -74,8 +74,8 @@ class Adapter:
         """Return the text of ids; broken UTF-8 becomes U+FFFD."""
         raise NotImplementedError
 
-    def normalise(self, text: str) -> str:
-        """Return a text as the tokenizer's normaliser leaves it."""
+    def normalize(self, text: str) -> str:
+        """Return a text as the tokenizer's normalizer leaves it."""
         return text
 
     def offsets(self, text: str) -> Any:
@@ -121,8 +121,8 @@ class _Own(Adapter):
             return super().spell(ids)
         return self._tokenizer.decode_bytes(ids.tolist(), errors="replace")
 
-    def normalise(self, text: str) -> str:
-        return _with_spaces(core.encoder(self._tokenizer).pipeline(()).normalise(text), text)
+    def normalize(self, text: str) -> str:
+        return _with_spaces(core.encoder(self._tokenizer).pipeline(()).normalize(text), text)
 
     def offsets(self, text: str) -> Any:
         return self._tokenizer.encode_with_offsets(text).offsets
@@ -155,7 +155,7 @@ class _HuggingFace(Adapter):
     def decode(self, ids: Any) -> str:
         return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=False))
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         normalizer = self._tokenizer.normalizer
         return _with_spaces(str(normalizer.normalize_str(text)), text) if normalizer else text
 
@@ -163,10 +163,10 @@ class _HuggingFace(Adapter):
         return self._tokenizer.encode(text, add_special_tokens=False).offsets
 
 
-def _with_spaces(normalised: str, text: str) -> str:
+def _with_spaces(normalized: str, text: str) -> str:
     """Undo what SentencePiece and its like make of spaces: "▁"."""
-    marks = normalised.count("\u2581") > text.count("\u2581")
-    return normalised.replace("\u2581", " ") if marks else normalised
+    marks = normalized.count("\u2581") > text.count("\u2581")
+    return normalized.replace("\u2581", " ") if marks else normalized
 
 
 def _ids(encoding: Any) -> Any:
@@ -278,7 +278,7 @@ class _SentencePiece(Adapter):
     def decode(self, ids: Any) -> str:
         return str(self._model.decode(ids.tolist()))
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         return _with_spaces(str(self._model.normalize(text)), text)
 
     def offsets(self, text: str) -> Any:

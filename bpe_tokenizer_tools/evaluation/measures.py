@@ -95,7 +95,7 @@ class Cut:
             does not tell and the tokens do not spell the text.
         ends: where each ends.
         wrong: the numbers of the documents that decode to another text.
-        changed: the numbers of those that the normaliser changes.
+        changed: the numbers of those that the normalizer changes.
     """
 
     ids: Any
@@ -116,10 +116,10 @@ def cut(adapter: Adapter, chunk: Chunk) -> Cut:
     wrong, changed = set(), set()
     for i, (text, ids) in enumerate(zip(chunk.documents, encoded)):
         with _named(adapter, chunk, i):
-            normalised = adapter.normalise(text)
-            if not _same(normalised, text):
+            normalized = adapter.normalize(text)
+            if not _same(normalized, text):
                 changed.add(chunk.numbers[i])
-            if not _same(adapter.decode(ids), normalised) if text else len(ids):
+            if not _same(adapter.decode(ids), normalized) if text else len(ids):
                 wrong.add(chunk.numbers[i])
             spans.append(_spans(adapter, chunk, i, ids))
     ids = numpy.concatenate(encoded)
@@ -156,9 +156,9 @@ class _named:
             raise ValueError(f"{self._where}: {reason_of(error)}") from error
 
 
-def _same(decoded: str, normalised: str) -> bool:
+def _same(decoded: str, normalized: str) -> bool:
     """Compare; a space that a tokenizer puts before a text is no difference."""
-    return decoded == normalised or f" {decoded}" == normalised or decoded == f" {normalised}"
+    return decoded == normalized or f" {decoded}" == normalized or decoded == f" {normalized}"
 
 
 def _spans(adapter: Adapter, chunk: Chunk, i: int, ids: Any) -> Any:
@@ -210,8 +210,8 @@ class Tally:
         words: see `bpe_tokenizer_tools.evaluation.words`.
         uses: how often each id stands in them, by id.
         by_length: how many words have 0, 1, 2 ... tokens; None if that is not known.
-        wrong: documents that decode to another text than the normalised one.
-        changed: documents that the normaliser changes.
+        wrong: documents that decode to another text than the normalized one.
+        changed: documents that the normalizer changes.
     """
 
     def __init__(self, rows: int) -> None:
@@ -295,8 +295,8 @@ class Measures:
         byte_premium: the same for bytes, which a tokenizer cannot help.
         unused_tokens: how many tokens but the special ones never stand in the texts.
         unused_share: of all tokens but the special ones, 0 to 1.
-        wrong_round_trips: documents that decode to another text than the normalised one.
-        changed_documents: documents that the normaliser changes.
+        wrong_round_trips: documents that decode to another text than the normalized one.
+        changed_documents: documents that the normalizer changes.
         words_by_tokens: how many words have 0, 1, 2 ... tokens.
     """
 

@@ -1,4 +1,4 @@
-"""Foreign file formats: how each is recognised, read and written.
+"""Foreign file formats: how each is recognized, read and written.
 
 One common form stands between a file and the tokenizer: that of HuggingFace's
 tokenizer.json, as plain data.  A reader turns its format into it, and the one
@@ -156,7 +156,7 @@ def read(
     raise FileFormatError(
         path,
         "",
-        "not recognised as a tokenizer; known are tokenizer.json, .tiktoken, tekken.json, "
+        "not recognized as a tokenizer; known are tokenizer.json, .tiktoken, tekken.json, "
         "vocab.json with merges.txt, GGUF and SentencePiece models, and plain JSON with vocab, "
         "merges and split_pattern",
     )

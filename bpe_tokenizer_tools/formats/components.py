@@ -190,17 +190,17 @@ def _prepend(step: core.JsonReader) -> Normalizer:
 
 
 def _sentencepiece(step: core.JsonReader) -> Normalizer:
-    from bpe_tokenizer_tools.formats.sentencepiece import Normaliser
+    from bpe_tokenizer_tools.formats.sentencepiece import Normalizer
 
     try:
-        normaliser = Normaliser(step.data)
+        normalizer = Normalizer(step.data)
     except ValueError as error:
         raise step.error(str(error)) from None
 
     def run(text: Text) -> Text:
         if text.spans is None:
-            return Text(normaliser(text.chars))
-        chars, origin = normaliser.align(text.chars)
+            return Text(normalizer(text.chars))
+        chars, origin = normalizer.align(text.chars)
         places = [*text.spans, (text.spans[-1][1],) * 2] if text.spans else [(0, 0)]
         spans = [(places[a][0], places[max(a, b - 1)][1]) for a, b in origin]
         return Text(chars, spans)
@@ -672,7 +672,7 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
     chain = core.JsonReader(components, Path())
     if any(step.data.get("type") == "SentencePiece" for step in chain.steps("normalizer")):
         raise ValueError(
-            "tokenizer.json cannot hold this SentencePiece normalisation exactly (a character "
+            "tokenizer.json cannot hold this SentencePiece normalization exactly (a character "
             "map, user-defined symbols, or white space as a suffix); keep the .model file"
         )
     return components
@@ -697,8 +697,8 @@ class _Chain:
                     "pattern",
                 )
         self._finds_as_written = "SentencePiece" in kinds
-        self.normalises_to_bytes = "ByteLevel" in kinds
-        self.is_byte_level = self.normalises_to_bytes or any(
+        self.normalizes_to_bytes = "ByteLevel" in kinds
+        self.is_byte_level = self.normalizes_to_bytes or any(
             step.data["type"] == "ByteLevel" for step in pre_tokenizers
         )
         self.mark = ""  # what a Metaspace puts before the very first text only
@@ -711,18 +711,18 @@ class _Chain:
                     )
                 self.mark = step.get("replacement", str)
 
-    def normalise(self, text: Text) -> Text:
+    def normalize(self, text: Text) -> Text:
         """Run the normalizers."""
         for step in self._normalizers:
             text = step(text)
         return text
 
     def as_found(self, content: str) -> str:
-        """Return an added token as it is looked for in normalised text.
+        """Return an added token as it is looked for in normalized text.
 
-        HuggingFace normalises it, too; SentencePiece takes its symbols as written.
+        HuggingFace normalizes it, too; SentencePiece takes its symbols as written.
         """
-        return content if self._finds_as_written else self.normalise(Text(content)).chars
+        return content if self._finds_as_written else self.normalize(Text(content)).chars
 
     def pre_tokenise(self, text: Text) -> Iterable[Text]:
         """Run the pre-tokenizers."""
@@ -760,15 +760,15 @@ class _ComponentPipeline(core.Pipeline):
         self._chain = chain
         tokens = list(tokens)
         super().__init__(core.splitter(core.UNCUT_PATTERN), None, False, tokens)
-        normalised = (token for token in tokens if token.normalized)
-        self.normalised = core.TokenFinder(normalised, chain.as_found)
+        normalized = (token for token in tokens if token.normalized)
+        self.normalized = core.TokenFinder(normalized, chain.as_found)
 
-    def normalise(self, text: str) -> str:
-        return self._chain.normalise(Text(text)).chars
+    def normalize(self, text: str) -> str:
+        return self._chain.normalize(Text(text)).chars
 
     def align(self, text: str) -> list[Span]:
         given = Text(text, [(i, i + 1) for i in range(len(text))])
-        return self._chain.normalise(given).spans or []
+        return self._chain.normalize(given).spans or []
 
     def prefixed(self, text: str, first: bool) -> str:
         mark = self._chain.mark
@@ -851,10 +851,10 @@ class ComponentEncoder(core.Encoder):
         self._whole = definition.vocab if definition.ignore_merges else {}
         self.tokens = {id_: token.encode() for id_, token in written.items()}
         added = {token.content: token.id for token in definition.added}
-        for token in definition.added:  # one found in normalised text stands for that
+        for token in definition.added:  # one found in normalized text stands for that
             found = self._chain.as_found(token.content) if token.normalized else token.content
             self.tokens[token.id or 0] = found.encode()
-        in_bytes = self._chain.normalises_to_bytes
+        in_bytes = self._chain.normalizes_to_bytes
         self._as_text = {
             token.id for token in definition.added if not (token.normalized and in_bytes)
         }
@@ -962,7 +962,7 @@ class ComponentEncoder(core.Encoder):
         found_first = {token.content for token in self._definition.added if not token.special}
         ordinary = ORDINARY if self._chain.is_byte_level else ORDINARY[:_ASCII]
         for char in (char for char in ordinary if char not in found_first):
-            for piece in self._chain.cut(self._chain.normalise(Text(char * 3)).chars):
+            for piece in self._chain.cut(self._chain.normalize(Text(char * 3)).chars):
                 last = len(piece) - 1
                 for i, part in enumerate(piece if piece.encode() not in self._whole else ""):
                     written = (self._prefix if i else "") + part

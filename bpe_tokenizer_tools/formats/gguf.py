@@ -22,7 +22,7 @@ before it is compared with what is left of the file.
 
 Tokens have types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
 Control tokens are special tokens here; user-defined ones are added tokens that are
-found in any text, before normalisation, as llama.cpp does.
+found in any text, before normalization, as llama.cpp does.
 
 Where llama.cpp only approximates a model's own tokenizer, the model's own is followed:
 
@@ -107,7 +107,7 @@ _ROLE_KEYS = {
 }
 _TEMPLATE_KEY = "tokenizer.chat_template"  # the default; those with names have .NAME behind it
 _TEMPLATE_NAMES_KEY = "tokenizer.chat_templates"
-# This library's own key: the normaliser, where it is not that of the named family.
+# This library's own key: the normalizer, where it is not that of the named family.
 _NORMALIZER_KEY = "bpe_tokenizer.normalizer"
 _KEPT_KEYS = {
     *(f"tokenizer.ggml.{name}" for name in ("model", "pre", "tokens", "scores", "token_type")),

@@ -14,7 +14,7 @@ then its value: kind 0 a varint, 1 eight bytes, 2 a length and that many bytes,
                            4 remove_extra_whitespaces  5 escape_whitespaces
     5 denormalizer_spec    2 precompiled_charsmap
 
-Text is normalised (`Normaliser`), cut into user-defined symbols and characters,
+Text is normalized (`Normalizer`), cut into user-defined symbols and characters,
 and of adjacent characters and pieces the pair whose joined string is the piece
 of the highest score is joined, of equals the leftmost.  What is no piece in the
 end becomes its bytes, or, a run at a time, the unknown piece.
@@ -299,7 +299,7 @@ def _merges(model: _Model) -> list[tuple[str, str]]:
         raise FileFormatError(model.path, "pieces", str(error)) from None
 
 
-# -- Normalisation: the character map -----------------------------------------
+# -- Normalization: the character map -----------------------------------------
 
 _Step = tuple[str | None, int]  # what replaces all up to here, the state after it
 
@@ -490,7 +490,7 @@ def _any_of(chars: Iterable[str]) -> str:
     return f"[{written}]" if written else "(?!)"
 
 
-# -- Normalisation: white space -----------------------------------------------
+# -- Normalization: white space -----------------------------------------------
 
 _FLAGS = (
     "add_dummy_prefix",
@@ -500,8 +500,8 @@ _FLAGS = (
 )
 
 
-class Normaliser:
-    """Normalises text as SentencePiece does.
+class Normalizer:
+    """Normalizes text as SentencePiece does.
 
     Args:
         component: with "charsmap", a precompiled character map in base64; the flags
@@ -512,7 +512,7 @@ class Normaliser:
     Raises:
         ValueError: a field is missing or damaged.
 
-    >>> Normaliser({"charsmap": "", "user_defined": [], "add_dummy_prefix": True,
+    >>> Normalizer({"charsmap": "", "user_defined": [], "add_dummy_prefix": True,
     ...             "remove_extra_whitespaces": True, "escape_whitespaces": True,
     ...             "treat_whitespace_as_suffix": False}).align(" a  b ")
     ('▁a▁b', [(1, 1), (1, 2), (2, 4), (4, 5)])
@@ -534,7 +534,7 @@ class Normaliser:
         self._finder = _Finder(_character_map(charsmap), symbols)
 
     def __call__(self, text: str) -> str:
-        """Normalise a text."""
+        """Normalize a text."""
         if not text or (self._remove and self._finder.has_double_space):
             return self.align(text)[0]
         parts: list[str] = []
@@ -552,7 +552,7 @@ class Normaliser:
         return (new.rstrip(self._space) if self._remove else new) + self._after
 
     def align(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """Normalise a text; also tell where in it each character comes from.
+        """Normalize a text; also tell where in it each character comes from.
 
         A character's (start, end) reaches to the start of the next one, as in
         SentencePiece's own offsets; that of the prefix or suffix is empty.
@@ -666,7 +666,7 @@ def _configured_roles(config: core.JsonReader, added: Mapping[str, AddedToken]) 
 
 
 def _added_tokens(model: _Model) -> dict[str, AddedToken]:
-    """Return control symbols, and user-defined ones: those are found in normalised text."""
+    """Return control symbols, and user-defined ones: those are found in normalized text."""
     found = {}
     for id_, (text, _, kind) in enumerate(model.pieces):
         if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
@@ -676,7 +676,7 @@ def _added_tokens(model: _Model) -> dict[str, AddedToken]:
 
 
 def _normalizer(model: _Model) -> dict[str, Any] | None:
-    """Say how text is normalised, in the terms of tokenizer.json if that is possible."""
+    """Say how text is normalized, in the terms of tokenizer.json if that is possible."""
     given = model.normalizer
     symbols = model.of_type(_USER_DEFINED)
     own = {
@@ -686,15 +686,15 @@ def _normalizer(model: _Model) -> dict[str, Any] | None:
         "user_defined": symbols,
     }
     try:
-        normaliser = Normaliser(own)
+        normalizer = Normalizer(own)
     except ValueError as error:
         field = "normalizer_spec.precompiled_charsmap"
         raise FileFormatError(model.path, field, str(error)) from None
     exact = not own["charsmap"] and own["escape_whitespaces"]
     if not exact or (own["treat_whitespace_as_suffix"] and own["add_dummy_prefix"]):
         return own
-    # HuggingFace normalises added tokens before it looks for them, too.
-    if any(normaliser(symbol) != symbol for symbol in symbols):
+    # HuggingFace normalizes added tokens before it looks for them, too.
+    if any(normalizer(symbol) != symbol for symbol in symbols):
         return own
     steps: list[dict[str, Any]] = []
     if given["remove_extra_whitespaces"]:

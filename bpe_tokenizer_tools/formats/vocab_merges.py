@@ -392,7 +392,7 @@ def _plain_byte_level(
 
 
 def _components(known: _Class, beside: _Beside) -> dict[str, Any]:
-    """Return the normaliser, pre-tokenizer and decoder of tokenizer.json."""
+    """Return the normalizer, pre-tokenizer and decoder of tokenizer.json."""
     normalizer = known.normalizer
     if known.pre_tokenizer is not None:
         if known.marker is not None and normalizer is None and beside.lowercase:

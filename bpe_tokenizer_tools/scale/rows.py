@@ -52,7 +52,7 @@ class BatchEncoder:
             return_length: whether to return a column "length", in tokens, bos and
                 eot included.
             allowed_special: "none" reads special tokens in texts as ordinary text,
-                "all" or names recognise them.
+                "all" or names recognize them.
             num_threads: how many the accelerator may use.  One, as a data set is
                 mostly worked through by as many processes as there are cores.
 

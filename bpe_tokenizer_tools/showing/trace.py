@@ -5,7 +5,7 @@ r"""How a text becomes ids, step by step: what is cut where, and each merge with
 >>> print(trace("slow low", tokenizer))
 text            slow·low
 special tokens  none
-normalised      NFC changes nothing
+normalized      NFC changes nothing
 pre-tokens      slow│·low
 <BLANKLINE>
 slow
@@ -121,15 +121,15 @@ class Trace:
 
     Attributes:
         text: the text as given.
-        normalizer: what it is normalised by: a form such as "NFC", "components", or None.
-        normalised: the text after that.
+        normalizer: what it is normalized by: a form such as "NFC", "components", or None.
+        normalized: the text after that.
         pieces: the pre-tokens, and the special tokens between them.
         unit: what merging begins with, "bytes" or "characters".
     """
 
     text: str
     normalizer: str | None
-    normalised: str
+    normalized: str
     pieces: Sequence[Pretoken | Special]
     unit: str = "bytes"
 
@@ -155,8 +155,8 @@ class Trace:
             "text": self.text,
             "shown": shown(self.text.encode()),
             "normalizer": self.normalizer,
-            "normalised": self.normalised,
-            "shown_normalised": shown(self.normalised.encode()),
+            "normalized": self.normalized,
+            "shown_normalized": shown(self.normalized.encode()),
             "unit": self.unit,
             "pieces": list(map(_piece_json, self.pieces)),
             "ids": self.ids,
@@ -209,17 +209,17 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
             pieces += map(merger.trace, merger.cut(part))
     form = "components" if tokenizer.components else tokenizer.normalizer
     unit = "characters" if tokenizer.components else "bytes"
-    return Trace(text, form, _normalised(text, pipeline), pieces, unit)
+    return Trace(text, form, _normalized(text, pipeline), pieces, unit)
 
 
-def _normalised(text: str, pipeline: core.Pipeline) -> str:
-    """Normalise what stands between the special tokens."""
+def _normalized(text: str, pipeline: core.Pipeline) -> str:
+    """Normalize what stands between the special tokens."""
     out, done = [], 0
     for begin, end, token, _ in pipeline.raw.find(text) if pipeline.raw.tokens else ():
         if token:
-            out += [pipeline.normalise(text[done:begin]), text[begin:end]]
+            out += [pipeline.normalize(text[done:begin]), text[begin:end]]
             done = end
-    return "".join([*out, pipeline.normalise(text[done:])])
+    return "".join([*out, pipeline.normalize(text[done:])])
 
 
 class _Merger:
@@ -289,7 +289,7 @@ def _lines(trace: Trace, colours: bool) -> Iterator[str]:
     special = [shown(piece.text.encode()) for piece in trace.pieces if isinstance(piece, Special)]
     yield _row("text", shown(trace.text.encode()))
     yield _row("special tokens", " ".join(special) or "none")
-    yield _row("normalised", _normalising(trace))
+    yield _row("normalized", _normalizing(trace))
     yield _row("pre-tokens", "│".join(shown(piece.text.encode()) for piece in trace.pieces))
     known: set[str] = set()
     for piece in trace.pieces:
@@ -307,11 +307,11 @@ def _lines(trace: Trace, colours: bool) -> Iterator[str]:
     yield _row(f"{len(ids)} id{'' if len(ids) == 1 else 's'}", " ".join(map(str, ids)))
 
 
-def _normalising(trace: Trace) -> str:
+def _normalizing(trace: Trace) -> str:
     if trace.normalizer is None:
         return "no"
-    if trace.normalised != trace.text:
-        return shown(trace.normalised.encode())
+    if trace.normalized != trace.text:
+        return shown(trace.normalized.encode())
     return f"{'' if trace.normalizer == 'components' else f'{trace.normalizer} '}changes nothing"
 
 

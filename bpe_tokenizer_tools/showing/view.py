@@ -102,7 +102,7 @@ class View:
     """The tokens of a text; printed, what a terminal without colours shows.
 
     Attributes:
-        tokens: the tokens. Joined, they are the text as the tokenizer normalises it.
+        tokens: the tokens. Joined, they are the text as the tokenizer normalizes it.
         characters: characters of the text as given.
         bytes: UTF-8 bytes of it.
         name: what the tokenizer is called.

@@ -66,7 +66,7 @@ def write_page(
             by side; the page can choose others.
         out: the file to write; it is replaced as a whole or not at all.
         text: what the page shows at first.
-        allowed_special: whether special tokens in the text are recognised at first,
+        allowed_special: whether special tokens in the text are recognized at first,
             "all" or "none"; the page has a switch for it.
 
     Returns:

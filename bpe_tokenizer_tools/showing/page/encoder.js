@@ -2,7 +2,7 @@
 // Encodes text as the library does: same pre-tokens, same merges, same ids.
 //
 // Nothing here asks the browser what a letter is.  Whatever depends on a version of Unicode comes
-// with the vocabulary: classes of characters, what is white space, how text is normalised.
+// with the vocabulary: classes of characters, what is white space, how text is normalized.
 //
 // "Token" means the number of a token in order of ids; `encoder.ids[token]` is its id.  Added
 // tokens (special ones among them) are numbered on behind the ordinary ones.
@@ -66,13 +66,13 @@ class Reader {
   }
 }
 
-// -- Normalising ---------------------------------------------------------------------------------
+// -- Normalizing ---------------------------------------------------------------------------------
 
 const HANGUL = 0xac00, LEADING = 0x1100, VOWEL = 0x1161, TRAILING = 0x11a7;
 const VOWELS = 21, TRAILINGS = 28, SYLLABLES = 19 * VOWELS * TRAILINGS;
 
 /** One of NFC, NFD, NFKC and NFKD, by the tables of the Python that made the page. */
-class Normaliser {
+class Normalizer {
   constructor(reader, form) {
     this.composes = form === "NFC" || form === "NFKC";
     this.unsettled = reader.table();  // 1: may change, or change what stands before it
@@ -88,9 +88,9 @@ class Normaliser {
     firsts.forEach((first, i) => this.composed.set(first * 2 ** 21 + seconds[i], results[i]));
   }
 
-  /** Normalise text.  A character that is settled, with what follows it up to the next, is done
+  /** Normalize text.  A character that is settled, with what follows it up to the next, is done
       on its own; most are alone and stay as they are. */
-  normalise(text) {
+  normalize(text) {
     let done = 0, pieces = "";
     for (let at = 0; at < text.length;) {
       const start = at;
@@ -492,7 +492,7 @@ class Encoder {
     this.splitter = new Splitter(reader, given.source);
     this.space = reader.table();
     this.word = given.added.some((token) => token.single_word) ? reader.table() : null;
-    this.normaliser = given.normalizer ? new Normaliser(reader, given.normalizer) : null;
+    this.normalizer = given.normalizer ? new Normalizer(reader, given.normalizer) : null;
     this.added = given.added.map((token, i) => ({...token, token: this.vocabulary.size + i}));
     this.ids = new Uint32Array(this.vocabulary.size + this.added.length);
     this.ids.set(this.vocabulary.ids);
@@ -506,7 +506,7 @@ class Encoder {
   }
 
   /** Encode a text.
-   * @param special whether special tokens in it are recognised, or ordinary text. */
+   * @param special whether special tokens in it are recognized, or ordinary text. */
   encode(text, special = false) {
     const work = this.encoding(text, special);
     for (;;) {
@@ -559,20 +559,20 @@ class Encoder {
 
   /** Yield the added tokens in a text, and the text between them, ready to be cut. */
   *parts(text, special) {
-    const [raw, normalised] = this.finder(special);
+    const [raw, normalized] = this.finder(special);
     let done = 0;
     for (const [begin, end, token] of raw.tokens.size ? raw.find(text) : []) {
-      yield* this.ordinary(text.slice(done, begin), normalised);
+      yield* this.ordinary(text.slice(done, begin), normalized);
       yield token;
       done = end;
     }
-    yield* this.ordinary(text.slice(done), normalised);
+    yield* this.ordinary(text.slice(done), normalized);
   }
 
-  *ordinary(piece, normalised) {
-    const text = this.normaliser ? this.normaliser.normalise(piece) : piece;
+  *ordinary(piece, normalized) {
+    const text = this.normalizer ? this.normalizer.normalize(piece) : piece;
     let done = 0;
-    for (const [begin, end, token] of normalised.tokens.size ? normalised.find(text) : []) {
+    for (const [begin, end, token] of normalized.tokens.size ? normalized.find(text) : []) {
       if (begin > done) yield this.prefixed(text.slice(done, begin));
       yield token;
       done = end;
@@ -584,12 +584,12 @@ class Encoder {
     return this.given.prefix_space && text[0] !== " " ? " " + text : text;
   }
 
-  /** Return what finds added tokens in text as given, and what does in normalised text. */
+  /** Return what finds added tokens in text as given, and what does in normalized text. */
   finder(special) {
     if (!this.finders.has(special)) {
       const sought = this.added.filter((token) => special || !token.special);
-      this.finders.set(special, [false, true].map((normalised) => new TokenFinder(
-        sought.filter((token) => token.normalized === normalised), this.space, this.word)));
+      this.finders.set(special, [false, true].map((normalized) => new TokenFinder(
+        sought.filter((token) => token.normalized === normalized), this.space, this.word)));
     }
     return this.finders.get(special);
   }

@@ -95,12 +95,12 @@ def _membership(runs: Runs) -> list[tuple[int, int]]:
 
 
 def _is_unsettled(char: str, form: str) -> bool:
-    """Tell whether normalising may change a character, or what stands before it."""
+    """Tell whether normalizing may change a character, or what stands before it."""
     return core.normalize(char, form) != char or not core.starts_cluster(char)
 
 
 @functools.lru_cache(maxsize=4)
-def _normaliser(form: str) -> _Writer:
+def _normalizer(form: str) -> _Writer:
     """Write the tables of this Python, so that the page follows the same Unicode."""
     writer = _Writer()
     chars = list(map(chr, range(0x110000)))
@@ -158,7 +158,7 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     if any(token.single_word for token in definition.added):
         writer.table(_membership(members(f"[{WORD_CHARS}]")))
     if definition.normalizer:
-        writer.append(_normaliser(definition.normalizer))
+        writer.append(_normalizer(definition.normalizer))
     return {
         "name": name,
         "pattern": definition.split_pattern,

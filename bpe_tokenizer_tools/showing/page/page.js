@@ -179,8 +179,8 @@ class Panel {
 
   remark(text) {
     const form = this.encoder.given.normalizer;
-    const changed = form && this.encoder.normaliser.normalise(repaired(text)) !== repaired(text);
-    return changed ? `This tokenizer normalises text to ${form}, which changes this one.` : "";
+    const changed = form && this.encoder.normalizer.normalize(repaired(text)) !== repaired(text);
+    return changed ? `This tokenizer normalizes text to ${form}, which changes this one.` : "";
   }
 
   describe(encoder) {
