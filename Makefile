@@ -10,8 +10,8 @@ PYTEST := python -m pytest -q -p no:cacheprovider
 PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 
 # The tests of the extension, which compare it with the engine in Python, and those that use it most.
-EXTENSION := $(wildcard tests/test_accelerat*.py)
-CORE := $(patsubst %,tests/test_%.py,engine encode train streaming special_tokens object)
+EXTENSION := tests/accelerator
+CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
 .PHONY: help format lint types test packages hints alone no-compiler core extension transformers4 optimum \
 	backends warnings sanitizers
@@ -68,17 +68,17 @@ no-compiler: ## the source archive installs without a C compiler and says so; in
 core extension: export BPE_TOKENIZER_EXAMPLES = 0.25
 core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
-	$(PYTEST_INSTALLED) --ignore=tests/test_huggingface.py --ignore-glob='tests/test_accelerat*' -k "$(ENGINE) or either" tests
+	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator -k "$(ENGINE) or either" tests
 
 extension: ## the extension against the engine in Python; needs what core does
-	$(PYTEST_INSTALLED) -k "not core_alone" $(EXTENSION) tests/test_split_patterns.py
+	$(PYTEST_INSTALLED) -k "not core_alone" $(EXTENSION) tests/patterns/test_split_patterns.py
 
 transformers4: ## what this library saves loads there too; needs transformers==4.57.6
-	$(PYTEST_INSTALLED) tests/test_huggingface.py
+	$(PYTEST_INSTALLED) tests/module/test_huggingface.py
 
 optimum: export BPE_TOKENIZER_REQUIRE = optimum.intel,openvino,numpy,transformers
 optimum: ## what optimum-intel exports runs here; needs it, and it wants older libraries than the others
-	$(PYTEST) tests/test_generation.py -k "(openvino or optimum) and not accelerated"
+	$(PYTEST) tests/backends/test_generation.py -k "(openvino or optimum) and not accelerated"
 
 # With one engine: `make test` runs what needs no backend with both. MLX compiles kernels in TMPDIR
 # and loads them from there.
@@ -87,13 +87,11 @@ backends: export TMPDIR = $(OUT)/tmp
 backends: ## models run and vocabularies load; needs all backends, and a missing one is a failure
 	mkdir -p $(OUT)/tmp
 	$(PYTEST) -k accelerated \
-		tests/test_backends.py tests/test_chat*.py \
-		tests/test_conversation.py tests/test_generation.py tests/test_model_files.py \
-		tests/test_sampling.py tests/test_tiny_chat_model.py \
-		tests/test_gguf.py tests/test_round_trips.py tests/test_check.py tests/test_convert.py
+		tests/backends tests/chat/test_chat*.py tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py \
+		tests/formats/test_gguf.py tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
 	# A process of its own: these tests send it signals, and one that had loaded all four
 	# libraries was seen to crash.
-	$(PYTEST) -k accelerated tests/test_terminal.py
+	$(PYTEST) -k accelerated tests/chat/test_terminal.py
 
 warnings: ## gcc and clang compile the extension with all warnings as errors
 	@for compiler in gcc clang; do \

@@ -912,7 +912,7 @@ class _SegmentStream:
 #
 # Ties go to the pair that sorts first, base bytes by printable character and
 # merged tokens by age: the order of HuggingFace's BpeTrainer, whose merges
-# these are (tests/test_train.py).
+# these are (tests/module/test_train.py).
 
 
 # -- Files, read with suspicion and written whole -----------------------------

@@ -114,7 +114,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def _forget_what_was_cached() -> None:
     for module in list(sys.modules.values()):
-        if Path(getattr(module, "__file__", None) or "").parent == ROOT / "tests":
+        if ROOT / "tests" in Path(getattr(module, "__file__", None) or "").parents:
             for value in vars(module).values():
                 if getattr(value, "__module__", None) == module.__name__ != __name__:
                     getattr(value, "cache_clear", bool)()

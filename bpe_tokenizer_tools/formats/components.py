@@ -11,7 +11,7 @@ byte by its printable character.  A step that can change text also says, for
 each character it leaves, where in the original that came from: offsets follow.
 
 Source: the behaviour of huggingface/tokenizers 0.23, which the tests compare
-with (tests/test_components.py).  A component it has and this module has not is
+with (tests/formats/test_components.py).  A component it has and this module has not is
 refused by its name.
 """
 

@@ -56,7 +56,7 @@ class Family:
         escapes_spaces: not byte-level: spaces are written "▁", text is not cut,
             and characters that are no token become ``<0xNN>`` tokens.
         in_llama_cpp: what llama.cpp does under that name where it only approximates the
-            model; None where it gives the same ids.  tests/test_gguf.py shows both.
+            model; None where it gives the same ids.  tests/formats/test_gguf.py shows both.
         example: a text that llama.cpp splits differently from the model.
     """
 

@@ -6,7 +6,7 @@ cut every text alike, so that a scanner written for one serves all of them.
 
 Two that look alike need not be equal: cl100k's differs from Llama 3's where white
 space ends the text, and llama.cpp's ``[sS]`` is not ``(?i:s)``, which takes in
-U+017F as well.  tests/test_split_patterns.py compares each with what it stands for.
+U+017F as well.  tests/patterns/test_split_patterns.py compares each with what it stands for.
 """
 
 from __future__ import annotations

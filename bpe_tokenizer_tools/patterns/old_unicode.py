@@ -2,7 +2,7 @@
 
 Its Punctuation and StripAccents carry Unicode tables of their own, of versions 8
 and 9; `regex` has those of today.  Here stands what has come since, as ranges of
-code points in hexadecimal, found by trying each one (tests/test_components.py).
+code points in hexadecimal, found by trying each one (tests/formats/test_components.py).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 
 # What \w means inside [..]; outside, it takes in six more (measured over all code
-# points, tests/test_components.py).  Neither is what `regex` means by it.
+# points, tests/formats/test_components.py).  Neither is what `regex` means by it.
 _SET_WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}"
 _WORD_CHARS = _SET_WORD_CHARS + "²³¹¼½¾"
 

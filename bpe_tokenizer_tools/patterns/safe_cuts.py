@@ -1,7 +1,7 @@
 """Where text may be cut so that its parts can be split into pre-tokens on their own.
 
 The tree of a split pattern proves it.  Of the named patterns bpe_tokenizer.py has the same cuts in
-a table, written by hand.  tests/test_pretokens.py checks that they are the same.
+a table, written by hand.  tests/module/test_pretokens.py checks that they are the same.
 """
 
 from __future__ import annotations

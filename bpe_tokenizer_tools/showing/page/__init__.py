@@ -2,7 +2,7 @@
 
 `write_page` puts together what stands beside this file: page.html, page.css, the encoder
 and the interface (encoder.js, page.js), and the packed tokenizers.  The encoder gives the
-ids of the library; tests/test_page.py compares them in Chromium.
+ids of the library; tests/showing/test_page.py compares them in Chromium.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def trained(engine: str):
     )
 
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_ranks(path, ranks):

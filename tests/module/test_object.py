@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import conftest
+import oracles
 import pytest
 from oracles import forks
 
@@ -103,7 +105,8 @@ print(hash(tokenizer), tokenizer.fingerprint, hashlib.sha256(packed).hexdigest()
 
 
 def test_hash_and_pickle_are_the_same_in_every_process() -> None:
-    folders = [str(Path(__file__).parent), str(Path(bpe_tokenizer.__file__).parent)]
+    folders = [str(Path(bpe_tokenizer.__file__).parent)]
+    folders += [str(Path(each).parent) for each in (__file__, conftest.__file__, oracles.__file__)]
     seen = set()
     for seed in ("0", "1", "4321"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(folders)}

@@ -1,4 +1,4 @@
-/* For tests/accelerator_abuse.py, loaded before the C library: malloc and its kin, which fail when
+/* For tests/accelerator/accelerator_abuse.py, loaded before the C library: malloc and its kin, which fail when
  * told to.  Only calls from one range of addresses count, those of the extension.
  *
  * NOTE: glibc offers its own functions under the names below; nothing else does. */

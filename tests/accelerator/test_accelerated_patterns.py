@@ -116,10 +116,10 @@ SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover".split()
 
 
 def compiled(folder: Path, compiler: str, flags: Sequence[str]) -> Path:
-    """Compile tests/core_driver.c and the core; return the program."""
+    """Compile tests/accelerator/core_driver.c and the core; return the program."""
     sources = [file for room in CORE for file in (ROOT / "accelerator" / room).glob("*.c")]
     objects = []
-    for source in [*sources, ROOT / "tests" / "core_driver.c"]:
+    for source in [*sources, ROOT / "tests" / "accelerator" / "core_driver.c"]:
         target = str(folder / f"{source.parent.name}_{source.stem}.o")
         command = [compiler, *WARNINGS, *flags, f"-I{ROOT / 'accelerator'}"]
         subprocess.run([*command, "-c", str(source), "-o", target], check=True)

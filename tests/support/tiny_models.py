@@ -17,7 +17,7 @@ from typing import Any
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
 import llama_forms
 

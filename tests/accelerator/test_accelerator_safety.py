@@ -1,6 +1,6 @@
 """What the accelerator does when memory fails, whether it leaks, and what hostile callers get.
 
-Most of it runs in processes of its own, from tests/accelerator_abuse.py.
+Most of it runs in processes of its own, from tests/accelerator/accelerator_abuse.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def engine() -> None:
 
 
 def abuse(name: str, **environment: str) -> str:
-    """Run a function of tests/accelerator_abuse.py; return what it prints."""
+    """Run a function of tests/accelerator/accelerator_abuse.py; return what it prints."""
     run = subprocess.run(
-        [sys.executable, ROOT / "tests" / "accelerator_abuse.py", name],
+        [sys.executable, ROOT / "tests" / "accelerator" / "accelerator_abuse.py", name],
         env={**os.environ, "PYTHONPATH": str(FOLDER), **environment},
         capture_output=True,
         text=True,
@@ -48,7 +48,7 @@ def failing_malloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if SANITIZED:
         pytest.skip("the sanitizer has a malloc of its own")
     target = tmp_path_factory.mktemp("malloc") / "failing_malloc.so"
-    source = ROOT / "tests" / "failing_malloc.c"
+    source = ROOT / "tests" / "accelerator" / "failing_malloc.c"
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-o", target, source]
     subprocess.run(command, check=True)
     starts = subprocess.run(

@@ -1,6 +1,6 @@
 """Attacks on chat templates, made at random: control tokens wherever people may write.
 
-`python tests/chat_attacks.py 100000` makes that many and counts them; it needs
+`python tests/support/chat_attacks.py 100000` makes that many and counts them; it needs
 BPE_TOKENIZER_LLAMA_CPP_SOURCE, a folder with llama-cpp-python's source.
 """
 

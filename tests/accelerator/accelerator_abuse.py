@@ -1,6 +1,6 @@
-"""What tests/test_accelerator_safety.py runs in processes of its own: memory that fails, or leaks.
+"""Memory that fails, or leaks: what test_accelerator_safety.py runs in processes of its own.
 
-    python tests/accelerator_abuse.py NAME
+    python tests/accelerator/accelerator_abuse.py NAME
 
 runs the function of that name.  The extension is the `_bpe_tokenizer.native` that Python finds.
 """
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS

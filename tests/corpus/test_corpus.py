@@ -34,7 +34,7 @@ from bpe_tokenizer_tools.corpus.drawing import Recipe, Source, build_corpus, dra
 
 pytestmark = EITHER_ENGINE
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def source(name: str, path: Any, fraction: Any = 1, **more: Any) -> dict[str, Any]:

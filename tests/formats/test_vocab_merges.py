@@ -26,7 +26,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="the oracle of these tests
 # Small vocabularies of words lack characters of ASCII, and loading them says so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters")
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CORPUS = [
     (ROOT / "README.md").read_text(encoding="utf-8"),
     "Grüße, 世界! It's 123 déjà-vu 😀\n" * 40,
