@@ -1,4 +1,4 @@
-"""Corpora made by a recipe: sources, the share of each, a size; and documents drawn from them.
+"""Corpora made by a recipe: sources, the share of each, a size; and documents sampler from them.
 
 A recipe says in TOML or JSON how much of what to take:
 
@@ -14,7 +14,7 @@ A recipe says in TOML or JSON how much of what to take:
     path = ["code.jsonl.zst", "more_code"]
     fraction = 0.3
 
-Whole documents are drawn without replacement.  Each has a number from 0 to 1,048,575: a hash of
+Whole documents are sampler without replacement.  Each has a number from 0 to 1,048,575: a hash of
 the seed, its source, its file and its place there.  Documents are taken number by number, those
 with the same number as they stand, until the source's share is reached.  So the choice depends on
 nothing else: not on the machine, nor on the order in which files are listed or read; and a larger
@@ -141,7 +141,7 @@ def _reach(sums: array[int], wanted: int) -> tuple[int, int]:
     return number, taken
 
 
-class Draw:
+class Sampler:
     """The documents that a recipe draws: sources are measured, then documents come.
 
     Args:
@@ -171,7 +171,7 @@ class Draw:
             raise self._too_small(short[0])
 
     def documents(self) -> Iterator[Document]:
-        """Yield what is drawn, by source as in the recipe, in the order of files and places.
+        """Yield what is sampler, by source as in the recipe, in the order of files and places.
 
         Raises:
             ValueError: a source is not what was measured; what has come is then worth nothing.
@@ -269,7 +269,7 @@ def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
         FileFormatError: a file is not what it should be; it says where.
         ValueError: a source is empty, too small, or changed between the two readings.
     """
-    return Draw(recipe, find_files(recipe), verbose).documents()
+    return Sampler(recipe, find_files(recipe), verbose).documents()
 
 
 # =============================================================================
@@ -586,11 +586,11 @@ def build_corpus(
         _check_target(form, recipe)
         _check_apart(form, recipe, files)
         _check_room(form, recipe, verbose)
-    drawn = Draw(recipe, files, verbose)
+    sampler = Sampler(recipe, files, verbose)
     with _scratch(form, not dry_run) as folder:
         corpus, held = _Output(form, folder), _Output(form.held_out, folder)
         try:
-            for document in drawn.documents():
+            for document in sampler.documents():
                 (held if document.held_out else corpus).add(document)
             corpus.complete()
             if recipe.held_out:
@@ -598,7 +598,7 @@ def build_corpus(
         finally:
             corpus.abandon()
             held.abandon()
-        report = _report(drawn, corpus, held)
+        report = _report(sampler, corpus, held)
         if folder is not None:
             _put_in_place(folder, form, report)
     return report
@@ -686,18 +686,18 @@ def _put_in_place(folder: Path, form: _Form, report: CorpusReport) -> None:
         os.replace(folder / name, form.path.with_name(name))
 
 
-def _report(drawn: Draw, corpus: _Output, held: _Output) -> CorpusReport:
-    recipe = drawn.recipe
+def _report(sampler: Sampler, corpus: _Output, held: _Output) -> CorpusReport:
+    recipe = sampler.recipe
     total = sum(tally.bytes for tally in corpus.tallies.values())
     sources = []
     for source in recipe.sources:
-        measured = drawn.measured[source.name]
+        measured = sampler.measured[source.name]
         tally = corpus.tallies.get(source.name, _Tally())
         kept_back = held.tallies.get(source.name, _Tally())
         sources.append(
             SourceReport(
                 source.name,
-                len(drawn.files[source.name]),
+                len(sampler.files[source.name]),
                 measured.documents,
                 measured.bytes,
                 measured.sha256,

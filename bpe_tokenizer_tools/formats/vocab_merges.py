@@ -201,7 +201,7 @@ def read(
     if merges_path not in files:
         raise FileFormatError(path, "", f"there is no {merges_path.name} beside it")
     merges = _read_merges(merges_path, files.pop(merges_path), vocab)
-    beside = _Beside(path.parent, files)
+    beside = _SideFiles(path.parent, files)
     known = None if split_pattern is not None else beside.known_class()
     byte_level = split_pattern is not None or core.CHAR_TO_BYTE.keys() <= vocab.keys()
     _check_markers(path, vocab, merges, is_known=byte_level or known is not None)
@@ -391,7 +391,7 @@ def _plain_byte_level(
     return _GPT2
 
 
-def _components(known: _Class, beside: _Beside) -> dict[str, Any]:
+def _components(known: _Class, beside: _SideFiles) -> dict[str, Any]:
     """Return the normalizer, pre-tokenizer and decoder of tokenizer.json."""
     normalizer = known.normalizer
     if known.pre_tokenizer is not None:
@@ -411,7 +411,7 @@ def _components(known: _Class, beside: _Beside) -> dict[str, Any]:
 
 
 def _post_processor(
-    known: _Class, beside: _Beside, tokens: Mapping[str, AddedToken]
+    known: _Class, beside: _SideFiles, tokens: Mapping[str, AddedToken]
 ) -> dict[str, Any] | None:
     if not known.surrounded:
         return None
@@ -426,7 +426,7 @@ def _post_processor(
     return {**written, "trim_offsets": trim_offsets, "add_prefix_space": beside.prefix_space}
 
 
-class _Beside:
+class _SideFiles:
     """What files of transformers beside the two say.
 
     Attributes:

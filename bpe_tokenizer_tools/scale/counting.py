@@ -24,7 +24,7 @@ from typing import Any
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
-from bpe_tokenizer_tools.scale import runs, work
+from bpe_tokenizer_tools.scale import job_folder, runs
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
 from bpe_tokenizer_tools.scale.executors.progress import show_progress, size
 from bpe_tokenizer_tools.scale.inputs import (
@@ -37,7 +37,7 @@ from bpe_tokenizer_tools.scale.inputs import (
 )
 from bpe_tokenizer_tools.scale.job import Job, takes_old_names
 from bpe_tokenizer_tools.scale.report import JobReport
-from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
+from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, plan_tasks, share
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import flush
 
@@ -212,7 +212,7 @@ def _count_to_runs(
 ) -> dict[str, Any]:
     """Count a shard; leave its runs and its marker in a folder, and return the marker."""
     settings, folder = common[0], Path(common[1])
-    work.check_shared(folder)
+    job_folder.check_shared(folder)
     counter = _ShardCounter(settings, shard, advance)
     path = folder / f"{shard.name}.run"
     with outputs.draft_of(path) as draft:
@@ -221,9 +221,9 @@ def _count_to_runs(
                 runs.write_run(file, counts, settings.partitions) for counts in counter.counts()
             ]
             flush(file)
-        files = {path.name: work.file_facts(draft)}
+        files = {path.name: job_folder.file_facts(draft)}
         marker = {**settings.job(), **counter.facts(), "files": files, "runs": pieces}
-        work.commit(folder, shard.name, {path: draft}, marker, counter.check_unchanged)
+        job_folder.commit(folder, shard.name, {path: draft}, marker, counter.check_unchanged)
     return marker
 
 
@@ -253,9 +253,9 @@ def _merge_partition(
             "distinct": len(total),
             "pretokens": sum(total.values()),
             "piece": written,
-            "files": {path.name: work.file_facts(draft)},
+            "files": {path.name: job_folder.file_facts(draft)},
         }
-        work.commit(folder, name, {path: draft}, marker)
+        job_folder.commit(folder, name, {path: draft}, marker)
     return marker
 
 
@@ -308,16 +308,18 @@ class _Counting:
         """Remove what belongs to shards that are not named any more, or all."""
         if not self._job.resume:
             _clear(self._folder)
-        left = work.left_over(self._folder, self.shards, _FORMAT)
+        left = job_folder.left_over(self._folder, self.shards, _FORMAT)
         for path, data in left.items():
-            work.check_same_job(path, data, self._settings.job())
+            job_folder.check_same_job(path, data, self._settings.job())
         for path, data in left.items():
-            work.remove(path, data)
+            job_folder.remove(path, data)
 
     def map(self, shards: Sequence[Shard]) -> None:
         """Count those of some shards that are not counted yet."""
         settings = self._settings
-        self._markers, tasks = look(self._folder, shards, settings.job(), settings.reading.on_error)
+        self._markers, tasks = plan_tasks(
+            self._folder, shards, settings.job(), settings.reading.on_error
+        )
         self._kept = len(self._markers)
         self._fresh = sum(task.size for task in tasks)
         what = "counting" if self._job.verbose else None
@@ -336,8 +338,8 @@ class _Counting:
         tasks = []
         for number, parts in enumerate(pieces):
             path = self._folder / f"{_partition_name(number)}.json"
-            marker = work.read_marker(path, _PARTITION_FORMAT)
-            if marker and wanted.items() <= marker.items() and work.is_whole(path, marker):
+            marker = job_folder.read_marker(path, _PARTITION_FORMAT)
+            if marker and wanted.items() <= marker.items() and job_folder.is_whole(path, marker):
                 markers[number] = marker
             else:
                 n_bytes = sum(piece[1] for _, piece in parts)
@@ -415,8 +417,8 @@ class _Counting:
 def _clear(folder: Path) -> None:
     """Remove all that a counting job leaves in its folder."""
     for format in (_FORMAT, _PARTITION_FORMAT):
-        for path, data in work.left_over(folder, (), format).items():
-            work.remove(path, data)
+        for path, data in job_folder.left_over(folder, (), format).items():
+            job_folder.remove(path, data)
 
 
 @dataclass(frozen=True)
@@ -494,7 +496,7 @@ class CountJob(Job):
         """Remove what counting left in `work_dir`, and the folder, if nothing else is in it."""
         if self.work_dir is None or not Path(self.work_dir).is_dir():
             return
-        with work.open_folder(self.work_dir, shared=False) as folder:
+        with job_folder.open_folder(self.work_dir, shared=False) as folder:
             _clear(folder)
         with contextlib.suppress(OSError):
             Path(self.work_dir).rmdir()
@@ -563,7 +565,7 @@ class CountJob(Job):
             scratch = self.work_dir
             if scratch is None:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
-            folder = stack.enter_context(work.open_folder(scratch, shared))
+            folder = stack.enter_context(job_folder.open_folder(scratch, shared))
             self._say(self._estimate(shards))
             job = _Counting(self, folder, settings, shards)
             if not shared:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.scale import work
+from bpe_tokenizer_tools.scale import job_folder
 from bpe_tokenizer_tools.scale.executors.progress import size
 from bpe_tokenizer_tools.scale.inputs import (
     Paths,
@@ -31,7 +31,7 @@ from bpe_tokenizer_tools.scale.inputs import (
 from bpe_tokenizer_tools.scale.job import Job, takes_old_names
 from bpe_tokenizer_tools.scale.report import JobReport
 from bpe_tokenizer_tools.scale.rows import boundary_ids
-from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, look, share
+from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, plan_tasks, share
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
 from bpe_tokenizer_tools.support import outputs
 
@@ -98,31 +98,32 @@ def _encode_to_files(
 ) -> dict[str, Any]:
     """Encode a shard; leave its files and its marker in a folder, and return the marker."""
     settings, folder = common[0], Path(common[1])
-    work.check_shared(folder)
+    job_folder.check_shared(folder)
     reader = Reader(shard, settings.reading, advance)
     writer = open_writer(settings.layout, folder / shard.name, settings.dtype)
     try:
         with writer:
-            gauge = _write_documents(writer, settings, reader.documents())
+            stats = _write_documents(writer, settings, reader.documents())
         marker = {
             **settings.job(),
             **reader.facts(),
             "name": shard.name,
             "documents": writer.documents,
             "tokens": writer.tokens,
-            "bytes": gauge.bytes,
-            "eot_in_text": gauge.marked,
+            "bytes": stats.bytes,
+            "eot_in_text": stats.marked,
             "files": {
-                path.name: work.file_facts(draft) for path, draft in sorted(writer.files.items())
+                path.name: job_folder.file_facts(draft)
+                for path, draft in sorted(writer.files.items())
             },
         }
-        work.commit(folder, shard.name, writer.files, marker, reader.check_unchanged)
+        job_folder.commit(folder, shard.name, writer.files, marker, reader.check_unchanged)
     finally:
         writer.discard()
     return marker
 
 
-class _Gauge:
+class _TextStats:
     """Measures text on its way.
 
     Attributes:
@@ -148,26 +149,26 @@ class _Gauge:
 
 def _write_documents(
     writer: Writer, settings: _Settings, documents: Iterable[Iterable[str]]
-) -> _Gauge:
+) -> _TextStats:
     """Write all documents, and return how much text they had."""
     numpy = import_numpy()
     before = numpy.array([] if settings.bos is None else [settings.bos], numpy.uint32)
     after = numpy.array([] if settings.eot is None else [settings.eot], numpy.uint32)
     tokenizer, allowed = settings.tokenizer, settings.allowed_special
     options = {} if allowed == "none" else {"allowed_special": allowed}
-    gauge = _Gauge(settings.mark())
+    stats = _TextStats(settings.mark())
     for document in documents:
         if isinstance(document, list):
-            text = "".join(gauge.read(document))
+            text = "".join(stats.read(document))
             ids = tokenizer.encode_to_numpy(text, **options)
             writer.write(numpy.concatenate((before, ids, after)))
         else:
             writer.write(before)
-            for ids in _gathered(tokenizer.encode_streaming(gauge.read(document), **options)):
+            for ids in _gathered(tokenizer.encode_streaming(stats.read(document), **options)):
                 writer.write(numpy.array(ids, numpy.uint32))
             writer.write(after)
         writer.end_document()
-    return gauge
+    return stats
 
 
 def _gathered(stream: Iterable[list[int]]) -> Iterator[list[int]]:
@@ -208,8 +209,8 @@ def encode_shard(
     settings, shards = PackJob(tokenizer, path, out_dir, **options)._prepared()
     if len(shards) != 1:
         raise ValueError(f"expected one file, got {len(shards)}: {path}; use encode_corpus")
-    with work.open_folder(out_dir, shared=True) as folder:
-        done = work.finished(folder, shards[0], settings.job(), settings.reading.on_error)
+    with job_folder.open_folder(out_dir, shared=True) as folder:
+        done = job_folder.finished(folder, shards[0], settings.job(), settings.reading.on_error)
         if done is None:
             _remove_manifest(folder)
             common = settings, str(folder)
@@ -298,7 +299,7 @@ class PackJob(Job):
     def run(self) -> PackReport:
         """Encode all shards that are not yet, and write the manifest."""
         settings, shards = self._prepared()
-        with work.open_folder(self.out_dir, shared=False) as folder:
+        with job_folder.open_folder(self.out_dir, shared=False) as folder:
             _check_manifest(folder)
             self._tidy(folder, shards, settings)
             markers, report = self._encode(folder, shards, settings)
@@ -313,7 +314,7 @@ class PackJob(Job):
         check_resumes(self.resume)
         share((), index, of)  # before a folder is made
         settings, shards = self._prepared()
-        with work.open_folder(self.out_dir, shared=True) as folder:
+        with job_folder.open_folder(self.out_dir, shared=True) as folder:
             return self._encode(folder, share(shards, index, of), settings)[1]
 
     def _prepared(self) -> tuple[_Settings, list[Shard]]:
@@ -346,10 +347,10 @@ class PackJob(Job):
         """Begin anew, if asked; refuse a folder that holds what is not asked for."""
         if not self.resume:
             _remove_manifest(folder)
-            for path, data in work.left_over(folder, (), _FORMAT).items():
-                work.remove(path, data)
-        for path, data in work.left_over(folder, shards, _FORMAT).items():
-            work.check_same_job(path, data, settings.job())
+            for path, data in job_folder.left_over(folder, (), _FORMAT).items():
+                job_folder.remove(path, data)
+        for path, data in job_folder.left_over(folder, shards, _FORMAT).items():
+            job_folder.check_same_job(path, data, settings.job())
             raise ValueError(
                 f"{folder} holds a shard made of {data.get('input')}, which is not named now; name "
                 "it too, or another folder, or begin anew with resume=False (--no-resume)"
@@ -359,7 +360,7 @@ class PackJob(Job):
         self, folder: Path, shards: Sequence[Shard], settings: _Settings
     ) -> tuple[dict[Shard, dict[str, Any]], PackReport]:
         began, executor = time.perf_counter(), self._executor()
-        markers, tasks = look(folder, shards, settings.job(), settings.reading.on_error)
+        markers, tasks = plan_tasks(folder, shards, settings.job(), settings.reading.on_error)
         kept = len(markers)
         if tasks:  # what is there is not what is asked for any more, until all is done again
             _remove_manifest(folder)
@@ -389,7 +390,7 @@ def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def _check_manifest(folder: Path) -> None:
     """Raise ValueError if a folder has a file where the manifest will be, and it is none."""
     path = folder / "manifest.json"
-    if path.exists() and work.read_facts(path, _MANIFEST_FORMAT) is None:
+    if path.exists() and job_folder.read_facts(path, _MANIFEST_FORMAT) is None:
         raise ValueError(
             f"{path} is there, and is no manifest of token ids; name another folder, or, if it was "
             "damaged, remove it"

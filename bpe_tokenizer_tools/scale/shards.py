@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.scale import work
+from bpe_tokenizer_tools.scale import job_folder
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
 from bpe_tokenizer_tools.scale.executors.progress import show_progress
 from bpe_tokenizer_tools.scale.inputs import Shard
 
-__all__ = ["Markers", "check_resumes", "do_tasks", "look", "share"]
+__all__ = ["Markers", "check_resumes", "do_tasks", "plan_tasks", "share"]
 
 Markers = dict[Shard, dict[str, Any]]
 
 
-def look(
+def plan_tasks(
     folder: Path, shards: Sequence[Shard], job: Mapping[str, Any], on_error: str
 ) -> tuple[Markers, list[Task]]:
     """Return the markers of the shards that are done, and tasks for the others.
@@ -26,7 +26,7 @@ def look(
     Raises:
         ValueError: the folder belongs to another job.
     """
-    found = {shard: work.finished(folder, shard, job, on_error) for shard in shards}
+    found = {shard: job_folder.finished(folder, shard, job, on_error) for shard in shards}
     markers = {shard: marker for shard, marker in found.items() if marker is not None}
     tasks = [
         Task(shard.label, (shard,), shard.size)
@@ -62,7 +62,7 @@ def do_tasks(
         with contextlib.closing(results):
             for task, marker in results:
                 markers[task.arguments[0]] = marker
-                work.check_arrived(folder, marker)
+                job_folder.check_arrived(folder, marker)
     return markers
 
 

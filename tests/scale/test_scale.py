@@ -36,13 +36,13 @@ from bpe_tokenizer_tools.scale import (
     encode_corpus,
     encode_shard,
     inputs,
+    job_folder,
     merge_counts,
     open_packed,
     packing,
     partition_of,
     runs,
 )
-from bpe_tokenizer_tools.scale import work as job_folder
 from bpe_tokenizer_tools.support import outputs
 
 END = "<|endoftext|>"

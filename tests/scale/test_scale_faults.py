@@ -33,7 +33,7 @@ from bpe_tokenizer_tools.scale import (
     encode_corpus,
     encode_shard,
     inputs,
-    work,
+    job_folder,
 )
 from bpe_tokenizer_tools.scale.executors import progress
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
@@ -134,7 +134,8 @@ class Job:
     def finished(self) -> list[str]:
         """Name the markers of shards, and the files that they list."""
         found = {
-            path.name: work.read_marker(path, self.marker) for path in self.made.glob("*.json")
+            path.name: job_folder.read_marker(path, self.marker)
+            for path in self.made.glob("*.json")
         }
         return [
             name for each, marker in found.items() if marker for name in (each, *marker["files"])
@@ -295,7 +296,7 @@ def test_a_line_that_memory_does_not_hold(tmp_path: Path, workers: int) -> None:
         assert running.status() == 1
     out, err = running.said()
     name = re.escape(f"{source}/2.jsonl.gz")
-    expected = rf"bpe-tokenizer: error: {name}: the memory did not suffice, in which a line .*\n"
+    expected = rf"bpe-tokenizer: error: {name}: out of memory: each line or row .*\n"
     assert out == "" and re.fullmatch(expected, err), err
     assert not counts.exists() and drafts(tmp_path) == []
 
@@ -332,7 +333,7 @@ def test_a_document_that_ends_every_process(
     command = [*base, "--max-retries", 1, "--num-workers", 2]
     said = (
         f"bpe-tokenizer: error: the process that worked on {source}/2.jsonl was ended by signal 9, "
-        "2 times in all; often the memory did not suffice: try fewer workers. What is finished is "
+        "2 times in all; often it ran out of memory: try fewer workers. What is finished is "
         "kept: the same call goes on\n"
     )
     for _ in range(2):
@@ -535,7 +536,7 @@ def test_no_file_stays_without_its_marker(both: Both, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, "No space left on device", str(*contents))
 
     with monkeypatch.context() as patch:
-        patch.setattr(work.outputs, "write", full)
+        patch.setattr(job_folder.outputs, "write", full)
         with pytest.raises(OSError, match="No space left on device"):
             both.run()
     assert tree(both.out) == {}
@@ -549,14 +550,14 @@ def test_what_has_long_been_finished_is_not_read_again(
 ) -> None:
     both.run()
     for marker in both.out.glob("*.json"):
-        later = marker.stat().st_mtime_ns + 10 * work._CLOCK
+        later = marker.stat().st_mtime_ns + 10 * job_folder._CLOCK
         os.utime(marker, ns=(later, later))
 
     def never(*arguments: Any) -> str:
         raise AssertionError("it was read")
 
-    monkeypatch.setattr(work, "sha256_of", never)
-    monkeypatch.setattr(work, "file_sha256", never)
+    monkeypatch.setattr(job_folder, "sha256_of", never)
+    monkeypatch.setattr(job_folder, "file_sha256", never)
     monkeypatch.setattr(inputs.Shard, "open", never)
     assert both.run().kept == 5
 
@@ -589,7 +590,7 @@ def test_an_input_that_changes_while_it_is_compared(
 ) -> None:
     both.run()
     path = both.source / "4.txt"
-    hash_of = work.sha256_of
+    hash_of = job_folder.sha256_of
 
     def late(shard: Any) -> str:
         found = hash_of(shard)
@@ -598,7 +599,7 @@ def test_an_input_that_changes_while_it_is_compared(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(work, "sha256_of", late)
+        patch.setattr(job_folder, "sha256_of", late)
         os.utime(path)
         report = both.run()
     assert report.kept == 4
@@ -609,14 +610,14 @@ def test_an_input_that_changes_while_it_is_written_about(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = both.source / "4.txt"
-    facts = work.file_facts
+    facts = job_folder.file_facts
 
     def late(draft: Path) -> dict[str, Any]:
         path.write_bytes(capitals(path.read_bytes().lower()))
         return facts(draft)
 
     with monkeypatch.context() as patch:
-        patch.setattr(work, "file_facts", late)
+        patch.setattr(job_folder, "file_facts", late)
         with pytest.raises(ValueError, match=r"4\.txt changed while it was read"):
             both.run()
     assert not list(both.out.glob("*.json"))
@@ -707,7 +708,7 @@ def test_two_runs_at_once(both: Both, capsys: pytest.CaptureFixture[str]) -> Non
     both.run()
     before = both.made()
     for shared in (False, True):
-        with work.open_folder(both.out, shared):
+        with job_folder.open_folder(both.out, shared):
             with pytest.raises(BlockingIOError, match=f"{both.out}: another run is at work there"):
                 both.run()
             if both.kind == "count":
@@ -716,7 +717,7 @@ def test_two_runs_at_once(both: Both, capsys: pytest.CaptureFixture[str]) -> Non
                 assert status == 1
                 line = f"bpe-tokenizer: error: {both.out}: another run is at work there\n"
                 assert err == line
-    with work.open_folder(both.out, shared=False):
+    with job_folder.open_folder(both.out, shared=False):
         share = (
             PackJob(both.tokenizer, both.source, both.out).run_share
             if both.kind == "pack"

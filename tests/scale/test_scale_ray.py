@@ -136,7 +136,7 @@ def test_a_shard_that_kills_whoever_works_on_it(report: Any, folder: Path) -> No
     said = report["deadly"]["text"]
     assert said.startswith(f"the process that worked on in/{LARGE}.txt was lost (")
     assert said.endswith(
-        "2 times in all; often the memory did not suffice: try fewer workers. "
+        "2 times in all; often it ran out of memory: try fewer workers. "
         "What is finished is kept: the same call goes on"
     )
     assert "\n" not in said

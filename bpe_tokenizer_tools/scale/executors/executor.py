@@ -17,7 +17,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.executors.processes import run_in_processes
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 from bpe_tokenizer_tools.scale.executors.ray import run_on_ray
-from bpe_tokenizer_tools.scale.executors.tasks import Task, starved
+from bpe_tokenizer_tools.scale.executors.tasks import Task, out_of_memory
 
 __all__ = ["EXECUTORS", "Executor", "Task"]
 
@@ -93,5 +93,5 @@ def _run_here(
         try:
             result = function(common, *task.arguments, progress.advance)
         except MemoryError as error:
-            raise starved(task) from error
+            raise out_of_memory(task) from error
         yield task, result

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from bpe_tokenizer_tools.scale.executors.progress import Progress
-from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, portable, starved, unpacked
+from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, out_of_memory, portable, unpacked
 
 __all__ = ["run_in_processes"]
 
@@ -50,16 +50,16 @@ def _serve() -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, inbox), daemon=True).start()
     payload = inbox.get()
-    teller = _Teller(replies)
+    progress = _ProgressPipe(replies)
     while True:
         arguments = inbox.get()
         try:
             function, common = unpacked(payload)
-            reply = ("done", function(common, *arguments, teller.advance))
+            reply = ("done", function(common, *arguments, progress.advance))
         except Exception as error:
             reply = ("failed", portable(error))
         with contextlib.suppress(OSError):  # nobody listens any more: `_listen` ends this process
-            teller.flush()
+            progress.flush()
             _send(replies, reply)
 
 
@@ -74,7 +74,7 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
         os._exit(1)
 
 
-class _Teller:
+class _ProgressPipe:
     """Tells the process that waits how far a task is, but not too often."""
 
     def __init__(self, replies: BinaryIO) -> None:
@@ -234,7 +234,7 @@ def run_in_processes(
                 progress.advance(news)
             task, result = news
             if isinstance(result, MemoryError):
-                raise starved(task) from result
+                raise out_of_memory(task) from result
             if isinstance(result, BaseException):
                 raise result
             yield task, result

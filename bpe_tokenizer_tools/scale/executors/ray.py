@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import bpe_tokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.executors.progress import Progress
-from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, portable, starved, unpacked
+from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, out_of_memory, portable, unpacked
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.scale.executors.executor import Executor
@@ -207,7 +207,7 @@ def _result(ray: Any, reference: Any, task: Task, executor: Executor) -> Any:
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         if isinstance(cause, MemoryError):
-            raise starved(task) from None
+            raise out_of_memory(task) from None
         if isinstance(cause, Exception):
             raise cause from None
         raise RuntimeError(f"{task.name}: {_first_line(error)}") from None

@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Task", "lost", "portable", "starved", "unpacked"]
+__all__ = ["Task", "lost", "portable", "out_of_memory", "unpacked"]
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Task:
 def lost(task: Task, what: str, attempts: int) -> RuntimeError:
     """Make the error for a task whose process was lost each time."""
     return RuntimeError(
-        f"the process that worked on {task.name} {what}, {attempts} times in all; often the memory "
-        "did not suffice: try fewer workers. What is finished is kept: the same call goes on"
+        f"the process that worked on {task.name} {what}, {attempts} times in all; often it ran "
+        "out of memory: try fewer workers. What is finished is kept: the same call goes on"
     )
 
 
-def starved(task: Task) -> MemoryError:
+def out_of_memory(task: Task) -> MemoryError:
     """Make the error for a task that was refused memory."""
     return MemoryError(
-        f"{task.name}: the memory did not suffice, in which a line or row is held as a whole: try "
+        f"{task.name}: out of memory: each line or row is held in memory whole. Try "
         "fewer workers, or shorter documents. What is finished is kept: the same call goes on"
     )
 
