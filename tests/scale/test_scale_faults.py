@@ -479,7 +479,11 @@ def test_an_input_that_changes(both: Both, change: str) -> None:
     after = identities(both.out, tree(both.out))
     same = {name for name in before if before[name] == after.get(name)}
     touched = {name for name in before if name.startswith(("2-", "manifest", "partition"))}
-    assert same == (set(before) if kept == 5 else set(before) - touched)
+    if kept == 5:
+        assert same == set(before)
+    else:  # a marker, compared by inode alone, can get that of a file just removed
+        assert same | touched == set(before)
+        assert {name for name in same & touched if not name.endswith(".json")} == set()
 
 
 MADE = [("count", each) for each in (".run", ".json", ".counts")]
