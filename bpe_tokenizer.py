@@ -64,11 +64,11 @@ import time
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict, cast, overload
 
 import regex
 
@@ -4637,24 +4637,22 @@ class BPETokenizer:
 
 _PROGRAM = "bpe-tokenizer"
 _Command = tuple[str, Callable[[Any], "int | None"], Callable[[Callable[..., Any]], None]]
-
-
-class _UsageError(Exception):
-    """Arguments that do not go together."""
+_UsageError = functools.partial(argparse.ArgumentError, None)  # arguments that don't go together
+_TOKENIZER = "a directory or file with a tokenizer, in any format"
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        print(f"{_PROGRAM}: error: {message} (try '{self.prog} --help')", file=sys.stderr)
+    def error(self, message: str) -> NoReturn:
+        _tell("error", f"{message} (try '{self.prog} --help')")
         raise SystemExit(2)
 
 
-class _HelpFormatter(argparse.HelpFormatter):
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Adds the default to the help of each option that has one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        shown = action.default not in (None, False, [], argparse.SUPPRESS)
-        return f"{action.help} (default: %(default)s)" if shown else action.help
+        has_default = action.default not in (None, False, [])
+        return super()._get_help_string(action) if has_default else action.help
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -4670,9 +4668,6 @@ def _build_parser() -> argparse.ArgumentParser:
             name, help=text, description=text, allow_abbrev=False, formatter_class=_HelpFormatter
         )
         command.set_defaults(run=run)
-        if name not in more and run is not _cmd_train:
-            where = "a directory or file with a tokenizer, in any format"
-            command.add_argument("--tokenizer", required=True, metavar="PATH", help=where)
         add_options(command.add_argument)
         command.add_argument("--json", action="store_true", help="print a JSON object")
         command.add_argument("--quiet", action="store_true", help="print results and errors only")
@@ -4693,22 +4688,14 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
     form = "Unicode normalization form (default: NFC, or that of the counts)"
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help=form)
-    ties = "huggingface", "greatest", "first"
-    add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
-    around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
-    add("--surround", choices=_SURROUND, default="bos+eos", help=around)
+    add("--surround", choices=_SURROUND, default="bos+eos", help="what --add-special-tokens adds")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
-    form = "what merges start from: bytes, or characters with ▁ for a space"
-    add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
-    fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
-    add("--byte-fallback", action=argparse.BooleanOptionalAction, help=fallback)
-    coverage = "with sentencepiece: share of text whose characters get tokens (default: 0.9995)"
-    add("--character-coverage", type=float, metavar="X", help=coverage)
 
 
 def _encode_options(add: Callable[..., Any]) -> None:
+    add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     add("--text", help="the text; '-' reads it from stdin")
     add("--file", metavar="FILE", help="a file that holds the text; '-' reads stdin")
     add("--show-tokens", action="store_true", help="print the tokens, too")
@@ -4718,6 +4705,7 @@ def _encode_options(add: Callable[..., Any]) -> None:
 
 
 def _decode_options(add: Callable[..., Any]) -> None:
+    add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
     add("--skip-special-tokens", action="store_true", help="leave special tokens out")
     text = "unknown ids and invalid UTF-8 (default: fail on unknown ids, write U+FFFD for the rest)"
@@ -4725,6 +4713,7 @@ def _decode_options(add: Callable[..., Any]) -> None:
 
 
 def _info_options(add: Callable[..., Any]) -> None:
+    add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     sample = "Hello, world! Grüße, 世界 🙂 2 + 2 = 4"
     text = "show how this text is cut, and whether it decodes to the same"
     add("--sample-text", default=sample, metavar="TEXT", help=text)
@@ -4756,31 +4745,26 @@ def _check_writable(directory: Path, force: bool = True) -> None:
         raise FileExistsError(f"{directory}: has a tokenizer ({names}); --force overwrites it")
 
 
-def _cmd_train(options: argparse.Namespace) -> None:
-    corpora: list[Any] = [Path(name) for name in options.corpus if name != "-"]
-    from_stdin = len(corpora) < len(options.corpus)
+def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
+    from_stdin = "-" in options.corpus
     if from_stdin and len(options.corpus) > 1:
         raise _UsageError("--corpus - reads stdin and goes with no other file")
     if (bool(options.corpus) and all(options.corpus)) == (options.counts is not None):
         raise _UsageError("one of the arguments --corpus and --counts is required, and only one")
-    if options.pattern and options.style == "sentencepiece":
-        raise _UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
     counts = PretokenCounts.load(options.counts) if options.counts else PretokenCounts()
     given = options.normalizer or counts.normalizer
     normalizer = None if given == "none" else given
     tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
-    names = ["max_token_length", "num_workers", "text_field", "surround", "style", "ties"]
-    names += ["byte_fallback", "character_coverage"]
+    names = ["vocab_size", "min_frequency", "max_token_length", "num_workers", "text_field"]
     tokenizer.train(
-        _Document(_stdin_text()) if from_stdin else corpora or None,
-        options.vocab_size,
-        options.min_frequency,
-        list(map(_parse_special_token, options.special_tokens)),
-        not options.quiet,
+        _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)] or None,
+        special_tokens=[*map(_parse_special_token, options.special_tokens)],
+        verbose=not options.quiet,
         counts=counts if options.counts else None,
-        **{name: getattr(options, name) for name in names},
+        **{name: getattr(options, name) for name in [*names, "surround"]},
+        **more,
     )
     tokenizer.save(options.output, verbose=not options.quiet)
     if options.json:
@@ -4794,35 +4778,27 @@ def _cmd_encode(options: argparse.Namespace) -> None:
     if (options.text is None) == (options.file is None):
         raise _UsageError("one of the arguments --text and --file is required, and only one")
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
-    piped = "-" in (options.text, options.file)
-    if piped:
-        chunks: Iterable[str] = _stdin_text()
-    else:
-        chunks = [options.text] if options.file is None else _text_chunks(Path(options.file))
-    before, after = tokenizer._around
-    if not options.add_special_tokens:
-        before = after = ()
-    pieces = itertools.chain(
-        [before], tokenizer.encode_streaming(chunks, options.allowed_special), [after]
-    )
+    source = options.text if options.file is None else options.file
+    chunks: Iterable[str] = [source] if options.file is None else _text_chunks(Path(source))
+    if piped := source == "-":
+        chunks = _stdin_text()
+    before, after = tokenizer._around if options.add_special_tokens else ((), ())
+    stream = tokenizer.encode_streaming(chunks, options.allowed_special)
+    pieces: Iterator[Sequence[int]] = itertools.chain([before], stream, [after])
     if piped and not options.json:
-        for ids in filter(None, pieces):  # as they come, a line for each stretch of text
-            if options.show_tokens:
-                for id_, token in zip(ids, tokenizer._printable(ids)):
-                    print(f"{id_}\t{token}")
-            else:
-                print(*ids)
+        for piece in filter(None, pieces):  # as they come, a line for each stretch of text
+            rows = map("{}\t{}".format, piece, tokenizer._printable(piece))
+            print(*rows, sep="\n") if options.show_tokens else print(*piece)
         return
     ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
-    tokens = tokenizer._printable(ids) if options.show_tokens else None
+    facts: dict[str, Any] = {"token_count": len(ids), "input_ids": ids.tolist()}
+    if options.show_tokens:
+        facts["tokens"] = tokenizer._printable(ids)
     if options.json:
-        result = {"token_count": len(ids), "input_ids": ids.tolist()}
-        print(json.dumps({**result, **({"tokens": tokens} if tokens is not None else {})}))
-        return
-    print(f"Token count : {len(ids)}")
-    print(f"Token IDs : {ids.tolist()}")
-    if tokens is not None:
-        print(f"Tokens : {tokens}")
+        print(json.dumps(facts))
+    else:
+        for label, value in zip(("Token count", "Token IDs", "Tokens"), facts.values()):
+            print(f"{label} : {value}")
 
 
 def _cmd_decode(options: argparse.Namespace) -> None:
@@ -4830,14 +4806,13 @@ def _cmd_decode(options: argparse.Namespace) -> None:
     piped = options.ids == ["-"]
     ids = _parse_ids(_stdin_text() if piped else [" ".join(options.ids)])
     if options.errors is None:
-        ids = _known_ids(ids, tokenizer._id_to_bytes, piped)
+        ids = _known_ids(zip(ids) if piped else [[*ids]], tokenizer._id_to_bytes)
     errors = options.errors or "replace"
     pieces = tokenizer.decode_streaming(ids, options.skip_special_tokens, errors)
     if options.json:
         print(json.dumps({"text": "".join(pieces)}))
     elif piped:
-        for piece in pieces:
-            sys.stdout.write(piece)
+        sys.stdout.writelines(pieces)
     else:
         print(f"Decoded text: {''.join(pieces)!r}")
 
@@ -4853,22 +4828,20 @@ def _parse_ids(chunks: Iterable[str]) -> Iterator[int]:
             yield int(word)
 
 
-def _known_ids(ids: Iterator[int], known: Mapping[int, bytes], piped: bool) -> Iterator[int]:
-    """Yield ids; raise ValueError, which names all unknown ones, at the first of them."""
-    for id_ in ids:
-        if id_ not in known:
-            rest = () if piped else ids  # a pipe may take long to end
-            unknown = _shorten([each for each in dict.fromkeys((id_, *rest)) if each not in known])
-            raise ValueError(
-                f"ids not in the vocabulary: {unknown}; pass --errors replace for U+FFFD"
-            )
-        yield id_
+def _known_ids(batches: Iterable[Sequence[int]], known: Container[int]) -> Iterator[int]:
+    """Yield the ids of batches; raise ValueError at the first batch with unknown ones."""
+    for ids in batches:
+        if unknown := [id_ for id_ in dict.fromkeys(ids) if id_ not in known]:
+            advice = "pass --errors replace for U+FFFD"
+            raise ValueError(f"ids not in the vocabulary: {_shorten(unknown)}; {advice}")
+        yield from ids
 
 
 def _cmd_info(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     text, known = options.sample_text, sorted(tokenizer._id_to_bytes)
+    before, after = map(tokenizer._printable, tokenizer._around)
     decoded = tokenizer.decode(ids := tokenizer.encode(text))
     same = len({*map(tokenizer._pipeline(_NONE).normalize, (text, decoded))}) == 1
     facts: dict[str, Any] = {
@@ -4880,7 +4853,8 @@ def _cmd_info(options: argparse.Namespace) -> None:
         "normalizer": tokenizer.normalizer,
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
-        **dict(zip(("before_text", "after_text"), map(tokenizer._printable, tokenizer._around))),
+        "before_text": before,
+        "after_text": after,
         "has_chat_template": bool(tokenizer.chat_templates),
         "chat_templates": list(tokenizer.chat_templates),
         **{field: tokenizer._settings.get(field) for field in ("truncation", "padding")},
@@ -4902,13 +4876,13 @@ def _cmd_info(options: argparse.Namespace) -> None:
         print(json.dumps(facts))
         return
     for name, value in facts.items():
+        rows = value if isinstance(value, dict) else {}
         if isinstance(value, list):
             value = ", ".join(value) or None
-        if not isinstance(value, dict):
-            print(f"{name.replace('_', ' '):<18}: {'none' if value is None else value}")
-            continue
-        print(f"{name.replace('_', ' '):<18}: {len(value) if name == 'special_tokens' else ''}")
-        for key, item in value.items():
+        elif isinstance(value, dict):
+            value = len(value) if name == "special_tokens" else ""
+        print(f"{name.replace('_', ' '):<18}: {'none' if value is None else value}")
+        for key, item in rows.items():
             print(f"  {key:<24} {item!r}")
 
 
@@ -4920,7 +4894,7 @@ _COMMANDS: dict[str, _Command] = {
 }
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: object) -> str:
     """Put an error into one line for people."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -4929,8 +4903,9 @@ def _one_line(error: BaseException) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
-def _show_warning(message: Any, *_: Any) -> None:
-    print(f"{_PROGRAM}: warning: {_one_line(message)}", file=sys.stderr)
+def _tell(kind: str, message: object, *_: Any) -> None:
+    """Print an error or a warning for people."""
+    print(f"{_PROGRAM}: {kind}: {_one_line(message)}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -4944,7 +4919,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - closed by the caller
     if sys.stdout is None:
-        print(f"{_PROGRAM}: error: standard output is closed", file=sys.stderr)
+        _tell("error", "standard output is closed")
         return 1
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -4953,22 +4928,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = cast("Any", _show_warning)
+            warnings.showwarning = cast("Any", functools.partial(_tell, "warning"))
             status: int = options.run(options) or 0
         sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader has left; nobody to tell
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
-    except _UsageError as error:
+    except argparse.ArgumentError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
-        print(f"{_PROGRAM}: error: interrupted", file=sys.stderr)
+        _tell("error", "interrupted")
         return 128 + 2
     except Exception as error:  # a person wants the reason, not the way to it
-        print(f"{_PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
+        _tell("error", error)
         return 1
-    return status
 
 
 # =============================================================================
@@ -4982,9 +4957,7 @@ if __name__ == "__main__":  # `python bpe_tokenizer.py` is what the next lines i
 _here = sys.modules.get("bpe_tokenizer") is sys.modules.get(__name__)  # no copy by another name
 if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
     try:
-        from _bpe_tokenizer import engine as _in_c
-
-        _engine = _in_c.ENGINE
+        _engine = importlib.import_module("_bpe_tokenizer.engine").ENGINE
     except ModuleNotFoundError:  # not built, or this file is alone: only speed is lost
         pass
     except (AttributeError, ImportError) as error:  # of another version, or broken

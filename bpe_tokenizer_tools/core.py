@@ -114,6 +114,7 @@ check_batch_options = bpe_tokenizer._check_batch_options
 # The command line
 PROGRAM = bpe_tokenizer._PROGRAM
 Command = bpe_tokenizer._Command
+COMMANDS = bpe_tokenizer._COMMANDS
 UsageError = bpe_tokenizer._UsageError
 one_line = bpe_tokenizer._one_line
 check_writable = bpe_tokenizer._check_writable

@@ -18,10 +18,24 @@ from bpe_tokenizer_tools.commands import (
     registry,
     scale,
     sweep,
+    train,
     view,
 )
 
-_MODULES = (chat, files, evaluate, sweep, corpus, scale, pipeline, registry, view, learn, doctor)
+_MODULES = (
+    train,
+    chat,
+    files,
+    evaluate,
+    sweep,
+    corpus,
+    scale,
+    pipeline,
+    registry,
+    view,
+    learn,
+    doctor,
+)
 
 COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()
