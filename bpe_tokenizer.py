@@ -422,6 +422,11 @@ class _Splitter:
             return list(self._split_with_gaps(text))
         return cast("list[str]", pretokens)
 
+    def last_border(self, before: str, chunk: str) -> int | None:
+        """Return the last place in a chunk where both sides can be split alone."""
+        found = self.cut.search(before + chunk) if self.cut else None
+        return found.start() - len(before) if found else None
+
     def _split_with_gaps(self, text: str) -> Iterator[str]:
         end = 0
         for found in self._exact.finditer(text):
@@ -480,10 +485,11 @@ def _starts_cluster(char: str) -> bool:
     return not unicodedata.combining(first) and first not in _back_composing()
 
 
+_Span = tuple[int, int]  # from the first character to behind the last
 _UNMOVED = [(i, i + 1) for i in range(2**13)]
 
 
-def _align(text: str, form: str | None) -> list[tuple[int, int]]:
+def _align(text: str, form: str | None) -> list[_Span]:
     """Map each character of the normalized text to the (start, end) it came from.
 
     A composed character stands for the first of those it was made of, and one
@@ -492,7 +498,7 @@ def _align(text: str, form: str | None) -> list[tuple[int, int]]:
     if _normalize(text, form) == text:
         n = len(text)
         return _UNMOVED[:n] if n <= len(_UNMOVED) else [(i, i + 1) for i in range(n)]
-    spans: list[tuple[int, int]] = []
+    spans: list[_Span] = []
     starts = [i for i, char in enumerate(text) if i == 0 or _starts_cluster(char)]
     for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalized one by one
         at = start
@@ -571,6 +577,13 @@ def _skip_space_back(text: str, start: int, end: int) -> int:
 
 
 _Match = tuple[int, int, AddedToken | None, int]
+_Part = tuple[str | AddedToken, list[_Span]]
+
+
+def _one_of(contents: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds any of some strings, the longest where several begin."""
+    longest_first = sorted(contents, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 class _TokenFinder:
@@ -578,11 +591,10 @@ class _TokenFinder:
 
     def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str] = str) -> None:
         self.tokens = {normalize(token.content): token for token in tokens}
-        longest_first = sorted(self.tokens, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._pattern = _one_of(self.tokens)
         # How much text must follow a place to know what matches there.
-        self.reach = max(map(len, longest_first), default=0) + 1
-        self.lstrip = any(token.lstrip for token in self.tokens.values())
+        self._reach = max(map(len, self.tokens), default=0) + 1
+        self._lstrip = any(token.lstrip for token in self.tokens.values())
 
     def find(
         self,
@@ -607,7 +619,7 @@ class _TokenFinder:
             stop: where the text to search ends; what follows is context.
         """
         at = start if search_from is None else search_from
-        while found := self._pattern.search(text, at, stop):
+        while self.tokens and (found := self._pattern.search(text, at, stop)):
             begin, end = found.span()
             if begin >= limit:
                 return
@@ -624,6 +636,56 @@ class _TokenFinder:
             if begin < end:
                 start = end
             yield begin, end, token if begin < end else None, at
+
+    def stream(self, pieces: Iterable[str | AddedToken]) -> Iterator[str | AddedToken]:
+        """Find the tokens in text that arrives in chunks of any size.
+
+        Holds back only what later text could still turn into part of a token: the length
+        of the longest token, and white space that a token could reach for.
+
+        Args:
+            pieces: the chunks; a token among them was found before, and ends the text there.
+
+        Yields:
+            what is certain: text and tokens, in order.
+        """
+        if not self.tokens:
+            yield from pieces
+            return
+        context = held = ""  # the last character that was passed on, and what was not
+        refused = eaten = 0  # characters of `held`: no token begins there; the last one took them
+        eating = False  # the last token takes in the white space after it
+        space: list[str] = []  # before `held`: white space that the next token may take in
+        for piece in itertools.chain(pieces, [None]):
+            chunk = piece if isinstance(piece, str) else None
+            text, start, final = context + held + (chunk or ""), len(context), chunk is None
+            done, searched = start + eaten, start + refused
+            if eating:
+                done = _skip_space(text, done)
+                eating = done == len(text)
+            certain = len(text) if final else max(searched, len(text) - self._reach)
+            for begin, end, token, at in self.find(text, done, searched, certain):
+                searched = at
+                if token:
+                    if begin > done or not token.lstrip:
+                        yield from filter(None, ["".join([*space, text[done:begin]])])
+                    yield token
+                    space, done = [], end
+                    eating = token.rstrip and end == len(text)
+            certain = max(searched, certain)
+            spaces = certain if final else self._skip_back(text, done, certain)
+            if spaces > done or final:
+                yield from filter(None, ["".join([*space, text[done:spaces]])])
+                space = []
+            space += filter(None, [text[spaces:certain]])
+            context, held = text[max(0, certain - 1) : certain], text[certain:]
+            refused, eaten = max(0, searched - certain), max(0, done - certain)
+            if isinstance(piece, AddedToken):
+                yield piece
+                context, eating = "", False
+
+    def _skip_back(self, text: str, start: int, end: int) -> int:
+        return _skip_space_back(text, start, end) if self._lstrip else end
 
 
 # -- Text in pieces -----------------------------------------------------------
@@ -650,101 +712,60 @@ def _surrogate_error(text: str, at: int) -> ValueError:
     )
 
 
-class _TokenStream:
-    """`_TokenFinder.find` for text that arrives in chunks of any size.
+def _checked(chunk: str) -> str:
+    """Return a chunk of text; a lone surrogate is named by its place in it."""
+    if not isinstance(chunk, str):
+        raise TypeError(f"text must come as str, got a {type(chunk).__name__}")
+    _utf8_length(chunk)
+    return chunk
 
-    Holds back only what later text could still turn into part of a token: the
-    length of the longest token, and white space that a token could reach for.
+
+def _hold_back(
+    pieces: Iterable[str | AddedToken],
+    last_border: Callable[[str, str], int | None],
+    prepare: Callable[[str], str] = str,
+) -> Iterator[str | AddedToken]:
+    """Join chunks of text, and pass them on as far as no later text matters.
+
+    Args:
+        pieces: the chunks; a token among them ends the text before it.
+        last_border: takes the character before a chunk and the chunk.  It tells the last place
+            in the chunk where the text on both sides can go on alone, None if there is none.
+        prepare: what becomes of the text that is passed on.
     """
-
-    def __init__(self, finder: _TokenFinder) -> None:
-        self._finder, self._context, self._held = finder, "", ""
-        self._refused = 0  # characters of `held` in which no token may begin
-        self._eaten = 0  # characters of `held` that the last token has taken in
-        self._eating_space = False  # the last token takes in the white space after it
-        self._space: list[str] = []  # before `held`: white space that the next one may take in
-
-    def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
-        """Take a chunk, yield what is certain: text and tokens, in order."""
-        if not self._finder.tokens:
-            if chunk:
-                yield chunk
-            return
-        text, held = self._context + self._held + chunk, len(self._context)
-        done, searched = held + self._eaten, held + self._refused
-        if self._eating_space:
-            done = _skip_space(text, done)
-            self._eating_space = done == len(text)
-        certain = len(text) if final else max(searched, len(text) - self._finder.reach)
-        for begin, end, token, at in self._finder.find(text, done, searched, certain):
-            searched = at
-            if token:
-                if begin > done or not token.lstrip:
-                    yield from self._ready(text[done:begin])
-                yield token
-                self._space, done = [], end
-                self._eating_space = token.rstrip and end == len(text)
-        space = certain = max(searched, certain)
-        if self._finder.lstrip and not final:
-            space = _skip_space_back(text, done, certain)
-        if space > done or final:
-            yield from self._ready(text[done:space])
-        self._space += filter(None, [text[space:certain]])
-        self._context, self._held = text[max(0, certain - 1) : certain], text[certain:]
-        self._refused, self._eaten = max(0, searched - certain), max(0, done - certain)
-
-    def _ready(self, text: str) -> list[str]:
-        """Return the white space that was held back and the text after it, as one, if any."""
-        ready, self._space = "".join([*self._space, text]), []
-        return [ready] if ready else []
+    held: list[str] = []
+    before = ""
+    for piece in itertools.chain(pieces, [None]):
+        token, rest = None, ""
+        if isinstance(piece, str):
+            at = last_border(before, piece)
+            before = piece[-1:] or before
+            held.append(piece[:at])  # where there is no border, all of it
+            if at is None:
+                continue
+            rest = piece[at:]
+        else:
+            token, before = piece, ""
+        ready, held = "".join(held), [rest]
+        if ready:
+            yield prepare(ready)
+        if token:
+            yield token
 
 
-class _NormalizerStream:
-    """Normalizes text that arrives in chunks, exactly as if it came at once."""
-
-    def __init__(self, form: str | None) -> None:
-        self._form = form
-        self._held: list[str] = []
-
-    def feed(self, chunk: str, final: bool = False) -> str:
-        """Take a chunk, return what no later text can change."""
-        if self._form is None:
-            return chunk
-        at = len(chunk)
-        if not final:
-            # Later text can change the last cluster: hold that back.
-            at = next((i for i in reversed(range(at)) if _starts_cluster(chunk[i])), -1)
-        if at < 0 or (not chunk and not final):
-            self._held.append(chunk)
-            return ""
-        ready = "".join(self._held) + chunk[:at]
-        self._held = [chunk[at:]]
-        return _normalize(ready, self._form)
-
-
-class _CutStream:
-    """Collects text until a safe cut, so that what it gives can be split alone."""
-
-    def __init__(self, splitter: _Splitter) -> None:
-        self._cut, self._last = splitter.cut, ""
-        self._held: list[str] = []
-
-    def feed(self, chunk: str) -> str:
-        """Take a chunk, return what stands before the last safe cut, if any."""
-        found = self._cut.search(self._last + chunk) if self._cut and chunk else None
-        at = found.start() - len(self._last) if found else 0
-        self._last = chunk[-1:] or self._last
-        if not found:
-            self._held.append(chunk)
-            return ""
-        ready = "".join(self._held) + chunk[:at]
-        self._held = [chunk[at:]]
-        return ready
-
-    def flush(self) -> str:
-        """End the text: return the rest."""
-        rest, self._held, self._last = "".join(self._held), [], ""
-        return rest
+def _text_between(
+    matches: Iterable[_Match], end: int
+) -> Iterator[tuple[int, int, AddedToken | None]]:
+    """Yield (begin, end, token) for each match, and with None for the text between, in order."""
+    done = 0
+    for begin, stop, token, _ in matches:
+        if token:
+            if done < begin:
+                yield done, begin, None
+            yield begin, stop, token
+            done = stop
+    if done < end:
+        yield done, end, None
 
 
 class _Pipeline:
@@ -773,7 +794,13 @@ class _Pipeline:
         """Normalize a whole piece of text between two raw tokens."""
         return _normalize(text, self.normalizer)
 
-    def align(self, text: str) -> list[tuple[int, int]]:
+    def last_border(self, before: str, chunk: str) -> int | None:
+        """Return the last place in a chunk where both sides can be normalized alone."""
+        if self.normalizer is None:
+            return len(chunk)
+        return next((i for i in reversed(range(len(chunk))) if _starts_cluster(chunk[i])), None)
+
+    def align(self, text: str) -> list[_Span]:
         """Say for each character of the normalized text where it comes from."""
         return _align(text, self.normalizer)
 
@@ -786,17 +813,13 @@ class _Pipeline:
         """
         return " " + text if self.prefix_space and text[:1] != " " else text
 
-    def segment(self, first: bool) -> _SegmentStream:
-        """Begin a piece of text between two raw tokens that arrives in chunks."""
-        return _SegmentStream(self, first)
-
     def parts(
         self,
         text: str,
         matches: Iterable[_Match] | None = None,
         align: bool = False,
         first: bool = True,
-    ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
+    ) -> Iterator[_Part]:
         """Cut text at the added tokens in it.
 
         Args:
@@ -809,43 +832,23 @@ class _Pipeline:
             each added token, and each normalized text between them, with the
             (start, end) in `text` of each of its characters (of the token).
         """
-        done = 0
-        if matches is None:
-            matches = self.raw.find(text) if self.raw.tokens else ()
-        for begin, end, token, _ in matches:
+        matches = self.raw.find(text) if matches is None else matches
+        for start, end, token in _text_between(matches, len(text)):
             if token:
-                yield from self._ordinary(text, done, begin, align, first)
-                yield token, [(begin, end)]
-                done = end
-        yield from self._ordinary(text, done, len(text), align, first)
-
-    def _ordinary(
-        self, text: str, start: int, end: int, align: bool, first: bool
-    ) -> Iterator[tuple[str | AddedToken, list[tuple[int, int]]]]:
-        if start >= end:
-            return
-        whole = self.normalize(text[start:end])
-        spans: list[tuple[int, int]] = []
-        if align:
-            spans = self.align(text[start:end])
-            spans = [(start + a, start + b) for a, b in spans] if start else spans
-        done = 0
-        tokens = self.normalized.find(whole) if self.normalized.tokens else ()
-        for begin, stop, token, _ in tokens:
-            if token:
-                if begin > done:
-                    yield self._prefixed(whole, spans, done, begin, first and start == done == 0)
-                yield token, [(spans[begin][0], spans[stop - 1][1])] if align else []
-                done = stop
-        if done < len(whole):
-            yield self._prefixed(whole, spans, done, len(whole), first and start == done == 0)
-
-    def _prefixed(
-        self, whole: str, spans: list[tuple[int, int]], begin: int, end: int, first: bool
-    ) -> tuple[str, list[tuple[int, int]]]:
-        text, spans = whole[begin:end], spans[begin:end]
-        prefixed = self.prefixed(text, first)
-        return prefixed, spans[:1] * (len(prefixed) - len(text)) + spans
+                yield token, [(start, end)]
+                continue
+            given = text[start:end]
+            whole, spans = self.normalize(given), self.align(given) if align else []
+            if start:
+                spans = [(start + a, start + b) for a, b in spans]
+            matches = self.normalized.find(whole) if self.normalized.tokens else ()
+            for begin, stop, token in _text_between(matches, len(whole)):
+                part, places = whole[begin:stop], spans[begin:stop]
+                if token:
+                    yield token, [(places[0][0], places[-1][1])] if align else []
+                else:
+                    prefixed = self.prefixed(part, first and start == begin == 0)
+                    yield prefixed, places[:1] * (len(prefixed) - len(part)) + places
 
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
         """Prepare text that arrives in chunks.
@@ -853,46 +856,16 @@ class _Pipeline:
         Yields:
             added tokens, and text that may be cut into pre-tokens on its own.
         """
-        raw, segment = _TokenStream(self.raw), self.segment(first=True)
-        for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
-            if not isinstance(chunk, str):
-                raise TypeError(f"text must come as str, got a {type(chunk).__name__}")
-            _utf8_length(chunk)  # names a lone surrogate by its place in the chunk
-            for piece in raw.feed(chunk, final):
-                if isinstance(piece, AddedToken):
-                    yield from segment.feed("", final=True)
-                    yield piece
-                    segment = self.segment(first=False)
-                else:
-                    yield from segment.feed(piece)
-        yield from segment.feed("", final=True)
-
-
-class _SegmentStream:
-    """Prepares the chunks of one piece of text between two added tokens."""
-
-    def __init__(self, pipeline: _Pipeline, first: bool) -> None:
-        self._pipeline, self._first = pipeline, first
-        self._normalizer = _NormalizerStream(pipeline.normalizer)
-        self._tokens = _TokenStream(pipeline.normalized)
-        self._cut = _CutStream(pipeline.splitter)
-        self._at_start = True
-
-    def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
-        """Take a chunk, yield tokens and text ready to be cut into pre-tokens."""
-        for piece in self._tokens.feed(self._normalizer.feed(chunk, final), final):
-            if isinstance(piece, AddedToken):
-                yield from filter(None, [self._cut.flush()])
-                yield piece
-                self._at_start, self._first = True, False
+        pieces = self.raw.stream(map(_checked, chunks))
+        pieces = _hold_back(pieces, self.last_border, self.normalize)
+        pieces = _hold_back(self.normalized.stream(pieces), self.splitter.last_border)
+        first = begins = True  # the whole text; the text behind a token
+        for piece in pieces:
+            if isinstance(piece, str):
+                yield self.prefixed(piece, first) if begins else piece
             else:
-                ready = piece
-                if self._at_start:
-                    ready = self._pipeline.prefixed(piece, self._first)
-                self._at_start = self._first = False
-                yield from filter(None, [self._cut.feed(ready)])
-        if final:
-            yield from filter(None, [self._cut.flush()])
+                yield piece
+            first, begins = False, isinstance(piece, AddedToken)
 
 
 # =============================================================================
@@ -1947,9 +1920,7 @@ class _Encoder:
         except UnicodeEncodeError:
             return len(self.encode(text))  # raises with the place
 
-    def encode_aligned(
-        self, text: str, spans: Sequence[tuple[int, int]]
-    ) -> tuple[list[int], list[tuple[int, int]]]:
+    def encode_aligned(self, text: str, spans: Sequence[_Span]) -> tuple[list[int], list[_Span]]:
         """Encode as `encode` does, and tell where each token comes from.
 
         Args:
@@ -2079,9 +2050,7 @@ class _Engine:
 _engine = _Engine()  # section 13 may put another here
 
 
-def _token_offsets(
-    text: str, spans: Sequence[tuple[int, int]], tokens: Iterable[bytes]
-) -> list[tuple[int, int]]:
+def _token_offsets(text: str, spans: Sequence[_Span], tokens: Iterable[bytes]) -> list[_Span]:
     """Return the (start, end) of the characters that each token has bytes of.
 
     Args:
@@ -3710,9 +3679,7 @@ class BPETokenizer:
         ids = self._encode_parts(self._pipeline(allowed).parts(text))
         return self._surround(ids, add_special_tokens) if add_special_tokens else ids
 
-    def _encode_parts(
-        self, parts: Iterable[tuple[str | AddedToken, list[tuple[int, int]]]]
-    ) -> list[int]:
+    def _encode_parts(self, parts: Iterable[_Part]) -> list[int]:
         ids: list[int] = []
         for part, _ in parts:
             if isinstance(part, AddedToken):
@@ -3789,11 +3756,9 @@ class BPETokenizer:
             offsets = _tools("offsets").trim(written, offsets, keep)
         return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
 
-    def _encode_aligned(
-        self, parts: Iterable[tuple[str | AddedToken, list[tuple[int, int]]]]
-    ) -> tuple[list[int], list[tuple[int, int]]]:
+    def _encode_aligned(self, parts: Iterable[_Part]) -> tuple[list[int], list[_Span]]:
         ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
+        offsets: list[_Span] = []
         for part, spans in parts:
             if isinstance(part, AddedToken):
                 ids.append(cast("int", part.id))

@@ -28,6 +28,7 @@ to_printable = bpe_tokenizer._to_printable
 from_printable = bpe_tokenizer._from_printable
 has_surrogate = bpe_tokenizer._has_surrogate
 utf8_length = bpe_tokenizer._utf8_length
+one_of = bpe_tokenizer._one_of
 skip_space = bpe_tokenizer._skip_space
 skip_space_back = bpe_tokenizer._skip_space_back
 starts_cluster = bpe_tokenizer._starts_cluster
@@ -40,7 +41,6 @@ splitter = bpe_tokenizer._splitter
 # Added tokens and roles
 Match = bpe_tokenizer._Match
 TokenFinder = bpe_tokenizer._TokenFinder
-TokenStream = bpe_tokenizer._TokenStream
 Pipeline = bpe_tokenizer._Pipeline
 SpecialTokens = bpe_tokenizer._SpecialTokens
 ROLES = bpe_tokenizer._ROLES

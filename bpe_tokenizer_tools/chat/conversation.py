@@ -33,9 +33,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import encoding, templates
 from bpe_tokenizer_tools.chat.marked_text import Marked
-from bpe_tokenizer_tools.support.text import one_of
 
 
 class Turn(NamedTuple):
@@ -124,7 +124,7 @@ class _Thoughts(NamedTuple):
         if not closing.strip():
             return None
         start = min(templates._agree(prompt, whole), first)
-        pattern = one_of(control)
+        pattern = core.one_of(control)
         return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:

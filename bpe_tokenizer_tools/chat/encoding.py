@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
-from bpe_tokenizer_tools.support.text import one_of
 
 if TYPE_CHECKING:
     from bpe_tokenizer import AddedToken, BPETokenizer
@@ -208,7 +207,7 @@ def _marks_in_answers(
     """Return the marks that count in what the assistant said; worked out only if it has one."""
     marks = frozenset(token.content for token in plain if not spells_text(token))
     said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
-    if render.jinja_source is None or not one_of(marks).search(said):
+    if render.jinja_source is None or not core.one_of(marks).search(said):
         return _NONE
     added = frozenset(token.content for token in render.tokenizer.added_tokens)
     return answer_marks(render.jinja_source, render.role_tokens, added) & marks
@@ -227,7 +226,7 @@ def answer_marks(
     """
     from bpe_tokenizer_tools.chat import jinja
 
-    find = one_of(tokens).findall
+    find = core.one_of(tokens).findall
 
     def found(gaps: Iterable[_Gap], *zones: str) -> list[list[str]]:
         return [find(gap.text) for gap in gaps if gap.zone in zones]

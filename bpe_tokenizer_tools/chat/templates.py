@@ -21,7 +21,6 @@ from bpe_tokenizer import BPETokenizer, ChatTemplate
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
-from bpe_tokenizer_tools.support.text import one_of
 
 Message = Mapping[str, Any]
 Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)
@@ -412,7 +411,7 @@ def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
         whole, longer = render(turn).plain, render([*turn, _QUESTION]).plain
     except ValueError:
         return None
-    tokens = one_of(control)
+    tokens = core.one_of(control)
     at_end = whole[whole.rfind("answer") :]
     between = longer[longer.rfind("answer") : longer.rfind("question")]
     # What both have; some templates add more at the end, and even the header of a next turn.
@@ -443,7 +442,7 @@ def assistant_spans(
         return _spans_of(text, lambda origin: origin.generated, (0, len(text)))
     control = set(tokenizer.special_tokens)
     ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
-    tokens = (one_of(ends), one_of(control))
+    tokens = (core.one_of(ends), core.one_of(control))
     pieces = _pieces(text)
     spans: list[Span] = []
     for i, message in enumerate(messages):

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import itertools
 import math
 import os
 import re
@@ -421,7 +420,7 @@ class _Reader:
         finder = core.TokenFinder(self._tokens)
         for chunks in core.documents(corpus, self._field):
             try:
-                pieces = _cut(chunks, core.TokenStream(finder))
+                pieces = _cut(chunks, finder)
                 yield from filter(None, joined(pieces, "", _MAX_DOCUMENT))
             except OverflowError as error:
                 raise ValueError(
@@ -435,11 +434,10 @@ class _Reader:
         return PretokenCounts(counter.take(), pattern, normalizer, *made)
 
 
-def _cut(chunks: Iterable[str], stream: core.TokenStream) -> Iterator[str | None]:
+def _cut(chunks: Iterable[str], finder: core.TokenFinder) -> Iterator[str | None]:
     """Yield text, and None for each special token with the white space that it takes in."""
-    for chunk, final in itertools.chain(zip(chunks, itertools.repeat(False)), [("", True)]):
-        for piece in stream.feed(chunk, final):
-            yield piece if isinstance(piece, str) else None
+    for piece in finder.stream(chunks):
+        yield piece if isinstance(piece, str) else None
 
 
 def _is_apart(document: str, share: float) -> bool:

@@ -774,28 +774,8 @@ class _ComponentPipeline(core.Pipeline):
         mark = self._chain.mark
         return mark + text if mark and first and not text.startswith((" ", mark)) else text
 
-    def segment(self, first: bool) -> Any:
-        return _WholeSegment(self, first)
-
-
-class _WholeSegment:
-    """Collects a piece of text between two raw tokens, and prepares it at its end.
-
-    A chain of components may look at all of a text, so nothing is certain before.
-    """
-
-    def __init__(self, pipeline: _ComponentPipeline, first: bool) -> None:
-        self._pipeline, self._first = pipeline, first
-        self._held: list[str] = []
-
-    def feed(self, chunk: str, final: bool = False) -> Iterator[str | AddedToken]:
-        """Take a chunk; yield tokens and text once it is the last."""
-        self._held.append(chunk)
-        if not final:
-            return
-        text = "".join(self._held)
-        for part, _ in self._pipeline.parts(text, (), first=self._first):
-            yield part
+    def last_border(self, before: str, chunk: str) -> int | None:
+        return None  # a chain may look at all of a text, so nothing is certain before its end
 
 
 def _twin(definition: Definition) -> core.Encoder | None:

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 import regex
 
 from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.learn.basic import BasicTokenizer, Pair, best_pair, join
-from bpe_tokenizer_tools.support.text import one_of
 
 
 class SplitTokenizer(BasicTokenizer):
@@ -33,7 +33,7 @@ class SplitTokenizer(BasicTokenizer):
     def __init__(self, pattern: str = "gpt2", special_tokens: Iterable[str] = ()) -> None:
         super().__init__()
         self.pattern = regex.compile(SPLIT_PATTERNS.get(pattern, pattern))
-        self.finder = one_of(special_tokens)
+        self.finder = core.one_of(special_tokens)
         self.names, self.special = list(special_tokens), dict[str, int]()
 
     def train(self, text: str, vocab_size: int) -> SplitTokenizer:

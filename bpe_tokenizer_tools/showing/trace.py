@@ -215,7 +215,7 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
 def _normalized(text: str, pipeline: core.Pipeline) -> str:
     """Normalize what stands between the special tokens."""
     out, done = [], 0
-    for begin, end, token, _ in pipeline.raw.find(text) if pipeline.raw.tokens else ():
+    for begin, end, token, _ in pipeline.raw.find(text):
         if token:
             out += [pipeline.normalize(text[done:begin]), text[begin:end]]
             done = end

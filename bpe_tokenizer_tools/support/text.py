@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["display_width", "name_of", "names_of", "one_of", "printable", "shortened", "visible"]
+__all__ = ["display_width", "name_of", "names_of", "printable", "shortened", "visible"]
 
 # -- What can be seen -----------------------------------------------------------
 
@@ -57,15 +57,6 @@ def shortened(text: str, most: int = 40) -> str:
     '---------…'
     """
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-# -- Finding several strings ------------------------------------------------------
-
-
-def one_of(contents: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds any of some strings, the longest where several begin."""
-    longest_first = sorted(contents, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 # -- Names of tokenizers ----------------------------------------------------------

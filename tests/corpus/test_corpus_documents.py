@@ -48,7 +48,7 @@ def test_evaluation_splits_so_too_and_cuts_what_is_long(
 @given(CHUNKS, st.booleans())
 def test_special_tokens_separate_documents(chunks: list[str], strips: bool) -> None:
     tokens = [AddedToken("<|>", lstrip=strips, rstrip=strips), AddedToken("aa")]
-    pieces = sweep._cut(chunks, core.TokenStream(core.TokenFinder(tokens)))
+    pieces = sweep._cut(chunks, core.TokenFinder(tokens))
     around = r"\s*" if strips else ""
     expected = re.split(rf"{around}<\|>{around}|aa", "".join(chunks))
     assert list(documents.joined(pieces, "", 99)) == expected

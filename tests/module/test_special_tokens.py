@@ -806,3 +806,10 @@ def test_a_surrogate_pair_is_told_from_a_lone_one() -> None:
             assert f"{remedy}, 'replace')" in str(caught.value)
     repaired = "é\ud83d\ude00!".encode("utf-16", "surrogatepass").decode("utf-16")
     assert repaired == "é\U0001f600!" and tokenizer.decode(tokenizer.encode(repaired)) == repaired
+
+
+def test_of_several_strings_the_longest_is_found() -> None:
+    found = bpe_tokenizer._one_of(["<|a|>", "<|a|>b", ".*"])
+    assert found.findall("<|a|>b <|a|>c .* xx") == ["<|a|>b", "<|a|>", ".*"]
+    assert found.split("1<|a|>b2") == ["1", "2"]
+    assert bpe_tokenizer._one_of([]).search("any text, or none") is None

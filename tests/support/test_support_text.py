@@ -1,4 +1,4 @@
-"""Text for people: what can be seen of it, names of tokenizers, finding several strings."""
+"""Text for people: what can be seen of it, names of tokenizers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bpe_tokenizer_tools.support.text import names_of, one_of, shortened, visible
+from bpe_tokenizer_tools.support.text import names_of, shortened, visible
 
 
 def test_no_control_character_is_left_but_line_ends_and_tabs() -> None:
@@ -34,13 +34,6 @@ def test_no_control_character_is_left_but_line_ends_and_tabs() -> None:
 )
 def test_names(paths: list[str], names: list[str]) -> None:
     assert names_of(paths) == names
-
-
-def test_of_several_strings_the_longest_is_found() -> None:
-    found = one_of(["<|a|>", "<|a|>b", ".*"])
-    assert found.findall("<|a|>b <|a|>c .* xx") == ["<|a|>b", "<|a|>", ".*"]
-    assert found.split("1<|a|>b2") == ["1", "2"]
-    assert one_of([]).search("any text, or none") is None
 
 
 @pytest.mark.parametrize("n", [0, 1, 39, 40, 41, 100])
