@@ -1,0 +1,161 @@
+"""What each call costs, in multiples of a plain loop over `encode` on the same documents.
+
+python benchmarks/bench_roads.py
+
+Each call gives the ids of `encode`, or what follows from them; that is checked first.  The
+documents are warm: `encode` has seen them before, so that what a call adds is what shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from common import SLICES, Table, add_options, corpora, finish, interleaved, megabytes_of
+from libraries import PUBLISHED, Vocabulary, vocabularies
+
+from bpe_tokenizer import BPETokenizer
+
+Road = Callable[[BPETokenizer, Sequence[str]], Any]
+_CHUNK = 2_000  # characters
+_KEPT = 256  # tokens
+_CONTROL = ["<|im_start|>", "<|im_end|>"]
+
+
+def _chunks(text: str) -> list[str]:
+    return [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
+
+
+def _chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+# What is called, and a target from the design: at most so many times the loop.
+ROADS: dict[str, tuple[Road, float]] = {
+    "tokenizer(texts)": (lambda t, x: t(x), 1.3),
+    "encode_batch(texts)": (lambda t, x: t.encode_batch(x), 1.3),
+    'padding, truncation, return_tensors="np"': (
+        lambda t, x: t.encode_batch(
+            x, padding=True, truncation=True, max_length=512, return_tensors="np"
+        ),
+        1.5,
+    ),
+    "encode_with_offsets": (lambda t, x: [t.encode_with_offsets(each) for each in x], 3),
+    "encode_batch(texts), offsets read": (lambda t, x: t.encode_batch(x).offsets, 3),
+    "apply_chat_template, chatml": (
+        lambda t, x: [t.apply_chat_template(_chat(each), "chatml") for each in x],
+        2,
+    ),
+    f"truncate to {_KEPT}": (lambda t, x: [t.truncate(each, _KEPT) for each in x], 1.5),
+    f"encode_streaming, {_CHUNK:,} characters": (
+        lambda t, x: [list(t.encode_streaming(_chunks(each))) for each in x],
+        2,
+    ),
+    'allowed_special="all"': (lambda t, x: [t.encode(e, allowed_special="all") for e in x], 1.2),
+    "add_special_tokens": (lambda t, x: [t.encode(e, add_special_tokens=True) for e in x], 1.1),
+    "encode_to_numpy": (lambda t, x: [t.encode_to_numpy(each) for each in x], 1),
+    "count_tokens": (lambda t, x: [t.count_tokens(each) for each in x], 0.8),
+    "tokenize": (lambda t, x: [t.tokenize(each) for each in x], 3),
+    "decode": (lambda t, x: [t.decode(ids) for ids in x], 0.6),
+    "decode_batch": (lambda t, x: t.decode_batch(x), 0.7),
+}
+
+
+def _tokenizer(vocabulary: Vocabulary, normalizer: str | None) -> BPETokenizer:
+    """Load a vocabulary, with ChatML's control tokens, and with a normalizer if asked to."""
+    tokenizer = BPETokenizer.from_file(vocabulary.path)
+    missing = [token for token in _CONTROL if token not in tokenizer.special_tokens]
+    tokenizer.add_special_tokens(missing)
+    if normalizer is None:
+        return tokenizer
+    definition = tokenizer.definition
+    vocab = {id_: token for token, id_ in definition.vocab.items()}
+    merges = [(vocab[left], vocab[right]) for left, right in definition.merges]
+    return BPETokenizer.from_merges(
+        vocab, merges, tokenizer.special_tokens, definition.split_pattern, normalizer
+    )
+
+
+def _check(tokenizer: BPETokenizer, documents: Sequence[str]) -> None:
+    """See that every road leads to the ids of `encode`."""
+    ids = [tokenizer.encode(text) for text in documents]
+    assert tokenizer(documents)["input_ids"] == ids
+    assert [list(each) for each in map(tokenizer.encode_to_numpy, documents)] == ids
+    assert [tokenizer.count_tokens(text) for text in documents] == [*map(len, ids)]
+    for text, expected in zip(documents, ids):
+        assert tokenizer.encode_with_offsets(text).input_ids == expected
+        streamed = tokenizer.encode_streaming(_chunks(text))
+        assert [id_ for part in streamed for id_ in part] == expected
+
+
+def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: str | None) -> Table:
+    """Compare the roads on documents."""
+    tokenizer = _tokenizer(vocabulary, form)
+    _check(tokenizer, documents)
+    ids = {text: tokenizer.encode(text) for text in documents}
+
+    def prepared(road: str, texts: Sequence[str]) -> Sequence[Any]:
+        return [ids[text] for text in texts] if road.startswith("decode") else texts
+
+    def bound(road: str) -> Callable[[Sequence[str]], Any]:
+        call = ROADS[road][0]
+        return lambda texts: call(tokenizer, prepared(road, texts))
+
+    runs: dict[str, Callable[[Any], Any]] = {road: bound(road) for road in ROADS}
+    runs["encode"] = lambda texts: [tokenizer.encode(each) for each in texts]
+    slices = [list(documents[i::SLICES]) for i in range(SLICES)]
+    seconds = interleaved(runs, slices)
+    size = megabytes_of(documents)
+    rows = [
+        {
+            "call": road,
+            "times encode": statistics.median(
+                own / plain for own, plain in zip(seconds[road], seconds["encode"])
+            ),
+            "goal": goal,
+            "MB/s": size / sum(seconds[road]),
+        }
+        for road, (_, goal) in ROADS.items()
+    ]
+    form_shown = f", {form}" if form else ""
+    return {
+        "about": ["roads", vocabulary.name, name, str(form)],
+        "title": f"calls, {vocabulary.name}{form_shown}, {name}: {size:.1f} MB, warm; "
+        f"encode {size / sum(seconds['encode']):.0f} MB/s",
+        "rows": rows,
+    }
+
+
+def collect(options: argparse.Namespace) -> list[Table]:
+    """Measure each vocabulary on each corpus."""
+    texts = corpora(options.corpus, options.megabytes)
+    return [
+        measure(vocabulary, name, documents, form)
+        for vocabulary in vocabularies(options.vocab, next(iter(texts.values())))
+        for form in options.normalizer
+        for name, documents in texts.items()
+    ]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the options of this benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_options(parser)
+    vocab = f"of {', '.join(PUBLISHED)}"
+    parser.add_argument("--vocab", nargs="+", default=["o200k_base", "qwen3"], help=vocab)
+    parser.add_argument("--megabytes", type=float, default=0.5, help="to measure, per corpus")
+    parser.add_argument(
+        "--normalizer",
+        nargs="+",
+        default=[None],
+        type=lambda name: None if name == "none" else name,
+        help="none, NFC ...; several give a table each",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    chosen_options = build_parser().parse_args()
+    finish("roads", collect(chosen_options), chosen_options.json)
