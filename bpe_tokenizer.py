@@ -45,7 +45,6 @@ import codecs
 import contextlib
 import dataclasses
 import difflib
-import errno
 import functools
 import hashlib
 import heapq
@@ -891,34 +890,7 @@ class _Pipeline:
 # -- Files, read with suspicion and written whole -----------------------------
 
 
-# A tokenizer is several files, and nothing replaces several at once.  The first is HEAD.  Several
-# HEADs in one directory share files, so the lock and the journal belong to the directory.  A writer
-#   1. takes the lock `.bpe-tokenizer.lock`, and finishes what a journal says if there is one;
-#   2. writes each new file beside the old one, as `.NAME.<16 hex digits>.saving`, and flushes it;
-#   3. names them in a journal, renamed to `.bpe-tokenizer.saving`: from now on the save counts;
-#   4. renames the new files to their places, HEAD first, and removes the journal, then the lock.
-# A reader opens its files, then the journal if there is one, and takes a file that the journal
-# names from beside, or else from its place.  Unless all are still the same, it reads again.  While
-# one journal is there, each file it names is in one of those two places, whole.  If there was
-# none, every earlier save had ended by then, and files that are still the same have not changed
-# since.  (They are kept open, so their inodes are not used again.  A template that came and went
-# changed a file beside it.)
-# A writer killed before step 3 leaves the old tokenizer, and after it the new one.  The next writer
-# finishes what a journal says; the next one of the same files removes what no journal names.
-# Readers need no lock and write nothing.
-# Rejected: replacing the whole directory, which may contain a model as well; and a hash of the
-# other files in tokenizer.json, by which a template edited by hand would look like a torn save.
-_LOCK, _JOURNAL = ".bpe-tokenizer.lock", ".bpe-tokenizer.saving"
-
-
-def _hidden(path: Path, ending: str) -> Path:
-    return path.with_name(f".{path.name}.{ending}")
-
-
-def _leftover(paths: Iterable[Path]) -> re.Pattern[str]:
-    """Return a pattern for the temporary names that `_write_beside` gives these files."""
-    names = "|".join(re.escape(path.name) for path in paths)
-    return re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}\.(?:saving|tmp)")
+_JOURNAL = ".bpe-tokenizer.saving"  # where it is, a save of several files was interrupted
 
 
 def _write_beside(path: Path, content: str | bytes | None, ending: str) -> Path | None:
@@ -927,7 +899,7 @@ def _write_beside(path: Path, content: str | bytes | None, ending: str) -> Path 
         raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
     if content is None:
         return None
-    beside = _hidden(path, f"{os.urandom(8).hex()}.{ending}")
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.{ending}")
     try:
         with open(beside, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -945,137 +917,23 @@ def _remove(paths: Iterable[Path | None]) -> None:
             path.unlink()
 
 
-def _write_files(contents: Mapping[Path, str | bytes]) -> None:
+def _write_files(contents: Mapping[Path, str | bytes | None]) -> None:
     """Write files, text as UTF-8; a crash leaves each as it was, or new and whole.
 
-    Every new file is complete on disk before the first old one is replaced.
+    Every new file is complete on disk before the first old one is replaced.  None removes
+    a file, if it is there.
     """
     written: dict[Path, Path | None] = {}
     try:
         for path, content in contents.items():
             written[path] = _write_beside(path, content, "tmp")
-        for path in contents:
-            os.replace(cast("Path", written[path]), path)
-            del written[path]
+        for path, beside in written.items():
+            if beside:
+                os.replace(beside, path)
+            else:
+                path.unlink(missing_ok=True)
     finally:
         _remove(written.values())
-
-
-def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Write the files of a tokenizer in one directory, all or none; None removes a file.
-
-    Raises:
-        OSError: the old files are still there.  Only if a file after the first could
-            not be renamed, the new ones count, and the next save finishes this one.
-    """
-    paths = list(contents)
-    folder, journal = paths[0].parent, paths[0].with_name(_JOURNAL)
-    new: dict[Path, Path | None] = {}
-    with _only_writer(folder) as locked:
-        _finish_save(journal)
-        if locked:
-            left = filter(_leftover([*paths, journal]).fullmatch, os.listdir(folder))
-            _remove(map(folder.joinpath, left))
-        if len(paths) == 1:  # which can be replaced by itself
-            return _write_files(cast("Mapping[Path, str | bytes]", contents))
-        try:
-            for path, content in contents.items():
-                new[path] = _write_beside(path, content, "saving")
-            names = {path.relative_to(folder).as_posix(): new[path] for path in paths}
-            _write_files({journal: json.dumps(names, default=operator.attrgetter("name"))})
-            with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-                os.fsync(_open(folder, os.O_RDONLY, held))  # the names, where the system can
-            _finish_save(journal)
-        except BaseException:
-            head = new.get(paths[0])
-            if head is not None and head.exists():  # none is renamed yet
-                _remove([journal])
-            with contextlib.suppress(OSError):
-                _finish_save(journal)
-            raise
-        finally:
-            if not journal.exists():
-                _remove(new.values())
-
-
-def _finish_save(journal: Path) -> None:
-    """Finish the save that a journal names, if there is one."""
-    for path, places in _read_journal(journal).items():
-        if places:
-            with contextlib.suppress(FileNotFoundError):  # it is in its place already
-                os.replace(*places)
-        else:
-            path.unlink(missing_ok=True)
-    journal.unlink(missing_ok=True)
-
-
-def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
-    """Return the two places of each file that is being saved; none if it is to be removed.
-
-    Journals are untrusted: one renames only temporary files of its own directory,
-    and removes only chat templates.
-    """
-    raw = _read_file(journal)
-    places: dict[Path, tuple[Path, ...]] = {}
-    for name, beside in _JsonReader.parse(journal, raw).data.items() if raw is not None else ():
-        path = journal.parent / name
-        if beside is None:
-            fine = re.fullmatch(r"(chat_template|additional_chat_templates/[^/\0]*)\.jinja", name)
-        else:
-            form = rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.saving"
-            fine = re.fullmatch(r"(?!\.\.$)[^/\0]+", name) and re.fullmatch(form, str(beside))
-        if not fine or path.name != name.rpartition("/")[2]:
-            problem = f"{_shorten(beside)} is not what a save writes here"
-            raise FileFormatError(journal, name, f"{problem}; delete this file")
-        places[path] = () if beside is None else (path.with_name(beside), path)
-    return places
-
-
-@contextlib.contextmanager
-def _only_writer(folder: Path) -> Iterator[bool]:
-    """Wait for the lock of writers and hold it; yield False where there are no locks.
-
-    However the process ends, the system takes the lock from it.  Windows, and file
-    systems mounted without locks, must not have two writers at once.
-    """
-    path, locked = folder / _LOCK, False
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(ImportError):
-            fcntl = importlib.import_module("fcntl")
-            for _ in range(1000):  # whoever releases the lock deletes its file: retry
-                held.close()
-                is_new = _identity(path) is None
-                handle = _open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, held)
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX)
-                except OSError:
-                    _remove([path] if is_new else [])
-                    break
-                locked = _identity(path) == _identity(handle)
-                if locked:
-                    break
-        try:
-            yield locked
-        finally:
-            if locked:  # otherwise, it may be another writer's
-                _remove([path])
-
-
-def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:
-    handle = os.open(path, flags, 0o666)
-    held.callback(os.close, handle)
-    return handle
-
-
-def _identity(file: Path | int, held: contextlib.ExitStack | None = None) -> object:
-    """Return a file's device and inode, kept open in `held`; None if it doesn't exist."""
-    try:
-        if held is not None and isinstance(file, Path):
-            file = _open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), held)
-        found = os.stat(file)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
@@ -1091,25 +949,30 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
     return None
 
 
-def _read_files(paths: Sequence[Path], limit: int = _MAX_FILE_BYTES) -> dict[Path, bytes]:
+def _transactions(folder: Path) -> Any:
+    """Return what reads and writes the files of a tokenizer as one, or None: file by file."""
+    purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
+    try:
+        return _tools("support.transactions", purpose)
+    except ImportError:
+        if (folder / _JOURNAL).exists():
+            raise
+    return None
+
+
+def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
+    """Write the files of a tokenizer in one directory; None removes a file."""
+    together = _transactions(next(iter(contents)).parent)
+    (together.save_files if together else _write_files)(contents)
+
+
+def _read_files(paths: Sequence[Path]) -> dict[Path, bytes]:
     """Read a tokenizer's files, those that are there, as one save wrote them; HEAD is first."""
-    journal = paths[0].with_name(_JOURNAL)
-    found: dict[Path, bytes | None] = {}
-    for attempt in range(50):
-        with contextlib.ExitStack() as held:
-            before = [_identity(path, held) for path in (*paths, journal)]
-            moving = _read_journal(journal) if before[-1] else {}
-            last, found = found, {}
-            for path in paths:
-                contents = (_read_file(place, limit) for place in moving.get(path, (path,)))
-                found[path] = next((raw for raw in contents if raw is not None), None)
-            same = before == [_identity(path) for path in (*paths, journal)]
-            # Some network file systems report a new inode on every call.
-            if same or (attempt > 40 and found == last):
-                return {path: raw for path, raw in found.items() if raw is not None}
-        time.sleep(attempt / 1000)
-    problem = "kept changing while it was read; try again"
-    raise OSError(errno.EBUSY, problem, str(journal.parent))
+    together = _transactions(paths[0].parent)
+    if together:
+        return cast("dict[Path, bytes]", together.read_files(paths))
+    found = ((path, _read_file(path)) for path in paths)
+    return {path: raw for path, raw in found if raw is not None}
 
 
 _REQUIRED: Any = object()
@@ -4137,7 +4000,7 @@ class BPETokenizer:
         there is only a default chat template, chat_template.jinja; several templates
         go into tokenizer_config.json.  `tokenizers` and `transformers` load them and
         give the same ids.  `from_file` finds the old tokenizer or the new one, whole,
-        whenever a save is interrupted.
+        whenever a save is interrupted; where this module is alone, each file is whole.
 
         Args:
             directory: made if it is not there.
@@ -4149,6 +4012,7 @@ class BPETokenizer:
             ValueError: the split pattern has no equal in HuggingFace's engine, or the name
                 is not 1 to 100 printable characters.
             OSError: the disk is full, say; then the old tokenizer is still there.
+            ImportError: an interrupted save is to be finished, which needs bpe_tokenizer_tools.
         """
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
@@ -4209,6 +4073,7 @@ class BPETokenizer:
             FileNotFoundError: there is no such file.
             FileFormatError: it is damaged, not recognized, or not supported; the
                 message names the file and the field.
+            ImportError: this needs bpe_tokenizer_tools, which is not installed.
             ValueError: a pattern is missing, or one is given and the file has its own.
         """
         path = Path(path)

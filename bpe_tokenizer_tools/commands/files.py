@@ -17,7 +17,7 @@ from typing import Any
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.formats import vocab_merges
-from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support import outputs, transactions
 from bpe_tokenizer_tools.support.files import naming
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
@@ -202,7 +202,7 @@ def _write(tokenizer: BPETokenizer, path: Path, format: str, force: bool = False
             return set()
     # from_file would find the old tokenizer.json, with the new tokenizer_config.json
     head = {path / "tokenizer.json": core.to_json(core.tokenizer_json_of(tokenizer))}
-    core.save_files({**head, **vocab_merges.contents(tokenizer, path)})
+    transactions.save_files({**head, **vocab_merges.contents(tokenizer, path)})
     return {"tokenizer.json"}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from bpe_tokenizer import AddedToken, BPETokenizer, Definition, FileFormatError
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support import transactions
 
 SpecialTokens = Mapping[str, int]
 Contents = dict[Path, str | bytes | None]
@@ -57,7 +58,7 @@ def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
 
 def read_files(*paths: Path) -> dict[Path, bytes]:
     """Read those files of a tokenizer that are there, as one save wrote them; the first must be."""
-    found = core.read_files(paths, _MAX_BYTES)
+    found = transactions.read_files(paths, _MAX_BYTES)
     if paths[0] not in found:
         raise FileNotFoundError(f"{paths[0]}: no such file")
     return found
@@ -289,7 +290,7 @@ def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
 
 def _may_be_beside(tokenizer: BPETokenizer, folder: Path) -> bool:
     """Return whether a directory has no tokenizer.json, or this tokenizer's."""
-    if not core.read_files([folder / "tokenizer.json"]):
+    if not transactions.read_files([folder / "tokenizer.json"]):
         return True
     with contextlib.suppress(ValueError, OSError):
         return BPETokenizer.from_file(folder).fingerprint == tokenizer.fingerprint

@@ -21,6 +21,7 @@ import regex
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, Definition, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
+from bpe_tokenizer_tools.support import transactions
 
 __all__ = ["matches", "read"]
 
@@ -84,7 +85,7 @@ def read(
     except ValueError as error:
         raise data.error(str(error), "special_tokens") from None
     _check_size(data, definition)
-    files = core.read_files([path, *core.tokenizer_files(path.parent, path.stem)[1:]])
+    files = transactions.read_files([path, *core.tokenizer_files(path.parent, path.stem)[1:]])
     definition, roles, settings, templates = core.read_config(path, files, definition)
     return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 

@@ -54,6 +54,7 @@ from bpe_tokenizer_tools.formats import (
     tokenizer_json,
 )
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
+from bpe_tokenizer_tools.support import transactions
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _MAX_CHARSMAP_BYTES = 2**20  # that of nmt_nfkc_cf has 250,000
@@ -622,7 +623,7 @@ def read(
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = _read_model(path)
     settings = model.path.with_name("tokenizer_config.json")
-    files = core.read_files([settings, *core.template_files(settings.parent)])
+    files = transactions.read_files([settings, *core.template_files(settings.parent)])
     config = core.JsonReader({}, settings)
     if settings in files:
         config = core.JsonReader.parse(settings, files[settings])

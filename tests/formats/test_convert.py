@@ -13,7 +13,7 @@ import pytest
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer
-from bpe_tokenizer_tools import commands
+from bpe_tokenizer_tools import commands, core
 from bpe_tokenizer_tools.checking.conformance import conformance_texts
 
 TEXT = "It's 1234 words: don't stop.\n\nThe lower the lowest, größer und größte, 世界 мир.\n" * 20
@@ -271,7 +271,7 @@ def test_errors_name_what_was_asked_for(
             convert(*arguments)
         assert stopped.value.code == 2
         assert "got ''" in capsys.readouterr().err
-    write = bpe_tokenizer._write_files
+    write = core.write_files
 
     def full(contents: Any) -> None:
         if any(tmp_path in path.parents and "bpe-tokenizer-" not in str(path) for path in contents):
@@ -279,7 +279,7 @@ def test_errors_name_what_was_asked_for(
             raise OSError(errno.ENOSPC, "No space left on device", str(name))
         write(contents)
 
-    monkeypatch.setattr(bpe_tokenizer, "_write_files", full)
+    monkeypatch.setattr(core, "write_files", full)
     assert convert(source, tmp_path / "t.gguf") == 1
     assert capsys.readouterr().err == (
         f"bpe-tokenizer: error: {tmp_path / 't.gguf'}: No space left on device\n"

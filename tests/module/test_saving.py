@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import importlib
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ from oracles import examples, forks
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.formats import vocab_merges
+from bpe_tokenizer_tools.support import transactions
 
 pytestmark = EITHER_ENGINE
 
@@ -431,13 +433,13 @@ def neighbors(files: dict[Path, bytes]) -> set[str]:
 
 def read_shared(folder: Path) -> set[str]:
     """Read what `save` and the export to "gpt2" both write, as a reader of tokenizer.json."""
-    return neighbors(bpe_tokenizer._read_files(bpe_tokenizer._tokenizer_files(folder)))
+    return neighbors(transactions.read_files(bpe_tokenizer._tokenizer_files(folder)))
 
 
 def export_gpt2(folder: Path, n: int) -> None:
     """Write beside whatever tokenizer.json is there, which `export` itself refuses."""
     tokenizer = tokenizers()[n]
-    bpe_tokenizer._save_files(vocab_merges.contents(tokenizer, folder))
+    transactions.save_files(vocab_merges.contents(tokenizer, folder))
 
 
 @forks
@@ -919,7 +921,7 @@ def test_a_file_system_without_lasting_numbers_for_files_works(
 ) -> None:
     directory.write(tmp_path, 0)
     numbers = itertools.count()
-    monkeypatch.setattr(bpe_tokenizer, "_identity", lambda *_: next(numbers))
+    monkeypatch.setattr(transactions, "_identity", lambda *_: next(numbers))
     assert directory.which(tmp_path) == 0
     directory.write(tmp_path, 1)
     assert directory.which(tmp_path) == 1
@@ -939,3 +941,61 @@ def test_ctrl_c_during_the_renames_finishes_them(directory: Form, tmp_path: Path
         with pytest.raises(KeyboardInterrupt):
             directory.write(tmp_path, 1)
     assert directory.which(tmp_path) == 1 and not hidden(tmp_path)
+
+
+# -- The module alone -----------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take bpe_tokenizer_tools away."""
+    real = importlib.import_module
+
+    def missing(name: str) -> Any:
+        if name.startswith("bpe_tokenizer_tools"):
+            raise ModuleNotFoundError(name, name="bpe_tokenizer_tools")
+        return real(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+
+
+@pytest.mark.usefixtures("alone")
+def test_alone_it_saves_and_loads_file_by_file(tmp_path: Path) -> None:
+    made = tokenizers()
+    for tokenizer in made:
+        write_template_files(tmp_path)
+        tokenizer.save(tmp_path, verbose=False)
+        assert BPETokenizer.from_file(tmp_path) == tokenizer and not hidden(tmp_path)
+        assert not list((tmp_path / "additional_chat_templates").iterdir())
+
+
+@pytest.mark.usefixtures("alone")
+def test_alone_a_failed_save_leaves_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = tokenizers()[:2]
+    one.save(tmp_path, verbose=False)
+    before = files_of(tmp_path)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        other.save(tmp_path, verbose=False)
+    assert files_of(tmp_path) == before
+
+
+def test_alone_it_refuses_what_an_interrupted_save_left(
+    directory: Form, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    directory.write(tmp_path, 0)
+    interrupted(directory, tmp_path)
+    request.getfixturevalue("alone")
+    before = files_of(tmp_path)
+    for act in (lambda: directory.load(tmp_path), lambda: directory.write(tmp_path, 1)):
+        with pytest.raises(
+            ImportError, match=r"\.bpe-tokenizer\.saving.*pip install bpe-tokenizer"
+        ):
+            act()
+    assert files_of(tmp_path) == before
