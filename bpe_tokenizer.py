@@ -4516,8 +4516,7 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2, or that of the counts)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
-    form = "Unicode normalization form (default: NFC, or that of the counts)"
-    add("--normalizer", choices=(*_NORMALIZERS, "none"), help=form)
+    add("--normalizer", choices=(*_NORMALIZERS, "none"), help="default: NFC, or that of the counts")
     add("--surround", choices=_SURROUND, default="bos+eos", help="what --add-special-tokens adds")
     add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
@@ -4542,11 +4541,24 @@ def _decode_options(add: Callable[..., Any]) -> None:
     add("--errors", choices=("strict", "replace", "ignore"), help=text)
 
 
+def _chat_options(add: Callable[..., Any]) -> None:
+    add("--model", dest="model_path", required=True, metavar="PATH", help=".gguf file or directory")
+    add("--tokenizer", metavar="PATH", help="its tokenizer; by default what the model brings")
+    names = "llama3, chatml, alpaca, one of the tokenizer's, a file with Jinja, or Jinja"
+    add("--template", metavar="NAME", help=f"{names}; by default the tokenizer's own")
+    add("--system", dest="system_prompt", metavar="TEXT", help="system prompt")
+    add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
+    add("--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help="at most")
+    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
+    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
+    add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
+    add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
+
+
 def _info_options(add: Callable[..., Any]) -> None:
     add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     sample = "Hello, world! Grüße, 世界 🙂 2 + 2 = 4"
-    text = "show how this text is cut, and whether it decodes to the same"
-    add("--sample-text", default=sample, metavar="TEXT", help=text)
+    add("--sample-text", default=sample, metavar="TEXT", help="encode and decode this, and compare")
 
 
 def _stdin_text() -> Iterator[str]:
@@ -4667,6 +4679,36 @@ def _known_ids(batches: Iterable[Sequence[int]], known: Container[int]) -> Itera
         yield from ids
 
 
+def _cmd_chat(options: argparse.Namespace) -> None:
+    if options.tokenizer is None and not Path(options.model_path).is_dir():
+        raise _UsageError("the model is not a directory with a tokenizer.json; pass --tokenizer")
+    path = options.tokenizer or options.model_path
+    tokenizer = BPETokenizer.from_pretrained(path, verbose=False)
+    names = ["model_path", "template", "system_prompt", "max_new_tokens", "temperature", "top_p"]
+    given = {name: getattr(options, name) for name in [*names, "n_gpu_layers", "n_ctx"]}
+    message = "".join(_stdin_text()) if options.message == "-" else options.message
+    talk: list[dict[str, str]] = []
+    for content in _typed_lines() if message is None else [message]:
+        talk.append({"role": "user", "content": content})
+        answer = ""
+        for piece in tokenizer.chat(talk, stream=True, **given):
+            answer += piece
+            if sys.stdout.isatty():  # control characters could do anything to a terminal
+                piece = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", piece)
+            print("" if options.json else piece, end="", flush=True)
+        print(json.dumps({"text": answer}) if options.json else "")
+        talk.append({"role": "assistant", "content": answer})
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yield the lines that a user types, until one of them, or their end, says to quit."""
+    ask = "> " if sys.stdin.isatty() and sys.stdout.isatty() else ""
+    with contextlib.suppress(EOFError):
+        while (line := input(ask)).strip() not in ("quit", "exit", "/quit"):
+            if line.strip():
+                yield line
+
+
 def _cmd_info(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
@@ -4720,6 +4762,7 @@ _COMMANDS: dict[str, _Command] = {
     "train": ("Learn a tokenizer from text and save it.", _cmd_train, _train_options),
     "encode": ("Turn text into token ids.", _cmd_encode, _encode_options),
     "decode": ("Turn token ids back into text.", _cmd_decode, _decode_options),
+    "chat": ("Talk to a model until quit, exit, /quit or Ctrl-D.", _cmd_chat, _chat_options),
     "info": ("Describe a tokenizer.", _cmd_info, _info_options),
 }
 

@@ -12,17 +12,11 @@ from typing import Any
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 
+_TEXT, _, _ADD_OPTIONS = core.COMMANDS["chat"]
+
 
 def _chat_options(add: Callable[..., Any]) -> None:
-    add("--model", required=True, metavar="PATH", help="the model: a .gguf file or a directory")
-    add("--tokenizer", metavar="PATH", help="its tokenizer; by default what the model brings")
-    text = "the name of one of the tokenizer's, llama3, chatml, alpaca, a file with Jinja, or Jinja"
-    add("--template", metavar="NAME", help=f"chat template: {text}; by default the tokenizer's own")
-    add("--system", metavar="TEXT", help="system prompt")
-    add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
-    add("--max-tokens", type=int, default=512, metavar="N", help="length of an answer, at most")
-    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
-    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
+    _ADD_OPTIONS(add)
     add("--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest; 0: all")
     add("--seed", type=int, metavar="N", help="the same seed repeats the same answers")
     add(
@@ -34,8 +28,6 @@ def _chat_options(add: Callable[..., Any]) -> None:
         help="end an answer before any of these",
     )
     add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
-    add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
-    add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
 
 
 def _chat_template(given: str | None) -> str | None:
@@ -60,7 +52,7 @@ def _check_chat(options: argparse.Namespace) -> None:
 
     sampling.checked(options.temperature, options.top_k, options.top_p)
     for name, value, least in (
-        ("--max-tokens", options.max_tokens, 1),
+        ("--max-tokens", options.max_new_tokens, 1),
         ("--seed", options.seed, 0),
     ):
         if value is not None and value < least:
@@ -83,27 +75,20 @@ def _cmd_chat(options: argparse.Namespace) -> None:
     if message is not None and not message.strip():
         raise core.UsageError("argument --message: expected text, got nothing")
     session = Session(
-        options.model,
+        options.model_path,
         tokenizer,
         template,
-        options.system,
+        options.system_prompt,
         options.backend,
         options.n_gpu_layers,
         options.n_ctx,
     )
-    names = ("temperature", "top_p", "top_k", "seed", "stop")
+    names = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop")
     sampled = {name: getattr(options, name) for name in names}
-    sampled["max_new_tokens"] = options.max_tokens
     try:
         terminal.run(session, sampled, message, options.json, options.quiet)
     finally:
         session.model.close()
 
 
-COMMANDS: dict[str, core.Command] = {
-    "chat": (
-        "Talk to a model. At a terminal, quit, exit, /quit or Ctrl-D ends the conversation.",
-        _cmd_chat,
-        _chat_options,
-    )
-}
+COMMANDS: dict[str, core.Command] = {"chat": (_TEXT, _cmd_chat, _chat_options)}
