@@ -67,7 +67,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict, cast, overload
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict, cast, overload
 
 import regex
 
@@ -1082,28 +1082,22 @@ class _JsonReader:
 # -- Reading a corpus ---------------------------------------------------------
 
 
-def _looks_like_path(text: str) -> bool:
-    """Tell whether a string that names no file was probably meant to."""
-    if len(text) > 4096 or any(char in text for char in "\n\r\0") or not text.strip():
-        return False
-    name = text.replace("\\", "/").rsplit("/", 1)[-1]
-    has_suffix = re.fullmatch(r"[^\s]*\.(txt|jsonl?|parquet|gz|bz2|xz|zst|csv|md|py)", name)
-    return bool(has_suffix) or (text.startswith(("/", "./", "../", "~/")) and " " not in text)
-
-
-def _existing_path(text: str) -> Path | None:
-    """Return the path that a string names, if there is something there."""
-    if len(text) > 4096 or "\0" in text or "\n" in text:
-        return None
-    try:
-        path = Path(text)
-        return path if text and path.exists() else None
-    except (OSError, ValueError):  # longer than the file system's names may be
-        return None
-
-
 class _Document(NamedTuple):  # one that arrives in chunks, such as standard input
     chunks: Iterable[str]
+
+
+_LIKE_A_PATH = re.compile(
+    r"(?:[^\n\r\0]*[/\\])?[^\s/\\]*\.(?:txt|jsonl?|parquet|gz|bz2|xz|zst|csv|md|py)"
+    r"|(?:~|\.{0,2})/[^ \n\r\0]*"
+)
+_LONGEST_PATH = 4096
+
+
+def _names_file(item: object) -> bool:
+    """Return True for a path, and for a string if there is a file or directory of that name."""
+    if isinstance(item, str):
+        return len(item) <= _LONGEST_PATH and "\n" not in item and os.path.exists(item)
+    return isinstance(item, os.PathLike)
 
 
 def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
@@ -1123,73 +1117,120 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
             f"corpus must be text, a path or an iterable of them, got {type(corpus).__name__}"
             + ("; pass it as train(counts=...)" if isinstance(corpus, Mapping) else "")
         )
-    if isinstance(corpus, str):
-        path = _existing_path(corpus)
-        if path:
-            yield from _file_documents(path, text_field)
-            return
-        yield _text_document(corpus)
-    elif isinstance(corpus, os.PathLike):
-        yield from _file_documents(Path(corpus), text_field)
-    else:
-        paths = isinstance(corpus, (list, tuple)) and all(
-            isinstance(item, os.PathLike) or (isinstance(item, str) and _existing_path(item))
-            for item in corpus
-        )
-        for item in corpus:
-            if paths or isinstance(item, os.PathLike):
-                yield from _file_documents(Path(item), text_field)
-            elif isinstance(item, str):
-                yield _text_document(item)
-            else:
-                raise TypeError(
-                    f"a corpus holds strings or paths, got an item of type {type(item).__name__}"
-                )
-
-
-def _text_document(text: str) -> list[str]:
-    """Take a string as the text it is, and warn if it was probably meant as a path."""
-    if _looks_like_path(text):
-        warnings.warn(
-            f"corpus {_shorten(text)} looks like a path, but is taken as text: it is no file, or "
-            "stands among strings that are none; pass a pathlib.Path to insist on a file",
-            stacklevel=2,
-        )
-    return [text]
+    items = (corpus,) if isinstance(corpus, (str, os.PathLike)) else corpus
+    paths = isinstance(items, (list, tuple)) and all(map(_names_file, items))
+    for item in items:
+        if paths or isinstance(item, os.PathLike):
+            yield from _file_documents(Path(item), text_field)
+            continue
+        if not isinstance(item, str):
+            kind = type(item).__name__
+            raise TypeError(f"a corpus holds strings or paths, got an item of type {kind}")
+        if len(item) <= _LONGEST_PATH and _LIKE_A_PATH.fullmatch(item):
+            _warn(
+                f"corpus {_shorten(item)} looks like a path, but is taken as text: it is no file, "
+                "or stands among strings that are none; pass a pathlib.Path to insist on a file"
+            )
+        yield [item]
 
 
 def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
     """Yield the documents of a file, or of all files below a directory, sorted."""
     if path.is_dir():
-        files = sorted(
+        found = sorted(
             file
             for file in path.rglob("*")
             if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
         )
-        if not files:
+        if not found:
             raise ValueError(f"the corpus is empty: expected files in the directory {path}")
-        for file in files:
+        for file in found:
             yield from _file_documents(file, text_field)
-        return
-    if not path.exists():
+    elif not path.exists():
         raise FileNotFoundError(f"{path}: no such file or directory")
-    name = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
-    kind = name.suffix.lower()
-    if kind == ".parquet":
-        yield from _tools("corpus.records").parquet_documents(path, text_field)
-    elif kind == ".jsonl":
-        yield from _tools("corpus.records").jsonl_documents(path, text_field)
+    elif _suffix_of(path) == ".parquet":
+        records = _tools("corpus.records", "reading .parquet files")
+        yield from records.parquet_documents(path, text_field)
+    elif _suffix_of(path) == ".jsonl":
+        yield from _json_lines(path, text_field)
     else:
         yield _text_chunks(path)
 
 
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_FileName = str | os.PathLike[str]
+# Which module reads files of an ending.
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "backports.zstd"}
+
+
+def _suffix_of(name: _FileName) -> str:
+    """Return the ending that tells a file's format, without that of compression."""
+    path = Path(name)
+    return (path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path).suffix.lower()
+
+
+def _codec(suffix: str) -> Any:
+    """Return the module for a kind of compressed files."""
+    if suffix == ".zst":
+        with contextlib.suppress(ImportError):  # comes with Python 3.14
+            return importlib.import_module("compression.zstd")
+    return _import_optional(_COMPRESSED[suffix], f"reading {suffix} files", _COMPRESSED[suffix])
+
+
+@contextlib.contextmanager
+def _decompressed(name: _FileName, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """Open a file for reading, or take it opened; damage in a compressed one names the file."""
+    suffix = os.path.splitext(name)[1]
+    try:
+        with contextlib.ExitStack() as stack:
+            if file is None:
+                file = stack.enter_context(open(name, "rb"))
+            if suffix.lower() in _COMPRESSED:
+                file = stack.enter_context(_codec(suffix.lower()).open(file, "rb"))
+            yield file
+    except Exception as error:
+        # gzip and bz2 raise an OSError without a number, or let zlib's "error" through.
+        damaged = isinstance(error, OSError) and error.errno is None
+        if damaged or type(error).__name__ in ("EOFError", "LZMAError", "ZstdError", "error"):
+            raise FileFormatError(name, "", f"damaged {suffix} file: {error}") from None
+        raise
+
+
+def _json_lines(path: Path, text_field: str) -> Iterator[list[str]]:
+    """Yield the text of the record on each line."""
+    with _decompressed(path) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield [_text_on(line, text_field, path, number)]
+
+
+def _text_on(line: bytes, text_field: str, path: _FileName, number: int) -> str:
+    """Return the text of the record on a line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, f"line {number}", f"not JSON: {error}") from None
+    return _text_of(record, text_field, path, f"line {number}")
+
+
+def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
+    """Return the text of a record: of an object's field, or the record itself."""
+    text = record.get(text_field) if isinstance(record, dict) else record
+    if isinstance(text, str):
+        try:
+            return _checked(text)
+        except ValueError as error:
+            raise FileFormatError(path, place, str(error)) from None
+    got, hint = text, "leave out records without text"
+    if not (isinstance(record, dict) and text_field in record):
+        got = sorted(record) if isinstance(record, dict) else type(record).__name__
+        hint = "name the right field with text_field"
+    problem = f"expected text in the field {text_field!r}, got {_shorten(got)}; {hint}"
+    raise FileFormatError(path, place, problem)
 
 
 def _text_chunks(path: Path) -> Iterator[str]:
     """Read a text file in blocks, as it stands: line ends are not translated."""
-    compressed = path.suffix.lower() in _COMPRESSED
-    with _tools("corpus.records").decompressed(path) if compressed else open(path, "rb") as file:
+    with _decompressed(path) as file:
         yield from _decode_chunks(iter(functools.partial(file.read, _BLOCK_CHARS), b""), path)
 
 
@@ -1266,7 +1307,11 @@ class PretokenCounts(dict[bytes, int]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a JSON file, atomically."""
-        _tools("corpus.records").save_counts(self, Path(path))
+        facts = {name: value for name, value in vars(self).items() if name != "in_order" or value}
+        entries = self.items() if self.in_order else sorted(self.items())
+        counts = {_to_printable(pretoken): count for pretoken, count in entries}
+        data = {"format": _COUNTS_FORMAT, **facts, "counts": counts}
+        _write_files({Path(path): json.dumps(data, ensure_ascii=False)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
@@ -1275,11 +1320,33 @@ class PretokenCounts(dict[bytes, int]):
         Raises:
             FileFormatError: the file is damaged or something else.
         """
-        counts: PretokenCounts = _tools("corpus.records").load_counts(Path(path))
-        return counts
+        path = Path(path)
+        if path.stat().st_size > _MAX_FILE_BYTES // 8:
+            with contextlib.suppress(ImportError):  # alone, this module reads all of it at once
+                return cast("PretokenCounts", _tools("corpus.records").load_counts(path))
+        data = _JsonReader.open(path)
+        return _read_counts(data, data.get("counts", dict).items())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PretokenCounts, (dict(self), *vars(self).values())
+
+
+_COUNTS_FORMAT = "bpe_tokenizer.PretokenCounts"
+
+
+def _read_counts(data: _JsonReader, entries: Iterable[tuple[str, Any]]) -> PretokenCounts:
+    """Read counts: what was counted, and how, from `data`, and the entries one by one."""
+    if data.get("format", str) != _COUNTS_FORMAT:
+        raise data.error("not a file of pre-token counts", "format")
+    facts = data.get("split_pattern", str), data.get("normalizer", str, None)
+    made = data.get("documents", int), data.get("bytes_read", int)
+    counts = PretokenCounts({}, *facts, *made, data.get("in_order", bool, default=False))
+    for written, count in entries:
+        pretoken = _from_printable(written)
+        if pretoken is None or type(count) is not int or count < 0:
+            raise data.error(f"bad entry {_shorten(written)}: {_shorten(count)}", "counts")
+        counts[pretoken] = count
+    return counts
 
 
 def _count_blocks(pattern: str, blocks: list[str]) -> Counter[str]:
@@ -1308,7 +1375,7 @@ class _PretokenCounter:
         mapped: Any = map
         if len(first) == 2:
             with contextlib.suppress(ImportError):  # alone, this file counts in one process
-                mapped = _tools("process_pool").mapped_by(self._workers)
+                mapped = _tools("corpus.process_pool").mapped_by(self._workers)
         for counts in mapped(count, itertools.chain(first, batches)):
             self._counts.update(counts)
 
@@ -4214,7 +4281,7 @@ class BPETokenizer:
             OSError: no such model or revision, a login is needed, or no network.
         """
         where = os.fspath(model_name_or_path)
-        if not _existing_path(where):
+        if not _names_file(where):
             asked: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
             asked |= {"local_files_only": local_files_only, "verbose": verbose}
             where = _tools("formats.hub").download(where, **asked)

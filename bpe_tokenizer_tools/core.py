@@ -53,8 +53,17 @@ template_ids = bpe_tokenizer._template_ids
 
 # Corpora, counting and training
 COMPRESSED = bpe_tokenizer._COMPRESSED
+COUNTS_FORMAT = bpe_tokenizer._COUNTS_FORMAT
+FileName = bpe_tokenizer._FileName
+codec = bpe_tokenizer._codec
+decompressed = bpe_tokenizer._decompressed
+suffix_of = bpe_tokenizer._suffix_of
+json_lines = bpe_tokenizer._json_lines
+text_on = bpe_tokenizer._text_on
+text_of = bpe_tokenizer._text_of
+read_counts = bpe_tokenizer._read_counts
 documents = bpe_tokenizer._documents
-existing_path = bpe_tokenizer._existing_path
+names_file = bpe_tokenizer._names_file
 file_documents = bpe_tokenizer._file_documents
 text_chunks = bpe_tokenizer._text_chunks
 PretokenCounter = bpe_tokenizer._PretokenCounter

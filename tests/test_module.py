@@ -20,6 +20,7 @@ import pytest
 import regex
 
 import bpe_tokenizer
+from bpe_tokenizer_tools.corpus import records
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "bpe_tokenizer.py"
@@ -287,6 +288,61 @@ def test_alone_it_works_with_named_patterns_and_says_what_others_need(tmp_path: 
     assert needed in saving and needed in loading
     assert "pre_tokenizer.pretokenizers[0].pattern.Regex" in loading
     assert not (tmp_path / "custom").exists()
+
+
+ALONE_CORPORA = """
+import bz2, gzip, json, lzma, pathlib, sys
+from bpe_tokenizer import FileFormatError, PretokenCounts, count_pretokens
+
+def error(kind, corpus, **options):
+    try:
+        count_pretokens(corpus, **options)
+    except kind as found:
+        return str(found)
+    raise SystemExit(f"no error: {corpus}")
+
+texts = ["low lower", "naïve\\r\\n\\n  世界", "\\U0001f642" * 9]
+lines = "".join(json.dumps({"body": text}) + "\\n\\n" for text in texts).encode()
+expected = count_pretokens(texts, num_workers=2)
+assert "bpe_tokenizer_tools" not in sys.modules
+packers = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+for end, pack in packers.items():
+    path = pathlib.Path("b.JSONL" + end)
+    path.write_bytes(pack(lines))
+    counts = count_pretokens(path, text_field="body")
+    assert counts == expected and counts.documents == 3
+    pathlib.Path("c.txt" + end).write_bytes(pack("\\n".join(texts).encode()))
+    assert count_pretokens(["c.txt" + end]) == count_pretokens(["\\n".join(texts)])
+    assert "'body'" in error(FileFormatError, path)
+    if end:
+        path.write_bytes(pack(lines * 99)[:-20])
+        assert f"damaged {end} file" in error(FileFormatError, path, text_field="body")
+path = pathlib.Path("bad.jsonl")
+path.write_bytes(lines + b"{")
+assert "bad.jsonl: line 7: not JSON" in error(FileFormatError, path, text_field="body")
+for name, package in {"a.txt.zst": "backports.zstd", "a.parquet": "bpe_tokenizer_tools"}.items():
+    pathlib.Path(name).write_bytes(b"")
+    if sys.version_info < (3, 14) or package != "backports.zstd":
+        needed = error(ImportError, name)
+        assert needed.startswith(f"reading {pathlib.Path(name).suffix} files needs "), needed
+        assert package in needed
+expected.save("counts.json")
+back = PretokenCounts.load("counts.json")
+assert (back, vars(back)) == (expected, vars(expected))
+"""
+
+
+def test_alone_it_reads_compressed_files_and_records_and_keeps_counts(tmp_path: Path) -> None:
+    done = alone(f"-c\0{ALONE_CORPORA}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    kept = bpe_tokenizer.PretokenCounts.load(tmp_path / "counts.json")
+    kept.save(tmp_path / "again.json")
+    facts = {name: value for name, value in vars(kept).items() if name != "in_order"}
+    records.write_counts(tmp_path / "tools.json", facts, sorted(kept.items()))
+    written = (tmp_path / "counts.json").read_bytes()
+    assert written == (tmp_path / "again.json").read_bytes()
+    assert written == (tmp_path / "tools.json").read_bytes()
+    assert records.load_counts(tmp_path / "counts.json") == kept
 
 
 def test_train_refuses_a_pattern_it_cannot_save_before_the_work(tmp_path: Path) -> None:

@@ -179,12 +179,12 @@ def changed(source: Source, what: str) -> ValueError:
 
 
 def _format_of(path: Path) -> str:
-    kind = records.suffix_of(path)[1:]
+    kind = core.suffix_of(path)[1:]
     return kind if kind in _READERS else "text"
 
 
 def _jsonl_texts(path: Path, source: Source) -> Iterator[str]:
-    return map("".join, records.jsonl_documents(path, source.text_field))
+    return map("".join, core.json_lines(path, source.text_field))
 
 
 def _parquet_texts(path: Path, source: Source) -> Iterator[str]:
@@ -210,7 +210,7 @@ _READERS: dict[str, Callable[[Path, Source], Iterator[str]]] = {
 
 def _checked_chunks(path: Path) -> Iterator[str]:
     """Yield a text file in chunks, unless it is none."""
-    with records.decompressed(path) as file:
+    with core.decompressed(path) as file:
         at = file.read(_BINARY_WITHIN).find(b"\0")
     if at >= 0:
         problem = "a NUL byte: this is not UTF-8 text but UTF-16, or a binary file"

@@ -1,16 +1,10 @@
-"""Files a corpus comes in: compressed ones, .jsonl, .parquet, and saved counts."""
+"""Files a corpus comes in, beyond what the module reads: .parquet, bad records, large counts."""
 
 from __future__ import annotations
 
-import bz2
-import contextlib
 import gzip
-import importlib
 import json
-import lzma
-import os
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
@@ -20,59 +14,6 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 
 
-def zstd() -> Any:
-    """Return the zstd module of Python 3.14, or its copy for older versions."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd")
-    return core.import_optional("backports.zstd", "reading .zst files", "backports.zstd")
-
-
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zst": lambda path, mode: zstd().open(path, mode),
-}
-
-
-_Name = str | os.PathLike[str]  # of a file, or a URL
-
-
-def suffix_of(name: _Name) -> str:
-    """Return the ending that tells a file's format, in lower case, without that of compression.
-
-    >>> suffix_of("a/b.JSONL.gz"), suffix_of("b.txt"), suffix_of("c.gz"), suffix_of("d")
-    ('.jsonl', '.txt', '', '')
-    """
-    path = Path(name)
-    return (path.with_suffix("") if path.suffix.lower() in core.COMPRESSED else path).suffix.lower()
-
-
-@contextlib.contextmanager
-def decompressed(name: _Name, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-    """Open a file for reading; damage in a compressed one names the file.
-
-    Args:
-        name: the file, whose ending tells how it is compressed.
-        file: its content, if it has been opened by other means.
-    """
-    suffix = os.path.splitext(name)[1]
-    try:
-        with contextlib.ExitStack() as stack:
-            if file is None:
-                file = stack.enter_context(open(name, "rb"))
-            if suffix.lower() in _OPENERS:
-                file = stack.enter_context(_OPENERS[suffix.lower()](file, "rb"))
-            yield file
-    except Exception as error:
-        damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error)) or (
-            isinstance(error, OSError) and error.errno is None  # from gzip and bz2
-        )
-        if damaged or type(error).__name__ == "ZstdError":
-            raise FileFormatError(name, "", f"damaged {suffix} file: {error}") from None
-        raise
-
-
 def compressor(file: IO[bytes], suffix: str) -> IO[bytes]:
     """Write to an open file compressed, as a suffix says; "" writes as it is.
 
@@ -80,8 +21,7 @@ def compressor(file: IO[bytes], suffix: str) -> IO[bytes]:
     """
     if suffix == ".gz":
         return cast("IO[bytes]", gzip.GzipFile("", "wb", 6, file, 0))
-    made = _OPENERS[suffix](file, "wb") if suffix else file
-    return cast("IO[bytes]", made)
+    return cast("IO[bytes]", core.codec(suffix).open(file, "wb")) if suffix else file
 
 
 # What to do about a record that has no text; None raises the error.
@@ -89,13 +29,13 @@ _OnError = Callable[[FileFormatError], object] | None
 
 
 def jsonl_documents(
-    path: _Name, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
+    path: core.FileName, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
 ) -> Iterator[Iterable[str]]:
     """Yield the text of each line's record, each as chunks."""
-    with decompressed(path, file) as lines:
+    with core.decompressed(path, file) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield from _good(lambda: _text_on(line, text_field, path, number), on_error)  # noqa: B023
+                yield from _good(lambda: core.text_on(line, text_field, path, number), on_error)  # noqa: B023
 
 
 def _good(read: Callable[[], str], on_error: _OnError) -> list[list[str]]:
@@ -109,35 +49,8 @@ def _good(read: Callable[[], str], on_error: _OnError) -> list[list[str]]:
         return []
 
 
-def _text_on(line: bytes, text_field: str, path: _Name, number: int) -> str:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(path, f"line {number}", f"not JSON: {error}") from None
-    return _text_of(record, text_field, path, f"line {number}")
-
-
-def _text_of(record: Any, text_field: str, path: _Name, place: str) -> str:
-    """Return the text of a record: of an object's field, or the record itself."""
-    text = record.get(text_field) if isinstance(record, dict) else record
-    if isinstance(text, str):
-        try:
-            core.utf8_length(text)
-        except ValueError as error:
-            raise FileFormatError(path, place, str(error)) from None
-        return text
-    if isinstance(record, dict) and text_field in record:
-        got, hint = core.shorten(text), "leave out records without text"
-    else:
-        fields = sorted(record) if isinstance(record, dict) else type(record).__name__
-        got, hint = core.shorten(fields), "name the right field with text_field"
-    raise FileFormatError(
-        path, place, f"expected text in the field {text_field!r}, got {got}; {hint}"
-    )
-
-
 def parquet_documents(
-    path: _Name, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
+    path: core.FileName, text_field: str, file: IO[bytes] | None = None, on_error: _OnError = None
 ) -> Iterator[Iterable[str]]:
     """Yield the text of each row, each as chunks."""
     parquet = core.import_optional("pyarrow.parquet", "reading .parquet files", "pyarrow")
@@ -157,7 +70,7 @@ def parquet_documents(
             yield from _good(lambda: _text_in(value, text_field, path, f"row {row}"), on_error)  # noqa: B023
 
 
-def _column(table: Any, name: str, path: _Name) -> Iterator[Any]:
+def _column(table: Any, name: str, path: core.FileName) -> Iterator[Any]:
     """Yield the values of a column; damage names the file."""
     try:
         for batch in table.iter_batches(batch_size=1024, columns=[name]):
@@ -181,23 +94,17 @@ def _value(scalar: Any) -> Any:
         return error
 
 
-def _text_in(value: Any, text_field: str, path: _Name, place: str) -> str:
+def _text_in(value: Any, text_field: str, path: core.FileName, place: str) -> str:
     """Return the text of a row."""
     if isinstance(value, UnicodeDecodeError):
         byte = value.object[value.start]
         raise FileFormatError(path, place, f"not UTF-8 ({value.reason}, 0x{byte:02x})")
-    return _text_of({text_field: value}, text_field, path, place)
-
-
-def save_counts(counts: PretokenCounts, path: Path) -> None:
-    """Write counts to a JSON file; see `PretokenCounts.save`."""
-    facts = {name: value for name, value in vars(counts).items() if name != "in_order" or value}
-    write_counts(path, facts, counts.items() if counts.in_order else sorted(counts.items()))
+    return core.text_of({text_field: value}, text_field, path, place)
 
 
 def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[bytes, int]]) -> None:
-    """Write counts that need not be in memory, in the order given."""
-    head = json.dumps({"format": "bpe_tokenizer.PretokenCounts", **facts}, ensure_ascii=False)
+    """Write counts as `PretokenCounts.save` does, in the order given; they may come from disk."""
+    head = json.dumps({"format": core.COUNTS_FORMAT, **facts}, ensure_ascii=False)
     with outputs.replacing(path) as file:
         file.write(f'{head[:-1]}, "counts": {{'.encode())
         before, quoted = "", json.JSONEncoder(ensure_ascii=False).encode
@@ -208,7 +115,7 @@ def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[by
 
 
 def load_counts(path: Path) -> PretokenCounts:
-    """Read what `save_counts` wrote, of any size; if it was spelled anew, up to the usual limit."""
+    """Read saved counts of any size; if they are spelled another way, up to the usual limit."""
     try:
         with open(path, "rb") as file:
             return _read_counts(file)
@@ -216,22 +123,7 @@ def load_counts(path: Path) -> PretokenCounts:
         if path.stat().st_size > core.MAX_FILE_BYTES:
             raise FileFormatError(path, "", "damaged, or not a file of pre-token counts") from None
     data = core.JsonReader.open(path)
-    counts = _no_counts(data)
-    for written, count in data.get("counts", dict).items():
-        pretoken = core.from_printable(written)
-        if pretoken is None or type(count) is not int or count < 0:
-            raise data.error(f"bad entry {core.shorten(written)}: {core.shorten(count)}", "counts")
-        counts[pretoken] = count
-    return counts
-
-
-def _no_counts(data: core.JsonReader) -> PretokenCounts:
-    """Return counts with the attributes that a file gives them, and nothing counted."""
-    if data.get("format", str) != "bpe_tokenizer.PretokenCounts":
-        raise data.error("not a file of pre-token counts", "format")
-    facts = data.get("split_pattern", str), data.get("normalizer", str, None)
-    made = data.get("documents", int), data.get("bytes_read", int)
-    return PretokenCounts({}, *facts, *made, data.get("in_order", bool, default=False))
+    return core.read_counts(data, data.get("counts", dict).items())
 
 
 _HEAD = re.compile(rb',\s*"counts":\s*\{')
@@ -245,26 +137,19 @@ def _read_counts(file: IO[bytes]) -> PretokenCounts:
     head = _HEAD.search(text)
     if head is None:
         raise ValueError
-    facts = json.loads(text[: head.start()] + b"}")
-    counts = _no_counts(core.JsonReader(facts, Path(file.name)))
+    facts = core.JsonReader(json.loads(text[: head.start()] + b"}"), Path(file.name))
     rest = text[head.end() :]
-    if rest.split() == [b"}}"] and not file.read(1):
-        return counts
-    for key, count in _entries(file, rest):
-        written = json.loads(b'"%b"' % key) if b"\\" in key else key.decode()
-        pretoken = core.from_printable(written)
-        if pretoken is None:
-            raise ValueError
-        counts[pretoken] = int(count)
-    return counts
+    empty = rest.split() == [b"}}"] and not file.read(1)
+    return core.read_counts(facts, () if empty else _entries(file, rest))
 
 
-def _entries(file: IO[bytes], text: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _entries(file: IO[bytes], text: bytes) -> Iterator[tuple[str, int]]:
     at = 0
     while True:
         found = _ENTRY.match(text, at)
         if found is not None:
-            yield found[1], found[2]
+            key = found[1]
+            yield json.loads(b'"%b"' % key) if b"\\" in key else key.decode(), int(found[2])
             at = found.end()
             if found[3] == b"}":
                 break

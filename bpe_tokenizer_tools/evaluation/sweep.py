@@ -458,14 +458,8 @@ def _check_apart(source: Any, held_out: Any) -> None:
 def _paths(corpus: Any) -> Iterator[Path]:
     """Yield the paths that are named, as `count_pretokens` tells them from text."""
     items = corpus if isinstance(corpus, (list, tuple)) else [corpus]
-    strings = len(items) == 1 or all(
-        isinstance(item, os.PathLike) or (isinstance(item, str) and core.existing_path(item))
-        for item in items
-    )
-    for item in items:
-        by_name = strings and isinstance(item, str) and core.existing_path(item) is not None
-        if by_name or isinstance(item, os.PathLike):
-            yield Path(item)
+    by_name = all(map(core.names_file, items))
+    yield from (Path(item) for item in items if by_name or isinstance(item, os.PathLike))
 
 
 # =============================================================================

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import cut_at
-from bpe_tokenizer_tools.corpus.records import suffix_of
 
 __all__ = ["SEPARATOR", "FileGroup", "Part", "file_groups", "parallel_lines", "sample"]
 
@@ -180,7 +179,7 @@ def parallel_lines(given: Sequence[str], text_field: str = "text") -> dict[str, 
         if path.is_dir():
             raise ValueError(f"{path}: expected a file of parallel text, got a directory")
         found = ["".join(chunks) for chunks in core.file_documents(path, text_field)]
-        if suffix_of(path) not in (".jsonl", ".parquet") and len(found) == 1:
+        if core.suffix_of(path) not in (".jsonl", ".parquet") and len(found) == 1:
             found = found[0].split("\n")
             found = [line[:-1] if line.endswith("\r") else line for line in found]
             del found[len(found) - (not found[-1]) :]  # after the last line end

@@ -226,7 +226,7 @@ class Reading:
         """
         if self.input_format != "auto":
             return self.input_format
-        suffix = records.suffix_of(shard.path)
+        suffix = core.suffix_of(shard.path)
         if suffix == ".json":
             raise ValueError(
                 f"{shard.label}: .json may be records, one on each line, or a text; say which by "
@@ -325,7 +325,7 @@ class Reader:
     def _separated(self, file: IO[bytes], separator: bytes) -> Iterator[list[str]]:
         """Yield what stands between separators, but where that is nothing at all."""
         line = 1
-        with records.decompressed(self._shard.path, file) as content:
+        with core.decompressed(self._shard.path, file) as content:
             for piece in documents.split_at(_blocks(content), separator, self._shard.path):
                 try:
                     if piece:
@@ -365,7 +365,7 @@ def _decoded(file: IO[bytes], shard: Shard) -> Iterator[str]:
     """Decode a file in chunks; bytes that are not UTF-8 are named by their line."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line = 1
-    with records.decompressed(shard.path, file) as content:
+    with core.decompressed(shard.path, file) as content:
         for block in itertools.chain(_blocks(content), [b""]):
             try:
                 text = decoder.decode(block, final=not block)

@@ -42,7 +42,6 @@ from typing import TYPE_CHECKING, Any
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, PretokenCounts, count_pretokens
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.documents import find_files
 from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus
 from bpe_tokenizer_tools.support import outputs
@@ -320,7 +319,7 @@ class _Evaluate(_Step):
 
 def _held_out(path: Path, source: str) -> Iterator[str]:
     """Yield the documents that were held out of a source."""
-    with records.decompressed(path) as file:
+    with core.decompressed(path) as file:
         for record in map(json.loads, file):
             if record["source"] == source:
                 yield record["text"]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bpe_tokenizer import AddedToken, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import documents
-from bpe_tokenizer_tools.corpus.records import suffix_of
 from bpe_tokenizer_tools.evaluation import sweep, texts
 
 CHUNKS = st.lists(st.text("a<>|\n ", max_size=9), max_size=9)
@@ -70,4 +69,4 @@ def test_a_document_that_is_too_long_is_refused(
      ("a.jsonl.zst", ".jsonl"), ("a", ""), ("x.d/a", "")],
 )  # fmt: skip
 def test_an_ending_of_compression_tells_no_format(name: str, suffix: str) -> None:
-    assert suffix_of(name) == suffix_of(Path(name)) == suffix
+    assert core.suffix_of(name) == core.suffix_of(Path(name)) == suffix

@@ -39,8 +39,8 @@ from bpe_tokenizer import (
     PretokenCounts,
     count_pretokens,
 )
-from bpe_tokenizer_tools import core, process_pool
-from bpe_tokenizer_tools.corpus import records
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.corpus import process_pool, records
 
 WORDS = r"\w+|\s+|[^\w\s]+"
 
@@ -898,6 +898,7 @@ def test_counts_of_any_size_are_read_entry_by_entry(
     )
     path = tmp_path / "counts.json"
     counts.save(path)
+    monkeypatch.setattr(bpe_tokenizer, "_MAX_FILE_BYTES", 10)
     monkeypatch.setattr(core, "MAX_FILE_BYTES", 10)
     for at_once in (200, 1000, 2**20):
         monkeypatch.setattr(records, "_AT_ONCE", at_once)

@@ -304,14 +304,14 @@ def test_a_line_that_memory_does_not_hold(tmp_path: Path, workers: int) -> None:
 # Imported by every Python that finds it; whoever meets this text is gone, as when memory ends.
 DEADLY = """
 import os, signal
-from bpe_tokenizer_tools.corpus import records
-found = records._text_of
-def deadly(record, *rest):
-    text = found(record, *rest)
+from bpe_tokenizer_tools import core
+found = core.text_on
+def deadly(line, *rest):
+    text = found(line, *rest)
     if text == "deadly":
         os.kill(os.getpid(), signal.SIGKILL)
     return text
-records._text_of = deadly
+core.text_on = deadly
 """
 
 
