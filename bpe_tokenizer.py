@@ -62,7 +62,7 @@ import sys
 import time
 import unicodedata
 import warnings
-from collections import Counter
+from collections import Counter, UserDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -73,8 +73,6 @@ import regex
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from bpe_tokenizer_tools.tensors import TensorBatch
 
 __all__ = [
     # constants
@@ -93,6 +91,7 @@ __all__ = [
     "Definition",
     "EncodingResult",
     "FileFormatError",
+    "TensorBatch",
     # training
     "PretokenCounts",
     "TrainingReport",
@@ -2741,6 +2740,7 @@ def _config_json(
 # =============================================================================
 # 8. Results
 # =============================================================================
+# What `encode_batch` gives, as lists or tensors, and how rows come to one length.
 
 
 @dataclass
@@ -2764,7 +2764,7 @@ class EncodingResult:
     attention_mask: list[int]
     tokens: list[str]
     token_type_ids: list[int] | None = None
-    offsets: list[tuple[int, int]] | None = None
+    offsets: list[_Span] | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -2800,9 +2800,9 @@ class _Batch:
         return [item.tokens for item in self.encodings]
 
     @property
-    def offsets(self) -> list[list[tuple[int, int]]]:
+    def offsets(self) -> list[list[_Span]]:
         """The offsets of each text."""
-        return [cast("list[tuple[int, int]]", item.offsets) for item in self.encodings]
+        return [cast("list[_Span]", item.offsets) for item in self.encodings]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.data!r})"
@@ -2849,6 +2849,115 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
         if not isinstance(key, str):
             return self.encodings[key]
         return getattr(self, key) if key in ("tokens", "offsets") else self.data[key]
+
+
+class TensorBatch(_Batch, UserDict[str, Any]):
+    """Several encoded texts as tensors: a mapping, a model's input.
+
+    ``model(**batch)``, ``batch["labels"] = ...`` and ``batch.to(device)`` work, and so does what
+    torch, accelerate and transformers do with batches.
+
+    Attributes:
+        data: the fields, as a dict.
+        encodings: one result per text; empty once "input_ids" is assigned to.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any] | None = None, encodings: Iterable[EncodingResult] = ()
+    ) -> None:
+        super().__init__(data)
+        self.encodings = list(encodings)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key == "input_ids":  # NOTE: torch copies a batch, and puts collated fields into it
+            self.encodings = []
+        self.data[key] = value
+
+    def __missing__(self, key: object) -> Any:
+        fields = list(self.data)
+        raise KeyError(f"{key!r} is not one of {fields}; the results by text are in `encodings`")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        ours, theirs = (
+            {key: value.tolist() if hasattr(value, "tolist") else value for key, value in fields}
+            for fields in (self.items(), other.items())
+        )
+        return ours == theirs
+
+    def copy(self) -> TensorBatch:
+        """Return a copy with the same tensors."""
+        return TensorBatch(self, self.encodings)
+
+    def to(self, device: Any, **options: Any) -> TensorBatch:
+        """Move the tensors to a device, in place; arrays stay where they are."""
+        movable = [(key, value) for key, value in self.items() if hasattr(value, "to")]
+        self.data.update({key: value.to(device, **options) for key, value in movable})
+        return self
+
+
+def _to_tensor(rows: list[list[int]], kind: str) -> Any:
+    """Make an int64 array ("np") or tensor ("pt") of equally long rows."""
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError(
+            "texts of different lengths do not make a tensor; pass padding=True, and "
+            "truncation=True with max_length if they may be too long"
+        )
+    shape = (len(rows), len(rows[0]) if rows else 0)
+    package = {"np": "numpy", "pt": "torch"}[kind]
+    module = _import_optional(package, f"return_tensors={kind!r}", package)
+    make = module.array if kind == "np" else module.tensor
+    return make(rows, dtype=module.int64).reshape(shape)
+
+
+def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the tokenizer's files say about batches."""
+    cut, pad = settings.get("truncation", {}), settings.get("padding", {})
+    own, fixed = settings.get("model_max_length"), pad.get("strategy")
+    limit = own if type(own) is int and own > 0 else cut.get("max_length")
+    is_sane = limit is not None and limit <= 2**24  # else it means no limit
+    return {
+        "model_max_length": own,
+        "max_length": limit,
+        "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None,
+        "padding_side": settings.get("padding_side", pad.get("direction", "right").lower()),
+        "truncation_side": settings.get("truncation_side", cut.get("direction", "right").lower()),
+        "multiple": pad.get("pad_to_multiple_of") or 1,
+    }
+
+
+def _check_batch_options(
+    padding: bool | str,
+    truncation: bool,
+    max_length: int | None,
+    pad_length: int | None,
+    return_tensors: str | None,
+    padding_side: str,
+    truncation_side: str,
+) -> None:
+    for name, value, choices in (
+        ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
+        ("truncation", truncation, (True, False)),
+        ("return_tensors", return_tensors, (None, "np", "pt")),
+        ("padding_side", padding_side, ("left", "right")),
+        ("truncation_side", truncation_side, ("left", "right")),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+    if (truncation and max_length is None) or (padding == "max_length" and pad_length is None):
+        raise ValueError("truncation and padding='max_length' need max_length=...")
+    _check_size("max_length", max_length, 0)
+
+
+def _fill(result: EncodingResult, length: int, side: str, pad_id: int, token: str) -> None:
+    """Pad a result up to a length, in place."""
+    fill = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
+    for name, value in fill.items():
+        values = getattr(result, name)
+        if values is not None:
+            more = [value] * (length - len(values))
+            setattr(result, name, more + values if side == "left" else values + more)
 
 
 # =============================================================================
@@ -2946,6 +3055,7 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
 # The face of the library: each method checks its arguments, calls the functions
 # above, and wraps what they return.
 
+_Named = Mapping[str, Any]
 _AllowedSpecial = str | Iterable[str]
 _SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
 
@@ -2954,9 +3064,6 @@ class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
     add_special_tokens: bool
     allowed_special: _AllowedSpecial
     disallowed_special: _AllowedSpecial
-
-
-_TEXT_OPTIONS = frozenset(_TextOptions.__annotations__)
 
 
 class _Options(_TextOptions, total=False):  # of `encode_batch`, besides return_tensors
@@ -2971,19 +3078,15 @@ class _Options(_TextOptions, total=False):  # of `encode_batch`, besides return_
 
 def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
     """Read the ways to name special tokens: {text: id}, texts, AddedTokens."""
-    if special_tokens is None:
-        return []
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(
             f"special_tokens must be a mapping or a list, got the {type(special_tokens).__name__} "
             f"{_shorten(special_tokens)}; put it in a list"
         )
-    if isinstance(special_tokens, Mapping):
-        tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
-    else:
-        tokens = [
-            item if isinstance(item, AddedToken) else AddedToken(item) for item in special_tokens
-        ]
+    given = () if special_tokens is None else special_tokens
+    if isinstance(given, Mapping):
+        given = itertools.starmap(AddedToken, given.items())
+    tokens = [each if isinstance(each, AddedToken) else AddedToken(each) for each in given]
     for token in tokens:
         if not isinstance(token.content, str):
             raise TypeError(f"a special token must be a string, got {_shorten(token.content)}")
@@ -3003,41 +3106,33 @@ def _with_added_tokens(
 ) -> Definition:
     """Add tokens to a definition; those without an id go to the end.
 
-    Args:
-        definition: the one to extend.
-        tokens: what to add.
-        share_ids: whether several may have one id, as in published tables; the one listed
-            last decodes it.
+    Of several that `share_ids`, as in published tables, the one listed last decodes it.
 
     Raises:
         ValueError: an id or a string is taken.  Nothing is ever overwritten.
     """
-    taken: dict[int, Any] = {id_: token for token, id_ in definition.vocab.items()}
-    end = max(taken, default=-1) + 1
+    taken: dict[Any, Any] = {id_: token for token, id_ in definition.vocab.items()}
+    free = itertools.count(max(taken, default=-1) + 1)
     added = {token.content: token for token in definition.added}
-    taken.update({cast("int", token.id): token.content for token in definition.added})
-    fresh = list(tokens)
-    for token in fresh:
+    taken.update({token.id: token.content for token in definition.added})
+    for token in tokens:
         own = definition.vocab.get(definition.read(token.content) or b"")
         if token.content in added or own is not None:
             known = added[token.content].id if token.content in added else own
             there = "listed twice" if known is None else f"already a token, with the id {known}"
             raise ValueError(f"{token.content!r} is {there}; ids and flags of a token don't change")
         added[token.content] = token
-        if token.id is not None and taken.setdefault(token.id, token.content) != token.content:
-            other = taken[token.id]  # bytes, if it is an ordinary token
-            if share_ids and isinstance(other, str):
-                continue
+        other = token.content if token.id is None else taken.setdefault(token.id, token.content)
+        if other != token.content and not (share_ids and isinstance(other, str)):
             name = other if isinstance(other, str) else definition.write(other)
             raise ValueError(
                 f"special token {token.content!r}: id {token.id} is already that of {name!r}; "
                 "leave the id out to get a free one"
             )
-    for token in fresh:
+    for content, token in added.items():
         if token.id is None:
-            end = next(id_ for id_ in itertools.count(end) if id_ not in taken)
-            taken[end] = token.content
-            added[token.content] = dataclasses.replace(token, id=end)
+            id_ = next(id_ for id_ in free if id_ not in taken)
+            added[content] = dataclasses.replace(token, id=id_)
     by_id = sorted(added.values(), key=lambda token: cast("int", token.id))
     return dataclasses.replace(definition, added=tuple(by_id))
 
@@ -3056,6 +3151,50 @@ def _number_merges(
     if not isinstance(around, str):  # ids, which were those of `old` tokens
         around = tuple(tuple(ids[old[id_]] for id_ in side) for side in around)
     return dataclasses.replace(new, template=around)
+
+
+def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
+    """Keep the first merges, as many as leave `vocab_size` tokens in all."""
+    if definition.components is not None:
+        raise ValueError("only byte-level BPE with one split pattern can be cut down")
+    token = {id_: token for token, id_ in definition.vocab.items()}
+    ids = {cast("int", token.id) for token in definition.added}
+    smallest, size = 256 + len(ids), len({*token, *ids})
+    if not smallest <= vocab_size <= size:
+        raise ValueError(
+            f"vocab_size must be from {smallest} (bytes and added tokens) to "
+            f"{size} (what this tokenizer has), got {vocab_size}"
+        )
+    room = vocab_size - smallest
+    vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
+    merges: list[tuple[int, int]] = []
+    for left, right in definition.merges:
+        joined = token[left] + token[right]
+        if token[left] not in vocab or token[right] not in vocab:
+            raise ValueError(
+                f"this vocabulary cannot be cut: its merge {len(merges)} joins a token that only a "
+                "later one makes, so its first merges are no vocabulary of their own"
+            )
+        if joined not in vocab:
+            if not room:
+                break
+            vocab[joined] = definition.vocab[joined]
+            room -= 1
+        merges.append((left, right))
+    unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
+    vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
+    # Added tokens that stood right behind the last ordinary one still do.
+    following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
+    staying = ids.difference(following)
+    free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)
+    moved: dict[Any, int] = dict(zip(following, free))
+    added = [dataclasses.replace(each, id=moved.get(each.id, each.id)) for each in definition.added]
+    added.sort(key=lambda token: cast("int", token.id))
+    around: Any = definition.template
+    if not isinstance(around, str):
+        around = tuple(tuple(moved.get(id_, id_) for id_ in side) for side in around)
+    changes: Any = {"vocab": vocab, "merges": merges, "added": tuple(added), "template": around}
+    return dataclasses.replace(definition, **changes)
 
 
 def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
@@ -3093,6 +3232,31 @@ def _check_text(text: object) -> None:
         )
 
 
+def _named_tokens(
+    option: str, given: _AllowedSpecial, words: Mapping[str, Iterable[str]]
+) -> frozenset[str]:
+    """Read an option that names special tokens: a set, or a word for one."""
+    if isinstance(given, str) and given not in words:
+        choices = ", ".join(map(repr, words))
+        raise ValueError(f"{option} must be {choices} or a set of special tokens, got {given!r}")
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{option} must be a set, got {_shorten(given)}")
+    return frozenset(words[given] if isinstance(given, str) else given)
+
+
+def _refuse_tokens(text: str, tokens: Iterable[str]) -> None:
+    """Raise ValueError if a disallowed token stands in a text."""
+    found = [token for token in tokens if token in text]
+    if found:
+        token = min(found, key=lambda token: (text.index(token), -len(token)))
+        raise ValueError(
+            f"text holds the special token {token!r}, which is disallowed here.\n"
+            f"To encode it as a special token, pass allowed_special={{{token!r}, ...}}.\n"
+            f"To encode it as ordinary text, leave it out of disallowed_special.\n"
+            "To switch this check off, pass disallowed_special=()."
+        )
+
+
 def _check_texts(texts: object) -> list[str]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
@@ -3100,45 +3264,6 @@ def _check_texts(texts: object) -> list[str]:
     for text in texts:
         _check_text(text)
     return texts
-
-
-def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the tokenizer's files say about batches."""
-    cut, pad = settings.get("truncation", {}), settings.get("padding", {})
-    own, fixed = settings.get("model_max_length"), pad.get("strategy")
-    limit = own if type(own) is int and own > 0 else cut.get("max_length")
-    is_sane = limit is not None and limit <= 2**24  # else it means no limit
-    return {
-        "model_max_length": own,
-        "max_length": limit,
-        "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None,
-        "padding_side": settings.get("padding_side", pad.get("direction", "right").lower()),
-        "truncation_side": settings.get("truncation_side", cut.get("direction", "right").lower()),
-        "multiple": pad.get("pad_to_multiple_of") or 1,
-    }
-
-
-def _check_batch_options(
-    padding: bool | str,
-    truncation: bool,
-    max_length: int | None,
-    pad_length: int | None,
-    return_tensors: str | None,
-    padding_side: str,
-    truncation_side: str,
-) -> None:
-    for name, value, choices in (
-        ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
-        ("truncation", truncation, (True, False)),
-        ("return_tensors", return_tensors, (None, "np", "pt")),
-        ("padding_side", padding_side, ("left", "right")),
-        ("truncation_side", truncation_side, ("left", "right")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-    if (truncation and max_length is None) or (padding == "max_length" and pad_length is None):
-        raise ValueError("truncation and padding='max_length' need max_length=...")
-    _check_size("max_length", max_length, 0)
 
 
 def _to_json(data: Any) -> str:
@@ -3167,60 +3292,40 @@ def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     return cls._from_parts(Definition(**state), roles, settings, templates, Path())
 
 
-class _RoleToken:
-    """The special token that plays a role of a tokenizer, or None if none does."""
+class _Attribute:
+    """A role's token, its id, or a default of batches; None stands for none."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._role = name
-
-    def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> str | None:
-        return tokenizer._roles.get(self._role) if tokenizer is not None else None
-
-    def __set__(self, tokenizer: BPETokenizer, token: str | None) -> None:
-        if token is None:
-            tokenizer._roles.pop(self._role, None)
-        elif token not in tokenizer._special:
-            raise ValueError(
-                f"{self._role}: {_shorten(token)} is not a special token of this tokenizer; "
-                "add it first, with add_special_tokens"
-            )
-        else:
-            tokenizer._roles[self._role] = token
-
-
-class _RoleId:
-    """The id of the token that plays a role, or None if none does."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._role = name[: -len("_id")]
-
-    def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> int | None:
-        token = tokenizer._roles.get(self._role) if tokenizer is not None else None
-        return tokenizer._added[token].id if tokenizer is not None and token else None
-
-    def __set__(self, tokenizer: BPETokenizer, id_: int | None) -> None:
-        token = tokenizer._contents.get(id_) if hasattr(id_, "__index__") else None
-        if id_ is not None and token not in tokenizer._special:
-            raise ValueError(f"{self._role}_id: {_shorten(id_)} is not the id of a special token")
-        setattr(tokenizer, self._role, token)
-
-
-class _Setting:
-    """A default of `encode_batch` that is saved with the tokenizer; None takes it away."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+        self._name, self._role = name, name.removesuffix("_id")
 
     def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> Any:
-        return _batch_defaults(tokenizer._settings)[self._name] if tokenizer is not None else None
+        if tokenizer is None:
+            return None
+        if self._role not in _ROLE_NAMES:
+            return _batch_defaults(tokenizer._settings)[self._name]
+        token = tokenizer._roles.get(self._role)
+        return token if token is None or self._role == self._name else tokenizer._added[token].id
 
     def __set__(self, tokenizer: BPETokenizer, value: Any) -> None:
-        if self._name == "model_max_length":
+        given, values = value, tokenizer._settings
+        if self._role in _ROLE_NAMES:
+            values, what = (
+                tokenizer._roles,
+                "a special token; add it first, with add_special_tokens",
+            )
+            if self._role != self._name:
+                what = "the id of a special token"
+                given = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
+            if value is not None and given not in tokenizer._special:
+                raise ValueError(f"{self._name}: {_shorten(value)} is not {what}")
+        elif self._name == "model_max_length":
             _check_size(self._name, value, 1)
         elif value not in ("left", "right", None):
             raise ValueError(f"{self._name} must be 'left' or 'right', got {_shorten(value)}")
-        rest = {key: old for key, old in tokenizer._settings.items() if key != self._name}
-        tokenizer._settings = rest if value is None else {**rest, self._name: value}
+        if given is None:
+            values.pop(self._role, None)
+        else:
+            values[self._role] = given
 
 
 class BPETokenizer:
@@ -3319,35 +3424,26 @@ class BPETokenizer:
         character_coverage: float | None = None,
         ties: str = "huggingface",
     ) -> BPETokenizer:
-        """Learn a vocabulary from a corpus.  Replaces what was learned before.
+        """Learn a vocabulary from a corpus, instead of what was learned before.
 
-        The merges are those of HuggingFace's BpeTrainer on the same documents
-        with the full byte alphabet.  They do not depend on the number of
-        workers or, unless ``ties="first"``, on the order of the documents.
+        The merges are those of HuggingFace's BpeTrainer on the same documents with the full
+        byte alphabet.  They do not depend on the number of workers or the order of documents.
 
         Args:
-            corpus: text, a path, or an iterable; see `count_pretokens`.
+            corpus: as for `count_pretokens`, like `num_workers` and `text_field`; or give `counts`.
             vocab_size: tokens in all: 256 bytes, merged ones, special tokens.
             min_frequency: pairs that occur less often are not merged.
-            special_tokens: {text: id or None}, or a list of texts or of
-                `AddedToken`.  One without an id goes to the end; an id within
-                the range is reserved, one above leaves a gap.  Tokens the
-                tokenizer already has keep their ids, unless named here.
+            special_tokens: {text: id or None}, or a list of texts or of `AddedToken`.  One
+                without an id goes to the end; an id within the range is reserved, one above
+                leaves a gap.  Tokens already there keep their ids, unless named here.
             verbose: whether to show progress and a summary, on stderr.
-            counts: pre-token counts to start from, instead of a corpus.
-            max_token_length: a merge whose token would have this many bytes or
-                more is not counted, except for the pairs of single bytes:
-                HuggingFace's rule.
-            num_workers: threads or processes to count in; None means one per core.
-            text_field: the field or column of .jsonl and .parquet files.
+            max_token_length: a merge whose token would have this many bytes or more is not
+                counted, except for the pairs of single bytes: HuggingFace's rule.
             surround: as for the constructor; None keeps what the tokenizer has.
-            style: "byte-level", or "sentencepiece": over characters, with "▁" for a space
-                and <unk>, <s> and </s>; there `max_token_length` counts characters.
-            byte_fallback: whether characters without a token become bytes (the default).
-            character_coverage: what share of the characters gets tokens (default: 0.9995).
-            ties: which of equally frequent pairs is merged: HuggingFace's choice,
-                the "greatest" as a tuple of bytes, or the one that comes "first"
-                in the text.  The last two run in Python.
+            style: "sentencepiece" (docs/sentencepiece.md) learns characters, with "▁" for a space,
+                and takes `byte_fallback` and `character_coverage`.
+            ties: which of equally frequent pairs is merged (docs/ties.md): HuggingFace's choice,
+                the "greatest", or the "first" in the text.  The last two run in Python.
 
         Returns:
             The tokenizer itself; `training_report` says what was done.
@@ -3356,8 +3452,7 @@ class BPETokenizer:
             ValueError: the corpus is empty, the vocabulary too small, or an id taken.
             FileNotFoundError, FileFormatError, ImportError: see `count_pretokens`.
 
-        >>> tokenizer = BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False)
-        >>> tokenizer.tokenize("abc")
+        >>> BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False).tokenize("abc")
         ['ab', 'c']
         """
         _check_sources(corpus, counts)
@@ -3375,37 +3470,28 @@ class BPETokenizer:
         make = _engine.learner if ties == "huggingface" else _tools("training.ties").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
-        kept = [token for token in self._definition.added if token.content not in names]
+        tokens = [token for token in self._definition.added if token.content not in names] + named
         empty = _new_definition(self._definition.split_pattern, self._definition.normalizer, rule)
-        tokens = [*kept, *named]
-        added = _with_added_tokens(empty, tokens).added  # checks them all
-        _check_sizes(vocab_size, 256 + len(added), min_frequency, max_token_length)
+        contents = [token.content for token in _with_added_tokens(empty, tokens).added]
+        _check_sizes(vocab_size, 256 + len(contents), min_frequency, max_token_length)
 
         started = time.perf_counter()
-        contents = [token.content for token in added]
-        if counts is None:
-            counts = count_pretokens(
-                corpus,
-                empty.split_pattern,
-                special_tokens=contents,
-                normalizer=empty.normalizer,
-                num_workers=num_workers,
-                text_field=text_field,
-                verbose=verbose,
-                in_order=ties == "first",
-            )
-        elif isinstance(counts, PretokenCounts):
+        if isinstance(counts, PretokenCounts):
             counts.check_made_by(empty.split_pattern, empty.normalizer)
+        elif counts is None:
+            cut: Any = {"special_tokens": contents, "normalizer": empty.normalizer}
+            read: Any = {"num_workers": num_workers, "text_field": text_field, "verbose": verbose}
+            in_order = ties == "first"
+            counts = count_pretokens(corpus, empty.split_pattern, in_order=in_order, **cut, **read)
         counted = time.perf_counter()
-        learner, room = make(counts, max_token_length), vocab_size - 256 - len(added)
+        learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
         learned = _learn_merges(learner, room, min_frequency, contents, verbose)
-
         self._install(_number_merges(learned, empty, tokens, self._contents))
         self._assume_roles(named)
-        read = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
+        made = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
         found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
         seconds = counted - started, time.perf_counter() - counted
-        self.training_report = TrainingReport(*read, *found, *seconds, learned.stopped)
+        self.training_report = TrainingReport(*made, *found, *seconds, learned.stopped)
         if verbose:
             print(f"Trained: {self.training_report}", file=sys.stderr)
         return self
@@ -3413,14 +3499,11 @@ class BPETokenizer:
     def with_vocab_size(self, vocab_size: int) -> BPETokenizer:
         """Return a copy cut down to the merges learned first, without retraining.
 
-        It equals a tokenizer trained to that size, if its special tokens were
-        given no ids.  Those that followed the last merged token follow the new last.
-
-        Raises:
-            ValueError: there are not that many tokens, or not that few.
+        Special tokens that followed the last merged token follow the new last.  Raises
+        ValueError if there are not that many tokens, or not that few.
         """
         smaller = self.__copy__()
-        smaller._install(_tools("vocabulary").cut(self._definition, vocab_size))
+        smaller._install(_cut_vocab(self._definition, vocab_size))
         smaller.training_report = None
         return smaller
 
@@ -3452,17 +3535,19 @@ class BPETokenizer:
 
     # -- Roles and sizes ---
 
-    bos_token = _RoleToken()  # begins a text; `add_special_tokens` puts it there
-    eos_token = _RoleToken()  # ends a text
-    pad_token = _RoleToken()  # fills up a batch
-    unk_token = _RoleToken()  # stands for what is unknown; bytes never need it
-    bos_token_id = _RoleId()
-    eos_token_id = _RoleId()
-    pad_token_id = _RoleId()
-    unk_token_id = _RoleId()
-    padding_side = _Setting()  # of `encode_batch`, like the next
-    truncation_side = _Setting()
-    model_max_length = _Setting()  # where `truncation` cuts; None for no limit
+    bos_token = cast(
+        "str | None", _Attribute()
+    )  # begins a text; `add_special_tokens` puts it there
+    eos_token = cast("str | None", _Attribute())  # ends a text
+    pad_token = cast("str | None", _Attribute())  # fills up a batch
+    unk_token = cast("str | None", _Attribute())  # stands for what is unknown; bytes never need it
+    bos_token_id = cast("int | None", _Attribute())
+    eos_token_id = cast("int | None", _Attribute())
+    pad_token_id = cast("int | None", _Attribute())
+    unk_token_id = cast("int | None", _Attribute())
+    padding_side = cast("Any", _Attribute())  # of `encode_batch`, like the next
+    truncation_side = cast("Any", _Attribute())
+    model_max_length = cast("Any", _Attribute())  # where `truncation` cuts; None for no limit
 
     @property
     def definition(self) -> Definition:
@@ -3517,16 +3602,8 @@ class BPETokenizer:
     # -- Encoding ---
 
     def _allowed(self, allowed_special: _AllowedSpecial) -> frozenset[str]:
-        if isinstance(allowed_special, str):
-            if allowed_special not in ("none", "all"):
-                raise ValueError(
-                    f"allowed_special must be 'none', 'all' or a set of special tokens, "
-                    f"got {allowed_special!r}"
-                )
-            return frozenset(self._special if allowed_special == "all" else ())
-        if not isinstance(allowed_special, Iterable):
-            raise TypeError(f"allowed_special must be a set, got {_shorten(allowed_special)}")
-        allowed = frozenset(allowed_special)
+        words = {"none": (), "all": self._special}
+        allowed = _named_tokens("allowed_special", allowed_special, words)
         if not allowed <= self._special:
             raise ValueError(
                 f"allowed_special: {_shorten(sorted(map(str, allowed - self._special)))} are no "
@@ -3555,23 +3632,11 @@ class BPETokenizer:
     ) -> frozenset[str]:
         """Check a text, and that no disallowed token is in it; return the allowed ones."""
         _check_text(text)
-        allowed, disallowed = self._allowed(allowed_special), disallowed_special
-        if not disallowed:
-            return allowed
-        if not isinstance(disallowed, Iterable):
-            raise TypeError(f"disallowed_special must be a set, got {_shorten(disallowed)}")
-        if isinstance(disallowed, str) and disallowed != "all":
-            raise ValueError(f"disallowed_special must be 'all' or a set, got {disallowed!r}")
-        tokens = self._special - allowed if disallowed == "all" else frozenset(disallowed)
-        found = [token for token in tokens if token in text]
-        if found:
-            token = min(found, key=lambda token: (text.index(token), -len(token)))
-            raise ValueError(
-                f"text holds the special token {token!r}, which is disallowed here.\n"
-                f"To encode it as a special token, pass allowed_special={{{token!r}, ...}}.\n"
-                f"To encode it as ordinary text, leave it out of disallowed_special.\n"
-                "To switch this check off, pass disallowed_special=()."
-            )
+        allowed = self._allowed(allowed_special)
+        if disallowed_special:
+            words = {"all": self._special - allowed}
+            tokens = _named_tokens("disallowed_special", disallowed_special, words)
+            _refuse_tokens(text, tokens)
         return allowed
 
     def encode(
@@ -3600,23 +3665,32 @@ class BPETokenizer:
             TypeError: the text is no str.
             ValueError: a disallowed token occurs, or a lone surrogate.
         """
+        ids = None
         if allowed_special == "none" and not disallowed_special:
             plain = self._encode_plain  # once: another thread may be training
             ids = plain(text) if plain else None
-            if ids is not None:
-                return self._surround(ids, add_special_tokens) if add_special_tokens else ids
-        allowed = self._check_special(text, allowed_special, disallowed_special)
-        ids = self._encode_parts(self._pipeline(allowed).parts(text))
+        if ids is None:
+            allowed = self._check_special(text, allowed_special, disallowed_special)
+            ids, _ = self._encode_parts(self._pipeline(allowed).parts(text))
         return self._surround(ids, add_special_tokens) if add_special_tokens else ids
 
-    def _encode_parts(self, parts: Iterable[_Part]) -> list[int]:
+    def _encode_parts(
+        self, parts: Iterable[_Part], align: bool = False
+    ) -> tuple[list[int], list[_Span]]:
+        """Encode what a pipeline gives, and tell where each token comes from, if asked to."""
         ids: list[int] = []
-        for part, _ in parts:
+        offsets: list[_Span] = []
+        for part, spans in parts:
             if isinstance(part, AddedToken):
                 ids.append(cast("int", part.id))
+                offsets += spans
+            elif align:
+                new, places = self._encoder.encode_aligned(part, spans)
+                ids += new
+                offsets += places
             else:
                 ids += self._encoder.encode(part)
-        return ids
+        return ids, offsets
 
     @property
     def _around(self) -> _Template:
@@ -3674,42 +3748,26 @@ class BPETokenizer:
         [(0, 1), (0, 1), (1, 2)]
         """
         _check_text(text)
-        parts = self._pipeline(self._allowed(allowed_special)).parts(text, align=True)
-        ids, offsets = self._encode_aligned(parts)
-        if self._definition.trim_offsets:
-            added = {token.id for token in self._definition.added}
-            written = [  # what each stands for, white space taken in included
-                text[slice(*place)] if id_ in added else token
-                for id_, place, token in zip(ids, offsets, self._printable(ids))
-            ]
-            keep = self._definition.keep_prefix_space
-            offsets = _tools("offsets").trim(written, offsets, keep)
-        return self._finish(EncodingResult(ids, [], [], offsets=offsets), add_special_tokens)
+        return self._result(*self._align(text, self._allowed(allowed_special)), add_special_tokens)
 
-    def _encode_aligned(self, parts: Iterable[_Part]) -> tuple[list[int], list[_Span]]:
-        ids: list[int] = []
-        offsets: list[_Span] = []
-        for part, spans in parts:
-            if isinstance(part, AddedToken):
-                ids.append(cast("int", part.id))
-                offsets += spans
-            else:
-                new, places = self._encoder.encode_aligned(part, spans)
-                ids += new
-                offsets += places
+    def _align(self, text: str, allowed: frozenset[str]) -> tuple[list[int], list[_Span]]:
+        """Return the ids of a text, and the characters that each stands for."""
+        parts = self._pipeline(allowed).parts(text, align=True)
+        ids, offsets = self._encode_parts(parts, align=True)
+        if self._definition.trim_offsets:
+            offsets = _tools("formats.offsets").trim(self, text, ids, offsets)
         return ids, offsets
 
-    def _finish(self, result: EncodingResult, add_special_tokens: bool) -> EncodingResult:
+    def _result(
+        self, ids: list[int], offsets: list[_Span] | None, add_special_tokens: bool = False
+    ) -> EncodingResult:
         """Put special tokens around, if asked to; derive the mask and the tokens."""
         if add_special_tokens:
-            before, after = self._around
-            result.input_ids = self._surround(result.input_ids, add_special_tokens)
-            if result.offsets is not None:
-                none = (0, 0)
-                result.offsets = [none] * len(before) + result.offsets + [none] * len(after)
-        result.attention_mask = [1] * len(result)
-        result.tokens = self._printable(result.input_ids)
-        return result
+            ids = self._surround(ids, add_special_tokens)
+            if offsets is not None:
+                before, after = ([(0, 0)] * len(side) for side in self._around)
+                offsets = [*before, *offsets, *after]
+        return EncodingResult(ids, [1] * len(ids), self._printable(ids), offsets=offsets)
 
     @overload
     def encode_batch(
@@ -3739,23 +3797,20 @@ class BPETokenizer:
 
         Options left at None come from `padding_side`, `truncation_side` and `model_max_length`,
         which tokenizer_config.json sets, and from `truncation` and `padding` in tokenizer.json.
-        Files never truncate or pad by themselves.
+        Files never truncate or pad by themselves.  Options not listed are as for `encode`; what
+        `add_special_tokens` adds survives truncation.
 
         Args:
             texts: the texts.
-            add_special_tokens: as for `encode`; they survive truncation.
-            allowed_special: as for `encode`.
-            padding: True or "longest" pads to the longest text, "max_length" to
-                `max_length`, False not at all.  Without a pad token it pads with
-                eos, else with id 0; the attention mask leaves it out.
+            padding: True or "longest" pads to the longest text, "max_length" to `max_length`,
+                False not at all.  Without a pad token it pads with eos, else with id 0; the
+                attention mask leaves it out.
             truncation: whether to cut texts down to `max_length` tokens.
             max_length: in tokens, special ones included; needed if the tokenizer has none.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
-            padding_side: "right" or "left", by default right.
-            truncation_side: which end is cut off, by default right.
+            padding_side: "right" or "left"; `truncation_side` is the end that is cut off.
             pad_to_multiple_of: round the padded length up to a multiple.
             return_offsets: whether to work out offsets, which takes time.
-            disallowed_special: as for `encode`.
 
         Returns:
             A `BatchEncoding`, a sequence; with `return_tensors` a `TensorBatch`, a mapping.
@@ -3765,67 +3820,63 @@ class BPETokenizer:
         side = padding_side or known["padding_side"]
         cut_side = truncation_side or known["truncation_side"]
         pad_length = known["pad_length"] if max_length is None else max_length
-        max_length = known["max_length"] if max_length is None else max_length
-        _check_batch_options(
-            padding, truncation, max_length, pad_length, return_tensors, side, cut_side
-        )
+        limit = known["max_length"] if max_length is None else max_length
+        _check_batch_options(padding, truncation, limit, pad_length, return_tensors, side, cut_side)
         _check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
         n_added = len(self._surround([], add_special_tokens)) if add_special_tokens else 0
-        limit = cast("int", max_length) - n_added if truncation else None
-        if limit is not None and limit < 0:
-            raise ValueError(f"max_length={max_length} leaves no room for {n_added} special tokens")
+        if truncation and limit < n_added:
+            raise ValueError(f"max_length={limit} leaves no room for {n_added} special tokens")
         allowed = self._allowed(allowed_special)  # once, and iterators too
         if isinstance(disallowed_special, Iterator):
             disallowed_special = frozenset(disallowed_special)
         for text in texts if disallowed_special else ():
             self._check_special(text, allowed, disallowed_special)
-        rows: Iterable[list[int]] = itertools.repeat([])
-        if not return_offsets:
-            encode = functools.partial(self.encode, allowed_special=allowed)
-            rows = map(encode, texts) if allowed else self.encode_ordinary_batch(texts)
         results = []
-        for text, ids in zip(texts, rows):
-            result = EncodingResult(ids, [], [])
-            if return_offsets:
-                result = self.encode_with_offsets(text, allowed_special=allowed)
-            if limit is not None and len(result) > limit:
-                keep = slice(limit) if cut_side == "right" else slice(len(result) - limit, None)
-                result.input_ids = result.input_ids[keep]
-                result.offsets = result.offsets and result.offsets[keep]
-            results.append(self._finish(result, add_special_tokens))
+        for ids, offsets in self._rows(texts, allowed, return_offsets):
+            if truncation and len(ids) + n_added > limit:
+                end = len(ids) if cut_side == "left" else limit - n_added
+                keep = slice(end - limit + n_added, end)
+                ids, offsets = ids[keep], offsets and offsets[keep]
+            results.append(self._result(ids, offsets, add_special_tokens))
         if padding not in (False, "do_not_pad"):
             length = max(map(len, results), default=0) if padding != "max_length" else pad_length
             multiple = pad_to_multiple_of or known["multiple"]
-            length = -(-cast("int", length) // multiple) * multiple
-            self._pad(results, length, side)
-        batch: Any = BatchEncoding(results)
-        if return_tensors is not None:
-            batch = _tools("tensors", "return_tensors").to_tensors(batch, return_tensors)
-        return cast("BatchEncoding | TensorBatch", batch)
+            self._pad(results, -(-length // multiple) * multiple, side)
+        batch = BatchEncoding(results)
+        if return_tensors is None:
+            return batch
+        tensors = {name: _to_tensor(rows, return_tensors) for name, rows in batch.items()}
+        return TensorBatch(tensors, results)
+
+    def _rows(
+        self, texts: list[str], allowed: frozenset[str], align: bool
+    ) -> Iterable[tuple[list[int], list[_Span] | None]]:
+        """Encode texts, with offsets if asked to."""
+        if align:
+            return (self._align(text, allowed) for text in texts)
+        if allowed:
+            return ((self.encode(text, allowed_special=allowed), None) for text in texts)
+        return zip(self.encode_ordinary_batch(texts), itertools.repeat(None))
 
     def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
         """Fill results up to a length, in place."""
+        short = [result for result in results if len(result) < length]
+        if not short:
+            return
         pad_id, token = self.pad_token_id, self.pad_token
         if pad_id is None and "padding" in self._settings:
             pad_id, token = (self._settings["padding"][key] for key in ("pad_id", "pad_token"))
-        short = [result for result in results if len(result) < length]
-        if pad_id is None and short:
-            pad_id = self.eos_token_id if self.eos_token_id is not None else 0
+        if pad_id is None:
+            pad_id = self.eos_token_id or 0
             if not self._warned_about_padding:
                 self._warned_about_padding = True
                 _warn(
                     f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
                     "tokenizer.pad_token to a special token, or add one with add_special_tokens"
                 )
+        token = token or self._printable([pad_id])[0]
         for result in short:
-            n = length - len(result)
-            token = token or self._printable([cast("int", pad_id)])[0]
-            filling = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
-            for name, value in filling.items():
-                values = getattr(result, name)
-                if values is not None:
-                    fill = [value] * n
-                    setattr(result, name, fill + values if side == "left" else values + fill)
+            _fill(result, length, side, pad_id, token)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -3843,7 +3894,7 @@ class BPETokenizer:
         """Call `encode` for a str without options of batches, else `encode_batch`."""
         if args:
             self._surround([], args)  # refuses a pair
-        if isinstance(text, str) and options.keys() <= _TEXT_OPTIONS:
+        if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
             return self.encode(text, **options)
         return self.encode_batch([text] if isinstance(text, str) else text, **options)
 
@@ -3852,12 +3903,11 @@ class BPETokenizer:
     ) -> Iterator[list[int]]:
         """Encode text that arrives in chunks, of any size.
 
-        The lists, joined, are exactly what `encode` gives for the whole text.
-        Text is held back until no later text can change its ids: usually to the
-        end of a word.  NOTE: a pattern that can match without end (a run of
-        spaces, say) holds the whole run.  A pattern that looks behind itself, or
-        uses syntax that bpe_tokenizer_tools.patterns can't parse, buffers everything until
-        the end.  Without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
+        The lists, joined, are exactly what `encode` gives for the whole text.  Text is held
+        back until no later text can change its ids: usually to the end of a word.  NOTE: a
+        pattern that can match without end (a run of spaces, say) holds the whole run.  One
+        that looks behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for
+        the end; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 
         >>> tokenizer = BPETokenizer()
         >>> list(tokenizer.encode_streaming(["a b", "c d"]))
@@ -3871,10 +3921,7 @@ class BPETokenizer:
     def encode_iterable(
         self, lines: Iterable[str], allowed_special: _AllowedSpecial = "none"
     ) -> Iterator[int]:
-        """Yield the ids of a text that comes in pieces, such as an open file, one by one.
-
-        They are those of `encode` for the whole text, in constant memory: 4,096 characters
-        and what `encode_streaming` holds back, which gives ids sooner.
+        """Yield the ids of a text in pieces, such as an open file, one by one, in constant memory.
 
         >>> list(BPETokenizer().encode_iterable(["a b", "c"]))
         [97, 32, 98, 99]
@@ -3892,36 +3939,26 @@ class BPETokenizer:
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
         allowed = self._check_special(text, allowed_special, disallowed_special)
-        parts = self._pipeline(allowed).parts(text)
-        count = sum(
-            1 if isinstance(part, AddedToken) else self._encoder.count(part) for part, _ in parts
-        )
-        return count + (len(self._surround([], add_special_tokens)) if add_special_tokens else 0)
+        count = len(self._surround([], add_special_tokens)) if add_special_tokens else 0
+        for part, _ in self._pipeline(allowed).parts(text):
+            count += 1 if isinstance(part, AddedToken) else self._encoder.count(part)
+        return count
 
     def truncate(
         self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
     ) -> str:
         """Return a prefix of the text that encodes to at most `max_tokens` tokens.
 
-        Args:
-            text: the text; the prefix is one of its normalized form.
-            max_tokens: how many tokens `encode` may give for the prefix.
-            add_special_tokens: whether those that `encode` adds count too.
-            **options: ``allowed_special`` and ``disallowed_special``, as for `encode`.
-
-        Returns:
-            As long a prefix as whole tokens of the text make; it never splits a
-            character.
+        It is one of the normalized text, as long as whole tokens of the text make it, and
+        never splits a character.  Options as for `encode`; what `add_special_tokens` adds
+        counts, too.
         """
         _check_size("max_tokens", max_tokens, 0)
         allowed = self._check_special(text, **options)
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
-        if room <= 0:
-            return ""
-        for prefix in self._prefixes(text, room, allowed):
-            if self.count_tokens(prefix, False, allowed) <= room:  # less text may be cut otherwise
-                return prefix
-        return ""
+        prefixes = self._prefixes(text, room, allowed) if room > 0 else ()
+        fits = (each for each in prefixes if self.count_tokens(each, False, allowed) <= room)
+        return next(fits, "")  # not always the first: less text may be cut otherwise
 
     def _prefixes(self, text: str, room: int, allowed: frozenset[str]) -> Iterator[str]:
         """Yield ever shorter prefixes, from `room` tokens downwards."""
@@ -3932,7 +3969,7 @@ class BPETokenizer:
                 text[slice(*spans[0])] if isinstance(part, AddedToken) else part
                 for part, spans in pipeline.parts(text, align=bool(plain.tokens))
             )
-        offsets = self.encode_with_offsets(text, False, allowed).offsets or []
+        _, offsets = self._align(text, allowed)
         if len(offsets) <= room:
             yield text
         for end in sorted({end for _, end in offsets[:room]}, reverse=True):
@@ -3974,19 +4011,19 @@ class BPETokenizer:
                 tokens at both ends.  If eos is the pad token, too, a text's own eos at the
                 end looks the same and goes as well; between other ids it stays.
         """
-        masks: Iterable[Any] = itertools.repeat(None)
-        if isinstance(batch_ids, (BatchEncoding, Mapping)):
-            fields = dict(batch_ids)
-            if "input_ids" not in fields:
-                raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
-            batch_ids, given = fields["input_ids"], fields.get("attention_mask")
-            if given is not None:
-                masks = given = [_plain_ids(mask) for mask in given]
-                if [*map(len, given)] != [*map(len, batch_ids)]:
-                    raise ValueError("attention_mask and input_ids differ in their lengths")
-        rows = map(_plain_ids, batch_ids)
+        named = isinstance(batch_ids, (BatchEncoding, Mapping))
+        fields = dict(batch_ids) if named else {"input_ids": batch_ids}
+        if "input_ids" not in fields:
+            raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
+        rows, masks = [*map(_plain_ids, fields["input_ids"])], fields.get("attention_mask")
+        if masks is not None:
+            masks = [*map(_plain_ids, masks)]
+            if [*map(len, masks)] != [*map(len, rows)]:
+                raise ValueError("attention_mask and input_ids differ in their lengths")
         if skip_padding:
-            rows = map(_strip, rows, masks, itertools.repeat(self.pad_token_id))
+            rows = [
+                *map(_strip, rows, masks or [None] * len(rows), [self.pad_token_id] * len(rows))
+            ]
         return [self.decode(ids, skip_special_tokens) for ids in rows]
 
     def decode_streaming(
@@ -4125,10 +4162,10 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Load a tokenizer from a file, or from a directory that holds one.
 
-        The format is detected from the content: tokenizer.json, ``.tiktoken``,
-        tekken.json, vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with
-        "vocab", "merges", "split_pattern" and "special_tokens".  The ids are those of
-        the format's own library; what cannot be represented exactly is refused.
+        The format is detected from the content: tokenizer.json, ``.tiktoken``, tekken.json,
+        vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with "vocab",
+        "merges", "split_pattern" and "special_tokens".  The ids are those of the format's own
+        library; what cannot be represented exactly is refused.
 
         Args:
             path: the file or directory.
@@ -4168,8 +4205,7 @@ class BPETokenizer:
         else:
             named = {token.content: token.id for token in tokens if token.id is not None}
             source = _tools("formats").read(path, pattern, named or None)
-            data = _JsonReader(source.tokenizer, path)
-            definition = source.definition or _read_definition(data)
+            definition = source.definition or _read_definition(_JsonReader(source.tokenizer, path))
             parts = definition, source.roles, source.settings, source.chat_templates
         tokenizer = cls._from_read(parts, path)
         tokenizer.add_special_tokens(tokens)
@@ -4190,20 +4226,18 @@ class BPETokenizer:
     def _from_parts(
         cls,
         definition: Definition,
-        roles: Mapping[str, str],
-        settings: Mapping[str, Any],
-        templates: Mapping[str, str],
+        roles: _Named,
+        settings: _Named,
+        templates: _Named,
         source: Path,
     ) -> BPETokenizer:
         tokenizer = cls.__new__(cls)
-        tokenizer.chat_templates = dict(templates)
-        tokenizer._settings, tokenizer._warned_about_padding = dict(settings), False
-        contents = {token.content for token in definition.added}
-        for role, token in roles.items():
-            if token not in contents:
-                raise FileFormatError(source, role, f"{_shorten(token)} is no added token here")
-        tokenizer._roles = {}
+        tokenizer.chat_templates, tokenizer._settings = dict(templates), dict(settings)
+        tokenizer._roles, tokenizer._warned_about_padding = {}, False
         tokenizer._install(definition)
+        for role, token in roles.items():
+            if token not in tokenizer._added:
+                raise FileFormatError(source, role, f"{_shorten(token)} is no added token here")
         tokenizer._roles = dict(roles)
         return tokenizer
 
@@ -4216,18 +4250,10 @@ class BPETokenizer:
         split_pattern: str = GPT2_SPLIT_PATTERN,
         normalizer: str | None = None,
     ) -> BPETokenizer:
-        """Make a tokenizer from a vocabulary and merges in memory.
+        """Make a tokenizer from a vocabulary of bytes (id -> token or token -> id) and merges.
 
-        Args:
-            vocab: id -> token or token -> id, with all 256 bytes; any ids, gaps too.
-            merges: pairs of tokens, the first to apply first.
-            special_tokens: as for `add_special_tokens`.  One that `vocab` has keeps its
-                id there, and merges that make or use it are left out; others come last.
-            split_pattern: as for the constructor.
-            normalizer: as for the constructor.
-
-        Raises:
-            TypeError, ValueError: the message names the entry that is wrong.
+        A special token that `vocab` has keeps its id there; others come last.  A TypeError
+        or ValueError names the entry that is wrong.  See `formats.objects` of the tools.
         """
         read = _tools("formats.objects").from_merges
         return cls._from_read(*read(vocab, merges, special_tokens, split_pattern, normalizer))
@@ -4264,17 +4290,15 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Load a tokenizer from the HuggingFace Hub, or from a local directory.
 
-        Only the tokenizer's own files are downloaded, and once: they are kept.
+        Only the tokenizer's own files are downloaded, and once: they are kept.  Options not
+        listed are as for `from_pretrained`.
 
         Args:
             model_name_or_path: "org/model", or a directory.
             cache_dir: where downloads are kept; None means the Hub's own cache.
             token: for models that need a login.
-            verbose: as for `from_pretrained`.
             revision: a branch, tag or commit; None means the main branch.
             local_files_only: use what has been downloaded, do not ask the Hub.
-            split_pattern: as for `from_file`.
-            special_tokens: as for `from_file`.
 
         Raises:
             ImportError: huggingface_hub is needed and not installed.
@@ -4285,27 +4309,23 @@ class BPETokenizer:
             asked: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
             asked |= {"local_files_only": local_files_only, "verbose": verbose}
             where = _tools("formats.hub").download(where, **asked)
-        return cls.from_pretrained(
-            where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
-        )
+        own: Any = {"split_pattern": split_pattern, "special_tokens": special_tokens}
+        return cls.from_pretrained(where, verbose, **own)
 
     def export(
         self, path: str | os.PathLike[str], format: str, *, without_normalizer: bool = False
     ) -> None:
-        """Write the tokenizer in another format.
+        """Write a file in another format; nothing is written if it can't hold what decides ids.
 
         Args:
-            path: the file to write; for "gpt2" a directory.
+            path: the file; for "gpt2" a directory.
             format: "tokenizer.json", "tiktoken" (ranks, and a .json with the rest),
                 "gpt2" (vocab.json and merges.txt) or "gguf" (for llama.cpp).
-            without_normalizer: leave the normalizer out, which only tokenizer.json can
-                hold; the caller normalizes all text.
+            without_normalizer: leave the normalizer out; the caller normalizes all text.
 
         Raises:
             FileExistsError: for "gpt2", the directory has another tokenizer's tokenizer.json.
-            ValueError: the format can't hold something that affects ids; the message names
-                it.  Then nothing is written.  The chat template, roles and what goes around a text
-                are left out where the format has no place for them.
+            ValueError: the format can't hold something that affects ids, which it names.
         """
         path = Path(path)
         source = _tools("formats").without_normalizer(self) if without_normalizer else self
@@ -4362,45 +4382,30 @@ class BPETokenizer:
     ) -> Any:
         r"""Render a conversation, or a batch of them, and encode it.
 
-        Added tokens, special or not, come out of the template's own text alone.
-        What people wrote, names of roles and keys of arguments included, is text,
-        whatever it spells.  There are two exceptions: tokens that are white space or
-        one character control nothing, and count everywhere; and in what the assistant
-        said before, so do tokens that are not special and that its Jinja template
-        writes or reads inside an answer, such as ``<think>``.
+        Added tokens come out of the template's own text alone.  What people wrote, names of
+        roles and keys of arguments included, is text, whatever it spells.  docs/chat.md
+        describes each of the `options` below, and the two exceptions: tokens that control
+        nothing, and what the assistant said before, such as ``<think>``.
 
         Args:
             messages: a list of {"role": ..., "content": ...}, with what else the
                 template knows, such as "tool_calls"; or a list of such lists.
-            template: the name of one of `chat_templates`, "llama3", "chatml",
-                "alpaca", Jinja source, or a function from messages to
-                (text, trusted) pairs.  None means the tokenizer's own, "tool_use"
-                if tools are given, else "default"; if it has none, llama3 or
-                chatml, whichever one's control tokens this tokenizer has.
-            add_generation_prompt: whether to end where the assistant begins.  None, the
-                default, means yes, unless the last message is continued.  NOTE:
-                transformers and TRL default to no; pass False for training data.
+            template: the name of one of `chat_templates`, "llama3", "chatml", "alpaca", Jinja
+                source, or a function from messages to (text, trusted) pairs.  None means the
+                tokenizer's own; if it has none, llama3 or chatml, whichever one's control
+                tokens this tokenizer has.  ``chat_template`` is another name of it.
+            add_generation_prompt: whether to end where the assistant begins.  None means yes,
+                unless the last message is continued.  NOTE: transformers and TRL default to
+                no; pass False for training data.
             system_prompt: the system message, if it isn't empty and no message is one.
             tokenize: False returns the text, in which control tokens and what
                 people wrote look the same.
             allowed_special: which special tokens of the template become ids.
-            **options: ``chat_template``, another name of `template`;
-                ``content_tokens="as-huggingface"``, which finds every added token that
-                is not special in contents, too, as HuggingFace does.  It costs the
-                guarantee above: whoever types such a token gets its id and, on
-                some models (Command-R), can forge a system turn;
-                ``tools``, a list of JSON schemas or (if transformers is installed) functions;
-                ``documents``, a list of {"title": ..., "text": ...};
-                ``continue_final_message``: end within the last message, for the
-                model to go on, or within the field of it that is named;
-                ``truncation`` with ``max_length``: leave out the oldest turns, with
-                a warning, so that it fits; ``return_dict``: return "input_ids" and
-                "attention_mask" and, asked by ``return_assistant_tokens_mask`` and
-                ``return_offsets_mapping``, "assistant_masks", 1 for what a model
-                generates (only the template's ``{% generation %}`` blocks, if it
-                has any), and "offset_mapping" in the text; ``padding``, its options and
-                ``return_tensors`` as for `encode_batch`; all others are the template's
-                variables, such as ``enable_thinking``.
+            **options: ``tools``, ``documents``, ``continue_final_message``, ``truncation`` (of
+                whole turns) with ``max_length``, ``content_tokens``, ``return_dict`` with
+                ``return_assistant_tokens_mask`` and ``return_offsets_mapping``; ``padding``,
+                its options and ``return_tensors`` as for `encode_batch`; all others are the
+                template's variables, such as ``enable_thinking``.
 
         Returns:
             A list of ids, a str, or a dict; for a batch, a list of these or one dict.
@@ -4439,11 +4444,9 @@ class BPETokenizer:
         until ``bpe_tokenizer_tools.backends.unload()``.
 
         Args:
-            messages: as for `apply_chat_template`, like the next two.
+            messages: as for `apply_chat_template`, like `template` and `system_prompt`.
             model_path: a .gguf file, or a directory with safetensors (HuggingFace's or
                 MLX's) or an OpenVINO model.
-            template: see there.
-            system_prompt: see there.
             max_new_tokens: the length of the answer, at most.
             temperature: 0 always takes the likeliest token.
             top_p: sample from the likeliest tokens that have this share together.

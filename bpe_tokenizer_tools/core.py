@@ -118,7 +118,7 @@ pre_tokenizer_json = bpe_tokenizer._pre_tokenizer_json
 rebuild = bpe_tokenizer._rebuild
 
 # Batches
-Batch = bpe_tokenizer._Batch
+to_tensor = bpe_tokenizer._to_tensor
 batch_defaults = bpe_tokenizer._batch_defaults
 check_batch_options = bpe_tokenizer._check_batch_options
 
@@ -138,7 +138,6 @@ allowed = BPETokenizer._allowed
 recognized = BPETokenizer._recognized
 pipeline = BPETokenizer._pipeline
 encode_parts = BPETokenizer._encode_parts
-encode_aligned = BPETokenizer._encode_aligned
 pad = BPETokenizer._pad
 rest = BPETokenizer._rest
 install = BPETokenizer._install

@@ -3,8 +3,7 @@
 `make hints` runs mypy --strict, which also fails if an `ignore` has no mistake to ignore.
 """
 
-from bpe_tokenizer import BatchEncoding, BPETokenizer
-from bpe_tokenizer_tools.tensors import TensorBatch
+from bpe_tokenizer import BatchEncoding, BPETokenizer, TensorBatch
 
 tokenizer = BPETokenizer("gpt2")
 ids: list[int] = tokenizer.encode("text")

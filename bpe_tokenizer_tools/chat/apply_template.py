@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bpe_tokenizer import BPETokenizer, EncodingResult
+from bpe_tokenizer import BPETokenizer, EncodingResult, TensorBatch
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.encoding import encode
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
@@ -26,7 +26,6 @@ from bpe_tokenizer_tools.chat.templates import (
     assistant_spans,
     check_messages,
 )
-from bpe_tokenizer_tools.tensors import TensorBatch, to_tensor
 
 # -- Continuing the last message -----------------------------------------------
 
@@ -303,7 +302,7 @@ def _columns(
         return made
     for name in ("input_ids", "attention_mask", "assistant_masks"):
         if name in made:
-            made[name] = to_tensor(made[name], return_tensors)
+            made[name] = core.to_tensor(made[name], return_tensors)
     made.pop("dropped_messages", None)  # no input of a model; a warning has said it
     return TensorBatch(made)
 

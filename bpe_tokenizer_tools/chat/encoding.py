@@ -25,7 +25,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 
 if TYPE_CHECKING:
-    from bpe_tokenizer import AddedToken, BPETokenizer
+    from bpe_tokenizer import AddedToken
     from bpe_tokenizer_tools.chat.templates import Renderer
 
 Span = tuple[int, int]
@@ -95,23 +95,13 @@ def encode(
     whole = "".join(part for part, _ in pieces)
     matches = list(_matches(whole, pieces, finders, pipeline.raw))
     parts = list(pipeline.parts(whole, matches, align, not start))
-    ids, offsets = _encode_parts(tokenizer, parts, align)
+    ids, offsets = core.encode_parts(tokenizer, parts, align)
     # Merges, too, can give a token to its own text, where a vocabulary has learned them.
     control_ids = {token.id for token in control}
     expected = sum(isinstance(part, AddedToken) and part.id in control_ids for part, _ in parts)
     if sum(map(control_ids.__contains__, ids)) > expected:
-        ids, offsets = _encode_parts(tokenizer, _broken(parts, control, pipeline), align)
+        ids, offsets = core.encode_parts(tokenizer, _broken(parts, control, pipeline), align)
     return ids, offsets
-
-
-def _encode_parts(
-    tokenizer: BPETokenizer, parts: Iterable[_Part], align: bool
-) -> tuple[list[int], list[Span]]:
-    return (
-        core.encode_aligned(tokenizer, parts)
-        if align
-        else (core.encode_parts(tokenizer, parts), [])
-    )
 
 
 def _broken(

@@ -18,8 +18,7 @@ from conftest import EITHER_ENGINE, ROOT
 from oracles import need
 
 import bpe_tokenizer
-from bpe_tokenizer import BatchEncoding, BPETokenizer, EncodingResult
-from bpe_tokenizer_tools.tensors import TensorBatch
+from bpe_tokenizer import BatchEncoding, BPETokenizer, EncodingResult, TensorBatch
 
 TEXTS = ["low lower", "newest é", "", "low <s> 世界 lowest"]
 PADDED = {"padding": True, "truncation": True, "max_length": 6}
@@ -392,8 +391,7 @@ def test_what_stands_after_the_text_is_refused(
 
 HINTS = """
 from typing import Any
-from bpe_tokenizer import BatchEncoding, BPETokenizer, EncodingResult
-from bpe_tokenizer_tools.tensors import TensorBatch
+from bpe_tokenizer import BatchEncoding, BPETokenizer, EncodingResult, TensorBatch
 
 tokenizer = BPETokenizer("gpt2")
 ids: list[int] = tokenizer("text")
