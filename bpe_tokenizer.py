@@ -4618,7 +4618,9 @@ def _chat_options(add: Callable[..., Any]) -> None:
     add("--template", metavar="NAME", help=f"{names}; by default the tokenizer's own")
     add("--system", dest="system_prompt", metavar="TEXT", help="system prompt")
     add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
-    add("--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help="at most")
+    add(
+        "--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help="per answer"
+    )
     add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
     add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
     add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
@@ -4750,9 +4752,9 @@ def _known_ids(batches: Iterable[Sequence[int]], known: Container[int]) -> Itera
 
 
 def _cmd_chat(options: argparse.Namespace) -> None:
-    if options.tokenizer is None and not Path(options.model_path).is_dir():
-        raise _UsageError("the model is not a directory with a tokenizer.json; pass --tokenizer")
     path = options.tokenizer or options.model_path
+    if options.tokenizer is None and not Path(path, "tokenizer.json").is_file():
+        raise _UsageError(f"no tokenizer.json in {path}; pass --tokenizer")
     tokenizer = BPETokenizer.from_pretrained(path, verbose=False)
     names = ["model_path", "template", "system_prompt", "max_new_tokens", "temperature", "top_p"]
     given = {name: getattr(options, name) for name in [*names, "n_gpu_layers", "n_ctx"]}
