@@ -50,9 +50,14 @@ class Trickle(io.BytesIO):
         return self.read(self.size)
 
 
-def run(*argv: object, stdin: bytes = b"", block: int = 1 << 20) -> Result:
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(*argv: object, stdin: bytes = b"", block: int = 1 << 20, terminal: bool = False) -> Result:
     """Run `main` in this process with streams of its own."""
-    out, err = io.BytesIO(), io.BytesIO()
+    out, err = Terminal() if terminal else io.BytesIO(), io.BytesIO()
     streams = sys.stdin, sys.stdout, sys.stderr
     sys.stdin = io.TextIOWrapper(Trickle(stdin, block), encoding="utf-8")
     sys.stdout = io.TextIOWrapper(out, encoding="utf-8", newline="\n")
@@ -538,6 +543,57 @@ def test_chat_without_a_model_says_so(tok: Path) -> None:
     assert (done.status, done.out) == (1, b"")
     assert_one_line(done.err)
     assert "model.gguf" in done.err
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Calls of `chat`, which a model answers in pieces; the tools, with their command, are away."""
+    calls: list[tuple[Any, ...]] = []
+
+    def chat(self: BPETokenizer, messages: Any, **options: Any) -> Any:
+        calls.append((list(messages), options))
+        return iter(["An", "swer\x1b"])
+
+    def away(*_: object) -> None:
+        raise ImportError("no tools")
+
+    monkeypatch.setattr(BPETokenizer, "chat", chat)
+    monkeypatch.setattr(bpe_tokenizer, "_tools", away)
+    return calls
+
+
+def test_chat_of_the_module_is_a_plain_loop(tok: Path, asked: list[tuple[Any, ...]]) -> None:
+    chat = ("chat", "--tokenizer", tok, "--model", "m", "--system", "S", "--max-tokens", 7)
+    done = run(*chat, "--temperature", 0, stdin=b"One\n \nTwo\n quit \nThree\n")
+    assert done == Result(0, b"Answer\x1b\nAnswer\x1b\n", "")
+    one, answer = {"role": "user", "content": "One"}, {"role": "assistant", "content": "Answer\x1b"}
+    assert [talk for talk, _ in asked] == [[one], [one, answer, {**one, "content": "Two"}]]
+    assert (
+        asked[0][1]
+        == asked[1][1]
+        == {
+            **{"stream": True, "model_path": "m", "template": None, "system_prompt": "S"},
+            **{"max_new_tokens": 7, "temperature": 0.0, "top_p": 0.9},
+            **{"n_gpu_layers": -1, "n_ctx": 8192},
+        }
+    )
+
+
+@pytest.mark.parametrize(("message", "stdin"), [("Hi\nthere", b"no"), ("-", b"Hi\nthere")])
+def test_chat_of_the_module_answers_one_message(
+    tok: Path, asked: list[tuple[Any, ...]], message: str, stdin: bytes
+) -> None:
+    chat = ("chat", "--model", tok, "--message", message, "--json")  # the model's own tokenizer
+    done = run(*chat, stdin=stdin)
+    assert (done.status, json.loads(done.out)) == (0, {"text": "Answer\x1b"})
+    assert [talk for talk, _ in asked] == [[{"role": "user", "content": "Hi\nthere"}]]
+
+
+def test_chat_of_the_module_lets_no_control_character_reach_a_terminal(
+    tok: Path, asked: list[tuple[Any, ...]]
+) -> None:
+    done = run("chat", "--tokenizer", tok, "--model", "m", "--message", "Hi", terminal=True)
+    assert done == Result(0, "Answer\ufffd\n".encode(), "")
 
 
 def test_an_error_does_not_carry_control_characters() -> None:
