@@ -1,0 +1,212 @@
+"""`bpe_tokenizer.py` as the only file of this library, copied into an empty folder.
+
+Only `regex` and the standard library can be imported there: neither the tools nor the engine in C,
+nor any package that they use. Each public name and each method that the design names has a check
+in `tests/support/alone_checks.py`; each command runs here as people start it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import alone_checks
+import pytest
+import regex
+from conftest import EITHER_ENGINE
+from oracles import need
+
+import bpe_tokenizer
+from bpe_tokenizer import BPETokenizer
+
+pytestmark = EITHER_ENGINE  # alone there is one engine only
+
+TEXT = "The cat sat on the mat.\n\nIt's the cat's hat; naïve 東京 🙂\n\treturn x + 12\n"
+OPTIONS = {
+    "train": "--corpus --vocab-size --min-frequency --output --pattern",
+    "encode": "--tokenizer --text --file --show-tokens",
+    "decode": "--tokenizer --ids",
+    "chat": "--tokenizer --model --template --system --max-tokens --temperature --top-p"
+    " --n-gpu-layers --n-ctx",
+    "info": "--tokenizer --sample-text",
+}
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of `regex`."""
+    folder = tmp_path_factory.mktemp("packages")
+    shutil.copytree(Path(regex.__file__).parent, folder / "regex")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the module."""
+    folder = tmp_path_factory.mktemp("alone")
+    shutil.copy(bpe_tokenizer.__file__, folder)
+    return folder
+
+
+# -- Names and methods ------------------------------------------------------------
+
+
+# -I -S: neither the environment, nor the current folder, nor what is installed
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+
+
+@pytest.fixture(scope="module")
+def outcomes(alone: Path, packages: Path) -> dict[str, str]:
+    """What went wrong in each check, "" if nothing did."""
+    code = "import runpy, sys; sys.path[:0] = sys.argv[2:]; runpy.run_path(sys.argv[1], None, {!r})"
+    given = [alone_checks.__file__, str(alone), str(packages)]
+    command = [*PYTHON, code.format("__main__"), *given]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=alone)
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", alone_checks.CHECKS)
+def test_it_works_alone(outcomes: dict[str, str], name: str) -> None:
+    assert not outcomes[name], outcomes[name]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links to packages")
+def test_tensors_need_nothing_but_numpy(alone: Path, packages: Path, tmp_path: Path) -> None:
+    numpy = need("numpy")
+    for folder in Path(numpy.__file__).parent.parent.glob("numpy*"):
+        (tmp_path / folder.name).symlink_to(folder)
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
+        "import bpe_tokenizer, numpy\n"
+        "batch = bpe_tokenizer.BPETokenizer()(['ab', 'cd'], return_tensors='np')\n"
+        "assert isinstance(batch, bpe_tokenizer.TensorBatch)\n"
+        "assert batch['input_ids'].dtype == numpy.int64\n"
+        "print(batch['input_ids'].tolist(), batch['attention_mask'].tolist())"
+    )
+    given = [str(alone), str(packages), str(tmp_path)]
+    done = subprocess.run([*PYTHON, code, *given], capture_output=True, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[[97, 98], [99, 100]] [[1, 1], [1, 1]]\n"
+
+
+# -- Commands ---------------------------------------------------------------------
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture(scope="module")
+def run(alone: Path, packages: Path) -> Run:
+    """Run `python bpe_tokenizer.py` in its folder."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    environment = {**kept, "PYTHONPATH": str(packages)}
+
+    def start(*words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-S", "bpe_tokenizer.py", *map(str, words)]
+        return subprocess.run(command, input=stdin, capture_output=True, cwd=alone, env=environment)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def tok(run: Run, alone: Path) -> Path:
+    """A tokenizer made by the command."""
+    folder = alone / "corpus"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes((TEXT * 20).encode())
+    (folder / "b.txt.gz").write_bytes(gzip.compress(b"zebra " * 50))
+    lines = json.dumps({"text": "quokka quokka"}) + "\n"
+    (folder / "c.jsonl").write_text(lines * 30, encoding="utf-8")
+    options = ("--vocab-size", 310, "--min-frequency", 3, "--pattern", "cl100k", "--json")
+    special = ("--special-tokens", "<|endoftext|>", "<|pad|>=309")
+    done = run("train", "--corpus", "corpus", "--output", "tok", *options, *special, "--quiet")
+    assert (done.returncode, done.stderr) == (0, b"")
+    report = json.loads(done.stdout)
+    assert (report["vocab_size"], report["documents"]) == (310, 32)
+    return alone / "tok"
+
+
+def test_train(run: Run, tok: Path, alone: Path) -> None:
+    loaded = BPETokenizer.from_pretrained(tok, verbose=False)
+    expected = BPETokenizer("cl100k").train(
+        alone / "corpus", 310, 3, {"<|endoftext|>": None, "<|pad|>": 309}, verbose=False
+    )
+    assert loaded == expected and b"quokka" in expected.definition.vocab
+    done = run("train", "--corpus", "corpus", "--output", "tok")
+    assert done.returncode == 1 and b"--force overwrites it" in done.stderr
+
+
+def test_encode(run: Run, tok: Path, alone: Path) -> None:
+    tokenizer = BPETokenizer.from_pretrained(tok, verbose=False)
+    ids = tokenizer.encode(TEXT)
+    done = run("encode", "--tokenizer", "tok", "--text", TEXT, "--show-tokens")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines() == [
+        f"Token count : {len(ids)}",
+        f"Token IDs : {ids}",
+        f"Tokens : {tokenizer.tokenize(TEXT)}",
+    ]
+    (alone / "text.txt").write_bytes(TEXT.encode())
+    read = run("encode", "--tokenizer", "tok", "--file", "text.txt", "--json")
+    assert json.loads(read.stdout) == {"token_count": len(ids), "input_ids": ids}
+
+
+def test_decode(run: Run, tok: Path) -> None:
+    tokenizer = BPETokenizer.from_pretrained(tok, verbose=False)
+    done = run("decode", "--tokenizer", "tok", "--ids", *tokenizer.encode(TEXT))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == f"Decoded text: {TEXT!r}\n"
+    unknown = run("decode", "--tokenizer", "tok", "--ids", 97, 99999)
+    assert unknown.returncode == 1 and b"[99999]" in unknown.stderr
+
+
+def test_a_pipe_gives_back_each_byte(run: Run, tok: Path) -> None:
+    data = (TEXT * 100).encode()
+    encoded = run("encode", "--tokenizer", "tok", "--text", "-", stdin=data)
+    decoded = run("decode", "--tokenizer", "tok", "--ids", "-", stdin=encoded.stdout)
+    assert (decoded.returncode, decoded.stdout, decoded.stderr) == (0, data, b"")
+
+
+def test_info(run: Run, tok: Path) -> None:
+    facts = json.loads(run("info", "--tokenizer", "tok", "--sample-text", TEXT, "--json").stdout)
+    assert (facts["vocab_size"], facts["split_pattern"]) == (310, "cl100k")
+    assert facts["special_tokens"] == {"<|endoftext|>": 308, "<|pad|>": 309}
+    assert facts["sample"]["decoded"] == TEXT and facts["sample"]["lossless"]
+    assert facts["accelerated"] is False
+    shown = run("info", "--tokenizer", "tok")
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert "vocab size        : 310" in shown.stdout.decode()
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n \n", b"quit\nHi\n", b"exit\n", b"/quit"])
+def test_chat_ends_when_nothing_is_asked(run: Run, tok: Path, stdin: bytes) -> None:
+    done = run("chat", "--tokenizer", "tok", "--model", "model.gguf", stdin=stdin)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_chat_needs_a_tokenizer(run: Run, alone: Path) -> None:
+    (alone / "other.gguf").write_bytes(b"GGUF")
+    (alone / "empty").mkdir()
+    for model in ("other.gguf", "empty", "nosuch"):
+        done = run("chat", "--model", model, "--message", "Hi")
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert f"no tokenizer.json in {model}; pass --tokenizer" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_names_the_options(run: Run, command: str) -> None:
+    shown = run(command, "--help").stdout.decode()
+    assert all(option in shown for option in OPTIONS[command].split())
+
+
+def test_help_says_where_more_commands_are(run: Run) -> None:
+    shown = run("--help").stdout.decode()
+    assert all(f"\n    {command} " in shown for command in OPTIONS)
+    assert "More commands come with bpe_tokenizer_tools" in shown
