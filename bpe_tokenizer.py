@@ -4547,9 +4547,7 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Adds the default to the help of each option that has one."""
-
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):  # shows no None, False or []
     def _get_help_string(self, action: argparse.Action) -> str | None:
         has_default = action.default not in (None, False, [])
         return super()._get_help_string(action) if has_default else action.help
@@ -4684,8 +4682,7 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
     if options.json:
         print(json.dumps(dataclasses.asdict(cast("Any", tokenizer.training_report))))
     elif not options.quiet:
-        print(f"Vocabulary size : {tokenizer.vocab_size}")
-        print(f"Saved to        : {options.output}")
+        print(f"Vocabulary size : {tokenizer.vocab_size}\nSaved to        : {options.output}")
 
 
 def _cmd_encode(options: argparse.Namespace) -> None:
@@ -4785,7 +4782,6 @@ def _cmd_info(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     text, known = options.sample_text, sorted(tokenizer._id_to_bytes)
-    before, after = map(tokenizer._printable, tokenizer._around)
     decoded = tokenizer.decode(ids := tokenizer.encode(text))
     same = len({*map(tokenizer._pipeline(_NONE).normalize, (text, decoded))}) == 1
     facts: dict[str, Any] = {
@@ -4797,8 +4793,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         "normalizer": tokenizer.normalizer,
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
-        "before_text": before,
-        "after_text": after,
+        **dict(zip(("before_text", "after_text"), map(tokenizer._printable, tokenizer._around))),
         "has_chat_template": bool(tokenizer.chat_templates),
         "chat_templates": list(tokenizer.chat_templates),
         **{field: tokenizer._settings.get(field) for field in ("truncation", "padding")},
@@ -4854,13 +4849,9 @@ def _tell(kind: str, message: object, *_: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, by default with the arguments of the process.
 
-    Args:
-        argv: the arguments; None means those of the process.
-
-    Returns:
-        The exit status: 0, or 1 if something failed.  Wrong usage exits with 2.
+    Returns the exit status: 0, or 1 if something failed.  Wrong usage exits with 2.
     """
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - closed by the caller
     if sys.stdout is None:
