@@ -407,18 +407,15 @@ class _Splitter:
             if self._until_fast <= 0 and self._never_empty:
                 with contextlib.suppress(ImportError):  # where this module is alone
                     self._fast = _tools("patterns.re_dialect").compile_pattern(self.pattern)
+        find: Any = self._exact if self._never_empty and not self._exact.groups else None
         # A character above U+FFFF takes two UTF-16 code units, all others one.
         if self._fast and (
             text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
         ):
-            pretokens = self._fast.findall(text)
-        elif self._never_empty and not self._exact.groups:
-            pretokens = self._exact.findall(text)
-        else:
-            return list(self._split_with_gaps(text))
-        if len("".join(pretokens)) != len(text):
-            return list(self._split_with_gaps(text))
-        return cast("list[str]", pretokens)
+            find = self._fast
+        pretokens: list[str] = find.findall(text) if find else []
+        complete = len("".join(pretokens)) == len(text)  # else there is text between matches
+        return pretokens if complete else list(self._split_with_gaps(text))
 
     def last_border(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk where both sides can be split alone."""
@@ -457,8 +454,17 @@ def _normalize(text: str, form: str | None) -> str:
 def _order_marks(found: regex.Match[str]) -> str:
     """Put marks into canonical order, which takes `unicodedata` quadratic time."""
     parts = (part for char in found[0] for part in unicodedata.normalize("NFD", char))
-    runs = itertools.groupby(parts, lambda part: unicodedata.combining(part) > 0)
-    return "".join(part for _, run in runs for part in sorted(run, key=unicodedata.combining))
+    return "".join(_in_canonical_order(parts))
+
+
+def _in_canonical_order(parts: Iterable[Any]) -> Iterator[Any]:
+    """Sort marks that follow each other; `parts` are characters, or tuples that begin with one."""
+
+    def rank(part: Any) -> int:
+        return unicodedata.combining(part[0])
+
+    runs = itertools.groupby(parts, lambda part: rank(part) > 0)
+    return (part for _, run in runs for part in sorted(run, key=rank))
 
 
 @functools.lru_cache(maxsize=1)
@@ -514,10 +520,8 @@ def _characters_taken(cluster: str, form: str) -> list[int]:
         for char in cluster
         for i, part in enumerate(_normalize(char, decomposed))
     ]
-    ordered: list[tuple[str, int]] = []
-    for _, run in itertools.groupby(parts, lambda part: unicodedata.combining(part[0]) > 0):
-        ordered += sorted(run, key=lambda part: unicodedata.combining(part[0]))
-    ordered.reverse()  # what comes next is at the end, where it is cheap to take out
+    # What comes next is at the end, where it is cheap to take out.
+    ordered = [*_in_canonical_order(parts)][::-1]
     taken = []
     for char in _normalize(cluster, form):
         total = 0
@@ -670,8 +674,9 @@ class _TokenFinder:
                     yield token
                     space, done = [], end
                     eating = token.rstrip and end == len(text)
-            certain = max(searched, certain)
-            spaces = certain if final else self._skip_back(text, done, certain)
+            spaces = certain = max(searched, certain)
+            if self._lstrip and not final:
+                spaces = _skip_space_back(text, done, certain)
             if spaces > done or final:
                 yield from filter(None, ["".join([*space, text[done:spaces]])])
                 space = []
@@ -681,9 +686,6 @@ class _TokenFinder:
             if isinstance(piece, AddedToken):
                 yield piece
                 context, eating = "", False
-
-    def _skip_back(self, text: str, start: int, end: int) -> int:
-        return _skip_space_back(text, start, end) if self._lstrip else end
 
 
 # -- Text in pieces -----------------------------------------------------------
@@ -1838,9 +1840,9 @@ class _Encoder:
         try:
             pieces = self._cache.look_up(self._split(text))
             return list(itertools.chain.from_iterable(pieces))
-        except UnicodeEncodeError:
-            at = next(i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff")
-            raise _surrogate_error(text, at) from None
+        except UnicodeEncodeError as error:
+            _utf8_length(text)  # names the surrogate by its place in the text
+            raise error
 
     def count(self, text: str) -> int:
         """Count the ids `encode` would give, without making the list."""
@@ -1998,6 +2000,29 @@ def _token_offsets(text: str, spans: Sequence[_Span], tokens: Iterable[bytes]) -
     ]
 
 
+def _trim(
+    text: str, spans: Iterable[_Span], tokens: Iterable[str | None], keep_prefix_space: bool
+) -> Iterator[_Span]:
+    """Leave white space at a token's ends out of its offsets, as RoBERTa's kin want.
+
+    Args:
+        text: what was encoded.
+        spans: the (start, end) of each token.
+        tokens: each in printable form; None for an added one, which stands for its text.
+        keep_prefix_space: whether one space before the first token stays.
+
+    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
+    """
+    for i, ((start, end), token) in enumerate(zip(spans, tokens)):
+        visible = (text[start:end] if token is None else token).replace("Ġ", " ")
+        leading = len(visible) - len(visible.lstrip())
+        trailing = len(visible) - len(visible.rstrip())
+        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
+            leading = 0  # the space that was put there has no place in the text
+        begin = min(start + leading, end)
+        yield begin, max(end - trailing, begin) if end >= trailing else end
+
+
 def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
     """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
     ids = list(ids)
@@ -2019,10 +2044,8 @@ def _plain_ids(ids: Any) -> list[int]:
         raise TypeError(f"ids must be integers, got {type(ids).__name__} {_shorten(ids)}")
     if hasattr(ids, "tolist"):
         ids = ids.tolist()
-    if isinstance(ids, int):
-        ids = [ids]
     try:
-        return list(map(operator.index, ids))
+        return list(map(operator.index, [ids] if isinstance(ids, int) else ids))
     except TypeError as error:
         raise TypeError(f"ids must be a sequence of integers: {error}") from None
 
@@ -2031,11 +2054,8 @@ def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
     """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
     if mask is not None:
         return list(itertools.compress(ids, mask))
-    start, end = 0, len(ids)
-    while start < end and ids[end - 1] == pad_id:
-        end -= 1
-    while start < end and ids[start] == pad_id:
-        start += 1
+    end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
+    start = next((i for i in range(end) if ids[i] != pad_id), end)
     return ids[start:end]
 
 
@@ -3755,7 +3775,9 @@ class BPETokenizer:
         parts = self._pipeline(allowed).parts(text, align=True)
         ids, offsets = self._encode_parts(parts, align=True)
         if self._definition.trim_offsets:
-            offsets = _tools("formats.offsets").trim(self, text, ids, offsets)
+            shown = zip(ids, self._printable(ids))
+            tokens = (None if id_ in self._contents else token for id_, token in shown)
+            offsets = [*_trim(text, offsets, tokens, self._definition.keep_prefix_space)]
         return ids, offsets
 
     def _result(
