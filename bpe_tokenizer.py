@@ -2772,12 +2772,11 @@ class EncodingResult:
         attention_mask: n numbers, 1 for tokens and 0 for padding.
         tokens: n printable tokens.
         token_type_ids: n numbers, for models that want them; None otherwise.
-        offsets: n pairs (start, end) of characters of the text as given; (0, 0)
-            for tokens that do not stand in it.  None if not asked for.
+        offsets: n pairs (start, end) of characters of the text as given, or None if not
+            asked for; (0, 0) for tokens that do not stand in it.
 
-    >>> result = EncodingResult([5, 7], [1, 1], ["a", "b"])
-    >>> len(result), result["input_ids"]
-    (2, [5, 7])
+    >>> len(EncodingResult([5, 7], [1, 1], ["a", "b"]))
+    2
     """
 
     input_ids: list[int]
@@ -2970,14 +2969,14 @@ def _check_batch_options(
     _check_size("max_length", max_length, 0)
 
 
-def _fill(result: EncodingResult, length: int, side: str, pad_id: int, token: str) -> None:
-    """Pad a result up to a length, in place."""
-    fill = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
-    for name, value in fill.items():
-        values = getattr(result, name)
-        if values is not None:
-            more = [value] * (length - len(values))
-            setattr(result, name, more + values if side == "left" else values + more)
+def _cut_row(
+    ids: list[int], offsets: list[_Span] | None, limit: int | None, side: str
+) -> tuple[list[int], list[_Span] | None]:
+    """Cut ids, and their offsets, down to a number of tokens."""
+    if limit is None or len(ids) <= limit:
+        return ids, offsets
+    keep = slice(limit) if side == "right" else slice(len(ids) - limit, None)
+    return ids[keep], offsets and offsets[keep]
 
 
 # =============================================================================
@@ -3107,18 +3106,20 @@ def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
     if isinstance(given, Mapping):
         given = itertools.starmap(AddedToken, given.items())
     tokens = [each if isinstance(each, AddedToken) else AddedToken(each) for each in given]
-    for token in tokens:
-        if not isinstance(token.content, str):
-            raise TypeError(f"a special token must be a string, got {_shorten(token.content)}")
-        if not token.content:
+    for content, id_ in ((token.content, token.id) for token in tokens):
+        if not isinstance(content, str):
+            raise TypeError(f"a special token must be a string, got {_shorten(content)}")
+        if not content:
             raise ValueError("a special token must not be empty")
-        _utf8_length(token.content)
-        if token.id is not None and (type(token.id) is not int or not 0 <= token.id <= _MAX_ID):
-            raise ValueError(
-                f"special token {token.content!r}: expected an id from 0 to {_MAX_ID} or None, "
-                f"got {_shorten(token.id)}"
-            )
+        _utf8_length(content)
+        if id_ is not None and (type(id_) is not int or not 0 <= id_ <= _MAX_ID):
+            wanted = f"expected an id from 0 to {_MAX_ID} or None, got {_shorten(id_)}"
+            raise ValueError(f"special token {content!r}: {wanted}")
     return tokens
+
+
+def _by_id(tokens: Iterable[AddedToken]) -> tuple[AddedToken, ...]:
+    return tuple(sorted(tokens, key=lambda token: cast("int", token.id)))
 
 
 def _with_added_tokens(
@@ -3126,10 +3127,8 @@ def _with_added_tokens(
 ) -> Definition:
     """Add tokens to a definition; those without an id go to the end.
 
-    Of several that `share_ids`, as in published tables, the one listed last decodes it.
-
-    Raises:
-        ValueError: an id or a string is taken.  Nothing is ever overwritten.
+    Nothing is overwritten: a ValueError says if an id or a string is taken.  Of several that
+    `share_ids`, as in published tables, the one listed last decodes it.
     """
     taken: dict[Any, Any] = {id_: token for token, id_ in definition.vocab.items()}
     free = itertools.count(max(taken, default=-1) + 1)
@@ -3153,8 +3152,7 @@ def _with_added_tokens(
         if token.id is None:
             id_ = next(id_ for id_ in free if id_ not in taken)
             added[content] = dataclasses.replace(token, id=id_)
-    by_id = sorted(added.values(), key=lambda token: cast("int", token.id))
-    return dataclasses.replace(definition, added=tuple(by_id))
+    return dataclasses.replace(definition, added=_by_id(added.values()))
 
 
 def _number_merges(
@@ -3209,12 +3207,11 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
     free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)
     moved: dict[Any, int] = dict(zip(following, free))
     added = [dataclasses.replace(each, id=moved.get(each.id, each.id)) for each in definition.added]
-    added.sort(key=lambda token: cast("int", token.id))
     around: Any = definition.template
     if not isinstance(around, str):
         around = tuple(tuple(moved.get(id_, id_) for id_ in side) for side in around)
-    changes: Any = {"vocab": vocab, "merges": merges, "added": tuple(added), "template": around}
-    return dataclasses.replace(definition, **changes)
+    changes: Any = {"vocab": vocab, "merges": merges, "template": around}
+    return dataclasses.replace(definition, added=_by_id(added), **changes)
 
 
 def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
@@ -3286,6 +3283,68 @@ def _check_texts(texts: object) -> list[str]:
     return texts
 
 
+def _encode_parts(
+    encoder: _Encoder, parts: Iterable[_Part], align: bool = False
+) -> tuple[list[int], list[_Span]]:
+    """Encode what a pipeline gives, and tell where each token comes from, if asked to."""
+    ids: list[int] = []
+    offsets: list[_Span] = []
+    for part, spans in parts:
+        if isinstance(part, AddedToken):
+            ids.append(cast("int", part.id))
+            offsets += spans
+        elif align:
+            new, places = encoder.encode_aligned(part, spans)
+            ids += new
+            offsets += places
+        else:
+            ids += encoder.encode(part)
+    return ids, offsets
+
+
+def _pad(tokenizer: BPETokenizer, results: list[EncodingResult], length: int, side: str) -> None:
+    """Fill results up to a length, in place."""
+    short = [result for result in results if len(result) < length]
+    if not short:
+        return
+    pad_id, token = tokenizer.pad_token_id, tokenizer.pad_token
+    if pad_id is None and "padding" in tokenizer._settings:
+        pad_id, token = (tokenizer._settings["padding"][key] for key in ("pad_id", "pad_token"))
+    if pad_id is None:
+        pad_id = tokenizer.eos_token_id or 0
+        if not tokenizer._warned_about_padding:
+            tokenizer._warned_about_padding = True
+            _warn(
+                f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
+                "tokenizer.pad_token to a special token, or add one with add_special_tokens"
+            )
+    token = token or tokenizer._printable([pad_id])[0]
+    fill = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
+    for result, (name, value) in itertools.product(short, fill.items()):
+        values = getattr(result, name)
+        if values is not None:
+            more = [value] * (length - len(values))
+            setattr(result, name, more + values if side == "left" else values + more)
+
+
+def _prefixes(
+    tokenizer: BPETokenizer, text: str, room: int, allowed: frozenset[str]
+) -> Iterator[str]:
+    """Yield ever shorter prefixes, from `room` tokens downwards."""
+    if tokenizer._definition.components is None:  # else what a normalizer does is no prefix
+        plain = tokenizer._pipeline(allowed)
+        pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
+        text = "".join(
+            text[slice(*spans[0])] if isinstance(part, AddedToken) else part
+            for part, spans in pipeline.parts(text, align=bool(plain.tokens))
+        )
+    _, offsets = tokenizer._align(text, allowed)
+    if len(offsets) <= room:
+        yield text
+    for end in sorted({end for _, end in offsets[:room]}, reverse=True):
+        yield text[:end]
+
+
 def _to_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, indent=2)
 
@@ -3312,6 +3371,30 @@ def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     return cls._from_parts(Definition(**state), roles, settings, templates, Path())
 
 
+def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
+    """Read a tokenizer in any format to what `_from_parts` takes; warn of what is unknown."""
+    if not path.exists():
+        problem = "no such file or directory; expected tokenizer.json or the like"
+        raise FileNotFoundError(f"{path}: {problem}")
+    if not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path}: expected a file or a directory")
+    opened = _open_tokenizer_json(path)
+    if opened is None and path.is_dir():
+        path = Path(_tools("formats").file_within(path))
+        if _tokenizer_files(path.parent, path.stem)[1].exists():  # saved before 0.8
+            opened = _open_tokenizer_json(path)
+    if opened is None:
+        return (*_tools("formats").read_parts(path, pattern, tokens), path)
+    data, files = opened
+    if pattern is not None:
+        raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
+    parts = _read_config(data.path, files, _read_definition(data))
+    if any(data.data.get(field) is not None for field in ("truncation", "padding")):
+        lengths = _tools("formats.lengths", f"truncation or padding in {path}")
+        parts[2].update(lengths.read(data, parts[0]))
+    return (*parts, path)
+
+
 class _Attribute:
     """A role's token, its id, or a default of batches; None stands for none."""
 
@@ -3327,32 +3410,37 @@ class _Attribute:
         return token if token is None or self._role == self._name else tokenizer._added[token].id
 
     def __set__(self, tokenizer: BPETokenizer, value: Any) -> None:
-        given, values = value, tokenizer._settings
-        if self._role in _ROLE_NAMES:
-            values, what = (
-                tokenizer._roles,
-                "a special token; add it first, with add_special_tokens",
-            )
-            if self._role != self._name:
-                what = "the id of a special token"
-                given = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
-            if value is not None and given not in tokenizer._special:
-                raise ValueError(f"{self._name}: {_shorten(value)} is not {what}")
+        kept = tokenizer._roles if self._role in _ROLE_NAMES else tokenizer._settings
+        if value is None:
+            kept.pop(self._role, None)
+        else:
+            kept[self._role] = self._checked(tokenizer, value)
+
+    def _checked(self, tokenizer: BPETokenizer, value: Any) -> Any:
+        problem = ""
+        if self._role != self._name:
+            token = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
+            if token in tokenizer._special:
+                return token
+            problem = "is not the id of a special token"
+        elif self._role in _ROLE_NAMES:
+            if value not in tokenizer._special:
+                problem = "is not a special token; add it first, with add_special_tokens"
         elif self._name == "model_max_length":
             _check_size(self._name, value, 1)
-        elif value not in ("left", "right", None):
-            raise ValueError(f"{self._name} must be 'left' or 'right', got {_shorten(value)}")
-        if given is None:
-            values.pop(self._role, None)
-        else:
-            values[self._role] = given
+        elif value not in ("left", "right"):
+            problem = "must be 'left' or 'right'"
+        if problem:
+            raise ValueError(f"{self._name}: {_shorten(value)} {problem}")
+        return value
 
 
 class BPETokenizer:
-    """A byte-level BPE tokenizer.
+    """A byte-level BPE tokenizer, for any number of threads.
 
-    A new one knows the 256 bytes and no merges; `train` teaches it, and
-    `from_pretrained` loads one.  One object may be used by many threads.
+    A new one knows the 256 bytes and no merges; `train` teaches it, and `from_pretrained`
+    loads one.  `chat_templates` are its own (Jinja), by name, such as "default", "tool_use"
+    and "rag"; `training_report` says what `train` did.
 
     Args:
         split_pattern: where text is cut before merging: a regular expression of
@@ -3360,11 +3448,6 @@ class BPETokenizer:
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None: applied to all text, so
             that different spellings of a character get the same ids.
         surround: what ``add_special_tokens`` adds: "bos+eos", "bos", "eos" or "none".
-
-    Attributes:
-        chat_templates: the tokenizer's own chat templates (Jinja) by name, such as
-            "default", "tool_use" and "rag".
-        training_report: what `train` did, or None.
 
     >>> tokenizer = BPETokenizer("cl100k")
     >>> tokenizer.decode(tokenizer.encode("Grüße, 世界!"))
@@ -3399,8 +3482,11 @@ class BPETokenizer:
                 raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
             super().__setattr__(name, value)
 
-    def _install(self, definition: Definition) -> None:
-        """Take on a definition, and derive what methods look things up in."""
+    def _install(self, definition: Definition, named: Iterable[AddedToken] = ()) -> None:
+        """Take on a definition, and derive what methods look things up in.
+
+        New special tokens in `named` take a free role if they have one of the known names.
+        """
         if sum(len(token.content) for token in definition.added) > _MAX_ADDED_LENGTH:
             raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
         of_tools = definition.components is not None
@@ -3418,11 +3504,8 @@ class BPETokenizer:
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
         self._pipelines: dict[tuple[frozenset[str], frozenset[str]], _Pipeline] = {}
-        self._roles = {role: token for role, token in self._roles.items() if token in self._added}
-
-    def _assume_roles(self, tokens: Iterable[AddedToken]) -> None:
-        """Give free roles to new special tokens that have one of the known names."""
-        self._roles = {**_roles_by_name(tokens), **self._roles}
+        kept = {role: token for role, token in self._roles.items() if token in self._added}
+        self._roles = {**_roles_by_name(named), **kept}
 
     # -- Training ---
 
@@ -3506,8 +3589,7 @@ class BPETokenizer:
         counted = time.perf_counter()
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
         learned = _learn_merges(learner, room, min_frequency, contents, verbose)
-        self._install(_number_merges(learned, empty, tokens, self._contents))
-        self._assume_roles(named)
+        self._install(_number_merges(learned, empty, tokens, self._contents), named)
         made = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
         found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
         seconds = counted - started, time.perf_counter() - counted
@@ -3528,22 +3610,15 @@ class BPETokenizer:
         return smaller
 
     def add_special_tokens(self, special_tokens: _SpecialTokens) -> int:
-        """Add special tokens; those without an id go to the end.
+        """Add special tokens: {text: id}, or a list of texts or `AddedToken`; return how many.
 
-        Args:
-            special_tokens: {text: id or None}, or a list of texts or `AddedToken`.
-
-        Returns:
-            How many were added.  One that is there already stays as it is, if it is
-            given the same id or none, and the same flags or only default ones.
-
-        Raises:
-            ValueError: an id or a text is taken.  Then nothing is added.
+        Those without an id go to the end.  One that is there already stays as it is, if it is
+        given the same id or none, and the same flags or only default ones.  Raises ValueError
+        if an id or a text is taken; then nothing is added.
         """
         tokens = [each for each in _as_added_tokens(special_tokens) if not self._is_there(each)]
         if tokens:
-            self._install(_with_added_tokens(self._definition, tokens))
-            self._assume_roles(tokens)
+            self._install(_with_added_tokens(self._definition, tokens), tokens)
         return len(tokens)
 
     def _is_there(self, token: AddedToken) -> bool:
@@ -3670,13 +3745,12 @@ class BPETokenizer:
         """Encode a text.
 
         Args:
-            text: any text; lone surrogates are the one thing it must not hold.
+            text: any text but lone surrogates.
             add_special_tokens: whether to add what the tokenizer puts around a text:
                 what `surround` says, or the file it came from.
             allowed_special: "none" reads special tokens in the text as ordinary
                 text, "all" or a set recognizes them.
-            disallowed_special: "all" (that are not allowed) or a set: special
-                tokens that must not occur.
+            disallowed_special: "all" (that are not allowed) or a set: those that must not occur.
 
         Returns:
             The ids.  Decoded, they are the normalized text.
@@ -3691,26 +3765,8 @@ class BPETokenizer:
             ids = plain(text) if plain else None
         if ids is None:
             allowed = self._check_special(text, allowed_special, disallowed_special)
-            ids, _ = self._encode_parts(self._pipeline(allowed).parts(text))
+            ids, _ = _encode_parts(self._encoder, self._pipeline(allowed).parts(text))
         return self._surround(ids, add_special_tokens) if add_special_tokens else ids
-
-    def _encode_parts(
-        self, parts: Iterable[_Part], align: bool = False
-    ) -> tuple[list[int], list[_Span]]:
-        """Encode what a pipeline gives, and tell where each token comes from, if asked to."""
-        ids: list[int] = []
-        offsets: list[_Span] = []
-        for part, spans in parts:
-            if isinstance(part, AddedToken):
-                ids.append(cast("int", part.id))
-                offsets += spans
-            elif align:
-                new, places = self._encoder.encode_aligned(part, spans)
-                ids += new
-                offsets += places
-            else:
-                ids += self._encoder.encode(part)
-        return ids, offsets
 
     @property
     def _around(self) -> _Template:
@@ -3757,12 +3813,9 @@ class BPETokenizer:
     def encode_with_offsets(
         self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
     ) -> EncodingResult:
-        """Encode a text, and say which characters each token stands for.
+        """Encode a text, and say which characters of it, as given, each token stands for.
 
-        Returns:
-            A result whose offsets are (start, end) characters of `text`: of the
-            text as given, whatever normalization made of it.  Tokens that share
-            a character share its offsets.
+        Tokens that share a character share its offsets.
 
         >>> BPETokenizer().encode_with_offsets("é!").offsets
         [(0, 1), (0, 1), (1, 2)]
@@ -3773,7 +3826,7 @@ class BPETokenizer:
     def _align(self, text: str, allowed: frozenset[str]) -> tuple[list[int], list[_Span]]:
         """Return the ids of a text, and the characters that each stands for."""
         parts = self._pipeline(allowed).parts(text, align=True)
-        ids, offsets = self._encode_parts(parts, align=True)
+        ids, offsets = _encode_parts(self._encoder, parts, align=True)
         if self._definition.trim_offsets:
             shown = zip(ids, self._printable(ids))
             tokens = (None if id_ in self._contents else token for id_, token in shown)
@@ -3824,13 +3877,12 @@ class BPETokenizer:
 
         Args:
             texts: the texts.
-            padding: True or "longest" pads to the longest text, "max_length" to `max_length`,
-                False not at all.  Without a pad token it pads with eos, else with id 0; the
-                attention mask leaves it out.
-            truncation: whether to cut texts down to `max_length` tokens.
+            padding: True or "longest" pads to the longest text, "max_length" to `max_length`.
+                Without a pad token it pads with eos, else with id 0; the mask leaves it out.
+            truncation: whether to cut texts down to `max_length` tokens, at `truncation_side`.
             max_length: in tokens, special ones included; needed if the tokenizer has none.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
-            padding_side: "right" or "left"; `truncation_side` is the end that is cut off.
+            padding_side: "right" or "left".
             pad_to_multiple_of: round the padded length up to a multiple.
             return_offsets: whether to work out offsets, which takes time.
 
@@ -3848,22 +3900,19 @@ class BPETokenizer:
         n_added = len(self._surround([], add_special_tokens)) if add_special_tokens else 0
         if truncation and limit < n_added:
             raise ValueError(f"max_length={limit} leaves no room for {n_added} special tokens")
+        room = limit - n_added if truncation else None
         allowed = self._allowed(allowed_special)  # once, and iterators too
         if isinstance(disallowed_special, Iterator):
             disallowed_special = frozenset(disallowed_special)
         for text in texts if disallowed_special else ():
             self._check_special(text, allowed, disallowed_special)
-        results = []
-        for ids, offsets in self._rows(texts, allowed, return_offsets):
-            if truncation and len(ids) + n_added > limit:
-                end = len(ids) if cut_side == "left" else limit - n_added
-                keep = slice(end - limit + n_added, end)
-                ids, offsets = ids[keep], offsets and offsets[keep]
-            results.append(self._result(ids, offsets, add_special_tokens))
+        rows = self._rows(texts, allowed, return_offsets)
+        cut = (_cut_row(*row, room, cut_side) for row in rows)
+        results = [self._result(*row, add_special_tokens) for row in cut]
         if padding not in (False, "do_not_pad"):
             length = max(map(len, results), default=0) if padding != "max_length" else pad_length
             multiple = pad_to_multiple_of or known["multiple"]
-            self._pad(results, -(-length // multiple) * multiple, side)
+            _pad(self, results, -(-length // multiple) * multiple, side)
         batch = BatchEncoding(results)
         if return_tensors is None:
             return batch
@@ -3879,26 +3928,6 @@ class BPETokenizer:
         if allowed:
             return ((self.encode(text, allowed_special=allowed), None) for text in texts)
         return zip(self.encode_ordinary_batch(texts), itertools.repeat(None))
-
-    def _pad(self, results: Iterable[EncodingResult], length: int, side: str) -> None:
-        """Fill results up to a length, in place."""
-        short = [result for result in results if len(result) < length]
-        if not short:
-            return
-        pad_id, token = self.pad_token_id, self.pad_token
-        if pad_id is None and "padding" in self._settings:
-            pad_id, token = (self._settings["padding"][key] for key in ("pad_id", "pad_token"))
-        if pad_id is None:
-            pad_id = self.eos_token_id or 0
-            if not self._warned_about_padding:
-                self._warned_about_padding = True
-                _warn(
-                    f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
-                    "tokenizer.pad_token to a special token, or add one with add_special_tokens"
-                )
-        token = token or self._printable([pad_id])[0]
-        for result in short:
-            _fill(result, length, side, pad_id, token)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -3931,8 +3960,7 @@ class BPETokenizer:
         that looks behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for
         the end; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 
-        >>> tokenizer = BPETokenizer()
-        >>> list(tokenizer.encode_streaming(["a b", "c d"]))
+        >>> list(BPETokenizer().encode_streaming(["a b", "c d"]))
         [[97], [32, 98, 99], [32, 100]]
         """
         if isinstance(text_stream, (str, bytes)):
@@ -3978,24 +4006,9 @@ class BPETokenizer:
         _check_size("max_tokens", max_tokens, 0)
         allowed = self._check_special(text, **options)
         room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
-        prefixes = self._prefixes(text, room, allowed) if room > 0 else ()
+        prefixes = _prefixes(self, text, room, allowed) if room > 0 else ()
         fits = (each for each in prefixes if self.count_tokens(each, False, allowed) <= room)
         return next(fits, "")  # not always the first: less text may be cut otherwise
-
-    def _prefixes(self, text: str, room: int, allowed: frozenset[str]) -> Iterator[str]:
-        """Yield ever shorter prefixes, from `room` tokens downwards."""
-        if self._definition.components is None:  # else what a normalizer does is no prefix
-            plain = self._pipeline(allowed)
-            pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
-            text = "".join(
-                text[slice(*spans[0])] if isinstance(part, AddedToken) else part
-                for part, spans in pipeline.parts(text, align=bool(plain.tokens))
-            )
-        _, offsets = self._align(text, allowed)
-        if len(offsets) <= room:
-            yield text
-        for end in sorted({end for _, end in offsets[:room]}, reverse=True):
-            yield text[:end]
 
     # -- Decoding ---
 
@@ -4023,15 +4036,11 @@ class BPETokenizer:
     def decode_batch(
         self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
     ) -> list[str]:
-        """Decode several lists of ids.
+        """Decode several lists of ids, an array or tensor of two dimensions, or a batch.
 
-        Args:
-            batch_ids: lists, an array or tensor of two dimensions, or what `encode_batch`
-                gives, whose attention mask says what is padding.
-            skip_special_tokens: as for `decode`.
-            skip_padding: whether to leave out padding.  Without a mask these are the pad
-                tokens at both ends.  If eos is the pad token, too, a text's own eos at the
-                end looks the same and goes as well; between other ids it stays.
+        `skip_padding` leaves out what the attention mask says is padding.  Without a mask that
+        is pad tokens at both ends.  If eos is the pad token, too, a text's own eos at the end
+        looks the same and goes as well; between other ids it stays.
         """
         named = isinstance(batch_ids, (BatchEncoding, Mapping))
         fields = dict(batch_ids) if named else {"input_ids": batch_ids}
@@ -4051,10 +4060,7 @@ class BPETokenizer:
     def decode_streaming(
         self, ids: Iterable[int], skip_special_tokens: bool = False, errors: str = "replace"
     ) -> Iterator[str]:
-        """Decode ids as they come, yielding text as soon as it is certain.
-
-        The pieces, joined, are what `decode` gives for all ids; a character
-        that spans several ids is yielded whole.
+        """Decode ids as they come to text, as `decode` does, yielding only whole characters.
 
         >>> list(BPETokenizer().decode_streaming([0x68, 0xC3, 0xA9, 0x21]))
         ['h', 'é', '!']
@@ -4082,19 +4088,12 @@ class BPETokenizer:
         return self._printable(self.encode(text, **options))
 
     def convert_tokens_to_ids(self, t: str | Iterable[str]) -> Any:
-        """Look up a printable token, or several.
-
-        Returns:
-            The id, or a list of ids.  An unknown token gives the unk token's id, or -1 if
-            there is no unk token.
-        """
+        """Look up the id of a printable token, or of several; else that of unk, or -1."""
         if not isinstance(t, str):
             return [self.convert_tokens_to_ids(token) for token in t]
-        if t in self._added:
-            return self._added[t].id
         token = self._definition.read(t)
-        id_ = None if token is None else self._definition.vocab.get(token)
-        id_ = self.unk_token_id if id_ is None else id_
+        known = self._added[t].id if t in self._added else self._definition.vocab.get(token or b"")
+        id_ = self.unk_token_id if known is None else known
         return -1 if id_ is None else id_
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
@@ -4109,36 +4108,27 @@ class BPETokenizer:
         if self._definition.components is not None:
             ids = map(self.convert_tokens_to_ids, tokens)
             return self.decode([id_ for id_ in ids if id_ >= 0])
-        parts = []
-        for token in tokens:
-            raw = None if token in self._added else _from_printable(token)
-            parts.append(token.encode() if raw is None else raw)
-        return b"".join(parts).decode("utf-8", "replace")
+        read = ((each, None if each in self._added else _from_printable(each)) for each in tokens)
+        raw = (each.encode() if part is None else part for each, part in read)
+        return b"".join(raw).decode("utf-8", "replace")
 
     # -- Files ---
 
     def save(
         self, directory: str | os.PathLike[str], name: str = "tokenizer", verbose: bool = True
     ) -> None:
-        """Save to a directory, in HuggingFace's format.
+        """Save to a directory, which is made if need be, in HuggingFace's format.
 
-        Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and, if
-        there is only a default chat template, chat_template.jinja; several templates
-        go into tokenizer_config.json.  `tokenizers` and `transformers` load them and
-        give the same ids.  `from_file` finds the old tokenizer or the new one, whole,
-        whenever a save is interrupted; where this module is alone, each file is whole.
-
-        Args:
-            directory: made if it is not there.
-            name: a label, kept in tokenizer_config.json; the files keep their names.  The
-                default keeps the label that the tokenizer was loaded with.
-            verbose: whether to say where, on stderr.
+        Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and, if there is
+        only a default chat template, chat_template.jinja.  `tokenizers` and `transformers` load
+        them and give the same ids.  Whenever a save is interrupted, `from_file` finds the old
+        tokenizer or the new one, whole.  `name` is a label in tokenizer_config.json; the default
+        keeps the one that the tokenizer was loaded with.
 
         Raises:
             ValueError: the split pattern has no equal in HuggingFace's engine, or the name
                 is not 1 to 100 printable characters.
             OSError: the disk is full, say; then the old tokenizer is still there.
-            ImportError: an interrupted save is to be finished, which needs bpe_tokenizer_tools.
         """
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
@@ -4197,51 +4187,13 @@ class BPETokenizer:
 
         Raises:
             FileNotFoundError: there is no such file.
-            FileFormatError: it is damaged, not recognized, or not supported; the
-                message names the file and the field.
-            ImportError: this needs bpe_tokenizer_tools, which is not installed.
+            FileFormatError: it is damaged, not recognized, or not supported; names the field.
             ValueError: a pattern is missing, or one is given and the file has its own.
         """
-        path = Path(path)
-        if not path.exists():
-            raise FileNotFoundError(
-                f"{path}: no such file or directory; expected tokenizer.json or the like"
-            )
-        if not (path.is_file() or path.is_dir()):
-            raise ValueError(f"{path}: expected a file or a directory")
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
-        opened = _open_tokenizer_json(path)
-        if opened is None and path.is_dir():
-            path = Path(_tools("formats").file_within(path))
-            if _tokenizer_files(path.parent, path.stem)[1].exists():  # saved before 0.8
-                opened = _open_tokenizer_json(path)
-        if opened is not None:
-            data, files = opened
-            if pattern is not None:
-                raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-            parts = _read_config(data.path, files, _read_definition(data))
-            if any(data.data.get(field) is not None for field in ("truncation", "padding")):
-                lengths = _tools("formats.lengths", f"truncation or padding in {path}")
-                parts[2].update(lengths.read(data, parts[0]))
-        else:
-            named = {token.content: token.id for token in tokens if token.id is not None}
-            source = _tools("formats").read(path, pattern, named or None)
-            definition = source.definition or _read_definition(_JsonReader(source.tokenizer, path))
-            parts = definition, source.roles, source.settings, source.chat_templates
-        tokenizer = cls._from_read(parts, path)
+        tokenizer = cls._from_read(*_read_parts(Path(path), pattern, tokens))
         tokenizer.add_special_tokens(tokens)
-        return tokenizer
-
-    @classmethod
-    def _from_read(cls, parts: tuple[Any, Any, Any, Any], path: Path) -> BPETokenizer:
-        definition, roles, settings, templates = parts
-        if definition.template == ((), ()) and "bos_token" not in roles:
-            definition = dataclasses.replace(definition, template="bos")  # if it ever has one
-        tokenizer = cls._from_parts(definition, roles, settings, templates, path)
-        unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
-        if unknown:
-            _warn(f"{path}: {unknown}")
         return tokenizer
 
     @classmethod
@@ -4261,6 +4213,16 @@ class BPETokenizer:
             if token not in tokenizer._added:
                 raise FileFormatError(source, role, f"{_shorten(token)} is no added token here")
         tokenizer._roles = dict(roles)
+        return tokenizer
+
+    @classmethod
+    def _from_read(cls, definition: Definition, roles: _Named, *rest: Any) -> BPETokenizer:
+        if definition.template == ((), ()) and "bos_token" not in roles:
+            definition = dataclasses.replace(definition, template="bos")  # if it ever has one
+        tokenizer = cls._from_parts(definition, roles, *rest)
+        unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
+        if unknown:
+            _warn(f"{rest[-1]}: {unknown}")
         return tokenizer
 
     @classmethod
@@ -4310,17 +4272,11 @@ class BPETokenizer:
         split_pattern: str | None = None,
         special_tokens: _SpecialTokens | None = None,
     ) -> BPETokenizer:
-        """Load a tokenizer from the HuggingFace Hub, or from a local directory.
+        """Load "org/model" from the HuggingFace Hub, or a directory, as `from_pretrained` does.
 
-        Only the tokenizer's own files are downloaded, and once: they are kept.  Options not
-        listed are as for `from_pretrained`.
-
-        Args:
-            model_name_or_path: "org/model", or a directory.
-            cache_dir: where downloads are kept; None means the Hub's own cache.
-            token: for models that need a login.
-            revision: a branch, tag or commit; None means the main branch.
-            local_files_only: use what has been downloaded, do not ask the Hub.
+        Only the tokenizer's own files are downloaded, and once: they are kept in `cache_dir`, by
+        default the Hub's own.  `token` is for models that need a login, `revision` a branch, tag
+        or commit; `local_files_only` uses what has been downloaded, and does not ask the Hub.
 
         Raises:
             ImportError: huggingface_hub is needed and not installed.
@@ -4337,17 +4293,11 @@ class BPETokenizer:
     def export(
         self, path: str | os.PathLike[str], format: str, *, without_normalizer: bool = False
     ) -> None:
-        """Write a file in another format; nothing is written if it can't hold what decides ids.
+        """Write another format: "tokenizer.json", "tiktoken", "gguf", or "gpt2" to a directory.
 
-        Args:
-            path: the file; for "gpt2" a directory.
-            format: "tokenizer.json", "tiktoken" (ranks, and a .json with the rest),
-                "gpt2" (vocab.json and merges.txt) or "gguf" (for llama.cpp).
-            without_normalizer: leave the normalizer out; the caller normalizes all text.
-
-        Raises:
-            FileExistsError: for "gpt2", the directory has another tokenizer's tokenizer.json.
-            ValueError: the format can't hold something that affects ids, which it names.
+        Raises ValueError, and writes nothing, if the format can't hold something that decides
+        ids; `without_normalizer` leaves the normalizer out, for callers who normalize all text.
+        Raises FileExistsError if a directory holds another tokenizer's tokenizer.json.
         """
         path = Path(path)
         source = _tools("formats").without_normalizer(self) if without_normalizer else self
@@ -4404,30 +4354,25 @@ class BPETokenizer:
     ) -> Any:
         r"""Render a conversation, or a batch of them, and encode it.
 
-        Added tokens come out of the template's own text alone.  What people wrote, names of
-        roles and keys of arguments included, is text, whatever it spells.  docs/chat.md
-        describes each of the `options` below, and the two exceptions: tokens that control
-        nothing, and what the assistant said before, such as ``<think>``.
+        Control tokens come out of the template's own text alone.  What people wrote, names of
+        roles and keys of arguments included, is text, whatever it spells (docs/chat.md).
 
         Args:
             messages: a list of {"role": ..., "content": ...}, with what else the
                 template knows, such as "tool_calls"; or a list of such lists.
             template: the name of one of `chat_templates`, "llama3", "chatml", "alpaca", Jinja
                 source, or a function from messages to (text, trusted) pairs.  None means the
-                tokenizer's own; if it has none, llama3 or chatml, whichever one's control
-                tokens this tokenizer has.  ``chat_template`` is another name of it.
+                tokenizer's own, else llama3 or chatml, by this tokenizer's control tokens.
             add_generation_prompt: whether to end where the assistant begins.  None means yes,
                 unless the last message is continued.  NOTE: transformers and TRL default to
                 no; pass False for training data.
             system_prompt: the system message, if it isn't empty and no message is one.
-            tokenize: False returns the text, in which control tokens and what
-                people wrote look the same.
+            tokenize: False returns the text, which doesn't tell control tokens from contents.
             allowed_special: which special tokens of the template become ids.
-            **options: ``tools``, ``documents``, ``continue_final_message``, ``truncation`` (of
-                whole turns) with ``max_length``, ``content_tokens``, ``return_dict`` with
-                ``return_assistant_tokens_mask`` and ``return_offsets_mapping``; ``padding``,
-                its options and ``return_tensors`` as for `encode_batch`; all others are the
-                template's variables, such as ``enable_thinking``.
+            **options: in docs/chat.md: ``tools``, ``documents``, ``continue_final_message``,
+                ``truncation``, ``content_tokens``, ``return_dict``, ``return_offsets_mapping``,
+                ``return_assistant_tokens_mask``; as for `encode_batch`: ``max_length``,
+                ``return_tensors``, ``padding`` and its options; else the template's variables.
 
         Returns:
             A list of ids, a str, or a dict; for a batch, a list of these or one dict.
@@ -4461,28 +4406,25 @@ class BPETokenizer:
     ) -> Any:
         """Let a model answer a conversation.
 
-        This tokenizer makes the ids that go in, and the text of those that come out; it
-        is refused if it is not the model's.  The model stays loaded for the next call,
-        until ``bpe_tokenizer_tools.backends.unload()``.
+        This tokenizer makes the ids that go in, and the text of those that come out; it is
+        refused if it is not the model's.  The model stays loaded for the next call, until
+        ``bpe_tokenizer_tools.backends.unload()``.
 
         Args:
             messages: as for `apply_chat_template`, like `template` and `system_prompt`.
-            model_path: a .gguf file, or a directory with safetensors (HuggingFace's or
-                MLX's) or an OpenVINO model.
+            model_path: a .gguf file, or a directory with safetensors or an OpenVINO model.
             max_new_tokens: the length of the answer, at most.
             temperature: 0 always takes the likeliest token.
             top_p: sample from the likeliest tokens that have this share together.
             backend: how to run the model; None takes the best one installed.
             n_gpu_layers: how many layers go to a GPU; -1 for all.
-            n_ctx: how many tokens fit, prompt and answer together; 0 for as many as
-                the model was made for.
+            n_ctx: how many tokens fit, prompt and answer; 0 for what the model was made for.
             verbose: tell on stderr what ran, and how fast.
-            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer);
-                ``stream=True`` returns an iterator of pieces of text; all others are the
-                template's variables.
+            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer); others are
+                the template's variables.
 
         Returns:
-            The answer.
+            The answer; with ``stream=True`` an iterator of pieces of it.
         """
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}

@@ -80,6 +80,7 @@ MAX_ID = bpe_tokenizer._MAX_ID
 Encoder = bpe_tokenizer._Encoder
 PretokenCache = bpe_tokenizer._PretokenCache
 merge_by_scanning = bpe_tokenizer._merge_by_scanning
+encode_parts = bpe_tokenizer._encode_parts
 decode_ids = bpe_tokenizer._decode_ids
 plain_ids = bpe_tokenizer._plain_ids
 new_definition = bpe_tokenizer._new_definition
@@ -121,6 +122,7 @@ rebuild = bpe_tokenizer._rebuild
 to_tensor = bpe_tokenizer._to_tensor
 batch_defaults = bpe_tokenizer._batch_defaults
 check_batch_options = bpe_tokenizer._check_batch_options
+pad = bpe_tokenizer._pad
 
 # The command line
 PROGRAM = bpe_tokenizer._PROGRAM
@@ -137,11 +139,8 @@ import_optional = bpe_tokenizer._import_optional
 allowed = BPETokenizer._allowed
 recognized = BPETokenizer._recognized
 pipeline = BPETokenizer._pipeline
-encode_parts = BPETokenizer._encode_parts
-pad = BPETokenizer._pad
 rest = BPETokenizer._rest
 install = BPETokenizer._install
-assume_roles = BPETokenizer._assume_roles
 tokenizer_json_of = BPETokenizer._tokenizer_json
 from_parts = BPETokenizer._from_parts
 

@@ -95,12 +95,14 @@ def encode(
     whole = "".join(part for part, _ in pieces)
     matches = list(_matches(whole, pieces, finders, pipeline.raw))
     parts = list(pipeline.parts(whole, matches, align, not start))
-    ids, offsets = core.encode_parts(tokenizer, parts, align)
+    ids, offsets = core.encode_parts(core.encoder(tokenizer), parts, align)
     # Merges, too, can give a token to its own text, where a vocabulary has learned them.
     control_ids = {token.id for token in control}
     expected = sum(isinstance(part, AddedToken) and part.id in control_ids for part, _ in parts)
     if sum(map(control_ids.__contains__, ids)) > expected:
-        ids, offsets = core.encode_parts(tokenizer, _broken(parts, control, pipeline), align)
+        ids, offsets = core.encode_parts(
+            core.encoder(tokenizer), _broken(parts, control, pipeline), align
+        )
     return ids, offsets
 
 

@@ -163,6 +163,17 @@ def read(
     )
 
 
+def read_parts(
+    path: Path, split_pattern: str | None, special_tokens: Iterable[AddedToken]
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    """Read a file as `read` does, to a definition, roles, settings and chat templates."""
+    named = {token.content: token.id for token in special_tokens if token.id is not None}
+    source = read(path, split_pattern, named or None)
+    data = core.JsonReader(source.tokenizer, path)
+    definition = source.definition or core.read_definition(data)
+    return definition, source.roles, source.settings, source.chat_templates
+
+
 def file_within(folder: Path) -> Path:
     """Return the file of a directory that holds its tokenizer.
 

@@ -18,7 +18,7 @@ from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import lengths, tiktoken
 
 # Definition, roles, settings and chat templates; and what errors call the object.
-Read = tuple[tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]], Path]
+Read = tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]
 Pair = tuple[bytes, bytes]
 
 # -- Vocabulary and merges ------------------------------------------------------
@@ -27,7 +27,19 @@ Pair = tuple[bytes, bytes]
 def from_merges(
     vocab: Any, merges: Any, special_tokens: Any, split_pattern: str, normalizer: str | None
 ) -> Read:
-    """Take a vocabulary and merges of bytes; see `BPETokenizer.from_merges`."""
+    """Take a vocabulary and merges of bytes; see `BPETokenizer.from_merges`.
+
+    Args:
+        vocab: id -> token or token -> id, with all 256 bytes; any ids, gaps too.
+        merges: pairs of tokens, the first to apply first.
+        special_tokens: as for `BPETokenizer.add_special_tokens`.  One that `vocab` has keeps its
+            id there, and merges that make or use it are left out; others come last.
+        split_pattern: as for the constructor, like `normalizer`.
+        normalizer: see there.
+
+    Raises:
+        TypeError, ValueError: the message names the entry that is wrong.
+    """
     ids = _read_vocab(vocab)
     pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later place counts
     core.check_normalizer(normalizer)
@@ -44,7 +56,7 @@ def from_merges(
         template="bos+eos",
     )
     definition = core.with_added_tokens(definition, added)
-    return (definition, core.roles_by_name(added), {}, {}), Path()
+    return definition, core.roles_by_name(added), {}, {}, Path()
 
 
 def _read_vocab(vocab: Any) -> dict[bytes, int]:
@@ -132,7 +144,7 @@ def from_tiktoken(encoding: Any) -> Read:
     pattern = tiktoken.read_pattern(core.JsonReader({"pat_str": written}, path), "pat_str")
     source = tiktoken.byte_level(path, ranks, pattern, special)
     definition = source.definition or core.read_definition(core.JsonReader(source.tokenizer, path))
-    return (definition, source.roles, {}, {}), path
+    return definition, source.roles, {}, {}, path
 
 
 def from_hf(tokenizer: Any) -> Read:
@@ -155,10 +167,10 @@ def from_hf(tokenizer: Any) -> Read:
         roles = core.roles_by_name(definition.added)
         if "padding" in settings:  # names its own pad token
             roles.pop("pad_token", None)
-        return (definition, roles, settings, {}), path
+        return definition, roles, settings, {}, path
     # transformers sets these two at each call, so they are left over from the last one.
     data.data.update(truncation=None, padding=None)
-    return (core.read_definition(data), *_read_config(tokenizer, path)), path
+    return (core.read_definition(data), *_read_config(tokenizer, path), path)
 
 
 def _read_config(

@@ -111,10 +111,8 @@ class Style(NamedTuple):
             )
         learned = _learn(words, alphabet, room, min_frequency, max_token_length, contents, verbose)
         learned = learned._replace(tokens=[*map(str.encode, base), *learned.tokens])
-        core.install(
-            tokenizer, core.number_merges(learned, empty, tokens, core.contents(tokenizer))
-        )
-        core.assume_roles(tokenizer, [*map(AddedToken, _SPECIAL), *named])
+        made = core.number_merges(learned, empty, tokens, core.contents(tokenizer))
+        core.install(tokenizer, made, [*map(AddedToken, _SPECIAL), *named])
         tokenizer.training_report = TrainingReport(
             documents=words.documents,
             bytes_read=words.bytes_read,
