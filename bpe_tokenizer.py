@@ -296,21 +296,19 @@ def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
 _BYTE_TO_CHAR = build_byte_to_char()
 _CHAR_TO_BYTE = build_char_to_byte(_BYTE_TO_CHAR)
 _ALPHABET = bytes(map(_CHAR_TO_BYTE.__getitem__, sorted(_CHAR_TO_BYTE)))
-# The same two maps for str.translate, which works on Latin-1 text here.
-_LATIN1_TO_PRINTABLE = dict(_BYTE_TO_CHAR)
-_PRINTABLE_TO_LATIN1 = {ord(char): byte for char, byte in _CHAR_TO_BYTE.items()}
+_CODE_TO_BYTE = {ord(char): byte for char, byte in _CHAR_TO_BYTE.items()}  # for str.translate
 
 
 def _to_printable(token: bytes) -> str:
     """Write a token in the byte alphabet: ``b" a"`` becomes ``"Ġa"``."""
-    return token.decode("latin-1").translate(_LATIN1_TO_PRINTABLE)
+    return token.decode("latin-1").translate(_BYTE_TO_CHAR)
 
 
 def _from_printable(token: str) -> bytes | None:
     """Read a token back from the byte alphabet; None if it is not written in it."""
     if not _CHAR_TO_BYTE.keys() >= set(token):
         return None
-    return token.translate(_PRINTABLE_TO_LATIN1).encode("latin-1")
+    return token.translate(_CODE_TO_BYTE).encode("latin-1")
 
 
 # =============================================================================
@@ -391,14 +389,13 @@ class _Splitter:
         if self._exact.flags & regex.REVERSE:
             raise ValueError(f"split pattern {_shorten(pattern)} searches backwards; drop (?r)")
         self.pattern = pattern
-        self.cut: regex.Pattern[str] | None = None
-        self._never_empty = False
-        self._fast: re.Pattern[str] | None = None
+        self._fast: Callable[[str], list[str] | None] | None = None
         self._until_fast = _FAST_AFTER
-        with contextlib.suppress(ImportError, RecursionError):  # where this module is alone
-            known = (True, _SAFE_CUTS[pattern]) if pattern in _SAFE_CUTS else None
-            self._never_empty, cut = known or _tools("patterns.safe_cuts").analyze(pattern)
-            self.cut = regex.compile(cut) if cut else None
+        self._never_empty, cut = pattern in _SAFE_CUTS, _SAFE_CUTS.get(pattern)
+        if cut is None:
+            with contextlib.suppress(ImportError, RecursionError):  # where this module is alone
+                self._never_empty, cut = _tools("patterns.safe_cuts").analyze(pattern)
+        self.cut: regex.Pattern[str] | None = regex.compile(cut) if cut else None
 
     def split(self, text: str) -> list[str]:
         """Cut text into pre-tokens; joined, they are the text."""
@@ -406,16 +403,13 @@ class _Splitter:
             self._until_fast -= len(text)
             if self._until_fast <= 0 and self._never_empty:
                 with contextlib.suppress(ImportError):  # where this module is alone
-                    self._fast = _tools("patterns.re_dialect").compile_pattern(self.pattern)
-        find: Any = self._exact if self._never_empty and not self._exact.groups else None
-        # A character above U+FFFF takes two UTF-16 code units, all others one.
-        if self._fast and (
-            text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text)
-        ):
-            find = self._fast
-        pretokens: list[str] = find.findall(text) if find else []
-        complete = len("".join(pretokens)) == len(text)  # else there is text between matches
-        return pretokens if complete else list(self._split_with_gaps(text))
+                    self._fast = _tools("patterns.re_dialect").finder(self.pattern)
+        pretokens = self._fast(text) if self._fast else None
+        if pretokens is None and self._never_empty and not self._exact.groups:
+            pretokens = self._exact.findall(text)
+        if pretokens is None or len("".join(pretokens)) != len(text):
+            pretokens = list(self._split_with_gaps(text))
+        return pretokens
 
     def last_border(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk where both sides can be split alone."""
@@ -692,6 +686,9 @@ class _TokenFinder:
 
 
 def _utf8_length(text: str) -> int:
+    """Return the length in bytes; a lone surrogate is named by its place."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must come as str, got a {type(text).__name__}")
     try:
         return len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
@@ -710,14 +707,6 @@ def _surrogate_error(text: str, at: int) -> ValueError:
         f"text contains {what} at character {at}, which has no UTF-8 form; fix it, for example "
         f"with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
     )
-
-
-def _checked(chunk: str) -> str:
-    """Return a chunk of text; a lone surrogate is named by its place in it."""
-    if not isinstance(chunk, str):
-        raise TypeError(f"text must come as str, got a {type(chunk).__name__}")
-    _utf8_length(chunk)
-    return chunk
 
 
 def _hold_back(
@@ -805,12 +794,7 @@ class _Pipeline:
         return _align(text, self.normalizer)
 
     def prefixed(self, text: str, first: bool) -> str:
-        """Put a space before text that does not start with one, where asked for.
-
-        Args:
-            text: what stands between two added tokens, normalized.
-            first: whether it begins the whole text.
-        """
+        """Put a space before text that has none, if asked for; `first` text begins the whole."""
         return " " + text if self.prefix_space and text[:1] != " " else text
 
     def parts(
@@ -856,7 +840,7 @@ class _Pipeline:
         Yields:
             added tokens, and text that may be cut into pre-tokens on its own.
         """
-        pieces = self.raw.stream(map(_checked, chunks))
+        pieces = self.raw.stream(chunk for chunk in chunks if _utf8_length(chunk))  # checks it
         pieces = _hold_back(pieces, self.last_border, self.normalize)
         pieces = _hold_back(self.normalized.stream(pieces), self.splitter.last_border)
         first = begins = True  # the whole text; the text behind a token
@@ -1218,7 +1202,8 @@ def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
     text = record.get(text_field) if isinstance(record, dict) else record
     if isinstance(text, str):
         try:
-            return _checked(text)
+            _utf8_length(text)
+            return text
         except ValueError as error:
             raise FileFormatError(path, place, str(error)) from None
     got, hint = text, "leave out records without text"
@@ -1289,13 +1274,11 @@ class PretokenCounts(dict[bytes, int]):
         if not isinstance(other, PretokenCounts):
             return NotImplemented
         self.check_made_by(other.split_pattern, other.normalizer)
-        total = PretokenCounts(self, self.split_pattern, self.normalizer)
-        total.documents = self.documents + other.documents
-        total.bytes_read = self.bytes_read + other.bytes_read
-        total.in_order = self.in_order and other.in_order
-        for pretoken, count in other.items():
-            total[pretoken] = total.get(pretoken, 0) + count
-        return total
+        total = Counter(self)
+        total.update(other)
+        made = self.documents + other.documents, self.bytes_read + other.bytes_read
+        ordered = self.in_order and other.in_order
+        return PretokenCounts(total, self.split_pattern, self.normalizer, *made, ordered)
 
     def check_made_by(self, split_pattern: str, normalizer: str | None) -> None:
         """Raise ValueError unless text was prepared in this very way."""
@@ -2089,8 +2072,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
     """Join short pieces to blocks: preparing one takes as long as encoding a few hundred tokens."""
     held = ""
     for line in lines:
-        if not isinstance(line, str):
-            raise TypeError(f"text must come as str, got a {type(line).__name__}")
+        _utf8_length(line)  # checks it
         held += line
         if len(held) >= _JOINED_CHARS:
             yield held

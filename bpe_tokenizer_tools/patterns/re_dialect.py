@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from collections.abc import Callable
 
 import regex
 
@@ -48,9 +49,20 @@ def _leaf(node: Chars | Anchor) -> str:
     return re.escape(node.source) if single else bmp_set(node.pattern)
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str] | None:
-    """Compile a split pattern with `re`; None if it cannot say the same."""
+def finder(pattern: str) -> Callable[[str], list[str] | None] | None:
+    """Return what finds all matches of a split pattern by `re`; None if that cannot say the same.
+
+    It gives None for text that holds a character above U+FFFF: the classes have none of those.
+    """
     try:
-        return re.compile(spell(PatternParser(pattern).parse(), _leaf).replace("(?i:", "(?:"))
+        found = re.compile(spell(PatternParser(pattern).parse(), _leaf).replace("(?i:", "(?:"))
     except (UnknownConstructError, RecursionError, re.error):  # possessive and atomic need 3.11
         return None
+
+    def find_all(text: str) -> list[str] | None:
+        # A character above U+FFFF takes two UTF-16 code units, all others one.
+        if text.isascii() or len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):
+            return found.findall(text)
+        return None
+
+    return find_all
