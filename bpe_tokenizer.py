@@ -878,40 +878,35 @@ class _Pipeline:
 _JOURNAL = ".bpe-tokenizer.saving"  # where it is, a save of several files was interrupted
 
 
-def _write_beside(path: Path, content: str | bytes | None, ending: str) -> Path | None:
-    """Write and flush what will replace a file, text as UTF-8; return where it is until then."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
-    if content is None:
-        return None
-    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.{ending}")
+def _write_beside(
+    contents: Mapping[Path, str | bytes | None], ending: str = "tmp"
+) -> dict[Path, Path | None]:
+    """Write and flush what will replace files, text as UTF-8; return where it is until then."""
+    beside: dict[Path, Path | None] = {}
     try:
-        with open(beside, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+        for path, content in contents.items():
+            if path.is_dir():
+                raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
+            beside[path] = None
+            if content is not None:
+                beside[path] = new = path.with_name(f".{path.name}.{os.urandom(8).hex()}.{ending}")
+                with open(new, "wb") as file:
+                    file.write(content.encode() if isinstance(content, str) else content)
+                    file.flush()
+                    os.fsync(file.fileno())
     except BaseException:
-        _remove([beside])
+        _remove(beside.values())
         raise
     return beside
 
 
-def _remove(paths: Iterable[Path | None]) -> None:
-    for path in filter(None, paths):
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
 def _write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Write files, text as UTF-8; a crash leaves each as it was, or new and whole.
+    """Write files, text as UTF-8; None removes one.  A crash leaves each old or new, and whole.
 
-    Every new file is complete on disk before the first old one is replaced.  None removes
-    a file, if it is there.
+    Every new file is complete on disk before the first old one is replaced.
     """
-    written: dict[Path, Path | None] = {}
+    written = _write_beside(contents)
     try:
-        for path, content in contents.items():
-            written[path] = _write_beside(path, content, "tmp")
         for path, beside in written.items():
             if beside:
                 os.replace(beside, path)
@@ -919,6 +914,12 @@ def _write_files(contents: Mapping[Path, str | bytes | None]) -> None:
                 path.unlink(missing_ok=True)
     finally:
         _remove(written.values())
+
+
+def _remove(paths: Iterable[Path | None]) -> None:
+    for path in filter(None, paths):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
@@ -934,30 +935,27 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
     return None
 
 
+def _read_files(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Read those files that are there."""
+    found = ((path, _read_file(path)) for path in paths)
+    return {path: raw for path, raw in found if raw is not None}
+
+
+class _OneByOne:
+    """What bpe_tokenizer_tools.support.transactions does as one."""
+
+    read_files, save_files = staticmethod(_read_files), staticmethod(_write_files)
+
+
 def _transactions(folder: Path) -> Any:
-    """Return what reads and writes the files of a tokenizer as one, or None: file by file."""
+    """Return what reads and writes the files of a tokenizer in a directory."""
     purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
     try:
         return _tools("support.transactions", purpose)
     except ImportError:
         if (folder / _JOURNAL).exists():
             raise
-    return None
-
-
-def _save_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Write the files of a tokenizer in one directory; None removes a file."""
-    together = _transactions(next(iter(contents)).parent)
-    (together.save_files if together else _write_files)(contents)
-
-
-def _read_files(paths: Sequence[Path]) -> dict[Path, bytes]:
-    """Read a tokenizer's files, those that are there, as one save wrote them; HEAD is first."""
-    together = _transactions(paths[0].parent)
-    if together:
-        return cast("dict[Path, bytes]", together.read_files(paths))
-    found = ((path, _read_file(path)) for path in paths)
-    return {path: raw for path, raw in found if raw is not None}
+    return _OneByOne
 
 
 _REQUIRED: Any = object()
@@ -1031,22 +1029,6 @@ class _JsonReader:
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(kinds)}"
                 raise self.error(f"unknown key; {hint}", _shorten(key)[1:-1])
             self.get(key, *kinds[key])
-
-    def steps(self, key: str) -> list[_JsonReader]:
-        """Return the components in a field, those of nested Sequences in order."""
-        node = self.child(key)
-        return [] if node is None else list(node._flattened(_SEQUENCES[key], 0))
-
-    def _flattened(self, within: str, depth: int) -> Iterator[_JsonReader]:
-        if self.get("type", str) != "Sequence":
-            yield self
-            return
-        self.check(f"type:str {within}:list")
-        self.get(within, list)
-        if depth > 8:
-            raise self.error("sequences are nested too deeply")
-        for child in self.children(within):
-            yield from child._flattened(within, depth + 1)
 
     def fields(self) -> list[_JsonReader]:
         """Return the objects in all fields."""
@@ -2097,10 +2079,42 @@ def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
 # =============================================================================
 # HuggingFace's tokenizer.json is the format.  What this library writes, both
 # `tokenizers` and `transformers` read, and get the same ids; what it reads, it
-# represents exactly or refuses, naming the part that it cannot.
+# represents exactly or refuses, naming the part that it cannot.  Byte-level BPE
+# is read here; bpe_tokenizer_tools reads every other BPE, and other formats.
 
 
 # -- Writing ------------------------------------------------------------------
+
+_BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": False,
+    "use_regex": False,
+}
+
+
+def _tokenizer_layout(
+    vocab: Mapping[str, int],
+    merges: Iterable[Iterable[str]],
+    added: Iterable[AddedToken],
+    parts: Mapping[str, Any],
+    **options: Any,
+) -> dict[str, Any]:
+    """Lay out a tokenizer.json: a model, unusual options of it, added tokens, and other parts."""
+    usual = {
+        **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
+        **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False},
+    }
+    return {
+        **{"version": "1.0", "truncation": None, "padding": None},
+        "added_tokens": list(map(dataclasses.asdict, added)),
+        **dict.fromkeys(("normalizer", "pre_tokenizer", "decoder", "model", "post_processor")),
+        **parts,
+        "model": {
+            **{**usual, "ignore_merges": False, **options},
+            **{"vocab": vocab, "merges": list(map(list, merges))},
+        },
+    }
 
 
 def _tokenizer_json(
@@ -2112,58 +2126,33 @@ def _tokenizer_json(
     # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from
     # the size of that onwards.  Where that is not their id, they have to be in it.
     outside = {token.content: token.id for token in definition.added if token.id not in printable}
-    components = definition.components
     if len({token.id for token in definition.added}) < len(definition.added):
         _tools("formats.tiktoken").refuse_shared_ids(definition)
-    unknown = components and components["model"].get("unk_token")
+    if definition.components:
+        parts = dict(_tools("formats.components").writable(definition.components))
+    else:
+        parts = {
+            "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
+            "pre_tokenizer": _pre_tokenizer_json(definition),
+            "decoder": _BYTE_LEVEL,
+        }
+    options = {**parts.get("model", {}), "ignore_merges": definition.ignore_merges}
+    unknown = options.get("unk_token")
     if unknown in outside:  # has to be in it, too
         vocab[unknown] = cast("int", outside.pop(unknown))
     if list(outside.values()) != list(range(len(vocab), len(vocab) + len(outside))):
         vocab.update(cast("dict[str, int]", outside))
-    if components:
-        written = _tools("formats.components").writable(components)
-    else:
-        normalizer = {"type": definition.normalizer} if definition.normalizer else None
-        written = {
-            "normalizer": normalizer,
-            "pre_tokenizer": _pre_tokenizer_json(definition),
-            "decoder": _BYTE_LEVEL,
-            "model": {},
-        }
-    return {
-        "version": "1.0",
-        "truncation": (settings or {}).get("truncation"),
-        "padding": (settings or {}).get("padding"),
-        "added_tokens": [dataclasses.asdict(token) for token in definition.added],
-        **written,
-        "post_processor": _post_processor_json(definition, around),
-        "model": {
-            **_MODEL,
-            **written["model"],
-            "ignore_merges": definition.ignore_merges,
-            "vocab": vocab,
-            "merges": [[printable[left], printable[right]] for left, right in definition.merges],
-        },
-    }
-
-
-_MODEL = {
-    **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
-    **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False},
-}
-_BYTE_LEVEL = {
-    "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": False,
-    "use_regex": False,
-}
+    parts |= {key: (settings or {}).get(key) for key in ("truncation", "padding")}
+    parts["post_processor"] = _post_processor_json(definition, around)
+    merges = ((printable[left], printable[right]) for left, right in definition.merges)
+    return _tokenizer_layout(vocab, merges, definition.added, parts, **options)
 
 
 def _pre_tokenizer_json(definition: Definition) -> dict[str, Any]:
-    if definition.split_pattern == GPT2_SPLIT_PATTERN:  # ByteLevel's own
-        return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "use_regex": True}
-    if definition.split_pattern == _UNCUT_PATTERN:
-        return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space}
+    is_gpt2 = definition.split_pattern == GPT2_SPLIT_PATTERN  # ByteLevel's own
+    if is_gpt2 or definition.split_pattern == _UNCUT_PATTERN:
+        prefix_space = {"add_prefix_space": definition.prefix_space}
+        return {**_BYTE_LEVEL, **prefix_space, "use_regex": is_gpt2}
     split = {
         "type": "Split",
         "pattern": {"Regex": _to_oniguruma(definition.split_pattern)},
@@ -2178,29 +2167,20 @@ def _post_processor_json(definition: Definition, around: _Template) -> dict[str,
     if definition.trim_offsets:
         keep = definition.keep_prefix_space
         steps.append({**_BYTE_LEVEL, "add_prefix_space": keep, "trim_offsets": True})
-    before, after = around
+    content = {token.id: token.content for token in definition.added}
+    before, after = ([("SpecialToken", content[id_]) for id_ in ids] for ids in around)
     if before or after:
-        content = {token.id: token.content for token in definition.added}
-        used = {content[id_]: id_ for id_ in (*before, *after)}
-
-        def sequence(name: str, type_id: int) -> list[dict[str, Any]]:
-            def special(id_: int) -> dict[str, Any]:
-                return {"SpecialToken": {"id": content[id_], "type_id": type_id}}
-
-            text = {"Sequence": {"id": name, "type_id": type_id}}
-            return [*map(special, before), text, *map(special, after)]
-
-        steps.append(
-            {
-                "type": "TemplateProcessing",
-                "single": sequence("A", 0),
-                "pair": sequence("A", 0) + sequence("B", 1),
-                "special_tokens": {
-                    token: {"id": token, "ids": [id_], "tokens": [token]}
-                    for token, id_ in used.items()
-                },
-            }
-        )
+        pieces = {
+            text: [
+                {kind: {"id": name, "type_id": type_id}}
+                for kind, name in (*before, ("Sequence", text), *after)
+            ]
+            for type_id, text in enumerate("AB")
+        }
+        used = {content[id_]: id_ for ids in around for id_ in ids}
+        tokens = {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in used.items()}
+        template = {"single": pieces["A"], "pair": pieces["A"] + pieces["B"]}
+        steps.append({"type": "TemplateProcessing", **template, "special_tokens": tokens})
     if len(steps) > 1:
         return {"type": "Sequence", "processors": steps}
     return steps[0] if steps else None
@@ -2235,21 +2215,17 @@ _KEYS = {
     "ignore_merges:bool|null vocab:dict merges:list",
     "added_tokens": "id:int content:str single_word:bool lstrip:bool rstrip:bool normalized:bool "
     "special:bool",
-    "truncation": "direction:str max_length:int strategy:str stride:int",
-    "padding": "strategy:str|dict direction:str pad_to_multiple_of:int|null pad_id:int "
-    "pad_type_id:int pad_token:str",
     **dict.fromkeys(_NORMALIZERS, ""),
     "Split": "pattern:dict behavior:str invert:bool",
     "ByteLevel": "add_prefix_space:bool trim_offsets:bool use_regex:bool",
     "TemplateProcessing": "single:list pair:list special_tokens:dict",
-    "RobertaProcessing": "sep:list cls:list trim_offsets:bool add_prefix_space:bool",
-    "BertProcessing": "sep:list cls:list",
 }
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def _tokenizer_files(folder: Path, name: str = "tokenizer") -> list[Path]:
-    """Return the files of a tokenizer, HEAD first; before 0.8, they could have another name."""
-    names = f"{name}.json", f"{name}_config.json", "special_tokens_map.json"
+def _tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files of a tokenizer, HEAD first; those of chat templates are at the end."""
+    names = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
     return [*map(folder.joinpath, names), *_template_files(folder)]
 
 
@@ -2257,13 +2233,13 @@ def _open_tokenizer_json(path: Path) -> tuple[_JsonReader, dict[Path, bytes]] | 
     """Open a tokenizer.json, or a directory's, with the files beside it; None if it isn't one."""
     if path.is_dir():
         path = path / "tokenizer.json"
-    else:
+    elif path.name != "tokenizer.json":
         with open(path, "rb") as file:
-            head = file.read(1024)
-        is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
-        if path.name != "tokenizer.json" and not is_json:
+            is_json = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+        if not is_json or path.with_name(f"{path.stem}_config.json").exists():  # before 0.8
             return None
-    files = _read_files([path, *_tokenizer_files(path.parent, path.stem)[1:]])
+    beside = _tokenizer_files(path.parent)[1 if path.stem == "tokenizer" else 2 :]
+    files = _transactions(path.parent).read_files([path, *beside])
     if path not in files:
         return None
     data = _JsonReader.parse(path, files.pop(path))
@@ -2276,24 +2252,25 @@ def _is_plain(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
 
 
-def _check_keys(data: _JsonReader) -> None:
-    """Refuse unknown keys; bpe_tokenizer_tools does so in the components that it runs."""
-    data.check(_KEYS["tokenizer"])
-    for field in ("model", "truncation", "padding"):
-        node = data.child(field)
-        if node is not None:
-            node.check(_KEYS[field])
-    for token in data.children("added_tokens"):
-        token.check(_KEYS["added_tokens"])
-    for step in itertools.chain.from_iterable(map(data.steps, _SEQUENCES)):
-        if step.data["type"] in _KEYS:
-            step.check("type:str " + _KEYS[step.data["type"]])
-        for item in (*step.children("single"), *step.children("pair")):
-            item.check("SpecialToken:dict Sequence:dict")
-            for piece in item.fields():
-                piece.check("id:str type_id:int")
-        for token in (step.child("special_tokens") or _JsonReader({}, data.path)).fields():
-            token.check("id:str ids:list tokens:list")
+def _steps(data: _JsonReader, field: str) -> list[_JsonReader]:
+    """Return the components in a field, those of nested Sequences in order; check their keys."""
+    node, within = data.child(field), _SEQUENCES[field]
+
+    def flattened(step: _JsonReader, depth: int) -> Iterator[_JsonReader]:
+        kind = step.get("type", str)
+        keys = f"{within}:list" if kind == "Sequence" else _KEYS.get(kind)
+        if keys is not None:  # otherwise, bpe_tokenizer_tools checks it
+            step.check(f"type:str {keys}")
+        if kind != "Sequence":
+            yield step
+            return
+        step.get(within, list)
+        if depth > 8:
+            raise step.error("sequences are nested too deeply")
+        for child in step.children(within):
+            yield from flattened(child, depth + 1)
+
+    return [] if node is None else list(flattened(node, 0))
 
 
 def _read_definition(data: _JsonReader) -> Definition:
@@ -2305,18 +2282,20 @@ def _read_definition(data: _JsonReader) -> Definition:
     """
     if data.get("version", str, default="1.0") != "1.0":
         raise data.error(f"expected '1.0', got {_shorten(data.data['version'])}", "version")
-    model = data.child("model")
-    if model is None:
-        raise data.error("is missing", "model")
+    model = _JsonReader(data.get("model", dict), data.path, "model")
     kind = model.get("type", str, None, default="BPE")
     if kind not in ("BPE", None):
         raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
     if model.data.get("dropout"):
         raise model.error("is not supported: ids would be random; set it to null", "dropout")
-    _check_keys(data)
+    data.check(_KEYS["tokenizer"])
+    model.check(_KEYS["model"])
+    for field in _SEQUENCES:
+        _steps(data, field)
     ids = _read_vocab(model)
     added = _read_added_tokens(data, ids)
-    merges, used = _read_merges(model, ids, {token.content for token in added if token.special})
+    special = {token.content for token in added if token.special}
+    merges, used = _read_merges(model, ids, special)
     contents = {token.content for token in added}
     ordinary = {
         token: id_
@@ -2326,15 +2305,24 @@ def _read_definition(data: _JsonReader) -> Definition:
     try:
         definition = _read_byte_level(data, model, ordinary, merges)
     except FileFormatError as error:
-        special = {token.content for token in added if token.special} - used
-        reachable = {t: id_ for t, id_ in ordinary.items() if len(t) > 1 or t not in special}
-        definition = _read_components(data, reachable, merges, error)
+        components = _tools_for(error).read_components(data)
+        special -= used
+        vocab = {t.encode(): i for t, i in ordinary.items() if len(t) > 1 or t not in special}
+        definition = Definition(vocab, merges, "", None, components=components)
     definition = dataclasses.replace(
         definition,
-        ignore_merges=model.get("ignore_merges", bool, None, default=False) or False,
+        ignore_merges=model.data.get("ignore_merges") or False,
         added=tuple(sorted(added, key=lambda token: cast("int", token.id))),
     )
     return _read_post_processor(data, definition)
+
+
+def _tools_for(reason: FileFormatError) -> Any:
+    """Return what reads every other kind of BPE; `reason` says why that is needed."""
+    try:
+        return _tools("formats.components", "another kind of BPE")
+    except ImportError as error:
+        raise FileFormatError(reason.path, reason.field, f"{reason.problem}; {error}") from None
 
 
 def _read_byte_level(
@@ -2347,11 +2335,15 @@ def _read_byte_level(
             raise model.error(f"{value} is not supported: it is not byte-level BPE", option)
     vocab = _byte_vocab(model, ids)
     pattern, prefix_space = _read_pre_tokenizer(data)
-    decoders = [step.get("type", str) for step in data.steps("decoder")]
-    if decoders != ["ByteLevel"]:
-        found = " + ".join(decoders) or "none"
+    kinds = {field: [step.data["type"] for step in _steps(data, field)] for field in _SEQUENCES}
+    if kinds["decoder"] != ["ByteLevel"]:
+        found = " + ".join(kinds["decoder"]) or "none"
         raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
-    return Definition(vocab, merges, pattern, _read_normalizer(data), prefix_space)
+    forms = kinds["normalizer"]
+    if len(forms) > 1 or not set(forms) <= set(_NORMALIZERS):
+        known = ", ".join(_NORMALIZERS)
+        raise data.error(f"{_shorten(forms)} is not supported, only one of {known}", "normalizer")
+    return Definition(vocab, merges, pattern, forms[0] if forms else None, prefix_space)
 
 
 def _byte_vocab(model: _JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
@@ -2360,30 +2352,13 @@ def _byte_vocab(model: _JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
     for written, id_ in ids.items():
         token = _from_printable(written)
         if token is None:
-            raise model.error(
-                f"token {_shorten(written)} (id {id_}) is not written in the byte alphabet", "vocab"
-            )
+            shown = f"token {_shorten(written)} (id {id_})"
+            raise model.error(f"{shown} is not written in the byte alphabet", "vocab")
         vocab[token] = id_
     for byte, char in _BYTE_TO_CHAR.items():
         if bytes([byte]) not in vocab:
             raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
     return vocab
-
-
-def _read_components(
-    data: _JsonReader,
-    ids: Mapping[str, int],
-    merges: list[tuple[int, int]],
-    reason: FileFormatError,
-) -> Definition:
-    """Read any other BPE, which bpe_tokenizer_tools can run; `reason` is why it must."""
-    try:
-        components = _tools("formats.components").read_components(data)
-    except ImportError:
-        problem = f"{reason.problem}; the package bpe_tokenizer_tools, which is not here, reads it"
-        raise FileFormatError(reason.path, reason.field, problem) from None
-    vocab = {token.encode(): id_ for token, id_ in ids.items()}
-    return Definition(vocab, merges, "", None, components=components)
 
 
 def _read_vocab(model: _JsonReader) -> dict[str, int]:
@@ -2393,14 +2368,11 @@ def _read_vocab(model: _JsonReader) -> dict[str, int]:
         if _has_surrogate(token):
             raise model.error(f"token {_shorten(token)} is no valid Unicode", "vocab")
         if type(id_) is not int or not 0 <= id_ <= _MAX_ID:
-            raise model.error(
-                f"token {_shorten(token)}: expected an id from 0 to {_MAX_ID}, got {_shorten(id_)}",
-                "vocab",
-            )
+            expected = f"expected an id from 0 to {_MAX_ID}, got {_shorten(id_)}"
+            raise model.error(f"token {_shorten(token)}: {expected}", "vocab")
         if taken.setdefault(id_, token) != token:
-            raise model.error(
-                f"id {id_} is given to both {_shorten(taken[id_])} and {_shorten(token)}", "vocab"
-            )
+            both = f"{_shorten(taken[id_])} and {_shorten(token)}"
+            raise model.error(f"id {id_} is given to both {both}", "vocab")
     return ids
 
 
@@ -2414,14 +2386,11 @@ def _read_merges(
     control = {t for t in special if len(t) > 1 and _from_printable(t) in (None, t.encode())}
     merges: dict[tuple[int, int], None] = {}
     used: set[str] = set()
-    unwritten = len(model.get("continuing_subword_prefix", str, None, default=None) or "")
+    unwritten = len(model.data.get("continuing_subword_prefix") or "")
     for i, merge in enumerate(model.get("merges", list)):
         parts = merge.split(" ") if isinstance(merge, str) else merge
-        if not (
-            isinstance(parts, list)
-            and len(parts) == 2
-            and all(isinstance(part, str) and part for part in parts)
-        ):
+        is_pair = isinstance(parts, list) and len(parts) == 2
+        if not is_pair or not all(isinstance(part, str) and part for part in parts):
             raise model.error(f"expected a pair of tokens, got {_shorten(merge)}", f"merges[{i}]")
         left, right = parts
         found = (left, right, left + right[unwritten:])
@@ -2442,69 +2411,48 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
     taken = {id_: token for token, id_ in ids.items()}
     next_id = len(ids)  # HuggingFace's own numbering of tokens not in model.vocab
     for item in data.children("added_tokens"):
-        token = AddedToken(
-            item.get("content", str),
-            item.get("id", int),
-            **{
-                flag: item.get(flag, bool, default=False)
-                for flag in ("single_word", "lstrip", "rstrip", "normalized", "special")
-            },
-        )
-        if tokens.get(token.content) == token:  # listed twice alike, which HuggingFace reads
+        item.check(_KEYS["added_tokens"])
+        content, id_ = item.get("content", str), item.get("id", int)
+        token = AddedToken(**{**dict.fromkeys(_FLAGS, False), **item.data})
+        if tokens.get(content) == token:  # listed twice alike, which HuggingFace reads
             continue
-        id_ = cast("int", token.id)
-        if not token.content or _has_surrogate(token.content):
+        if not content or _has_surrogate(content):
             raise item.error("is empty, or no valid Unicode", "content")
         if not 0 <= id_ <= _MAX_ID:
             raise item.error(f"expected an id from 0 to {_MAX_ID}, got {id_}", "id")
-        if taken.setdefault(id_, token.content) != token.content:
+        if taken.setdefault(id_, content) != content:
             raise item.error(f"{id_} is already the id of {_shorten(taken[id_])}", "id")
-        actual = ids.get(token.content, next_id)
+        actual = ids.get(content, next_id)
         if id_ != actual:
-            raise item.error(
-                f"expected {actual}, got {id_}: HuggingFace gives {_shorten(token.content)} the id "
-                f"{actual} whatever stands here; put it in model.vocab with its id to keep {id_}",
-                "id",
-            )
-        if token.content in tokens:
-            raise item.error(f"{_shorten(token.content)} is listed twice", "content")
-        next_id += token.content not in ids
-        tokens[token.content] = token
+            there = f"HuggingFace gives {_shorten(content)} the id {actual} whatever stands here"
+            remedy = f"put it in model.vocab with its id to keep {id_}"
+            raise item.error(f"expected {actual}, got {id_}: {there}; {remedy}", "id")
+        if content in tokens:
+            raise item.error(f"{_shorten(content)} is listed twice", "content")
+        next_id += content not in ids
+        tokens[content] = token
     return list(tokens.values())
-
-
-def _read_normalizer(data: _JsonReader) -> str | None:
-    kinds = [step.get("type", str) for step in data.steps("normalizer")]
-    if len(kinds) > 1 or not set(kinds) <= set(_NORMALIZERS):
-        known = ", ".join(_NORMALIZERS)
-        raise data.error(f"{_shorten(kinds)} is not supported, only one of {known}", "normalizer")
-    return kinds[0] if kinds else None
 
 
 def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
     """Return the split pattern, and whether a space goes before the text."""
-    steps = data.steps("pre_tokenizer")
-    kinds = [step.get("type", str) for step in steps]
+    steps = _steps(data, "pre_tokenizer")
+    kinds = [step.data["type"] for step in steps]
     if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
         found = " + ".join(kinds) or "none"
-        raise data.error(
-            f"{found} is not supported, only ByteLevel and Split + ByteLevel", "pre_tokenizer"
-        )
-    prefix_space = steps[-1].get("add_prefix_space", bool, default=True)
-    use_regex = steps[-1].get("use_regex", bool, default=True)
+        problem = f"{found} is not supported, only ByteLevel and Split + ByteLevel"
+        raise data.error(problem, "pre_tokenizer")
+    on = {key: steps[-1].data.get(key, True) for key in ("add_prefix_space", "use_regex")}
     if len(steps) == 1:
-        return (GPT2_SPLIT_PATTERN if use_regex else _UNCUT_PATTERN), prefix_space
-    if prefix_space or use_regex:
-        option = "add_prefix_space" if prefix_space else "use_regex"
+        pattern = GPT2_SPLIT_PATTERN if on["use_regex"] else _UNCUT_PATTERN
+        return pattern, on["add_prefix_space"]
+    for option in filter(on.get, on):
         raise steps[-1].error("true is not supported after a Split", option)
-    return _read_split(steps[0]), False
-
-
-def _read_split(step: _JsonReader) -> str:
-    behavior = step.get("behavior", str)
+    behavior = steps[0].get("behavior", str)
     if behavior != "Isolated":
-        raise step.error(f"{_shorten(behavior)} is not supported, only 'Isolated'", "behavior")
-    return _read_pattern(step)
+        problem = f"{_shorten(behavior)} is not supported, only 'Isolated'"
+        raise steps[0].error(problem, "behavior")
+    return _read_pattern(steps[0]), False
 
 
 def _read_pattern(step: _JsonReader) -> str:
@@ -2515,8 +2463,8 @@ def _read_pattern(step: _JsonReader) -> str:
     if pattern is None or len(pattern.data) != 1:
         raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
     if "String" in pattern.data:
-        return re.escape(cast("str", pattern.get("String", str)))
-    written = pattern.get("Regex", str)
+        return re.escape(str(pattern.data["String"]))
+    written = pattern.data["Regex"]
     if len(written) > _MAX_PATTERN_LENGTH:
         limit = f"at most {_MAX_PATTERN_LENGTH}"
         raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
@@ -2533,33 +2481,22 @@ def _read_post_processor(data: _JsonReader, definition: Definition) -> Definitio
     template: _Template = ((), ())
     trim_offsets = keep_prefix_space = False
     added = {token.id for token in definition.added}
-    for step in data.steps("post_processor"):
-        kind = step.get("type", str)
-        if kind == "ByteLevel":
-            trim_offsets = step.get("trim_offsets", bool, default=True)
-            keep_prefix_space = step.get("add_prefix_space", bool, default=True)
-        elif kind == "TemplateProcessing":
+    for step in _steps(data, "post_processor"):
+        kind = step.data["type"]
+        if kind == "TemplateProcessing":
             template = _read_template(step, added)
-        elif kind in ("RobertaProcessing", "BertProcessing"):
-            template = _read_pair_id(step, "cls", added), _read_pair_id(step, "sep", added)
-            trim_offsets = step.get("trim_offsets", bool, default=kind == "RobertaProcessing")
-            keep_prefix_space = step.get("add_prefix_space", bool, default=True)
-        else:
-            known = "ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing"
-            raise step.error(f"{_shorten(kind)} is not supported, only {known}")
+            continue
+        if kind != "ByteLevel":
+            other = _tools_for(step.error(f"{_shorten(kind)} is not supported"))
+            template = other.read_post_processor(step, added)
+        trim_offsets = step.data.get("trim_offsets", kind != "BertProcessing")
+        keep_prefix_space = trim_offsets and step.data.get("add_prefix_space", True)
     return dataclasses.replace(
         definition,
         template=template,
         trim_offsets=trim_offsets,
-        keep_prefix_space=trim_offsets and keep_prefix_space,
+        keep_prefix_space=keep_prefix_space,
     )
-
-
-def _read_pair_id(step: _JsonReader, name: str, added: set[int | None]) -> tuple[int, ...]:
-    pair = step.get(name, list)
-    if len(pair) != 2 or type(pair[1]) is not int or pair[1] not in added:
-        raise step.error(f'expected ["added token", its id], got {_shorten(pair)}', name)
-    return (pair[1],)
 
 
 def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
@@ -2567,19 +2504,24 @@ def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
     before: list[int] = []
     after: list[int] = []
     side, texts = before, 0
-    known = step.child("special_tokens")
+    tokens = step.child("special_tokens") or _JsonReader({}, step.path)
+    for token in tokens.fields():
+        token.check("id:str ids:list tokens:list")
+    for item in (*step.children("pair"), *step.children("single")):
+        item.check("SpecialToken:dict Sequence:dict")
+        for piece in item.fields():
+            piece.check("id:str type_id:int")
     for item in step.children("single"):
         if "Sequence" in item.data:
             side, texts = after, texts + 1
             continue
         special = item.child("SpecialToken")
-        name = special.get("id", str) if special else ""
-        token = known.child(name) if known else None
-        if token is None:
+        known = tokens.child(special.get("id", str)) if special else None
+        if known is None:
             raise item.error(f"expected a Sequence or a special token, got {_shorten(item.data)}")
-        ids = token.get("ids", list)
+        ids = known.get("ids", list)
         if not all(type(id_) is int and id_ in added for id_ in ids):
-            raise token.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
+            raise known.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
         side += ids
     if texts != 1:
         raise step.error("expected the text exactly once", "single")
@@ -2588,40 +2530,38 @@ def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
 
 # -- The files beside it ------------------------------------------------------
 
-
 _ROLES = tuple(_ROLE_NAMES)
 _KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
+# What a file says: the definition, token by role, settings, chat template by name.
+_Read = tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]
 
 
 def _read_config(
-    path: Path, files: Mapping[Path, bytes], definition: Definition
-) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    folder: Path,
+    files: Mapping[Path, bytes],
+    definition: Definition,
+    names: Sequence[str] = ("special_tokens_map.json", "tokenizer_config.json"),
+) -> _Read:
     """Read what stands beside tokenizer.json: roles, settings, chat templates.
 
-    Also check that every token declared there is one of tokenizer.json.
+    Of `names`, a later one wins.  Every token declared there must be one of tokenizer.json.
     """
-    config_path, map_path = _tokenizer_files(path.parent, path.stem)[1:3]
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    named = path.stem != "tokenizer" and config_path in files  # before 0.8, with others beside it
-    for file in (config_path,) if named else (map_path, config_path):  # the latter wins
-        if file not in files:
-            continue
-        config = _JsonReader.parse(file, files[file])
+    for path in (path for path in map(folder.joinpath, names) if path in files):
+        config = _JsonReader.parse(path, files[path])
         for role in _ROLES:
             value = config.get(role, str, dict, None, default=None)
             if isinstance(value, dict):
-                value = cast("_JsonReader", config.child(role)).get("content", str)
+                value = _JsonReader(value, path, role).get("content", str)
             if value:
                 roles[role] = value
         _read_settings(config, settings)
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
         definition = _read_surround(config, definition, roles)
-        if named and "chat_template" in config.data:  # version 0.6 used chat_template.jinja
-            return definition, roles, settings, templates
-    return definition, roles, settings, _read_template_files(path.parent, files) or templates
+    return definition, roles, settings, _read_template_files(folder, files) or templates
 
 
 def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
@@ -2653,20 +2593,19 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
     return {item.get("name", str): item.get("template", str) for item in items}
 
 
-def _template_files(directory: Path) -> list[Path]:
+def _template_files(folder: Path) -> list[Path]:
     """Return where chat templates are files of their own; if there are any, only they count."""
-    named = sorted(directory.glob("additional_chat_templates/*.jinja"))
-    return [directory / "chat_template.jinja", *named]
+    named = sorted(folder.glob("additional_chat_templates/*.jinja"))
+    return [folder / "chat_template.jinja", *named]
 
 
-def _read_template_files(directory: Path, files: Mapping[Path, bytes]) -> dict[str, str]:
+def _read_template_files(folder: Path, files: Mapping[Path, bytes]) -> dict[str, str]:
     templates: dict[str, str] = {}
-    for path, raw in files.items():
-        if path.suffix == ".jinja":
-            try:  # line ends as they are
-                templates["default" if path.parent == directory else path.stem] = raw.decode()
-            except UnicodeDecodeError as error:
-                raise FileFormatError(path, "", f"not UTF-8: {error}") from None
+    for path in (path for path in files if path.suffix == ".jinja"):
+        try:  # line ends as they are
+            templates["default" if path.parent == folder else path.stem] = files[path].decode()
+        except UnicodeDecodeError as error:
+            raise FileFormatError(path, "", f"not UTF-8: {error}") from None
     return templates
 
 
@@ -2674,15 +2613,12 @@ def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definiti
     """Check that every token tokenizer_config.json declares is one of tokenizer.json."""
     known = {token.id: token for token in definition.added}
     declared = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
-    for key in declared.data:
-        item = declared.child(key)
-        if item is None:
-            raise declared.error("expected an object, got null", key)
+    for key, item in zip(declared.data, declared.fields()):
         content = item.get("content", str)
         token = known.get(int(key)) if key.isdecimal() else None
         if token is None or token.content != content:
             raise item.error(f"token {_shorten(content)} is not in tokenizer.json with id {key}")
-        if item.get("special", bool, default=False) and not token.special:
+        if item.get("special", bool, default=False):
             known[token.id] = dataclasses.replace(token, special=True)
     return dataclasses.replace(definition, added=tuple(known.values()))
 
@@ -2711,12 +2647,10 @@ def _config_json(
     """
     if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
         raise TypeError("chat_templates must map names to Jinja source, both of them str")
-    others = [
-        token.content
-        for token in definition.added
-        if token.special and token.content not in roles.values()
-    ]
+    special = [token.content for token in definition.added if token.special]
+    others = [token for token in special if token not in roles.values()]
     names = {**roles, **({"additional_special_tokens": others} if others else {})}
+    flags = ("content", *_FLAGS)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -2725,9 +2659,7 @@ def _config_json(
         **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
         **names,
         "added_tokens_decoder": {
-            str(token.id): {
-                key: value for key, value in dataclasses.asdict(token).items() if key != "id"
-            }
+            str(token.id): {flag: getattr(token, flag) for flag in flags}
             for token in definition.added
         },
     }
@@ -3363,14 +3295,12 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
     opened = _open_tokenizer_json(path)
     if opened is None and path.is_dir():
         path = Path(_tools("formats").file_within(path))
-        if _tokenizer_files(path.parent, path.stem)[1].exists():  # saved before 0.8
-            opened = _open_tokenizer_json(path)
     if opened is None:
         return (*_tools("formats").read_parts(path, pattern, tokens), path)
     data, files = opened
     if pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-    parts = _read_config(data.path, files, _read_definition(data))
+    parts = _read_config(data.path.parent, files, _read_definition(data))
     if any(data.data.get(field) is not None for field in ("truncation", "padding")):
         lengths = _tools("formats.lengths", f"truncation or padding in {path}")
         parts[2].update(lengths.read(data, parts[0]))
@@ -4125,7 +4055,7 @@ class BPETokenizer:
         paths = _tokenizer_files(folder)
         texts = _to_json(self._tokenizer_json()), _to_json(config), _to_json(names), only
         folder.mkdir(parents=True, exist_ok=True)
-        _save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
+        _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
 
@@ -4288,7 +4218,7 @@ class BPETokenizer:
         else:
             contents = _tools("formats").contents(source, path, format)
         next(iter(contents)).parent.mkdir(parents=True, exist_ok=True)
-        _save_files(contents)
+        _transactions(next(iter(contents)).parent).save_files(contents)
 
     def check(self, texts: Sequence[str] | None = None) -> Any:
         """Load this tokenizer through every library that is installed, and compare.

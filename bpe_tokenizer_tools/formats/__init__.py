@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,38 +64,6 @@ def read_files(*paths: Path) -> dict[Path, bytes]:
     return found
 
 
-def tokenizer_json(
-    vocab: Mapping[str, int],
-    merges: Iterable[tuple[str, str]],
-    added: Iterable[AddedToken],
-    parts: Mapping[str, Any],
-    **options: Any,
-) -> dict[str, Any]:
-    """Make the fields of a tokenizer.json.
-
-    Args:
-        vocab: of the model; added tokens as well where they are to keep their ids.
-        merges: of the model.
-        added: the added tokens, with ids.
-        parts: "normalizer", "pre_tokenizer", "post_processor" and "decoder".
-        options: of the model, where they are not the usual ones.
-    """
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": list(map(asdict, added)),
-        **parts,
-        "model": {
-            **core.MODEL,
-            "ignore_merges": False,
-            **options,
-            "vocab": vocab,
-            "merges": list(map(list, merges)),
-        },
-    }
-
-
 def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> dict[str, Any] | None:
     """Return the post-processor that puts tokens before and after a text."""
     ids = [tuple(token.id or 0 for token in side) for side in (before, after)]
@@ -111,7 +79,7 @@ def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> di
 # and each writer
 #     contents(tokenizer, path) -> {path: what to write there, None to remove it}; the first is what
 #     is loaded, and comes before those read along with it (`_read_files`).
-_READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "plain")
+_READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "named", "plain")
 _WRITERS = {"gguf": "gguf", "tiktoken": "tiktoken", "gpt2": "vocab_merges"}
 _HEAD_BYTES = 4096
 # The files that may hold the tokenizer of a directory; the first that is there does.

@@ -21,7 +21,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -36,7 +36,7 @@ from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
 from bpe_tokenizer_tools.patterns.oniguruma import Parser
 
-__all__ = ["ComponentEncoder", "read_components", "writable"]
+__all__ = ["ComponentEncoder", "read_components", "read_post_processor", "writable"]
 
 Span = tuple[int, int]
 
@@ -528,7 +528,7 @@ class Decoder:
     """
 
     def __init__(self, data: core.JsonReader) -> None:
-        steps = data.steps("decoder")
+        steps = core.steps(data, "decoder")
         self._steps: list[tuple[str, TokenDecoder]] = []
         self._strip: tuple[bytes, int] | None = None  # from the start of the whole
         self._finally: TokenDecoder | None = None
@@ -638,7 +638,7 @@ def read_components(data: core.JsonReader) -> dict[str, Any]:
         **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
     }
     for field, kinds in known.items():
-        for step in data.steps(field):
+        for step in core.steps(data, field):
             step.check("type:str " + _kind(step, kinds)[1])
     components = {field: data.data.get(field) for field in known}
     model = data.child("model")
@@ -656,6 +656,31 @@ def read_components(data: core.JsonReader) -> dict[str, Any]:
     return components
 
 
+_POST_PROCESSORS = {
+    "RobertaProcessing": "type:str sep:list cls:list trim_offsets:bool add_prefix_space:bool",
+    "BertProcessing": "type:str sep:list cls:list",
+}
+
+
+def read_post_processor(
+    step: core.JsonReader, added: Container[int | None]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Read which ids a post-processor other than the core's puts before and after a text."""
+    kind = step.data["type"]
+    if kind not in _POST_PROCESSORS:
+        known = "ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing"
+        raise step.error(f"{core.shorten(kind)} is not supported, only {known}")
+    step.check(_POST_PROCESSORS[kind])
+    sides = []
+    for name in ("cls", "sep"):
+        pair = step.get(name, list)
+        if len(pair) != 2 or type(pair[1]) is not int or pair[1] not in added:
+            problem = f'expected ["added token", its id], got {core.shorten(pair)}'
+            raise step.error(problem, name)
+        sides.append((pair[1],))
+    return sides[0], sides[1]
+
+
 def writable(components: dict[str, Any]) -> dict[str, Any]:
     """Return components as tokenizer.json holds them.
 
@@ -670,7 +695,7 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
             "vocab.json and merges.txt"
         )
     chain = core.JsonReader(components, Path())
-    if any(step.data.get("type") == "SentencePiece" for step in chain.steps("normalizer")):
+    if any(step.data.get("type") == "SentencePiece" for step in core.steps(chain, "normalizer")):
         raise ValueError(
             "tokenizer.json cannot hold this SentencePiece normalization exactly (a character "
             "map, user-defined symbols, or white space as a suffix); keep the .model file"
@@ -682,8 +707,8 @@ class _Chain:
     """The components of a tokenizer, compiled."""
 
     def __init__(self, data: core.JsonReader) -> None:
-        normalizers = data.steps("normalizer")
-        pre_tokenizers = data.steps("pre_tokenizer")
+        normalizers = core.steps(data, "normalizer")
+        pre_tokenizers = core.steps(data, "pre_tokenizer")
         self._normalizers = [_made(step, _NORMALIZERS) for step in normalizers]
         self._pre_tokenizers = [_made(step, _PRE_TOKENIZERS) for step in pre_tokenizers]
         self.decoder = Decoder(data)

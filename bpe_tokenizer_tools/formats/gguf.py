@@ -56,7 +56,6 @@ from bpe_tokenizer_tools.formats import (
     SpecialTokens,
     lost,
     surrounding,
-    tokenizer_json,
 )
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
 from bpe_tokenizer_tools.patterns.families import (
@@ -492,7 +491,7 @@ def read(
     parts["post_processor"] = _post_processor(fields, roles, family)
     added = [token for _, token in sorted(vocabulary.added.items())]
     return Source(
-        tokenizer_json(vocabulary.ids(), merges, added, parts, **options),
+        core.tokenizer_layout(vocabulary.ids(), merges, added, parts, **options),
         {role: token.content for role, token in roles.items() if token},
         chat_templates=_chat_templates(fields),
     )

@@ -7,6 +7,11 @@ from typing import Any, cast
 from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
 
+_KEYS = {
+    "truncation": "direction:str max_length:int strategy:str stride:int",
+    "padding": "strategy:str|dict direction:str pad_to_multiple_of:int|null pad_id:int "
+    "pad_type_id:int pad_token:str",
+}
 _LENGTHS = {  # the strategies, and the largest number to believe
     "truncation": (("LongestFirst", "OnlyFirst", "OnlySecond"), 2**64 - 1),
     "padding": (("BatchLongest",), 2**24),
@@ -18,7 +23,8 @@ def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
     nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
     for field, node in nodes.items():
         strategies, limit = _LENGTHS[field]
-        kinds = core.parse_keys(core.KEYS[field])
+        node.check(_KEYS[field])
+        kinds = core.parse_keys(_KEYS[field])
         values = {key: node.get(key, *kinds[key], default=None) for key in kinds}
         values["direction"] = values["direction"] or "Right"  # older files do not say
         if isinstance(values["strategy"], dict):  # {"Fixed": to how many tokens}

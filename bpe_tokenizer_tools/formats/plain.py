@@ -21,7 +21,7 @@ import regex
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, Definition, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
-from bpe_tokenizer_tools.support import transactions
+from bpe_tokenizer_tools.formats.named import read_config, read_files
 
 __all__ = ["matches", "read"]
 
@@ -85,8 +85,7 @@ def read(
     except ValueError as error:
         raise data.error(str(error), "special_tokens") from None
     _check_size(data, definition)
-    files = transactions.read_files([path, *core.tokenizer_files(path.parent, path.stem)[1:]])
-    definition, roles, settings, templates = core.read_config(path, files, definition)
+    definition, roles, settings, templates = read_config(path, read_files(path), definition)
     return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 
 
@@ -102,7 +101,7 @@ def _check_options(data: core.JsonReader, model: core.JsonReader) -> None:
                 raise reader.error(problem, key)
     if model is not data and model.data.get("unk_token"):
         raise model.error("is not supported: byte-level BPE has no unknown text", "unk_token")
-    decoders = [step.data["type"] for step in data.steps("decoder")]
+    decoders = [step.data["type"] for step in core.steps(data, "decoder")]
     if decoders not in ([], ["ByteLevel"]):
         found = " + ".join(decoders)
         raise data.error(f"{core.shorten(found)} is not supported, only ByteLevel", "decoder")

@@ -51,7 +51,6 @@ from bpe_tokenizer_tools.formats import (
     SpecialTokens,
     read_bytes,
     surrounding,
-    tokenizer_json,
 )
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
 from bpe_tokenizer_tools.support import transactions
@@ -629,7 +628,7 @@ def read(
         config = core.JsonReader.parse(settings, files[settings])
     added = _added_tokens(model)
     roles = {**_roles(model), **_configured_roles(config, added)}
-    tokenizer = tokenizer_json(
+    tokenizer = core.tokenizer_layout(
         {piece.text: id_ for id_, piece in enumerate(model.pieces)},
         _merges(model),
         added.values(),

@@ -52,7 +52,6 @@ from bpe_tokenizer_tools.formats import (
     SpecialTokens,
     lost,
     read_files,
-    tokenizer_json,
 )
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
@@ -210,7 +209,7 @@ def read(
     elif known is None:
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     tokens = beside.tokens(known, vocab, special_tokens or {})
-    data = tokenizer_json(
+    data = core.tokenizer_layout(
         # NOTE: added tokens as well, so that each keeps its id (see `Source`).
         {**vocab, **{token.content: token.id or 0 for token in tokens.values()}},
         merges,

@@ -64,8 +64,7 @@ def save_files(contents: Mapping[Path, str | bytes | None]) -> None:
         if len(paths) == 1:  # which can be replaced by itself
             return core.write_files(contents)
         try:
-            for path, content in contents.items():
-                new[path] = core.write_beside(path, content, "saving")
+            new = core.write_beside(contents, "saving")
             names = {path.relative_to(folder).as_posix(): new[path] for path in paths}
             core.write_files({journal: json.dumps(names, default=operator.attrgetter("name"))})
             with contextlib.suppress(OSError), contextlib.ExitStack() as held:

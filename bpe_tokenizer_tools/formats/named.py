@@ -1,0 +1,69 @@
+"""Tokenizers that were saved under a name before 0.8: NAME.json and NAME_config.json.
+
+NAME.json is a tokenizer.json.  Version 0.6 put special_tokens_map.json and chat_template.jinja
+beside it, for all names alike; with version 0.7, NAME_config.json says everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bpe_tokenizer import Definition, FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats import Source, SpecialTokens, lengths
+from bpe_tokenizer_tools.support import transactions
+
+__all__ = ["matches", "read", "read_config", "read_files"]
+
+
+def matches(path: Path, head: bytes) -> bool:
+    """Tell by the name of the file beside it, and by its own keys."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or not _config(path).exists():
+        return False
+    try:
+        data = core.JsonReader.open(path).data
+    except FileFormatError:
+        return False
+    return isinstance(data.get("model"), dict) and not core.is_plain(data)
+
+
+def read(
+    path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
+) -> Source:
+    """Read NAME.json and what stands beside it.
+
+    Raises:
+        FileFormatError: it is damaged, or holds what this library does not represent exactly.
+        ValueError: a pattern is given, and the file has its own.
+    """
+    if split_pattern is not None:
+        raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
+    files = read_files(path)
+    data = core.JsonReader.parse(path, files[path])
+    parts = read_config(path, files, core.read_definition(data))
+    parts[2].update(lengths.read(data, parts[0]))
+    return Source(data.data, *parts[1:], parts[0])
+
+
+def read_files(path: Path) -> dict[Path, bytes]:
+    """Read a file and those beside it, as one save wrote them."""
+    beside = core.tokenizer_files(path.parent)[2:]
+    return transactions.read_files([path, _config(path), *beside])
+
+
+def read_config(
+    path: Path, files: Mapping[Path, bytes], definition: Definition
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    """Read what NAME_config.json says or, if there is none, the standard files."""
+    config = _config(path)
+    if path.stem == "tokenizer" or config not in files:
+        return core.read_config(path.parent, files, definition)
+    if "chat_template" in core.JsonReader.parse(config, files[config]).data:
+        files = {each: raw for each, raw in files.items() if each.suffix != ".jinja"}
+    return core.read_config(path.parent, files, definition, [config.name])
+
+
+def _config(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_config.json")
