@@ -2224,9 +2224,10 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a tokenizer, HEAD first; those of chat templates are at the end."""
+    """Return the files of a tokenizer, HEAD first; from the fourth on, chat templates."""
     names = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-    return [*map(folder.joinpath, names), *_template_files(folder)]
+    named = sorted(folder.glob("additional_chat_templates/*.jinja"))
+    return [*(folder / name for name in (*names, "chat_template.jinja")), *named]
 
 
 def _open_tokenizer_json(path: Path) -> tuple[_JsonReader, dict[Path, bytes]] | None:
@@ -2320,8 +2321,10 @@ def _read_definition(data: _JsonReader) -> Definition:
 def _tools_for(reason: FileFormatError) -> Any:
     """Return what reads every other kind of BPE; `reason` says why that is needed."""
     try:
-        return _tools("formats.components", "another kind of BPE")
+        return _tools("formats.components", "reading it")
     except ImportError as error:
+        if "bpe_tokenizer_tools" in reason.problem:  # it says so itself
+            raise reason from None
         raise FileFormatError(reason.path, reason.field, f"{reason.problem}; {error}") from None
 
 
@@ -2591,12 +2594,6 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
         return {} if value is None else {"default": value}
     items = config.children("chat_template")
     return {item.get("name", str): item.get("template", str) for item in items}
-
-
-def _template_files(folder: Path) -> list[Path]:
-    """Return where chat templates are files of their own; if there are any, only they count."""
-    named = sorted(folder.glob("additional_chat_templates/*.jinja"))
-    return [folder / "chat_template.jinja", *named]
 
 
 def _read_template_files(folder: Path, files: Mapping[Path, bytes]) -> dict[str, str]:

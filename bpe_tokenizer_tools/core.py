@@ -109,7 +109,6 @@ read_file = bpe_tokenizer._read_file
 write_beside = bpe_tokenizer._write_beside
 write_files = bpe_tokenizer._write_files
 remove = bpe_tokenizer._remove
-template_files = bpe_tokenizer._template_files
 tokenizer_files = bpe_tokenizer._tokenizer_files
 tokenizer_json = bpe_tokenizer._tokenizer_json
 tokenizer_layout = bpe_tokenizer._tokenizer_layout

@@ -218,3 +218,16 @@ def llama_cpp_source(
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(file.read())
     return folder
+
+
+@pytest.fixture
+def without_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the module find no bpe_tokenizer_tools."""
+    real = importlib.import_module
+
+    def missing(name: str) -> Any:
+        if name.startswith("bpe_tokenizer_tools"):
+            raise ModuleNotFoundError(name, name="bpe_tokenizer_tools")
+        return real(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)

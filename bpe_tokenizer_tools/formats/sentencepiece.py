@@ -622,7 +622,7 @@ def read(
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = _read_model(path)
     settings = model.path.with_name("tokenizer_config.json")
-    files = transactions.read_files([settings, *core.template_files(settings.parent)])
+    files = transactions.read_files([settings, *core.tokenizer_files(settings.parent)[3:]])
     config = core.JsonReader({}, settings)
     if settings in files:
         config = core.JsonReader.parse(settings, files[settings])

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import examples, need
 
-from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 
 tokenizers = pytest.importorskip("tokenizers", reason="the oracle of most formats")
 
@@ -544,3 +544,31 @@ def test_what_is_written_is_read_again(
             ids = tokenizer.encode(text, allowed_special=allowed)
             assert again.encode(text, allowed_special=allowed) == ids, repr(text)
             assert again.decode(ids) == tokenizer.decode(ids)
+
+
+# -- The module alone ---------------------------------------------------------
+
+STANDARD = ["gpt2", "llama 3", "qwen 2", "qwen 3.5", "gpt-oss", "tekken", "glm-4", "flags"]
+
+
+@pytest.mark.usefixtures("without_tools")
+@pytest.mark.parametrize("name", STANDARD)
+def test_alone_the_module_loads_and_saves_standard_files(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(files.text(name), encoding="utf-8")
+    ours, theirs = BPETokenizer.from_file(path), tokenizers.Tokenizer.from_file(str(path))
+    for text in files.CORPUS:
+        expected = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, allowed_special="all") == expected
+    ours.save(tmp_path / "again", verbose=False)
+    assert BPETokenizer.from_file(tmp_path / "again") == ours
+
+
+@pytest.mark.usefixtures("without_tools")
+@pytest.mark.parametrize("name", ["roberta", "starcoder 2", "gemma", "bloom"])
+def test_alone_the_module_says_what_other_files_need(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(files.text(name), encoding="utf-8")
+    with pytest.raises(FileFormatError, match="needs bpe_tokenizer_tools beside") as refused:
+        BPETokenizer.from_file(path)
+    assert str(refused.value).count("pip install") == 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import importlib
 import itertools
 import json
 import os
@@ -946,20 +945,7 @@ def test_ctrl_c_during_the_renames_finishes_them(directory: Form, tmp_path: Path
 # -- The module alone -----------------------------------------------------------
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take bpe_tokenizer_tools away."""
-    real = importlib.import_module
-
-    def missing(name: str) -> Any:
-        if name.startswith("bpe_tokenizer_tools"):
-            raise ModuleNotFoundError(name, name="bpe_tokenizer_tools")
-        return real(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-
-
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_tools")
 def test_alone_it_saves_and_loads_file_by_file(tmp_path: Path) -> None:
     made = tokenizers()
     for tokenizer in made:
@@ -969,7 +955,7 @@ def test_alone_it_saves_and_loads_file_by_file(tmp_path: Path) -> None:
         assert not list((tmp_path / "additional_chat_templates").iterdir())
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_tools")
 def test_alone_a_failed_save_leaves_whole_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -991,7 +977,7 @@ def test_alone_it_refuses_what_an_interrupted_save_left(
 ) -> None:
     directory.write(tmp_path, 0)
     interrupted(directory, tmp_path)
-    request.getfixturevalue("alone")
+    request.getfixturevalue("without_tools")
     before = files_of(tmp_path)
     for act in (lambda: directory.load(tmp_path), lambda: directory.write(tmp_path, 1)):
         with pytest.raises(
