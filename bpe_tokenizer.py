@@ -1827,7 +1827,18 @@ class _Encoder:
             n ids, and their n (start, end).
         """
         ids = self.encode(text)
-        return ids, _token_offsets(text, spans, [self.tokens[id_] for id_ in ids])
+        places = self.places(text, ids)
+        return ids, [(spans[start][0], spans[end - 1][1]) for start, end in places]
+
+    def places(self, text: str, ids: list[int]) -> list[_Span]:
+        """Return the (start, end) of the characters that each token of a text has bytes of."""
+        char_of_byte: Sequence[int] = range(len(text))
+        if not text.isascii():
+            widths = (len(char.encode()) for char in text)
+            char_of_byte = [i for i, width in enumerate(widths) for _ in range(width)]
+        ends = itertools.accumulate((len(self.tokens[id_]) for id_ in ids), initial=0)
+        pairs = itertools.pairwise(ends)
+        return [(char_of_byte[start], char_of_byte[end - 1] + 1) for start, end in pairs]
 
     def encode_plain(self, text: Any) -> list[int] | None:
         """Encode what a user gave, if cutting and merging is all there is to do; else None."""
@@ -1946,25 +1957,6 @@ class _Engine:
 _engine = _Engine()  # section 13 may put another here
 
 
-def _token_offsets(text: str, spans: Sequence[_Span], tokens: Iterable[bytes]) -> list[_Span]:
-    """Return the (start, end) of the characters that each token has bytes of.
-
-    Args:
-        text: what was encoded.
-        spans: where each of its characters comes from.
-        tokens: what it was encoded to.
-    """
-    char_of_byte = range(len(text))
-    if not text.isascii():
-        widths = (len(char.encode()) for char in text)
-        char_of_byte = cast("Any", [i for i, width in enumerate(widths) for _ in range(width)])
-    ends = list(itertools.accumulate(map(len, tokens), initial=0))
-    return [
-        (spans[char_of_byte[start]][0], spans[char_of_byte[end - 1]][1])
-        for start, end in itertools.pairwise(ends)
-    ]
-
-
 def _trim(
     text: str, spans: Iterable[_Span], tokens: Iterable[str | None], keep_prefix_space: bool
 ) -> Iterator[_Span]:
@@ -1988,9 +1980,8 @@ def _trim(
         yield begin, max(end - trailing, begin) if end >= trailing else end
 
 
-def _decode_ids(ids: Iterable[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
+def _decode_ids(ids: Sequence[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
     """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
-    ids = list(ids)
     try:
         return b"".join(map(tokens.__getitem__, ids))
     except KeyError as error:

@@ -7,7 +7,7 @@ extension cannot take: an OverflowError of the extension says so.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import regex
@@ -106,13 +106,9 @@ class NativeEncoder(core._Encoder):
             core._utf8_length(text)  # names the surrogate by its place
             raise
 
-    def encode_aligned(
-        self, text: str, spans: Sequence[tuple[int, int]]
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode as `encode` does, and tell where each token comes from."""
-        ids = self.encode(text)
-        places = self._native.offsets(text, ids)
-        return ids, [(spans[start][0], spans[end - 1][1]) for start, end in places]
+    def places(self, text: str, ids: list[int]) -> list[tuple[int, int]]:
+        """Return the (start, end) of the characters that each token of a text has bytes of."""
+        return self._native.offsets(text, ids)
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""

@@ -100,8 +100,7 @@ def operations() -> dict[str, Operation]:
     tokens = [b"a", b"b", b"ab", b"aab", b"abab", b"ba", b"abba", b"abababab" * 9, b"abab" * 2]
     found = recover_merges({token: rank for rank, token in enumerate(tokens)})
 
-    spans = [(i, i + 1) for i in range(len(mixed) * 300)]
-    places = bpe_tokenizer._token_offsets(mixed * 300, spans, [python.tokens[id_] for id_ in ids])
+    places = python.places(mixed * 300, ids)
 
     def learn(_: Any) -> Any:
         forbidden = frozenset([b"zz", b"forbidden" * 3])
