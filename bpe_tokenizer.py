@@ -56,6 +56,7 @@ import json
 import math
 import operator
 import os
+import platform
 import re
 import stat
 import sys
@@ -2948,6 +2949,10 @@ def _render_built_in(*options: Any) -> str:
 # =============================================================================
 # 10. Inference backends
 # =============================================================================
+# A model runs through one of four libraries.  Which of them can, and how the next id is
+# drawn, is decided here; bpe_tokenizer_tools/backends/ runs it.
+
+_Logits = Any  # a numpy array with one number for each id
 
 
 class InferenceBackend(Enum):
@@ -2961,13 +2966,219 @@ class InferenceBackend(Enum):
     HUGGINGFACE_TRANSFORMERS = "huggingface_transformers"
 
 
+class _Sampling(NamedTuple):
+    """How to draw an id: divide logits by the temperature, then apply top_k, then top_p."""
+
+    temperature: float  # 0 always takes the likeliest
+    top_k: int  # keeps this many of the likeliest; 0 keeps all
+    top_p: float  # keeps the fewest of those, likeliest first, that have this share of them
+
+    def check(self) -> _Sampling:
+        if not 0 <= self.temperature < math.inf:  # NaN fails this too
+            value = self.temperature
+            raise ValueError(f"temperature must be 0 (most likely always) or more, got {value}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1 (off), got {self.top_p}")
+        _check_size("top_k", self.top_k, 0)
+        return self
+
+    def draw(self, logits: _Logits, random: Any) -> int:
+        """Draw an id by a random generator of numpy's; of equals, the lowest is likelier."""
+        import numpy
+
+        highest = logits.max()
+        if not numpy.isfinite(highest):
+            raise RuntimeError(
+                f"the model computed {highest} where a number is expected: its weights are "
+                "damaged, or too large for their type (try dtype='float32')"
+            )
+        if self.temperature == 0:
+            return int(logits.argmax())
+        with numpy.errstate(over="ignore"):  # a tiny temperature leaves the likeliest id alone
+            weights = numpy.exp((logits.astype(numpy.float64) - highest) / self.temperature)
+        ids = self.kept(weights)
+        sums = weights[ids].cumsum()
+        place = sums.searchsorted(random.random() * sums[-1], side="right")
+        last = sums.searchsorted(sums[-1])  # rounding must not lead behind it
+        return int(ids[min(place, last)])
+
+    def kept(self, weights: Any) -> Any:
+        """Return the ids that top_k and top_p keep, likeliest first; all of them by number."""
+        import numpy
+
+        limit = min(self.top_k or len(weights), len(weights))
+        is_cut = limit < len(weights)
+        if self.top_p == 1 and not is_cut:
+            return numpy.arange(limit)
+        # Sorting all 100,000 is slow, and 1,024 nearly always have the share.
+        for count in (limit if is_cut else min(limit, 1024), limit):
+            ids = numpy.arange(len(weights))
+            if count < len(weights):
+                ids = numpy.flatnonzero(weights >= numpy.partition(weights, -count)[-count])
+            ids = ids[(-weights[ids]).argsort(kind="stable")[:count]]
+            sums = weights[ids].cumsum()
+            wanted = self.top_p * (sums[-1] if is_cut else weights.sum())
+            if sums[-1] >= wanted:
+                break
+        return ids[: sums.searchsorted(wanted) + 1]
+
+
+@dataclass(frozen=True)
+class _ModelFiles:
+    """What is known of a model before its weights are loaded."""
+
+    path: Path
+    kind: str  # "gguf", "safetensors", "mlx" or "openvino"
+    rows: int = 0  # ids are 0 to rows - 1; 0: only the library knows
+    dtype: str = ""
+    context: int | None = None  # how many tokens the model was made for, if known
+    eos_ids: tuple[int, ...] = ()  # what ends a text, or a turn of a chat
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class _Library(NamedTuple):
+    packages: tuple[str, ...]  # that are imported; the last can be built for a GPU
+    install: str  # what pip calls them
+    extra: str  # of bpe-tokenizer
+
+
+_LIBRARIES = {
+    "llama.cpp": _Library(("llama_cpp",), "llama-cpp-python numpy", "llama"),
+    "mlx": _Library(("mlx_lm",), "mlx-lm numpy", "apple"),
+    # optimum-intel and openvino-genai both bring it.
+    "openvino": _Library(("openvino",), "openvino numpy", "openvino"),
+    "transformers": _Library(("transformers", "torch"), "transformers torch", "transformers"),
+}
+_Choice = tuple[str, Any, str | None]  # a library that reads a model, its files, the device
+
+
+def _is_installed(package: str) -> bool:
+    """Find a package without importing it; "llama_cpp:cuda" asks for a build for a GPU."""
+    package, _, gpu = package.partition(":")
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # its parent is missing, or half imported
+        return False
+    if spec is None or not gpu:
+        return spec is not None
+    folder = Path(spec.origin or "").parent
+    return any(list(folder.glob(f"lib/*{name}{gpu}*")) for name in ("ggml-", "torch_"))
+
+
+def _is_apple() -> bool:
+    return sys.platform == "darwin" and platform.machine() == "arm64"
+
+
+def _has_nvidia_gpu() -> bool:
+    import subprocess
+
+    try:
+        command = ["nvidia-smi", "--list-gpus"]
+        run = subprocess.run(command, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return run.returncode == 0 and bool(run.stdout.strip())
+
+
+def _has_amd_gpu() -> bool:
+    # Every GPU that the ROCm driver runs is a node with shader units; CPUs have none.
+    nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties")
+    with contextlib.suppress(OSError):
+        return any(re.search(r"^simd_count [1-9]", node.read_text(), re.M) for node in nodes)
+    return False
+
+
+def _is_intel() -> bool:
+    if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686"):
+        return False
+    with contextlib.suppress(OSError):
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    return "Intel" in platform.processor()
+
+
+_ON_GPU: dict[str, str | None] = {"llama.cpp": "gpu", "transformers": "cuda"}  # on ROCm, too
+_ANYWHERE = "any processor", lambda: True, ""
+# Best first: what a backend runs on, whether that is here, which build of the packages it
+# takes, and the libraries it stands for, each with the device it is told.
+_BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], str, dict[str, str | None]]] = {
+    InferenceBackend.APPLE_MLX: ("Apple Silicon", _is_apple, "", {"mlx": None}),
+    InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", _has_nvidia_gpu, ":cuda", _ON_GPU),
+    InferenceBackend.AMD_ROCM: ("an AMD GPU", _has_amd_gpu, ":hip", _ON_GPU),
+    InferenceBackend.INTEL_OPENVINO: ("an Intel processor", _is_intel, "", {"openvino": None}),
+    InferenceBackend.CPU_LLAMA_CPP: (*_ANYWHERE, {"llama.cpp": "cpu"}),
+    InferenceBackend.HUGGINGFACE_TRANSFORMERS: (*_ANYWHERE, {"transformers": None}),
+}
+
+
 def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     """Choose how to run a model here: the first that has both hardware and software.
 
     If no software is installed, that is the one that the hardware is best for.  With
     `verbose` the choice is explained, on stderr, and what to install.
     """
-    return cast("InferenceBackend", _tools("backends").detect(verbose))
+    lines: list[str] = []
+    fitting = [backend for backend, (_, is_here, *_) in _BACKENDS.items() if is_here()]
+    for backend in fitting:
+        hardware, _, build, names = _BACKENDS[backend]
+        needs = [_LIBRARIES[name].packages for name in names]
+        needs = [(*packages, last + build) for *packages, last in needs]
+        here = next((each for each in needs if all(map(_is_installed, each))), None)
+        if here:
+            found = f"it runs on {hardware}, and {' and '.join(here)} is installed"
+            lines.append(f"{backend.value}: chosen; {found}")
+            break
+        needed = " or ".join(" with ".join(each) for each in needs)
+        remedy = f"pip install 'bpe-tokenizer[{_LIBRARIES[next(iter(names))].extra}]'"
+        missing = f"but {needed} is not installed; {remedy}"
+        lines.append(f"{backend.value}: would run on {hardware}, {missing}")
+    else:
+        backend = fitting[0]
+        lines.append(f"No backend is installed; {backend.value} would suit this machine best")
+    if verbose:
+        print(*lines, sep="\n", file=sys.stderr)
+    return backend
+
+
+def _libraries(backend: InferenceBackend | str | None) -> dict[str, str | None]:
+    """Return the libraries that `backend` stands for, each with its device; None: all."""
+    if backend is None:
+        return dict.fromkeys(_LIBRARIES)
+    if not isinstance(backend, (InferenceBackend, str)):
+        raise TypeError(f"backend must be a name or an InferenceBackend, got {backend!r:.50}")
+    known: dict[str, dict[str, str | None]] = {name: {name: None} for name in _LIBRARIES}
+    known |= {member.value: libraries for member, (*_, libraries) in _BACKENDS.items()}
+    name = str(getattr(backend, "value", backend)).lower()
+    name = {"llama_cpp": "llama.cpp", "llama-cpp": "llama.cpp"}.get(name, name)
+    if name not in known:
+        raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r:.50}")
+    return known[name]
+
+
+def _choices(path: object, found: Iterable[_ModelFiles], backend: Any) -> list[_Choice]:
+    """Return the libraries that come into question, best first."""
+    asked, readers = _libraries(backend), list[tuple[str, _ModelFiles]]()
+    for files in found:
+        names = {"gguf": ["llama.cpp"], "openvino": ["openvino"]}.get(files.kind)
+        names = names or ["mlx", "transformers"]
+        if files.kind == "mlx" and "quantization" in files.config:
+            names = ["mlx"]
+        if files.kind == "safetensors" and not _is_apple():
+            names = names[::-1]
+        readers += [(name, files) for name in names]
+    choices = [(name, files, asked[name]) for name, files in readers if name in asked]
+    if not choices:
+        able = ", ".join(dict.fromkeys(name for name, _ in readers))
+        kinds = " and ".join(files.kind for files in found)
+        kinds = f"cannot read this model (its kind: {kinds})"
+        raise ValueError(f"{path}: {' or '.join(asked)} {kinds}; {able} can")
+    here = [each for each in choices if all(map(_is_installed, _LIBRARIES[each[0]].packages))]
+    return here or choices
+
+
+def _cannot_use(name: str, error: ImportError) -> str:
+    library = _LIBRARIES[name]
+    remedy = f"pip install {library.install}, or pip install 'bpe-tokenizer[{library.extra}]'"
+    return f"{name} cannot be used ({error}); {remedy}"
 
 
 # =============================================================================

@@ -124,6 +124,12 @@ batch_defaults = bpe_tokenizer._batch_defaults
 check_batch_options = bpe_tokenizer._check_batch_options
 pad = bpe_tokenizer._pad
 
+# Models
+Sampling = bpe_tokenizer._Sampling
+ModelFiles = bpe_tokenizer._ModelFiles
+choices = bpe_tokenizer._choices
+cannot_use = bpe_tokenizer._cannot_use
+
 # The command line
 PROGRAM = bpe_tokenizer._PROGRAM
 Command = bpe_tokenizer._Command

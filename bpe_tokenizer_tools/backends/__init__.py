@@ -14,8 +14,8 @@ is taken:
     directory with openvino_model.xml    OpenVINO
 
 Modules: `model_files` reads what a model's files say, `fit` compares that with a tokenizer,
-`base` is what all backends share, `sampling` draws the next id, `checks` looks at what is
-passed, `machine` looks for hardware and packages; each library has a module of its own.
+`base` is what all backends share, `checks` looks at what is passed; each library has a module
+of its own.  Which library suits, and how the next id is drawn, is section 10 of the module.
 """
 
 from __future__ import annotations
@@ -24,108 +24,26 @@ import importlib
 import os
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bpe_tokenizer import InferenceBackend
-from bpe_tokenizer_tools.backends import machine
+from bpe_tokenizer import InferenceBackend, detect_best_backend
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends.base import Backend
 from bpe_tokenizer_tools.backends.checks import integer, word
-from bpe_tokenizer_tools.backends.machine import detect
 from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
 
 __all__ = ["Backend", "ModelFiles", "describe", "detect", "find", "open_model", "unload"]
 
 
-class _Library(NamedTuple):
-    module: str
-    type: str
-    packages: tuple[str, ...]
-    extra: str
-
-
-_LIBRARIES = {
-    "llama.cpp": _Library("llama_cpp", "LlamaCpp", ("llama_cpp",), "llama"),
-    "mlx": _Library("mlx", "Mlx", ("mlx_lm",), "apple"),
-    "openvino": _Library("openvino", "OpenVino", ("openvino",), "openvino"),
-    "transformers": _Library(
-        "transformers", "Transformers", ("transformers", "torch"), "transformers"
-    ),
+_RUNNERS = {
+    "llama.cpp": ("llama_cpp", "LlamaCpp"),
+    "mlx": ("mlx", "Mlx"),
+    "openvino": ("openvino", "OpenVino"),
+    "transformers": ("transformers", "Transformers"),
 }
-
 _Settings = dict[str, Any]
-_ON_GPU: dict[str, _Settings] = {
-    "llama.cpp": {"device": "gpu"},
-    "transformers": {"device": "cuda"},  # torch's name for ROCm too
-}
-# The libraries each member stands for, with the settings that go with it.
-_MEMBERS: dict[InferenceBackend, dict[str, _Settings]] = {
-    InferenceBackend.APPLE_MLX: {"mlx": {}},
-    InferenceBackend.NVIDIA_CUDA: _ON_GPU,
-    InferenceBackend.AMD_ROCM: _ON_GPU,
-    InferenceBackend.INTEL_OPENVINO: {"openvino": {}},
-    InferenceBackend.CPU_LLAMA_CPP: {"llama.cpp": {"device": "cpu"}},
-    InferenceBackend.HUGGINGFACE_TRANSFORMERS: {"transformers": {}},
-}
 
-
-class _Choice(NamedTuple):
-    """A library that reads a model, and the settings that were asked for with it."""
-
-    name: str
-    files: ModelFiles
-    settings: _Settings
-
-
-# -- Which library ------------------------------------------------------------
-
-
-def _readers(files: ModelFiles) -> tuple[str, ...]:
-    """Return the libraries that read a kind of model, best first."""
-    if files.kind == "gguf":
-        return ("llama.cpp",)
-    if files.kind == "openvino":
-        return ("openvino",)
-    if files.kind == "mlx":
-        return ("mlx",) if "quantization" in files.config else ("mlx", "transformers")
-    return ("mlx", "transformers") if machine.is_apple() else ("transformers", "mlx")
-
-
-def _asked_for(backend: InferenceBackend | str | None) -> dict[str, _Settings]:
-    """Return the libraries that `backend` stands for; None stands for all."""
-    if backend is None:
-        return {name: {} for name in _LIBRARIES}
-    if isinstance(backend, InferenceBackend):
-        return _MEMBERS[backend]
-    if not isinstance(backend, str):
-        raise TypeError(f"backend must be a name or an InferenceBackend, got {backend!r:.50}")
-    name = {"llama_cpp": "llama.cpp", "llama-cpp": "llama.cpp"}.get(backend, backend.lower())
-    if name in _LIBRARIES:
-        return {name: {}}
-    try:
-        return _MEMBERS[InferenceBackend(name)]
-    except ValueError:
-        known = ", ".join([*_LIBRARIES, *(member.value for member in InferenceBackend)])
-        raise ValueError(f"backend must be one of {known}, got {backend!r:.50}") from None
-
-
-def _choices(path: str | os.PathLike[str], backend: InferenceBackend | str | None) -> list[_Choice]:
-    """Return the libraries that come into question, best first."""
-    asked = _asked_for(backend)
-    found = _described(path)
-    readers = [(name, files) for files in found for name in _readers(files)]
-    choices = [_Choice(name, files, asked[name]) for name, files in readers if name in asked]
-    if not choices:
-        able = ", ".join(dict.fromkeys(name for name, _ in readers))
-        kinds = " and ".join(files.kind for files in found)
-        raise ValueError(
-            f"{path}: {' or '.join(asked)} cannot read this model (its kind: {kinds}); {able} can"
-        )
-    here = [choice for choice in choices if _is_here(choice.name)]
-    return here or choices
-
-
-def _is_here(name: str) -> bool:
-    return all(map(machine.is_installed, _LIBRARIES[name].packages))
+detect = detect_best_backend
 
 
 def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = None) -> ModelFiles:
@@ -135,7 +53,8 @@ def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = 
         FileNotFoundError, FileFormatError: as `describe`.
         ValueError: the backend that is asked for cannot read it.
     """
-    return _choices(path, backend)[0].files
+    files: ModelFiles = core.choices(path, _described(path), backend)[0][1]
+    return files
 
 
 # -- Opening and releasing ----------------------------------------------------
@@ -202,32 +121,26 @@ def open_model(
     }
     problems: list[str] = []
     with _lock:
-        for choice in _choices(path, backend):
+        for name, files, own_device in core.choices(path, _described(path), backend):
+            wanted = {**settings, **common, "device": common["device"] or own_device}
             try:
-                return _open(choice, {**settings, **common})
+                return _open(name, files, wanted)
             except ImportError as error:
-                library = _LIBRARIES[choice.name]
-                problems.append(
-                    f"{choice.name} cannot be used ({error}); "
-                    f"pip install 'bpe-tokenizer[{library.extra}]'"
-                )
+                problems.append(core.cannot_use(name, error))
     raise ImportError(f"{path}: {'; or '.join(problems)}")
 
 
-def _open(choice: _Choice, settings: _Settings) -> Backend:
-    asked = {name: value for name, value in choice.settings.items() if settings[name] is None}
-    settings = {**settings, **asked}
-    key = (choice.files.path, choice.name, repr(sorted(settings.items())))
-    stamp = choice.files.stamp()
+def _open(name: str, files: ModelFiles, settings: _Settings) -> Backend:
+    key, stamp = (files.path, name, repr(sorted(settings.items()))), files.stamp()
     if key in _opened:
         known, model = _opened[key]
         if known == stamp and not model.is_closed:
             return model
         del _opened[key]
         model.close()
-    library = _LIBRARIES[choice.name]
-    module = importlib.import_module(f"{__name__}.{library.module}")
-    opened: Backend = getattr(module, library.type)(choice.files, **settings)
+    module, runner = _RUNNERS[name]
+    load = getattr(importlib.import_module(f"{__name__}.{module}"), runner)
+    opened: Backend = load(files, **settings)
     _opened[key] = stamp, opened
     return opened
 

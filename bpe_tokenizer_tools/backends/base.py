@@ -6,7 +6,7 @@ that it is the same whatever library computes:
 
 - what is asked for is checked before the library sees it, some of which crash or compute
   nonsense on an id that is out of range;
-- ids are chosen by `sampling.draw`;
+- ids are drawn by the module's sampler;
 - a prompt is fed in blocks, between which Ctrl-C and closing the iterator take effect.
 """
 
@@ -20,7 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bpe_tokenizer_tools.backends import sampling
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.backends import checks
 from bpe_tokenizer_tools.backends.checks import integer
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 
@@ -32,7 +33,7 @@ class Request(NamedTuple):
 
     prompt: list[int]
     max_new_tokens: int
-    settings: sampling.Settings
+    settings: core.Sampling
     seed: int | None
     stop_ids: frozenset[int]
     n_tokens: int
@@ -136,7 +137,7 @@ class Backend(ABC):
             limit = min(limit, room)
         rows = self.vocab_rows
         drawn = rows if n_tokens is None else min(integer("n_tokens", n_tokens, 1), rows)
-        settings = sampling.checked(temperature, top_k, top_p)
+        settings = checks.sampling(temperature, top_k, top_p)
         checked_seed = None if seed is None else integer("seed", seed, 0)
         stops = frozenset(self._checked_ids("stop_ids", stop_ids))
         return self._generate(Request(prompt, limit, settings, checked_seed, stops, drawn))
@@ -154,17 +155,19 @@ class Backend(ABC):
         return checked
 
     def _generate(self, request: Request) -> Iterator[int]:
+        import numpy
+
         if not self._lock.acquire(blocking=False):
             raise RuntimeError(
                 f"{self.path}: the model is busy with another call; use up or close() that "
                 "iterator first"
             )
         try:
-            random = sampling.generator(request.seed)
+            random = numpy.random.default_rng(request.seed)
             pending = self._continue_or_forget(request)
             for _ in range(request.max_new_tokens):
                 logits = self._advance(pending)[: request.n_tokens]
-                id_ = sampling.draw(logits, request.settings, random)
+                id_ = request.settings.draw(logits, random)
                 yield id_
                 if id_ in request.stop_ids:
                     return

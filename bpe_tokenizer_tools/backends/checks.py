@@ -1,4 +1,4 @@
-"""What callers pass, checked: numbers of any type that is one, numpy's among them."""
+"""What callers pass, checked: numbers of any numeric type, numpy's included."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import numbers
 import operator
 from typing import Any
 
+from bpe_tokenizer_tools import core
+
 
 def integer(name: str, value: Any, least: int | None = None) -> int:
-    """Return a whole number of whatever integer type; truth values are none."""
+    """Return a whole number of any integer type, but not a bool."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -22,7 +24,7 @@ def integer(name: str, value: Any, least: int | None = None) -> int:
 
 
 def real(name: str, value: Any) -> float:
-    """Return a number of whatever type; one that is too large for a float is infinite."""
+    """Return a number of any type; one that is too large for a float is infinite."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number:
         raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r:.50}")
@@ -39,3 +41,15 @@ def word(name: str, value: Any) -> str | None:
     if value == "":
         raise ValueError(f"{name} is empty; leave it out, or name one")
     return value
+
+
+def sampling(temperature: float, top_k: int, top_p: float) -> core.Sampling:
+    """Check how to draw an id.
+
+    Args:
+        temperature: 0 or more.
+        top_k: 0 for all.
+        top_p: above 0, at most 1.
+    """
+    heat, share = real("temperature", temperature), real("top_p", top_p)
+    return core.Sampling(heat, integer("top_k", top_k, 0), share).check()

@@ -43,7 +43,7 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
-class ModelFiles:
+class ModelFiles(core.ModelFiles):
     """What the files of a model say.
 
     Attributes:
@@ -52,25 +52,18 @@ class ModelFiles:
         rows: of the table of embeddings: ids are 0 to rows - 1.
         dtype: of that table: "float32", "float16", "bfloat16", or else "quantised".
         context: how many tokens the model was made for, if they say so.
-        bos_id: the id a text begins with, if they say so.
         eos_ids: the ids a text, or a turn of a chat, ends with.
+        config: config.json.
+        bos_id: the id a text begins with, if they say so.
         tokenizer: what `BPETokenizer.from_file` reads the model's own from, if it is there.
         files: all that belong to it.
-        config: config.json.
         said: "bos", "eos", "pad" -> the ids that config.json and generation_config.json name,
             whether there are such tokens or not.
     """
 
-    path: Path
-    kind: str
-    rows: int
-    dtype: str
-    context: int | None = None
     bos_id: int | None = None
-    eos_ids: tuple[int, ...] = ()
     tokenizer: Path | None = None
     files: tuple[Path, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
     said: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def stamp(self) -> tuple[tuple[str, FileStatus], ...]:
@@ -223,10 +216,10 @@ def _read_gguf(path: Path) -> ModelFiles:
         rows,
         _GGUF_DTYPES.get(kind, "quantised"),
         context if isinstance(context, int) and context > 0 else None,
-        next(iter(ids("bos")), None),
         ids("eos", "eot", "eom"),
-        path if "tokenizer.ggml.model" in keys else None,
-        tuple(files),
+        bos_id=next(iter(ids("bos")), None),
+        tokenizer=path if "tokenizer.ggml.model" in keys else None,
+        files=tuple(files),
     )
 
 
@@ -321,11 +314,11 @@ class _Config:
             rows,
             dtype,
             self.number("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx"),
-            next(iter(self.ids("bos_token_id", rows)), None),
             self.ids("eos_token_id", rows),
+            self.data,
+            next(iter(self.ids("bos_token_id", rows)), None),
             folder if _has_tokenizer(folder) else None,
             (*self.files, *files),
-            self.data,
             {role: self.said(f"{role}_token_id") for role in ("bos", "eos", "pad")},
         )
 

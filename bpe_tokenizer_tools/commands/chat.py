@@ -48,9 +48,9 @@ def _chat_template(given: str | None) -> str | None:
 
 def _check_chat(options: argparse.Namespace) -> None:
     """Refuse, before a model is loaded, what no answer could be generated with."""
-    from bpe_tokenizer_tools.backends import sampling
+    from bpe_tokenizer_tools.backends import checks
 
-    sampling.checked(options.temperature, options.top_k, options.top_p)
+    checks.sampling(options.temperature, options.top_k, options.top_p)
     for name, value, least in (
         ("--max-tokens", options.max_new_tokens, 1),
         ("--seed", options.seed, 0),

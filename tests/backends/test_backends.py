@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import bpe_tokenizer
 from bpe_tokenizer import InferenceBackend, detect_best_backend
-from bpe_tokenizer_tools.backends import machine as backends
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(hardware: set[str], packages: set[str]) -> None:
         table = {
             backend: (name, lambda name=name: name in hardware or name == "any processor", *rest)
-            for backend, (name, _, *rest) in backends.BACKENDS.items()
+            for backend, (name, _, *rest) in bpe_tokenizer._BACKENDS.items()
         }
-        monkeypatch.setattr(backends, "BACKENDS", table)
-        monkeypatch.setattr(backends, "is_installed", packages.__contains__)
+        monkeypatch.setattr(bpe_tokenizer, "_BACKENDS", table)
+        monkeypatch.setattr(bpe_tokenizer, "_is_installed", packages.__contains__)
 
     return make
 
@@ -84,14 +84,14 @@ def test_an_nvidia_gpu_is_what_its_driver_lists(
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert backends.has_nvidia_gpu() is expected
+    assert bpe_tokenizer._has_nvidia_gpu() is expected
 
 
 def test_without_a_driver_there_is_no_nvidia_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not backends.has_nvidia_gpu()
+    assert not bpe_tokenizer._has_nvidia_gpu()
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_a_package_is_asked_which_gpu_it_was_built_for(
     (tmp_path / "lib" / built).touch()
     spec = importlib.machinery.ModuleSpec("llama_cpp", None, origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    assert backends.is_installed("llama_cpp")
-    assert backends.is_installed("llama_cpp:cuda") is expected
+    assert bpe_tokenizer._is_installed("llama_cpp")
+    assert bpe_tokenizer._is_installed("llama_cpp:cuda") is expected
 
 
 def test_what_is_not_there_is_not_installed() -> None:
-    assert backends.is_installed("json")
-    assert not backends.is_installed("no_such_package_at_all")
-    assert not backends.is_installed("no_such_package_at_all.part")
+    assert bpe_tokenizer._is_installed("json")
+    assert not bpe_tokenizer._is_installed("no_such_package_at_all")
+    assert not bpe_tokenizer._is_installed("no_such_package_at_all.part")
 
 
 def test_this_machine_gets_an_answer() -> None:

@@ -20,9 +20,10 @@ import tiny_models
 from oracles import need
 from tiny_models import CONTEXT, EOS, PROMPT, ROWS, TOKENS
 
+import bpe_tokenizer
 from bpe_tokenizer import InferenceBackend
 from bpe_tokenizer_tools import backends
-from bpe_tokenizer_tools.backends import sampling
+from bpe_tokenizer_tools.backends.checks import sampling
 
 PACKAGES = {
     "llama.cpp": ("llama_cpp", "gguf"),
@@ -94,13 +95,13 @@ def test_the_most_likely_ids_are_those_of_the_model(name: str, tied: bool, opene
 def drawn(seed: int, noise: float = 0.0) -> list[int]:
     """Draw as the backends do, from the logits of the reference."""
     np = need("numpy")
-    settings = sampling.checked(temperature=4.0, top_k=50, top_p=0.9)
-    random, disturb = sampling.generator(seed), np.random.default_rng(0)
+    settings = sampling(temperature=4.0, top_k=50, top_p=0.9)
+    random, disturb = np.random.default_rng(seed), np.random.default_rng(0)
     ids = list(PROMPT)
     for _ in range(32):
         logits = tiny_models.model(False).logits(ids)
         logits = logits + noise * disturb.uniform(-1, 1, len(logits))
-        ids.append(sampling.draw(logits, settings, random))
+        ids.append(settings.draw(logits, random))
     return ids[len(PROMPT) :]
 
 
@@ -503,14 +504,14 @@ def test_without_the_best_library_the_next_steps_in(
 ) -> None:
     need("mlx_lm")
     path = written("transformers")
-    monkeypatch.setattr(backends.machine, "is_apple", lambda: False)
+    monkeypatch.setattr(bpe_tokenizer, "_is_apple", lambda: False)
     assert backends.open_model(path).name == "Transformers"
     backends.unload()
-    monkeypatch.setattr(backends.machine, "is_installed", lambda package: package != "torch")
+    monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: package != "torch")
     assert backends.open_model(path).name == "MLX"
     backends.unload()
     # It is there, but cannot be imported.
-    monkeypatch.setattr(backends.machine, "is_installed", lambda package: True)
+    monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: True)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert backends.open_model(path).name == "MLX"
     backends.unload()

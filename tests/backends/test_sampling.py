@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import need
 
-from bpe_tokenizer_tools.backends import sampling
+from bpe_tokenizer_tools.backends.checks import sampling as checked
 
 
 def distribution(logits: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
@@ -38,8 +38,8 @@ def test_ids_are_drawn_as_often_as_they_are_likely(
 ) -> None:
     np = need("numpy")
     logits = [1.0, 3.0, 2.5, -1.0, 2.5, 0.0, -math.inf]
-    settings, random = sampling.checked(temperature, top_k, top_p), sampling.generator(1)
-    drawn = [sampling.draw(np.array(logits, np.float32), settings, random) for _ in range(20_000)]
+    settings, random = checked(temperature, top_k, top_p), np.random.default_rng(1)
+    drawn = [settings.draw(np.array(logits, np.float32), random) for _ in range(20_000)]
     for id_, share in enumerate(distribution(logits, temperature, top_k, top_p)):
         assert drawn.count(id_) / len(drawn) == pytest.approx(share, abs=0.015)
         assert share or id_ not in drawn
@@ -56,11 +56,11 @@ def test_only_what_is_left_is_drawn(
     logits: list[int], temperature: float, top_k: int, top_p: float, seed: int
 ) -> None:
     np = need("numpy")
-    settings = sampling.checked(temperature, top_k, top_p)
+    settings = checked(temperature, top_k, top_p)
     array = np.array(logits, np.float32)
-    id_ = sampling.draw(array, settings, sampling.generator(seed))
+    id_ = settings.draw(array, np.random.default_rng(seed))
     assert distribution(list(map(float, logits)), temperature, top_k, top_p)[id_] > 0
-    assert id_ == sampling.draw(array, settings, sampling.generator(seed))
+    assert id_ == settings.draw(array, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("top_p", [0.5, 0.9, 0.999999])
@@ -69,7 +69,7 @@ def test_a_flat_distribution_is_not_cut_short(top_p: float) -> None:
     np = need("numpy")
     logits = np.linspace(0, 0.1, 5000).astype(np.float32)
     weights = np.exp(logits.astype(np.float64) - logits.max())
-    left = sampling._left(weights, sampling.checked(1.0, 0, top_p))
+    left = checked(1.0, 0, top_p).kept(weights)
     assert sorted(left, reverse=True) == list(left)
     share = weights[left].sum() / weights.sum()
     assert share >= top_p > (weights[left[:-1]].sum() / weights.sum())
@@ -80,9 +80,9 @@ def test_zero_is_the_most_likely_and_of_equals_the_lowest() -> None:
     random: Any = None  # is not asked
     for logits, expected in (([1, 3, 3], 1), ([0, 0, 0], 0), ([-math.inf, -5], 1)):
         array = np.array(logits, np.float32)
-        assert sampling.draw(array, sampling.checked(0, 0, 1), random) == expected
-    tiny = sampling.checked(1e-300, 0, 0.9)
-    assert sampling.draw(np.array([1, 3, 2.99]), tiny, sampling.generator(0)) == 1
+        assert checked(0, 0, 1).draw(array, random) == expected
+    tiny = checked(1e-300, 0, 0.9)
+    assert tiny.draw(np.array([1, 3, 2.99]), np.random.default_rng(0)) == 1
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -90,7 +90,7 @@ def test_what_is_no_number_is_said(value: float) -> None:
     np = need("numpy")
     for logits in ([value, 1.0], [1.0, value], [-math.inf, -math.inf]):
         with pytest.raises(RuntimeError, match="the model computed"):
-            sampling.draw(np.array(logits), sampling.checked(1, 0, 1), sampling.generator(0))
+            checked(1, 0, 1).draw(np.array(logits), np.random.default_rng(0))
 
 
 # -- What is asked for ---------------------------------------------------------
@@ -99,7 +99,7 @@ def test_what_is_no_number_is_said(value: float) -> None:
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
 def test_numbers_of_other_types_are_numbers(kind: str) -> None:
     np = need("numpy")
-    settings = sampling.checked(getattr(np, kind)(0.5), np.int64(5), getattr(np, kind)(0.25))
+    settings = checked(getattr(np, kind)(0.5), np.int64(5), getattr(np, kind)(0.25))
     assert settings == (0.5, 5, 0.25)
     assert [type(value) for value in settings] == [float, int, float]
 
@@ -107,9 +107,9 @@ def test_numbers_of_other_types_are_numbers(kind: str) -> None:
 def test_numbers_too_large_for_a_float_are_refused() -> None:
     for value in (10**400, -(10**400), 10**5000, math.nan):
         with pytest.raises(ValueError, match="temperature must be 0 .* or more, got"):
-            sampling.checked(value, 0, 1)
+            checked(value, 0, 1)
         with pytest.raises(ValueError, match="top_p must be above 0"):
-            sampling.checked(1, 0, value)
+            checked(1, 0, value)
 
 
 def test_what_is_no_number_is_refused() -> None:
@@ -117,7 +117,7 @@ def test_what_is_no_number_is_refused() -> None:
     for value in ("1", None, True, 1j, [1], np.bool_(True)):
         for arguments, name in (((value, 0, 1), "temperature"), ((1, 0, value), "top_p")):
             with pytest.raises(TypeError, match=f"{name} must be a number, got"):
-                sampling.checked(*arguments)
+                checked(*arguments)
     for value in ("1", None, True, 1.0, np.float32(1)):
         with pytest.raises(TypeError, match="top_k must be an int, got"):
-            sampling.checked(1, value, 1)
+            checked(1, value, 1)
