@@ -4611,7 +4611,7 @@ class BPETokenizer:
 # status is 2 for wrong usage, 1 for anything else that failed.
 
 _PROGRAM = "bpe-tokenizer"
-_Command = tuple[str, Callable[[Any], "int | None"], Callable[[Callable[..., Any]], None]]
+_Command = tuple[str, Callable[..., "int | None"], Callable[[Callable[..., Any]], None]]
 _UsageError = functools.partial(argparse.ArgumentError, None)  # arguments that don't go together
 _TOKENIZER = "a directory or file with a tokenizer, in any format"
 
@@ -4660,8 +4660,6 @@ def _train_options(add: Callable[..., Any]) -> None:
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help="default: NFC, or that of the counts")
-    add("--surround", choices=_SURROUND, default="bos+eos", help="what --add-special-tokens adds")
-    add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
     add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
     add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
 
@@ -4744,13 +4742,13 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
     tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
-    names = ["vocab_size", "min_frequency", "max_token_length", "num_workers", "text_field"]
+    names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
     tokenizer.train(
         _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)] or None,
         special_tokens=[*map(_parse_special_token, options.special_tokens)],
         verbose=not options.quiet,
         counts=counts if options.counts else None,
-        **{name: getattr(options, name) for name in [*names, "surround"]},
+        **{name: getattr(options, name) for name in names},
         **more,
     )
     tokenizer.save(options.output, verbose=not options.quiet)
@@ -4853,10 +4851,10 @@ def _typed_lines() -> Iterator[str]:
                 yield line
 
 
-def _cmd_info(options: argparse.Namespace) -> None:
+def _cmd_info(options: argparse.Namespace, more: Callable[..., Any] = lambda _: {}) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
-    text, known = options.sample_text, sorted(tokenizer._id_to_bytes)
+    text = options.sample_text
     decoded = tokenizer.decode(ids := tokenizer.encode(text))
     same = len({*map(tokenizer._pipeline(_NONE).normalize, (text, decoded))}) == 1
     facts: dict[str, Any] = {
@@ -4869,13 +4867,7 @@ def _cmd_info(options: argparse.Namespace) -> None:
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
         **dict(zip(("before_text", "after_text"), map(tokenizer._printable, tokenizer._around))),
-        "has_chat_template": bool(tokenizer.chat_templates),
-        "chat_templates": list(tokenizer.chat_templates),
-        **{field: tokenizer._settings.get(field) for field in ("truncation", "padding")},
-        "fingerprint": tokenizer.fingerprint,
-        "accelerated": ACCELERATED,
-        "first_tokens": dict(zip(known[:5], tokenizer._printable(known[:5]))),
-        "last_tokens": dict(zip(known[-5:], tokenizer._printable(known[-5:]))),
+        **more(tokenizer),
         "sample": {
             "text": text,
             "input_ids": ids,

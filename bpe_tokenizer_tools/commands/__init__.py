@@ -13,6 +13,7 @@ from bpe_tokenizer_tools.commands import (
     doctor,
     evaluate,
     files,
+    info,
     learn,
     pipeline,
     registry,
@@ -23,6 +24,7 @@ from bpe_tokenizer_tools.commands import (
 )
 
 _MODULES = (
+    info,
     train,
     chat,
     files,

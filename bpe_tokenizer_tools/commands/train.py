@@ -1,4 +1,4 @@
-"""The command `train`, with what the module alone can't do: SentencePiece's style, other ties."""
+"""The command `train`, with what the module alone lacks: SentencePiece's style, ties and more."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ _TEXT, _RUN, _ADD_OPTIONS = core.COMMANDS["train"]
 
 def _train_options(add: Callable[..., Any]) -> None:
     _ADD_OPTIONS(add)
+    around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
+    add("--surround", choices=core.SURROUND, default="bos+eos", help=around)
+    add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
     form = "what merges start from: bytes, or characters with ▁ for a space"
@@ -26,7 +29,7 @@ def _train_options(add: Callable[..., Any]) -> None:
 def _cmd_train(options: argparse.Namespace) -> int | None:
     if options.pattern and options.style == "sentencepiece":
         raise core.UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
-    names = ("style", "ties", "byte_fallback", "character_coverage")
+    names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
     return _RUN(options, **{name: getattr(options, name) for name in names})
 
 
