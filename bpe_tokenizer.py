@@ -693,21 +693,18 @@ def _utf8_length(text: str) -> int:
     try:
         return len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
-        raise _surrogate_error(text, error.start) from None
+        at = error.start
+    what, errors = f"the lone surrogate U+{ord(text[at]):04X}", ", 'replace'"
+    if text[at] < "\udc00" <= text[at + 1 : at + 2] <= "\udfff":
+        what, errors = f"the surrogate pair {text[at : at + 2]!a}, as in UTF-16,", ""
+    raise ValueError(
+        f"text contains {what} at character {at}, which has no UTF-8 form; fix it, for example "
+        f"with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
+    )
 
 
 def _has_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _surrogate_error(text: str, at: int) -> ValueError:
-    what, errors = f"the lone surrogate U+{ord(text[at]):04X}", ", 'replace'"
-    if text[at] < "\udc00" <= text[at + 1 : at + 2] <= "\udfff":
-        what, errors = f"the surrogate pair {text[at : at + 2]!a}, as in UTF-16,", ""
-    return ValueError(
-        f"text contains {what} at character {at}, which has no UTF-8 form; fix it, for example "
-        f"with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
-    )
 
 
 def _hold_back(

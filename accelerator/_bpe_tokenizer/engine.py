@@ -96,7 +96,8 @@ class NativeEncoder(core._Encoder):
         try:
             return self._native.encode_batch(texts, min(num_threads, _MAX_THREADS))
         except UnicodeEncodeError as error:
-            raise core._surrogate_error(str(error.object), error.start) from None
+            core._utf8_length(str(error.object))  # names the surrogate by its place
+            raise
 
     def _call(self, whole: Any, cut: Any, text: str) -> Any:
         """Call a method of the extension that takes text, or one for text that is cut."""
