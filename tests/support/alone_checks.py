@@ -257,6 +257,15 @@ def _() -> None:
     assert bpe.InferenceBackend("apple_mlx") is bpe.InferenceBackend.APPLE_MLX
 
 
+@checks("detect_best_backend")
+def _() -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        best = bpe.detect_best_backend(verbose=False)
+        assert isinstance(best, bpe.InferenceBackend) and said.getvalue() == ""
+        assert bpe.detect_best_backend() is best
+    assert best.value in said.getvalue() and "pip install" in said.getvalue()
+
+
 @checks("main")
 def _() -> None:
     with contextlib.redirect_stdout(io.StringIO()) as said:
