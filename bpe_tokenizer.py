@@ -2728,14 +2728,11 @@ class _Batch:
 
 
 class BatchEncoding(_Batch, Sequence[EncodingResult]):
-    """Several encoded texts: a sequence of `EncodingResult`.
+    """Several encoded texts: a sequence of `EncodingResult`, which are also its `encodings`.
 
     ``batch[0]`` is the first text's result, ``batch["input_ids"]`` all ids as a list of lists.
-    ``dict(batch)`` and ``model(**batch)`` work; pass `data` where a library asks for a Mapping.
-
-    Attributes:
-        data: the fields that a model takes, as a dict.
-        encodings: one result per text.
+    ``dict(batch)`` and ``model(**batch)`` work; where a library asks for a Mapping, pass `data`,
+    a dict of the fields that a model takes.
     """
 
     def __init__(self, encodings: Iterable[EncodingResult]) -> None:
@@ -2774,11 +2771,8 @@ class TensorBatch(_Batch, UserDict[str, Any]):
     """Several encoded texts as tensors: a mapping, a model's input.
 
     ``model(**batch)``, ``batch["labels"] = ...`` and ``batch.to(device)`` work, and so does what
-    torch, accelerate and transformers do with batches.
-
-    Attributes:
-        data: the fields, as a dict.
-        encodings: one result per text; empty once "input_ids" is assigned to.
+    torch, accelerate and transformers do with batches.  `data` is a dict of the fields;
+    `encodings` has one result per text, and is empty once "input_ids" is assigned to.
     """
 
     def __init__(
@@ -3228,6 +3222,13 @@ def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
     return tokens
 
 
+def _is_there(token: AddedToken, known: AddedToken | None) -> bool:
+    if known is None or token.id not in (None, known.id):
+        return False
+    by_name = token == AddedToken(token.content, token.id)  # says nothing of flags
+    return known.special if by_name else dataclasses.replace(token, id=known.id) == known
+
+
 def _by_id(tokens: Iterable[AddedToken]) -> tuple[AddedToken, ...]:
     return tuple(sorted(tokens, key=lambda token: cast("int", token.id)))
 
@@ -3352,10 +3353,26 @@ def _check_sources(corpus: object, counts: Mapping[bytes, int] | None) -> None:
         raise ValueError(_EMPTY)
 
 
+def _report(
+    counts: Mapping[bytes, int], learned: _Learned, vocab_size: int, seconds: tuple[float, float]
+) -> TrainingReport:
+    made = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
+    found = sum(counts.values()), len(counts), len(learned.merges), vocab_size
+    return TrainingReport(*made, *found, *seconds, learned.stopped)
+
+
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(
             f"text must be a str, got {type(text).__name__}; encode_batch takes a list of them"
+        )
+
+
+def _refuse_pair(option: object) -> None:
+    if isinstance(option, (str, list, tuple)):
+        raise TypeError(
+            f"pairs of texts are not supported: got {_shorten(option)} after the text; encode "
+            "each text by itself, and pass options by name, such as add_special_tokens=True"
         )
 
 
@@ -3481,8 +3498,31 @@ def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     return cls._from_parts(Definition(**state), roles, settings, templates, Path())
 
 
+def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> BPETokenizer:
+    """Make a tokenizer of what was read, and warn of what is unknown in it."""
+    if definition.template == ((), ()) and "bos_token" not in rest[0]:
+        definition = dataclasses.replace(definition, template="bos")  # if it ever has one
+    tokenizer = cls._from_parts(definition, *rest)
+    unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
+    if unknown:
+        _warn(f"{rest[-1]}: {unknown}")
+    return tokenizer
+
+
+def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]:
+    """Write what goes into tokenizer.json and its neighbours."""
+    if not _is_label(name):
+        problem = f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}"
+        raise ValueError(problem) if isinstance(name, str) else TypeError(problem)
+    roles, settings, templates = tokenizer._rest()
+    label = {} if name == "tokenizer" else {"name": name}
+    config, names = _config_json(tokenizer._definition, roles, {**settings, **label}, templates)
+    only = templates["default"] if list(templates) == ["default"] else None
+    return _to_json(tokenizer._tokenizer_json()), _to_json(config), _to_json(names), only
+
+
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
-    """Read a tokenizer in any format to what `_from_parts` takes; warn of what is unknown."""
+    """Read a tokenizer in any format to what `_from_read` takes."""
     if not path.exists():
         problem = "no such file or directory; expected tokenizer.json or the like"
         raise FileNotFoundError(f"{path}: {problem}")
@@ -3543,6 +3583,13 @@ class _Attribute:
         return value
 
 
+def _no_attribute(name: str, known: Iterable[str]) -> AttributeError:
+    public = [own for own in known if not own.startswith("_")]
+    close = difflib.get_close_matches(name, public, 1)
+    meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
+    return AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
+
+
 class BPETokenizer:
     """A byte-level BPE tokenizer, for any number of threads.
 
@@ -3584,10 +3631,7 @@ class BPETokenizer:
 
         def __setattr__(self, name: str, value: Any) -> None:
             if type(self) is BPETokenizer and not name.startswith("_") and name not in dir(self):
-                known = [own for own in dir(self) if not own.startswith("_")]
-                close = difflib.get_close_matches(name, known, 1)
-                meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
-                raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
+                raise _no_attribute(name, dir(self))
             super().__setattr__(name, value)
 
     def _install(self, definition: Definition, named: Iterable[AddedToken] = ()) -> None:
@@ -3639,6 +3683,7 @@ class BPETokenizer:
 
         The merges are those of HuggingFace's BpeTrainer on the same documents with the full
         byte alphabet.  They do not depend on the number of workers or the order of documents.
+        Returns the tokenizer itself; `training_report` says what was done.
 
         Args:
             corpus: as for `count_pretokens`, like `num_workers` and `text_field`; or give `counts`.
@@ -3655,9 +3700,6 @@ class BPETokenizer:
                 and takes `byte_fallback` and `character_coverage`.
             ties: which of equally frequent pairs is merged (docs/ties.md): HuggingFace's choice,
                 the "greatest", or the "first" in the text.  The last two run in Python.
-
-        Returns:
-            The tokenizer itself; `training_report` says what was done.
 
         Raises:
             ValueError: the corpus is empty, the vocabulary too small, or an id taken.
@@ -3698,10 +3740,8 @@ class BPETokenizer:
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
         learned = _learn_merges(learner, room, min_frequency, contents, verbose)
         self._install(_number_merges(learned, empty, tokens, self._contents), named)
-        made = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
-        found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
         seconds = counted - started, time.perf_counter() - counted
-        self.training_report = TrainingReport(*made, *found, *seconds, learned.stopped)
+        self.training_report = _report(counts, learned, self.vocab_size, seconds)
         if verbose:
             print(f"Trained: {self.training_report}", file=sys.stderr)
         return self
@@ -3724,23 +3764,15 @@ class BPETokenizer:
         given the same id or none, and the same flags or only default ones.  Raises ValueError
         if an id or a text is taken; then nothing is added.
         """
-        tokens = [each for each in _as_added_tokens(special_tokens) if not self._is_there(each)]
+        given, added = _as_added_tokens(special_tokens), self._added
+        tokens = [each for each in given if not _is_there(each, added.get(each.content))]
         if tokens:
             self._install(_with_added_tokens(self._definition, tokens), tokens)
         return len(tokens)
 
-    def _is_there(self, token: AddedToken) -> bool:
-        known = self._added.get(token.content)
-        if known is None or token.id not in (None, known.id):
-            return False
-        by_name = token == AddedToken(token.content, token.id)  # says nothing of flags
-        return known.special if by_name else dataclasses.replace(token, id=known.id) == known
-
     # -- Roles and sizes ---
 
-    bos_token = cast(
-        "str | None", _Attribute()
-    )  # begins a text; `add_special_tokens` puts it there
+    bos_token = cast("str | None", _Attribute())  # begins a text
     eos_token = cast("str | None", _Attribute())  # ends a text
     pad_token = cast("str | None", _Attribute())  # fills up a batch
     unk_token = cast("str | None", _Attribute())  # stands for what is unknown; bytes never need it
@@ -3854,10 +3886,9 @@ class BPETokenizer:
 
         Args:
             text: any text but lone surrogates.
-            add_special_tokens: whether to add what the tokenizer puts around a text:
-                what `surround` says, or the file it came from.
-            allowed_special: "none" reads special tokens in the text as ordinary
-                text, "all" or a set recognizes them.
+            add_special_tokens: add what `surround` says, or the file it came from.
+            allowed_special: "none" reads special tokens in the text as ordinary text, "all" or
+                a set recognizes them.
             disallowed_special: "all" (that are not allowed) or a set: those that must not occur.
 
         Returns:
@@ -3882,11 +3913,7 @@ class BPETokenizer:
         return _template_ids(self._definition.template, self.bos_token_id, self.eos_token_id)
 
     def _surround(self, ids: list[int], asked: object = True) -> list[int]:
-        if isinstance(asked, (str, list, tuple)):
-            raise TypeError(
-                f"pairs of texts are not supported: got {_shorten(asked)} after the text; encode "
-                "each text by itself, and pass options by name, such as add_special_tokens=True"
-            )
+        _refuse_pair(asked)
         before, after = self._around
         return [*before, *ids, *after]
 
@@ -3984,13 +4011,13 @@ class BPETokenizer:
         `add_special_tokens` adds survives truncation.
 
         Args:
-            texts: the texts.
+            texts: any number of them.
             padding: True or "longest" pads to the longest text, "max_length" to `max_length`.
                 Without a pad token it pads with eos, else with id 0; the mask leaves it out.
-            truncation: whether to cut texts down to `max_length` tokens, at `truncation_side`.
+            truncation: whether to cut texts down to `max_length` tokens.
             max_length: in tokens, special ones included; needed if the tokenizer has none.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
-            padding_side: "right" or "left".
+            padding_side: "right" or "left", like `truncation_side`.
             pad_to_multiple_of: round the padded length up to a multiple.
             return_offsets: whether to work out offsets, which takes time.
 
@@ -4052,7 +4079,7 @@ class BPETokenizer:
     def __call__(self, text: str | Iterable[str], *args: object, **options: Any) -> Any:
         """Call `encode` for a str without options of batches, else `encode_batch`."""
         if args:
-            self._surround([], args)  # refuses a pair
+            _refuse_pair(args)
         if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
             return self.encode(text, **options)
         return self.encode_batch([text] if isinstance(text, str) else text, **options)
@@ -4107,9 +4134,8 @@ class BPETokenizer:
     ) -> str:
         """Return a prefix of the text that encodes to at most `max_tokens` tokens.
 
-        It is one of the normalized text, as long as whole tokens of the text make it, and
-        never splits a character.  Options as for `encode`; what `add_special_tokens` adds
-        counts, too.
+        It is one of the normalized text, as long as whole tokens of the text make it, and never
+        splits a character.  Options as for `encode`; what `add_special_tokens` adds counts.
         """
         _check_size("max_tokens", max_tokens, 0)
         allowed = self._check_special(text, **options)
@@ -4126,9 +4152,8 @@ class BPETokenizer:
         Args:
             ids: a list, a NumPy array or a tensor of ids, of one dimension.
             skip_special_tokens: whether to leave special tokens out.
-            errors: what to do with bytes that are not UTF-8 and with ids that
-                are not in the vocabulary: "strict" raises ValueError, "replace"
-                gives U+FFFD, "ignore" drops them.
+            errors: what becomes of bytes that are not UTF-8, and of unknown ids: "strict"
+                raises ValueError, "replace" gives U+FFFD, "ignore" drops them.
         """
         return self.decode_bytes(ids, skip_special_tokens, errors).decode("utf-8", errors)
 
@@ -4160,9 +4185,8 @@ class BPETokenizer:
             if [*map(len, masks)] != [*map(len, rows)]:
                 raise ValueError("attention_mask and input_ids differ in their lengths")
         if skip_padding:
-            rows = [
-                *map(_strip, rows, masks or [None] * len(rows), [self.pad_token_id] * len(rows))
-            ]
+            pads = itertools.repeat(self.pad_token_id)
+            rows = [*map(_strip, rows, masks or itertools.repeat(None), pads)]
         return [self.decode(ids, skip_special_tokens) for ids in rows]
 
     def decode_streaming(
@@ -4187,8 +4211,8 @@ class BPETokenizer:
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""
         write = self._definition.write
-        vocab = {write(token): id_ for token, id_ in self._definition.vocab.items()}
-        vocab.update({token.content: cast("int", token.id) for token in self._definition.added})
+        vocab: dict[Any, Any] = {write(token): i for token, i in self._definition.vocab.items()}
+        vocab.update({token.content: token.id for token in self._definition.added})
         return dict(sorted(vocab.items(), key=operator.itemgetter(1)))
 
     def tokenize(self, text: str, **options: Any) -> list[str]:
@@ -4241,15 +4265,8 @@ class BPETokenizer:
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
-        if not _is_label(name):
-            problem = f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}"
-            raise ValueError(problem) if isinstance(name, str) else TypeError(problem)
-        roles, settings, templates = self._rest()
-        label = {} if name == "tokenizer" else {"name": name}
-        config, names = _config_json(self._definition, roles, {**settings, **label}, templates)
-        only = templates["default"] if list(templates) == ["default"] else None
+        texts = _texts_to_save(self, name)
         paths = _tokenizer_files(folder)
-        texts = _to_json(self._tokenizer_json()), _to_json(config), _to_json(names), only
         folder.mkdir(parents=True, exist_ok=True)
         _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if verbose:
@@ -4300,18 +4317,13 @@ class BPETokenizer:
         """
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
-        tokenizer = cls._from_read(*_read_parts(Path(path), pattern, tokens))
+        tokenizer = _from_read(cls, *_read_parts(Path(path), pattern, tokens))
         tokenizer.add_special_tokens(tokens)
         return tokenizer
 
     @classmethod
     def _from_parts(
-        cls,
-        definition: Definition,
-        roles: _Named,
-        settings: _Named,
-        templates: _Named,
-        source: Path,
+        cls, definition: Definition, roles: _Named, settings: _Named, templates: _Named, path: Path
     ) -> BPETokenizer:
         tokenizer = cls.__new__(cls)
         tokenizer.chat_templates, tokenizer._settings = dict(templates), dict(settings)
@@ -4319,18 +4331,8 @@ class BPETokenizer:
         tokenizer._install(definition)
         for role, token in roles.items():
             if token not in tokenizer._added:
-                raise FileFormatError(source, role, f"{_shorten(token)} is no added token here")
+                raise FileFormatError(path, role, f"{_shorten(token)} is no added token here")
         tokenizer._roles = dict(roles)
-        return tokenizer
-
-    @classmethod
-    def _from_read(cls, definition: Definition, roles: _Named, *rest: Any) -> BPETokenizer:
-        if definition.template == ((), ()) and "bos_token" not in roles:
-            definition = dataclasses.replace(definition, template="bos")  # if it ever has one
-        tokenizer = cls._from_parts(definition, roles, *rest)
-        unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
-        if unknown:
-            _warn(f"{rest[-1]}: {unknown}")
         return tokenizer
 
     @classmethod
@@ -4348,24 +4350,21 @@ class BPETokenizer:
         or ValueError names the entry that is wrong.  See `formats.objects` of the tools.
         """
         read = _tools("formats.objects").from_merges
-        return cls._from_read(*read(vocab, merges, special_tokens, split_pattern, normalizer))
+        return _from_read(cls, *read(vocab, merges, special_tokens, split_pattern, normalizer))
 
     @classmethod
     def from_tiktoken(cls, encoding: Any) -> BPETokenizer:
-        """Convert a ``tiktoken.Encoding``; raise ValueError if something would be lost.
-
-        The ids are those of its `encode`; see ``allowed_special`` in `encode`.
-        """
-        return cls._from_read(*_tools("formats.objects").from_tiktoken(encoding))
+        """Convert a ``tiktoken.Encoding``; raise ValueError if something would be lost."""
+        return _from_read(cls, *_tools("formats.objects").from_tiktoken(encoding))
 
     @classmethod
     def from_hf(cls, tokenizer: Any) -> BPETokenizer:
-        """Convert a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers.
+        """Convert a ``tokenizers.Tokenizer``, whose special tokens get roles by their names.
 
-        The latter brings its roles, chat templates and sides; the former's special tokens
-        get roles by their names.  Raises ValueError if something would be lost.
+        A fast tokenizer of transformers brings its own, chat templates and sides, too.  Raises
+        ValueError if something would be lost.
         """
-        return cls._from_read(*_tools("formats.objects").from_hf(tokenizer))
+        return _from_read(cls, *_tools("formats.objects").from_hf(tokenizer))
 
     @classmethod
     def from_huggingface(
@@ -4417,10 +4416,7 @@ class BPETokenizer:
         _transactions(next(iter(contents)).parent).save_files(contents)
 
     def check(self, texts: Sequence[str] | None = None) -> Any:
-        """Load this tokenizer through every library that is installed, and compare.
-
-        The report prints as a table; `ok` says if all agree. `texts` replace the built-in ones.
-        """
+        """Compare with every library installed, on texts; the report's `ok` says if all agree."""
         return _tools("checking.check").check(self, texts=texts)
 
     verify = check  # its name before 0.9

@@ -1,6 +1,6 @@
 """Tokenizers from objects in memory: merges, a `tiktoken.Encoding`, HuggingFace's tokenizers.
 
-Each function returns what `BPETokenizer._from_read` takes, and names the object in its errors.
+Each function returns a definition and what belongs to it, and names the object in its errors.
 The code that reads other libraries' files also reads their objects, so both give the same
 tokenizer or the same error.
 """
