@@ -4953,7 +4953,9 @@ if __name__ == "__main__":  # `python bpe_tokenizer.py` is what the next lines i
 _here = sys.modules.get("bpe_tokenizer") is sys.modules.get(__name__)  # no copy by another name
 if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
     try:
-        _engine = importlib.import_module("_bpe_tokenizer.engine").ENGINE
+        from _bpe_tokenizer import engine as _in_c
+
+        _engine = _in_c.ENGINE
     except ModuleNotFoundError:  # not built, or this file is alone: only speed is lost
         pass
     except (AttributeError, ImportError) as error:  # of another version, or broken
