@@ -3429,6 +3429,17 @@ def _encode_parts(
     return ids, offsets
 
 
+def _encode_rows(
+    tokenizer: BPETokenizer, texts: list[str], allowed: frozenset[str], align: bool
+) -> Iterable[tuple[list[int], list[_Span] | None]]:
+    """Encode texts, with offsets if asked to."""
+    if align:
+        return (tokenizer._align(text, allowed) for text in texts)
+    if allowed:
+        return ((tokenizer.encode(text, allowed_special=allowed), None) for text in texts)
+    return zip(tokenizer.encode_ordinary_batch(texts), itertools.repeat(None))
+
+
 def _pad(tokenizer: BPETokenizer, results: list[EncodingResult], length: int, side: str) -> None:
     """Fill results up to a length, in place."""
     short = [result for result in results if len(result) < length]
@@ -4041,7 +4052,7 @@ class BPETokenizer:
             disallowed_special = frozenset(disallowed_special)
         for text in texts if disallowed_special else ():
             self._check_special(text, allowed, disallowed_special)
-        rows = self._rows(texts, allowed, return_offsets)
+        rows = _encode_rows(self, texts, allowed, return_offsets)
         cut = (_cut_row(*row, room, cut_side) for row in rows)
         results = [self._result(*row, add_special_tokens) for row in cut]
         if padding not in (False, "do_not_pad"):
@@ -4053,16 +4064,6 @@ class BPETokenizer:
             return batch
         tensors = {name: _to_tensor(rows, return_tensors) for name, rows in batch.items()}
         return TensorBatch(tensors, results)
-
-    def _rows(
-        self, texts: list[str], allowed: frozenset[str], align: bool
-    ) -> Iterable[tuple[list[int], list[_Span] | None]]:
-        """Encode texts, with offsets if asked to."""
-        if align:
-            return (self._align(text, allowed) for text in texts)
-        if allowed:
-            return ((self.encode(text, allowed_special=allowed), None) for text in texts)
-        return zip(self.encode_ordinary_batch(texts), itertools.repeat(None))
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -4406,14 +4407,7 @@ class BPETokenizer:
         ids; `without_normalizer` leaves the normalizer out, for callers who normalize all text.
         Raises FileExistsError if a directory holds another tokenizer's tokenizer.json.
         """
-        path = Path(path)
-        source = _tools("formats").without_normalizer(self) if without_normalizer else self
-        if format == "tokenizer.json":
-            contents = {path: _to_json(source._tokenizer_json())}
-        else:
-            contents = _tools("formats").contents(source, path, format)
-        next(iter(contents)).parent.mkdir(parents=True, exist_ok=True)
-        _transactions(next(iter(contents)).parent).save_files(contents)
+        _tools("formats", "export").export(self, Path(path), format, without_normalizer)
 
     def check(self, texts: Sequence[str] | None = None) -> Any:
         """Compare with every library installed, on texts; the report's `ok` says if all agree."""

@@ -234,6 +234,18 @@ _TARGETS = {
 }
 
 
+def export(tokenizer: BPETokenizer, path: Path, format: str, bare: bool) -> None:
+    """Do what `BPETokenizer.export` does; a `bare` copy has no normalizer."""
+    source = without_normalizer(tokenizer) if bare else tokenizer
+    if format == "tokenizer.json":
+        written: Contents = {path: core.to_json(core.tokenizer_json_of(source))}
+    else:
+        written = contents(source, path, format)
+    folder = next(iter(written)).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    transactions.save_files(written)
+
+
 def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     """Write a tokenizer in a foreign format: return what goes into which file.
 
