@@ -3244,7 +3244,7 @@ def _with_added_tokens(
     taken: dict[Any, Any] = {id_: token for token, id_ in definition.vocab.items()}
     free = itertools.count(max(taken, default=-1) + 1)
     added = {token.content: token for token in definition.added}
-    taken.update({token.id: token.content for token in definition.added})
+    taken.update({token.id: content for content, token in added.items()})
     for token in tokens:
         own = definition.vocab.get(definition.read(token.content) or b"")
         if token.content in added or own is not None:
@@ -4456,14 +4456,12 @@ class BPETokenizer:
         roles and keys of arguments included, is text, whatever it spells (docs/chat.md).
 
         Args:
-            messages: a list of {"role": ..., "content": ...}, with what else the
-                template knows, such as "tool_calls"; or a list of such lists.
+            messages: a list of {"role": ..., "content": ...}, or a list of such lists.
             template: the name of one of `chat_templates`, "llama3", "chatml", "alpaca", Jinja
                 source, or a function from messages to (text, trusted) pairs.  None means the
                 tokenizer's own, else llama3 or chatml, by this tokenizer's control tokens.
-            add_generation_prompt: whether to end where the assistant begins.  None means yes,
-                unless the last message is continued.  NOTE: transformers and TRL default to
-                no; pass False for training data.
+            add_generation_prompt: whether to end where the assistant begins; pass False for
+                training data.  None means yes, unless the last message is continued.
             system_prompt: the system message, if it isn't empty and no message is one.
             tokenize: False returns the text, which doesn't tell control tokens from contents.
             allowed_special: which special tokens of the template become ids.
