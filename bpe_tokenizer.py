@@ -216,15 +216,15 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
         ) from error
 
 
-def _tools(module: str, purpose: str = "this") -> Any:
+def _tools(module: str, purpose: str = "this", package: str = "bpe-tokenizer") -> Any:
     """Import a module of bpe_tokenizer_tools, or say what it is needed for and how to get it."""
     try:
         return importlib.import_module(f"bpe_tokenizer_tools.{module}")
     except ModuleNotFoundError as error:
         if error.name != "bpe_tokenizer_tools":
             raise
-        needed = "bpe_tokenizer_tools beside bpe_tokenizer.py: pip install bpe-tokenizer"
-        raise ImportError(f"{purpose} needs {needed}") from None
+        needed = "bpe_tokenizer_tools beside bpe_tokenizer.py"
+        raise ImportError(f"{purpose} needs {needed}: pip install {package}") from None
 
 
 class FileFormatError(ValueError):
@@ -1879,6 +1879,25 @@ class _Encoder:
         return _merge_by_heap(ids, self._ranks, self._merged)
 
 
+def _encode_parts(
+    encoder: _Encoder, parts: Iterable[_Part], align: bool = False
+) -> tuple[list[int], list[_Span]]:
+    """Encode what a pipeline gives, and tell where each token comes from, if asked to."""
+    ids: list[int] = []
+    offsets: list[_Span] = []
+    for part, spans in parts:
+        if isinstance(part, AddedToken):
+            ids.append(cast("int", part.id))
+            offsets += spans
+        elif align:
+            new, places = encoder.encode_aligned(part, spans)
+            ids += new
+            offsets += places
+        else:
+            ids += encoder.encode(part)
+    return ids, offsets
+
+
 def _merge_by_scanning(
     ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
 ) -> list[int]:
@@ -2877,7 +2896,10 @@ def _cut_row(
 # 9. Chat templates
 # =============================================================================
 # A conversation is rendered to segments, the template's own or what people wrote, where
-# "<|eot_id|>" is characters and no control token: bpe_tokenizer_tools/chat_templates.py.
+# "<|eot_id|>" is characters and no control token: bpe_tokenizer_tools/chat/rendering.py.
+
+
+_Messages = Iterable[Mapping[str, str]]
 
 
 class ChatTemplate:
@@ -2896,30 +2918,24 @@ class ChatTemplate:
 
     @staticmethod
     def llama3(
-        messages: Iterable[Mapping[str, str]],
-        add_generation_prompt: bool = True,
-        system_prompt: str | None = None,
+        messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
         """Render for Llama 3; contents are stripped of white space at their ends."""
-        return _render_built_in("llama3", messages, add_generation_prompt, system_prompt)
+        return _as_text("llama3", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def chatml(
-        messages: Iterable[Mapping[str, str]],
-        add_generation_prompt: bool = True,
-        system_prompt: str | None = None,
+        messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
         """Render as ChatML, the format of Qwen and many others."""
-        return _render_built_in("chatml", messages, add_generation_prompt, system_prompt)
+        return _as_text("chatml", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def alpaca(
-        messages: Iterable[Mapping[str, str]],
-        add_generation_prompt: bool = True,
-        system_prompt: str | None = None,
+        messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
         """Render in Stanford Alpaca's format, which has no special tokens."""
-        return _render_built_in("alpaca", messages, add_generation_prompt, system_prompt)
+        return _as_text("alpaca", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
     def get_template(name: str) -> Callable[..., str]:
@@ -2933,8 +2949,8 @@ class ChatTemplate:
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
 
 
-def _render_built_in(*options: Any) -> str:
-    return cast("str", _tools("chat.templates").render_built_in(*options))
+def _as_text(*options: Any) -> str:
+    return cast("str", _tools("chat.rendering").as_text(*options))
 
 
 # =============================================================================
@@ -3410,25 +3426,6 @@ def _check_texts(texts: object) -> list[str]:
     return texts
 
 
-def _encode_parts(
-    encoder: _Encoder, parts: Iterable[_Part], align: bool = False
-) -> tuple[list[int], list[_Span]]:
-    """Encode what a pipeline gives, and tell where each token comes from, if asked to."""
-    ids: list[int] = []
-    offsets: list[_Span] = []
-    for part, spans in parts:
-        if isinstance(part, AddedToken):
-            ids.append(cast("int", part.id))
-            offsets += spans
-        elif align:
-            new, places = encoder.encode_aligned(part, spans)
-            ids += new
-            offsets += places
-        else:
-            ids += encoder.encode(part)
-    return ids, offsets
-
-
 def _encode_rows(
     tokenizer: BPETokenizer, texts: list[str], allowed: frozenset[str], align: bool
 ) -> Iterable[tuple[list[int], list[_Span] | None]]:
@@ -3654,7 +3651,7 @@ class BPETokenizer:
             raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
         of_tools = definition.components is not None
         make = _tools("formats.components").ComponentEncoder if of_tools else _engine.encoder
-        self._encoder: _Encoder = make(definition)
+        self._encoder = encoder = cast("_Encoder", make(definition))
         self._added = {token.content: token for token in definition.added}
         self._special = {token.content for token in definition.added if token.special}
         self._contents = {token.id: token.content for token in definition.added}
@@ -3666,7 +3663,10 @@ class BPETokenizer:
         self._encode_plain = self._encoder.encode_plain if plain else None
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
-        self._pipelines: dict[tuple[frozenset[str], frozenset[str]], _Pipeline] = {}
+        self._pipelines: dict[frozenset[str], _Pipeline] = {}
+        self._derived = functools.cache(
+            lambda derive: derive(encoder, definition.added)
+        )  # of tools
         kept = {role: token for role, token in self._roles.items() if token in self._added}
         self._roles = {**_roles_by_name(named), **kept}
 
@@ -3861,16 +3861,15 @@ class BPETokenizer:
         added = self._definition.added
         return [token for token in added if not token.special or token.content in allowed]
 
-    def _pipeline(self, allowed: frozenset[str], text: frozenset[str] = _NONE) -> _Pipeline:
+    def _pipeline(self, allowed: frozenset[str]) -> _Pipeline:
         """Return how text is prepared when these special tokens are recognized, others not."""
         pipelines = self._pipelines
-        pipeline = pipelines.get((allowed, text))
+        pipeline = pipelines.get(allowed)
         if pipeline is None:
-            tokens = (each for each in self._recognized(allowed) if each.content not in text)
-            pipeline = self._encoder.pipeline(tokens)
+            pipeline = self._encoder.pipeline(self._recognized(allowed))
             if len(pipelines) >= 64:
                 pipelines.clear()
-            pipelines[allowed, text] = pipeline
+            pipelines[allowed] = pipeline
         return pipeline
 
     def _check_special(

@@ -6,7 +6,7 @@ names as they are; the second looks into a tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import bpe_tokenizer
@@ -40,6 +40,7 @@ splitter = bpe_tokenizer._splitter
 # Added tokens and roles
 Match = bpe_tokenizer._Match
 TokenFinder = bpe_tokenizer._TokenFinder
+text_between = bpe_tokenizer._text_between
 Pipeline = bpe_tokenizer._Pipeline
 SpecialTokens = bpe_tokenizer._SpecialTokens
 ROLES = bpe_tokenizer._ROLES
@@ -159,6 +160,11 @@ def engine() -> bpe_tokenizer._Engine:
 def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:
     """Return what encodes and decodes for a tokenizer."""
     return tokenizer._encoder
+
+
+def derived(tokenizer: BPETokenizer, derive: Callable[..., Any]) -> Any:
+    """Return what a function makes of a tokenizer's encoder and added tokens, worked out once."""
+    return tokenizer._derived(derive)
 
 
 def tokens(tokenizer: BPETokenizer) -> Mapping[int, bytes]:

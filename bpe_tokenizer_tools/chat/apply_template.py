@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer, EncodingResult, TensorBatch
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.encoding import encode
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 from bpe_tokenizer_tools.chat.templates import (
-    REASONING,
-    SYSTEMS,
     Message,
     Renderer,
     Span,
     as_given_message,
     assistant_spans,
-    check_messages,
 )
 
 # -- Continuing the last message -----------------------------------------------
@@ -66,8 +64,8 @@ def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked
     """
     said = message.get(field)
     names = [field]
-    if field in REASONING:  # templates read any of its names
-        names = [name for name in REASONING if name in message and message[name] == said]
+    if field in rendering.THOUGHTS:  # templates read any of its names
+        names = [name for name in rendering.THOUGHTS if name in message and message[name] == said]
     if said is None:
         raise ValueError(f"continue_final_message: the last message has no {field!r} to continue")
     if source is not None and not any(name in source for name in names):
@@ -87,7 +85,7 @@ def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked
 
 def _turns(messages: Sequence[Message]) -> tuple[list[Any], list[list[Any]]]:
     """Return the messages before the first turn, and the turns; each begins with a user."""
-    heads = itertools.takewhile(lambda m: m["role"] in SYSTEMS, messages)
+    heads = itertools.takewhile(lambda m: m["role"] in rendering.SYSTEM_ROLES, messages)
     start = len(list(heads))
     turns: list[list[Any]] = []
     for message in messages[start:]:
@@ -114,7 +112,7 @@ def _newest(
         warnings.warn(
             f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
             f"fits into {limit:,} tokens",
-            stacklevel=5,
+            stacklevel=6,
         )
     return kept
 
@@ -183,6 +181,42 @@ def apply(
     /,
     *,
     tokenize: bool = True,
+    **options: Any,
+) -> Any:
+    """Render and encode conversations; see `BPETokenizer.apply_chat_template`."""
+    if isinstance(messages, Iterator):  # which can be read once
+        messages = list(messages)
+    given = messages, template, add_generation_prompt, system_prompt, allowed_special
+    if options or _conversations(messages)[1]:
+        return _apply(tokenizer, *given, tokenize=tokenize, **options)
+    chosen = rendering.find_template(template, tokenizer.chat_templates, core.added(tokenizer))
+    if chosen is None or (isinstance(chosen, str) and chosen not in rendering.BUILT_IN):
+        return _apply(tokenizer, *given, tokenize=tokenize)
+    # Segments are all that this takes: text need not know who wrote each character.
+    prompt = add_generation_prompt is None or bool(add_generation_prompt)
+    talk = rendering.check_messages(messages, system_prompt, least=1)
+    segments = rendering.render(chosen, talk, prompt)
+    if not tokenize:
+        return "".join([text for text, _ in segments])
+    if allowed_special == "all":
+        default = "" if template or tokenizer.chat_templates else chosen
+        rendering.check_control(segments, core.added(tokenizer), default)
+    own = core.recognized(tokenizer, core.allowed(tokenizer, allowed_special))
+    contents = frozenset(token.content for token in own)
+    counted = ((text, contents if trusted else frozenset()) for text, trusted in segments)
+    return rendering.segment_encoder(tokenizer).encode(counted)[0]
+
+
+def _apply(
+    tokenizer: BPETokenizer,
+    messages: Any,
+    template: Any,
+    add_generation_prompt: bool | None,
+    system_prompt: str | None,
+    allowed_special: Any,
+    /,
+    *,
+    tokenize: bool = True,
     continue_final_message: bool | str = False,
     return_dict: bool = False,
     return_assistant_tokens_mask: bool = False,
@@ -195,7 +229,7 @@ def apply(
     pad_to_multiple_of: int | None = None,
     **variables: Any,
 ) -> Any:
-    """Render and encode conversations; see `BPETokenizer.apply_chat_template`."""
+    """Do what `apply` does, with any template and option."""
     _check_options(continue_final_message, add_generation_prompt, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
@@ -221,7 +255,7 @@ def apply(
     rows: list[Any] = []
     for i, conversation in enumerate(conversations):
         try:
-            talk = _check_conversation(conversation, system_prompt)
+            talk = rendering.check_messages(conversation, system_prompt, least=1)
             rows.append(request.row(talk) if tokenize else request.text(talk).plain)
         except (TypeError, ValueError) as error:
             if not is_batch:
@@ -271,13 +305,6 @@ def _conversations(messages: Any) -> tuple[list[Any], bool]:
     messages = list(messages)
     is_batch = bool(messages) and isinstance(messages[0], (list, tuple))
     return (messages if is_batch else [messages]), is_batch
-
-
-def _check_conversation(messages: Any, system_prompt: str | None) -> list[dict[str, Any]]:
-    checked = check_messages(messages, system_prompt)
-    if not checked:
-        raise ValueError("the conversation is empty, pass at least one message")
-    return checked
 
 
 def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], length: int, side: str) -> None:

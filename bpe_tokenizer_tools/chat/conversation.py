@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import encoding, templates
+from bpe_tokenizer_tools.chat import encoding, rendering, templates
 from bpe_tokenizer_tools.chat.marked_text import Marked
 
 
@@ -183,7 +183,7 @@ class Conversation:
         **variables: Any,
     ) -> None:
         self.tokenizer = tokenizer
-        self.messages: list[dict[str, Any]] = templates.check_messages([], system_prompt)
+        self.messages: list[dict[str, Any]] = rendering.check_messages([], system_prompt)
         self._default = next(iter(self.messages), None)
         self.rewrites: list[Rewrite] = []
         self._render = templates.Renderer(template, tokenizer, variables)
@@ -229,8 +229,9 @@ class Conversation:
 
     def extend(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Append messages, each {"role": ..., "content": ...}."""
-        checked = templates.check_messages(messages)
-        if not self._state.ids and templates.has_system(checked):
+        checked = rendering.check_messages(messages)
+        has_system = any(message["role"] in rendering.SYSTEM_ROLES for message in checked)
+        if not self._state.ids and has_system:
             self.messages[:] = [each for each in self.messages if each is not self._default]
         self.messages += checked
 
@@ -359,7 +360,7 @@ class Conversation:
         said, thoughts = self._thoughts.split(text) if self._thoughts else (text, "")
         said = said if content is None else content
         message = {"role": "assistant", "content": said, **fields}
-        if thoughts and not set(templates.REASONING) & set(fields):
+        if thoughts and not set(rendering.THOUGHTS) & set(fields):
             message["reasoning_content"] = thoughts
         self.messages.append(message)
         last = state.turns[-1]

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 
 if TYPE_CHECKING:
@@ -35,16 +34,6 @@ _NONE: frozenset[str] = frozenset()
 # Who wrote a segment.
 TEMPLATE, ASSISTANT, PEOPLE = "template", "assistant", "people"
 CONTENT_TOKENS = ("assistant", "as-huggingface")
-
-
-def spells_text(token: AddedToken) -> bool:
-    """Return whether a token stands for white space or one visible character: no control token.
-
-    Vocabularies have such tokens for indented code, for instance.  "▁" is SentencePiece's space.
-    """
-    content = token.content
-    is_visible = len(content) == 1 and not unicodedata.category(content).startswith("C")
-    return not token.special and (is_visible or not content.strip(" ▁\t\r\n"))
 
 
 def segments(text: Marked) -> list[tuple[str, str]]:
@@ -79,78 +68,17 @@ def encode(
     """
     tokenizer = render.tokenizer
     pieces = segments(text[start:] if start else text)
-    plain = [token for token in tokenizer.added_tokens if not token.special]
-    anywhere, in_answers = plain, _NONE
-    if render.content_tokens != "as-huggingface":
-        anywhere = [token for token in plain if spells_text(token)]
-        in_answers = _marks_in_answers(render, pieces, plain)
-    ids_anywhere = {token.id for token in anywhere}
     own = core.recognized(tokenizer, core.allowed(tokenizer, allowed_special))
-    finders = {
-        TEMPLATE: core.TokenFinder(token for token in own if token.id not in ids_anywhere),
-        ASSISTANT: core.TokenFinder(token for token in plain if token.content in in_answers),
-    }
-    control = [token for token in tokenizer.added_tokens if token.id not in ids_anywhere]
-    pipeline = core.pipeline(tokenizer, _NONE, frozenset(token.content for token in control))
-    whole = "".join(part for part, _ in pieces)
-    matches = list(_matches(whole, pieces, finders, pipeline.raw))
-    parts = list(pipeline.parts(whole, matches, align, not start))
-    ids, offsets = core.encode_parts(core.encoder(tokenizer), parts, align)
-    # Merges, too, can give a token to its own text, where a vocabulary has learned them.
-    control_ids = {token.id for token in control}
-    expected = sum(isinstance(part, AddedToken) and part.id in control_ids for part, _ in parts)
-    if sum(map(control_ids.__contains__, ids)) > expected:
-        ids, offsets = core.encode_parts(
-            core.encoder(tokenizer), _broken(parts, control, pipeline), align
+    counts = {TEMPLATE: frozenset(token.content for token in own)}
+    encoder = rendering.segment_encoder(tokenizer)
+    if render.content_tokens == "as-huggingface":
+        encoder = rendering.SegmentEncoder(
+            core.encoder(tokenizer), tokenizer.added_tokens, lambda token: not token.special
         )
-    return ids, offsets
-
-
-def _broken(
-    parts: Iterable[_Part], control: Iterable[AddedToken], pipeline: core.Pipeline
-) -> Iterator[_Part]:
-    """Cut text behind the first character of each control token it spells: no merge joins it."""
-    contents = [token.content for token in control]
-    spelled = filter(None, {*contents, *map(pipeline.normalize, contents)})
-    # A look-ahead finds all of them, also those that overlap.
-    find = re.compile(f"(?={'|'.join(map(re.escape, spelled))})")
-    for part, spans in parts:
-        if isinstance(part, AddedToken):
-            yield part, spans
-            continue
-        cuts = [found.start() + 1 for found in find.finditer(part)]
-        for start, stop in zip([0, *cuts], [*cuts, len(part)]):
-            yield part[start:stop], spans[start:stop]
-
-
-def _matches(
-    text: str,
-    pieces: Iterable[tuple[str, str]],
-    finders: Mapping[str, core.TokenFinder],
-    anywhere: core.TokenFinder,
-) -> Iterator[core.Match]:
-    """Yield where added tokens stand in a rendered conversation.
-
-    Args:
-        text: the joined pieces.
-        pieces: what it was joined from, each with who wrote it.
-        finders: find the tokens that count within one piece, by who wrote it.
-        anywhere: finds those that count everywhere, also across pieces.
-    """
-    found: list[core.Match] = []
-    at = done = 0
-    for part, writer in pieces:
-        stop = at + len(part)
-        for match in finders[writer].find(text, done, at, stop=stop) if writer in finders else ():
-            if match[2]:
-                found.append(match)
-                done = match[1]
-        at = stop
-    done = 0
-    for match in (*found, (len(text), len(text), None, 0)):
-        yield from (one for one in anywhere.find(text, done, stop=match[0]) if one[2])
-        yield match
-        done = match[1]
+    else:
+        counts[ASSISTANT] = _marks_in_answers(render, pieces)
+    marked = [(part, counts.get(writer, _NONE)) for part, writer in pieces]
+    return encoder.encode(marked, align, not start)
 
 
 # -- Marks in the assistant's own words ----------------------------------------
@@ -193,11 +121,10 @@ _THINKING: list[dict[str, Any]] = [
 ]
 
 
-def _marks_in_answers(
-    render: Renderer, pieces: Iterable[tuple[str, str]], plain: Iterable[AddedToken]
-) -> frozenset[str]:
+def _marks_in_answers(render: Renderer, pieces: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Return the marks that count in what the assistant said; worked out only if it has one."""
-    marks = frozenset(token.content for token in plain if not spells_text(token))
+    plain = [token for token in render.tokenizer.added_tokens if not token.special]
+    marks = frozenset(token.content for token in plain if not rendering.spells_text(token))
     said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
     if render.jinja_source is None or not core.one_of(marks).search(said):
         return _NONE

@@ -14,11 +14,12 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bpe_tokenizer import BPETokenizer, ChatTemplate
+from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
 
@@ -26,285 +27,83 @@ Message = Mapping[str, Any]
 Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)
 Span = tuple[int, int]
 
-# The roles that chat templates know.  One of these words is as good as the template's own
-# text: some templates make control tokens of it, such as "<|" + role + "|>".
-ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function", "ipython"}
-ROLES |= {"observation", "tool_response"}
 _ASSISTANTS = ("assistant", "model")
-SYSTEMS = ("system", "developer")
-REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing
-_SAID = ("content", *REASONING)  # the fields of a message with what was said
+_SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with what was said
 
 
-# -- Conversations -------------------------------------------------------------
+# -- From messages to marked text ----------------------------------------------
 
 
-def check_messages(messages: Any, system_prompt: str | None = None) -> list[dict[str, Any]]:
-    """Return a conversation as a list of plain dictionaries.
-
-    Args:
-        messages: the conversation.
-        system_prompt: goes first, if it is not empty and no message is a system message.
-
-    Raises:
-        TypeError, ValueError: `messages` is not a list of {"role": ..., "content": ...}.
-    """
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise TypeError(
-            "messages must be a list of {'role': ..., 'content': ...}, "
-            f"got {type(messages).__name__}"
-        )
-    checked: list[dict[str, Any]] = []
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
-        if not all(isinstance(key, str) for key in message):
-            raise TypeError(f"messages[{i}]: the keys of a message must be strings")
-        known = {key: value for key, value in message.items() if value is not None}
-        role = known.get("role")
-        if not isinstance(role, str) or not role:
-            raise ValueError(f"messages[{i}]['role'] must be a word, got {core.shorten(role)}")
-        if not isinstance(known.get("content", ""), (str, list, tuple)):
-            got = core.shorten(known["content"])
-            raise ValueError(f"messages[{i}]['content'] must be a string or a list, got {got}")
-        checked.append(known)
-    if not isinstance(system_prompt, (str, type(None))):
-        raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
-    if system_prompt and not has_system(checked):
-        checked.insert(0, {"role": "system", "content": system_prompt})
-    return checked
-
-
-def has_system(messages: Iterable[Message]) -> bool:
-    """Return whether a conversation brings instructions of its own, by either name."""
-    return any(message["role"] in SYSTEMS for message in messages)
-
-
-def _as_given(value: Any, origin: Origin) -> Any:
-    """Copy plain data, with every string marked; what is no plain data becomes its type's name."""
-    if isinstance(value, str):
-        return Marked(str.__str__(value) if type(value) is not str else value, origin)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, (str, int, float, type(None))) for key in value):
-            raise TypeError("the keys of an object in a conversation must be strings or numbers")
-        return {_as_given(key, origin): _as_given(item, origin) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_as_given(item, origin) for item in value]
-    return Marked(f"<{type(value).__name__}>", origin)
+def _marked(value: Any, origin: Origin) -> Any:
+    """Copy plain data, with every string marked."""
+    return rendering.copy_data(value, lambda text: Marked(text, origin))
 
 
 def as_given_message(i: int, message: Message) -> dict[str, Any]:
     """Mark the strings of a message; a role that templates know is as good as their own text."""
     is_answer = message["role"] in _ASSISTANTS
     given = {
-        key: _as_given(value, Origin(i, key, answer=is_answer and key in _SAID))
+        key: _marked(value, Origin(i, key, answer=is_answer and key in _SAID))
         for key, value in message.items()
     }
-    if message["role"] in ROLES:
-        given["role"] = Marked(message["role"], TEMPLATE)
-    reasoning = next((given[name] for name in REASONING if name in given), None)
-    if reasoning is not None:  # as HuggingFace does: templates read it by one name or the other
-        given = {"thinking": reasoning, **given, "reasoning_content": reasoning}
-    return given
+    if message["role"] in rendering.CHAT_ROLES:
+        given["role"] = Marked(str.__str__(message["role"]), TEMPLATE)
+    return rendering.with_thoughts(given)
 
 
-# -- Built-in templates --------------------------------------------------------
-
-
-def _fill(form: str, *contents: Marked) -> Marked:
-    """Put what people wrote into the gaps, written {}, of a template's own text."""
-    parts: list[str] = []
-    for own, content in zip(form.split("{}"), (*contents, "")):
-        parts += [Marked(own, TEMPLATE), content]
-    return concat(parts)
-
-
-def _llama3(messages: list[dict[str, Any]], add_generation_prompt: bool) -> Iterator[Marked]:
-    """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
-    yield _fill("<|begin_of_text|>")
-    for message in messages:
-        form = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
-        yield _fill(form, message["role"], message["content"].strip())
-    if add_generation_prompt:
-        yield _fill("<|start_header_id|>assistant<|end_header_id|>\n\n")
-
-
-def _chatml(messages: list[dict[str, Any]], add_generation_prompt: bool) -> Iterator[Marked]:
-    """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
-    for message in messages:
-        yield _fill("<|im_start|>{}\n{}<|im_end|>\n", message["role"], message["content"])
-    if add_generation_prompt:
-        yield _fill("<|im_start|>assistant\n")
-
-
-_ALPACA_SYSTEM_PROMPT = (
-    "Below is an instruction that describes a task. "
-    "Write a response that appropriately completes the request."
-)
-_ALPACA_HEADINGS = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
-
-
-def _alpaca(messages: list[dict[str, Any]], add_generation_prompt: bool) -> Iterator[Marked]:
-    """Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, by turns."""
-    if messages and messages[0]["role"] == "system":
-        yield _fill("{}\n\n", messages[0]["content"])
-        messages = messages[1:]
-    else:
-        yield _fill(_ALPACA_SYSTEM_PROMPT + "\n\n")
-    for message in messages:
-        if message["role"] not in _ALPACA_HEADINGS:
-            raise ValueError(
-                f"the alpaca template has no role {str(message['role'])!r} here: it knows one "
-                "system message, first, then user and assistant"
-            )
-        yield _fill(_ALPACA_HEADINGS[message["role"]] + "{}\n\n", message["content"])
-    if add_generation_prompt:
-        yield _fill(_ALPACA_HEADINGS["assistant"])
-
-
-BUILT_IN: dict[str, Callable[[list[dict[str, Any]], bool], Iterator[Marked]]] = {
-    "llama3": _llama3,
-    "chatml": _chatml,
-    "alpaca": _alpaca,
-}
-
-
-def _built_in(
-    name: str, messages: list[dict[str, Any]], add_generation_prompt: bool, /, **variables: Any
+def _from_segments(
+    template: Any, messages: list[dict[str, Any]], add_generation_prompt: bool, /, **variables: Any
 ) -> Marked:
-    for i, message in enumerate(messages):
-        if not isinstance(message.get("content"), str):
-            got = core.shorten(message.get("content"))
-            raise ValueError(
-                f"messages[{i}]['content'] must be a string for the template {name!r}, got {got}"
-            )
-    unused = [key for key in ("tools", "documents") if variables.get(key) is not None]
-    if unused:
-        raise ValueError(
-            f"the template {name!r} has no place for {unused[0]}; use the model's own template"
-        )
-    return concat(BUILT_IN[name](messages, add_generation_prompt))
+    """Render with a built-in template, by its name, or with a function of the caller's.
 
-
-def render_built_in(
-    name: str, messages: Any, add_generation_prompt: bool, system_prompt: str | None
-) -> str:
-    """Render a conversation to plain text; see `bpe_tokenizer.ChatTemplate`."""
-    given = list(map(as_given_message, range(2**31), check_messages(messages, system_prompt)))
-    return _built_in(name, given, add_generation_prompt).plain
-
-
-# -- Functions of the caller's -------------------------------------------------
-
-
-_PAIRS = (
-    "expected (text, trusted) pairs: the template's own text is trusted, what people wrote is not, "
-    'as in `yield "<|im_start|>user\\n", True; yield message["content"], False`'
-)
-
-
-def _from_function(
-    function: Callable[..., Any],
-    messages: list[dict[str, Any]],
-    add_generation_prompt: bool,
-    /,
-    **variables: Any,
-) -> Marked:
-    """Render with a function that gives (text, trusted) pairs."""
+    Built-in templates pass on what they are given, marked; text from elsewhere is marked here.
+    """
     given = {
-        name: _plain(value)
-        for name, value in variables.items()
-        if value is not None and name not in core.ROLES
+        key: rendering.copy_data(value)
+        for key, value in variables.items()
+        if value is not None and key not in core.ROLES
     }
-    made = function(_plain(messages), **given, add_generation_prompt=add_generation_prompt)
-    if isinstance(made, str) or not isinstance(made, Iterable):
-        raise TypeError(f"the template function returned {core.shorten(made)}; {_PAIRS}")
-    parts = []
-    for pair in made:
-        if not (isinstance(pair, tuple) and len(pair) >= 2 and isinstance(pair[0], str)):
-            raise TypeError(f"the template function gave {core.shorten(pair)}; {_PAIRS}")
-        parts.append(Marked(pair[0], TEMPLATE if pair[1] else UNKNOWN))
-    return concat(parts)
-
-
-def _plain(value: Any) -> Any:
-    """Return data with its strings unmarked."""
-    if isinstance(value, Marked):
-        return value.plain
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    segments = rendering.render(template, messages, add_generation_prompt, **given)
+    unused = [key for key in ("tools", "documents") if key in given]
+    if isinstance(template, str) and unused:
+        raise ValueError(
+            f"the template {template!r} has no place for {unused[0]}; use the model's own template"
+        )
+    return concat(Marked(text, TEMPLATE if trusted else UNKNOWN) for text, trusted in segments)
 
 
 # -- Which template ------------------------------------------------------------
 
 _QUESTION = {"role": "user", "content": "question"}
-# The shapes that only control tokens have.  "<think>" or "[INST]" may be ordinary text.
-_CONTROL = re.compile(
-    r"<\|[^|<>\s\0]+\|?>|<[^|<>\s\0]+\|>|<｜[^｜<>\s\0]+｜>|<(?:start|end)_of_turn>"
-)
 
 
 def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
     """Return the template that is meant; names and defaults are those of transformers."""
     own = tokenizer.chat_templates
     if isinstance(template, str):
-        return own.get(template, template)
-    if template is not None:
-        return template
-    if not own:
-        fitting = (name for name in ("llama3", "chatml") if not _missing(name, tokenizer))
-        return next(fitting, "llama3")
-    name = "tool_use" if tools is not None and "tool_use" in own else "default"
-    if name not in own:
-        raise ValueError(
-            "this tokenizer has no default chat template: "
-            f"pass template= with the name of one it has, {', '.join(sorted(own))}"
-        )
-    return own[name]
-
-
-def _missing(template: str | Marked, tokenizer: BPETokenizer) -> list[str]:
-    """Return the control tokens that a template writes and the tokenizer does not have.
-
-    Args:
-        template: what it made of a conversation, or the name of a built-in one.
-        tokenizer: whose added tokens count, special or not.
-    """
-    if not isinstance(template, Marked):
-        template = _built_in(template, [as_given_message(0, _QUESTION)], True)
-    own = "".join(part if origin.trusted else "\0" for part, origin in template.runs())
-    written = dict.fromkeys(_CONTROL.findall(own))
-    unknown = [token for token in written if token not in core.added(tokenizer)]
-    return [
-        token for token in unknown if not any(token in known for known in core.added(tokenizer))
-    ]
+        template = own.get(template, template)
+    elif template is None and own:
+        name = "tool_use" if tools is not None and "tool_use" in own else "default"
+        if name not in own:
+            raise ValueError(
+                "this tokenizer has no default chat template: "
+                f"pass template= with the name of one it has, {', '.join(sorted(own))}"
+            )
+        template = own[name]
+    return rendering.find_template(template, own, core.added(tokenizer))
 
 
 # -- Rendering -----------------------------------------------------------------
 
 
-def _resolve(template: Any, tokenizer: BPETokenizer) -> Template:
-    """Return what renders: by the name of a built-in template, Jinja source or a function."""
-    for name in BUILT_IN:
-        if template in (name, getattr(ChatTemplate, name)):
-            return functools.partial(_built_in, name)
-    if callable(template):
-        return functools.partial(_from_function, template)
-    if not isinstance(template, str):
-        raise TypeError(f"template must be a str or a function, got {type(template).__name__}")
-    own = tokenizer.chat_templates
-    if "{" not in template and template not in own.values():
-        names = ", ".join([*own, *BUILT_IN])
-        raise ValueError(
-            f"unknown chat template {template!r}, expected one of {names}, or Jinja source"
-        )
+def _resolve(source: Any) -> Template:
+    """Return what renders: a built-in template, Jinja source or a function."""
+    if source in rendering.BUILT_IN or callable(source):
+        return functools.partial(_from_segments, source)
     core.import_optional("jinja2", "a Jinja chat template", "jinja2")
     from bpe_tokenizer_tools.chat import jinja
 
-    return functools.partial(jinja.render, template)
+    return functools.partial(jinja.render, source)
 
 
 class Renderer:
@@ -344,18 +143,24 @@ class Renderer:
         self.role_tokens = tuple((role, token) for role, token in roles if token)
         self._variables = {
             **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
-            **{name: _as_given(value, Origin(None, name)) for name, value in given.items()},
+            **{
+                name: rendering.copy_data(
+                    value, functools.partial(Marked, origin=Origin(None, name))
+                )
+                for name, value in given.items()
+            },
         }
         template = named if template is None else template
         self._source = _select(template, tokenizer, given["tools"])
-        self._template = _resolve(self._source, tokenizer)
+        self._template = _resolve(self._source)
         self._is_default = template is None
 
     @property
     def jinja_source(self) -> str | None:
         """The template, if it is Jinja."""
         made = getattr(self._template, "args", ())
-        return made[0] if made and isinstance(made[0], str) and made[0] not in BUILT_IN else None
+        source = made[0] if made else None
+        return source if isinstance(source, str) and source not in rendering.BUILT_IN else None
 
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
@@ -384,16 +189,13 @@ class Renderer:
         Raises:
             ValueError: some are not.
         """
-        missing = _missing(text, self.tokenizer)
-        if not missing or self._is_own():
-            return
-        which = "the chat template"
-        if self._is_default and not self.tokenizer.chat_templates:
-            which = f"this tokenizer has no chat template, and the default one, {self._source},"
-        raise ValueError(
-            f"{which} writes {', '.join(map(repr, missing[:8]))}, which this tokenizer has no "
-            "tokens for: add them with add_special_tokens, or choose another template"
-        )
+        default = self._source if self._is_default and not self.tokenizer.chat_templates else ""
+        segments = ((part, origin.trusted) for part, origin in text.runs())
+        try:
+            rendering.check_control(segments, core.added(self.tokenizer), default)
+        except ValueError:
+            if not self._is_own():
+                raise
 
     def _is_own(self) -> bool:
         """Whether the template is the tokenizer's own, and names any of its tokens or roles."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import AddedToken, BPETokenizer
-from bpe_tokenizer_tools.chat.templates import Renderer, check_messages
+from bpe_tokenizer_tools.chat.rendering import check_messages
+from bpe_tokenizer_tools.chat.templates import Renderer
 
 need("jinja2")
 

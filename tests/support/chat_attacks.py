@@ -22,7 +22,8 @@ from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools.chat import encoding
 from bpe_tokenizer_tools.chat.apply_template import _continued
 from bpe_tokenizer_tools.chat.marked_text import Marked
-from bpe_tokenizer_tools.chat.templates import Renderer, check_messages
+from bpe_tokenizer_tools.chat.rendering import check_messages, spells_text
+from bpe_tokenizer_tools.chat.templates import Renderer
 
 Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
 
@@ -54,7 +55,7 @@ class Target(NamedTuple):
     def tokens(self) -> list[str]:
         """Every added token that controls something."""
         added = self.tokenizer.added_tokens
-        return [token.content for token in added if not encoding.spells_text(token)]
+        return [token.content for token in added if not spells_text(token)]
 
 
 @functools.cache
