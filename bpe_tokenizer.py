@@ -2979,6 +2979,7 @@ class _Sampling(NamedTuple):
     temperature: float  # 0 always takes the likeliest
     top_k: int  # keeps this many of the likeliest; 0 keeps all
     top_p: float  # keeps the fewest of those, likeliest first, that have this share of them
+    seed: int | None = None
 
     def check(self) -> _Sampling:
         if not 0 <= self.temperature < math.inf:  # NaN fails this too
@@ -2987,6 +2988,7 @@ class _Sampling(NamedTuple):
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1 (off), got {self.top_p}")
         _check_size("top_k", self.top_k, 0)
+        _check_size("seed", self.seed, 0)
         return self
 
     def draw(self, logits: _Logits, random: Any) -> int:

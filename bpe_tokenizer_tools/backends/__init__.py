@@ -13,37 +13,34 @@ is taken:
     directory, HuggingFace's             Transformers, MLX (on a Mac, MLX first)
     directory with openvino_model.xml    OpenVINO
 
-Modules: `model_files` reads what a model's files say, `fit` compares that with a tokenizer,
-`base` is what all backends share, `checks` looks at what is passed; each library has a module
-of its own.  Which library suits, and how the next id is drawn, is section 10 of the module.
+The runners, their loop, the sampler and the choice are section 10 of bpe_tokenizer.  Here,
+`model_files` reads what a model's files say, `fit` compares that with a tokenizer, `base`
+and `libraries` derive runners that check what they are given, and can be released.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bpe_tokenizer import InferenceBackend, detect_best_backend
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.backends import runners
 from bpe_tokenizer_tools.backends.base import Backend
 from bpe_tokenizer_tools.backends.checks import integer, word
+from bpe_tokenizer_tools.backends.libraries import RUNNERS
 from bpe_tokenizer_tools.backends.model_files import ModelFiles, describe
 
 __all__ = ["Backend", "ModelFiles", "describe", "detect", "find", "open_model", "unload"]
 
-
-_RUNNERS = {
-    "llama.cpp": ("llama_cpp", "LlamaCpp"),
-    "mlx": ("mlx", "Mlx"),
-    "openvino": ("openvino", "OpenVino"),
-    "transformers": ("transformers", "Transformers"),
-}
-_Settings = dict[str, Any]
-
 detect = detect_best_backend
+
+_lock = threading.RLock()
+_seen: dict[str, tuple[tuple[Any, ...], list[ModelFiles]]] = {}  # path -> stamps, description
+_opened: dict[tuple[Path, str, str], tuple[tuple[Any, ...], Backend]] = {}
 
 
 def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = None) -> ModelFiles:
@@ -57,13 +54,6 @@ def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = 
     return files
 
 
-# -- Opening and releasing ----------------------------------------------------
-
-_lock = threading.RLock()
-_seen: dict[str, tuple[tuple[Any, ...], list[ModelFiles]]] = {}  # path -> stamps, description
-_opened: dict[tuple[Path, str, str], tuple[tuple[Any, ...], Backend]] = {}
-
-
 def _described(path: str | os.PathLike[str]) -> list[ModelFiles]:
     """Return what `describe` does, without reading again what is still the same."""
     key = os.path.abspath(path)
@@ -73,7 +63,7 @@ def _described(path: str | os.PathLike[str]) -> list[ModelFiles]:
             if stamps == tuple(files.stamp() for files in found):
                 return found
         except OSError:
-            pass  # a file has gone; reading anew says which
+            pass  # a file has gone; reading again says which
     found = describe(path)
     _seen[key] = tuple(files.stamp() for files in found), found
     return found
@@ -113,34 +103,32 @@ def open_model(
         ImportError: the library is not installed; the message says how to.
         RuntimeError: the library fails to load the model.
     """
-    common = {
-        "n_gpu_layers": integer("n_gpu_layers", n_gpu_layers, -1),
-        "n_ctx": integer("n_ctx", n_ctx, 0),
-        "dtype": word("dtype", dtype),
-        "device": word("device", device),
-    }
-    problems: list[str] = []
+    loading = runners.Loading(
+        integer("n_gpu_layers", n_gpu_layers, -1),
+        integer("n_ctx", n_ctx, 0),
+        word("dtype", dtype),
+        word("device", device),
+        dict(sorted(settings.items())),
+    )
+    problems = []
     with _lock:
         for name, files, own_device in core.choices(path, _described(path), backend):
-            wanted = {**settings, **common, "device": common["device"] or own_device}
             try:
-                return _open(name, files, wanted)
+                return _open(name, files, replace(loading, device=loading.device or own_device))
             except ImportError as error:
                 problems.append(core.cannot_use(name, error))
     raise ImportError(f"{path}: {'; or '.join(problems)}")
 
 
-def _open(name: str, files: ModelFiles, settings: _Settings) -> Backend:
-    key, stamp = (files.path, name, repr(sorted(settings.items()))), files.stamp()
+def _open(name: str, files: ModelFiles, loading: runners.Loading) -> Backend:
+    key, stamp = (files.path, name, repr(loading)), files.stamp()
     if key in _opened:
         known, model = _opened[key]
         if known == stamp and not model.is_closed:
             return model
         del _opened[key]
         model.close()
-    module, runner = _RUNNERS[name]
-    load = getattr(importlib.import_module(f"{__name__}.{module}"), runner)
-    opened: Backend = load(files, **settings)
+    opened = RUNNERS[name](files, loading)
     _opened[key] = stamp, opened
     return opened
 

@@ -43,13 +43,17 @@ def word(name: str, value: Any) -> str | None:
     return value
 
 
-def sampling(temperature: float, top_k: int, top_p: float) -> core.Sampling:
+def sampling(
+    temperature: float, top_k: int, top_p: float, seed: int | None = None
+) -> core.Sampling:
     """Check how to draw an id.
 
     Args:
         temperature: 0 or more.
         top_k: 0 for all.
         top_p: above 0, at most 1.
+        seed: 0 or more; None draws other ids each time.
     """
     heat, share = real("temperature", temperature), real("top_p", top_p)
-    return core.Sampling(heat, integer("top_k", top_k, 0), share).check()
+    checked = None if seed is None else integer("seed", seed, 0)
+    return core.Sampling(heat, integer("top_k", top_k, 0), share, checked).check()

@@ -111,12 +111,15 @@ class Scripted(Backend):
         self.prompts.append(list(prompt_ids))
         return super().generate(prompt_ids, *args, **options)
 
+    def _load(self, loading: Any) -> None:
+        pass
+
     def _forget(self) -> None:
         pass
 
-    def _continue_or_forget(self, request: Any) -> list[int]:
+    def _continue_or_forget(self, *args: Any) -> list[int]:
         self.answer = iter(next(self.answers))
-        return super()._continue_or_forget(request)
+        return super()._continue_or_forget(*args)
 
     def _advance(self, ids: Any) -> Any:
         import numpy
