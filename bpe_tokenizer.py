@@ -2686,6 +2686,8 @@ def _config_json(
 class EncodingResult:
     """One encoded text.
 
+    What a tokenizer gives works out mask, tokens and offsets when they are first read.
+
     Attributes:
         input_ids: n ids.
         attention_mask: n numbers, 1 for tokens and 0 for padding.
@@ -2702,7 +2704,27 @@ class EncodingResult:
     attention_mask: list[int]
     tokens: list[str]
     token_type_ids: list[int] | None = None
-    offsets: list[_Span] | None = None
+    offsets: list[_Span] | None = dataclasses.field(default_factory=lambda: None)
+
+    @classmethod
+    def _worked_out_by(cls, later: Any, ids: list[int]) -> EncodingResult:
+        """Make a result that asks a function for a field when it is first read."""
+        result = cls.__new__(cls)
+        vars(result).update(input_ids=ids, token_type_ids=None, _later=later)
+        return result
+
+    if not TYPE_CHECKING:  # with it, type checkers would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            if "_later" not in vars(self) or name not in self.__dataclass_fields__:
+                raise AttributeError(
+                    f"EncodingResult has no attribute {name!r}", name=name, obj=self
+                )
+            value = vars(self)[name] = self._later(self.input_ids, name)
+            return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -2713,7 +2735,9 @@ class EncodingResult:
         return [name for name in names if getattr(self, name) is not None]
 
     def __getitem__(self, key: str) -> Any:
-        return vars(self)[key]
+        if key not in self.__dataclass_fields__:
+            raise KeyError(key)
+        return getattr(self, key)
 
 
 class _Batch:
@@ -2880,16 +2904,6 @@ def _check_batch_options(
     if (truncation and max_length is None) or (padding == "max_length" and pad_length is None):
         raise ValueError("truncation and padding='max_length' need max_length=...")
     _check_size("max_length", max_length, 0)
-
-
-def _cut_row(
-    ids: list[int], offsets: list[_Span] | None, limit: int | None, side: str
-) -> tuple[list[int], list[_Span] | None]:
-    """Cut ids, and their offsets, down to a number of tokens."""
-    if limit is None or len(ids) <= limit:
-        return ids, offsets
-    keep = slice(limit) if side == "right" else slice(len(ids) - limit, None)
-    return ids[keep], offsets and offsets[keep]
 
 
 # =============================================================================
@@ -3428,15 +3442,33 @@ def _check_texts(texts: object) -> list[str]:
     return texts
 
 
-def _encode_rows(
-    tokenizer: BPETokenizer, texts: list[str], allowed: frozenset[str], align: bool
-) -> Iterable[tuple[list[int], list[_Span] | None]]:
-    """Encode texts, with offsets if asked to."""
-    if align:
-        return (tokenizer._align(text, allowed) for text in texts)
-    if allowed:
-        return ((tokenizer.encode(text, allowed_special=allowed), None) for text in texts)
-    return zip(tokenizer.encode_ordinary_batch(texts), itertools.repeat(None))
+class _Later(NamedTuple):
+    """Works out what a result has besides ids; `tokenizer` is as it was then."""
+
+    tokenizer: BPETokenizer
+    text: str
+    allowed: frozenset[str]
+    kept: slice | None  # of what the text gave; None for no offsets
+    around: tuple[int, int]  # how many ids were put before and after that
+    padding: tuple[int, int] = (0, 0)  # and how many of padding
+    pad_token: str = ""
+
+    def __call__(self, ids: list[int], name: str) -> Any:
+        left, right = self.padding
+        own = ids[left : len(ids) - right] if left or right else ids
+        fill: Any = (0, 0)
+        values: list[Any]
+        if name == "attention_mask":
+            fill, values = 0, [1] * len(own)
+        elif name == "tokens":
+            fill, values = self.pad_token, self.tokenizer._printable(own)
+        elif self.kept is None:
+            return None
+        else:
+            _, places = self.tokenizer._align(self.text, self.allowed)
+            before, after = ([fill] * n for n in self.around)
+            values = [*before, *places[self.kept], *after]
+        return [fill] * left + values + [fill] * right if left or right else values
 
 
 def _pad(tokenizer: BPETokenizer, results: list[EncodingResult], length: int, side: str) -> None:
@@ -3457,8 +3489,13 @@ def _pad(tokenizer: BPETokenizer, results: list[EncodingResult], length: int, si
             )
     token = token or tokenizer._printable([pad_id])[0]
     fill = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
+    for result in short:
+        n = length - len(result)
+        if later := vars(result).get("_later"):
+            padding = (n, 0) if side == "left" else (0, n)
+            vars(result)["_later"] = later._replace(padding=padding, pad_token=token)
     for result, (name, value) in itertools.product(short, fill.items()):
-        values = getattr(result, name)
+        values = vars(result).get(name)
         if values is not None:
             more = [value] * (length - len(values))
             setattr(result, name, more + values if side == "left" else values + more)
@@ -3658,7 +3695,9 @@ class BPETokenizer:
         self._special = {token.content for token in definition.added if token.special}
         self._contents = {token.id: token.content for token in definition.added}
         self._special_ids = {token.id for token in definition.added if token.special}
-        self._id_to_bytes = self._encoder.tokens
+        self._id_to_bytes = tokens = self._encoder.tokens
+        contents, write = self._contents, definition.write
+        self._show = functools.cache(lambda id_: contents.get(id_) or write(tokens[id_]))
         self._definition = definition
         # Text needs no preparing but normalization where no added token is looked for.
         plain = not (of_tools or definition.prefix_space or self._recognized(_NONE))
@@ -3967,29 +4006,21 @@ class BPETokenizer:
         >>> BPETokenizer().encode_with_offsets("é!").offsets
         [(0, 1), (0, 1), (1, 2)]
         """
-        _check_text(text)
-        return self._result(*self._align(text, self._allowed(allowed_special)), add_special_tokens)
+        return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
 
     def _align(self, text: str, allowed: frozenset[str]) -> tuple[list[int], list[_Span]]:
         """Return the ids of a text, and the characters that each stands for."""
-        parts = self._pipeline(allowed).parts(text, align=True)
-        ids, offsets = _encode_parts(self._encoder, parts, align=True)
+        if self._encode_plain and not allowed and _normalize(text, self.normalizer) is text:
+            ids = self._encoder.encode(text)
+            offsets = self._encoder.places(text, ids)
+        else:
+            parts = self._pipeline(allowed).parts(text, align=True)
+            ids, offsets = _encode_parts(self._encoder, parts, align=True)
         if self._definition.trim_offsets:
             shown = zip(ids, self._printable(ids))
             tokens = (None if id_ in self._contents else token for id_, token in shown)
             offsets = [*_trim(text, offsets, tokens, self._definition.keep_prefix_space)]
         return ids, offsets
-
-    def _result(
-        self, ids: list[int], offsets: list[_Span] | None, add_special_tokens: bool = False
-    ) -> EncodingResult:
-        """Put special tokens around, if asked to; derive the mask and the tokens."""
-        if add_special_tokens:
-            ids = self._surround(ids, add_special_tokens)
-            if offsets is not None:
-                before, after = ([(0, 0)] * len(side) for side in self._around)
-                offsets = [*before, *offsets, *after]
-        return EncodingResult(ids, [1] * len(ids), self._printable(ids), offsets=offsets)
 
     @overload
     def encode_batch(
@@ -4031,7 +4062,7 @@ class BPETokenizer:
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
             padding_side: "right" or "left", like `truncation_side`.
             pad_to_multiple_of: round the padded length up to a multiple.
-            return_offsets: whether to work out offsets, which takes time.
+            return_offsets: whether results have offsets; they are worked out when first read.
 
         Returns:
             A `BatchEncoding`, a sequence; with `return_tensors` a `TensorBatch`, a mapping.
@@ -4053,9 +4084,18 @@ class BPETokenizer:
             disallowed_special = frozenset(disallowed_special)
         for text in texts if disallowed_special else ():
             self._check_special(text, allowed, disallowed_special)
-        rows = _encode_rows(self, texts, allowed, return_offsets)
-        cut = (_cut_row(*row, room, cut_side) for row in rows)
-        results = [self._result(*row, add_special_tokens) for row in cut]
+        before, after = self._around if add_special_tokens else ((), ())
+        around, results = (len(before), len(after)), []
+        frozen = object.__new__(type(self))  # what `train` does later does not change it
+        vars(frozen).update(vars(self))
+        rows: Any = (self.encode(text, allowed_special=allowed) for text in texts)
+        for text, ids in zip(texts, rows if allowed else self.encode_ordinary_batch(texts, 1)):
+            kept = slice(None)
+            if room is not None and len(ids) > room:
+                kept = slice(room) if cut_side == "right" else slice(len(ids) - room, None)
+            ids = [*before, *ids[kept], *after] if truncation or add_special_tokens else ids
+            later = _Later(frozen, text, allowed, kept if return_offsets else None, around)
+            results.append(EncodingResult._worked_out_by(later, ids))
         if padding not in (False, "do_not_pad"):
             length = max(map(len, results), default=0) if padding != "max_length" else pad_length
             multiple = pad_to_multiple_of or known["multiple"]
@@ -4207,8 +4247,7 @@ class BPETokenizer:
     # -- Tokens ---
 
     def _printable(self, ids: Iterable[int]) -> list[str]:
-        contents, write = self._contents, self._definition.write
-        return [contents.get(id_) or write(self._id_to_bytes[id_]) for id_ in ids]
+        return list(map(self._show, ids))
 
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import os
 import pickle
@@ -499,3 +500,22 @@ def test_the_warning_about_padding_names_the_caller(names: dict[str, str]) -> No
         with pytest.warns(UserWarning, match="no pad token") as told:
             exec(code, {**names, "tokenizer": BPETokenizer()})
         assert [each.filename for each in told] == ["their_own.py"]
+
+
+def test_what_is_read_later_is_what_the_tokenizer_said_then() -> None:
+    tokenizer = BPETokenizer().train("ab abc " * 9, 260, special_tokens=["<pad>"], verbose=False)
+    batch = tokenizer.encode_batch(["abc ab", "", "a<pad>"], padding=True, padding_side="left")
+    expected = tokenizer.encode_batch(["abc ab", "", "a<pad>"], padding=True, padding_side="left")
+    copies = [(item.attention_mask, item.tokens, item.offsets) for item in expected]
+    tokenizer.train("xyz " * 9, 262, verbose=False)
+    tokenizer.add_special_tokens(["<new>"])
+    assert [(item.attention_mask, item.tokens, item.offsets) for item in batch] == copies
+    n = len(batch.input_ids[0])
+    assert batch[1].tokens == ["<pad>"] * n and batch[1].attention_mask == [0] * n
+    assert batch[1].offsets == [(0, 0)] * n
+    assert pickle.loads(pickle.dumps(batch[0])) == batch[0] == copy.copy(batch[0])
+    assert dataclasses.asdict(batch[0])["tokens"] == batch[0]["tokens"]
+    with pytest.raises(AttributeError, match="EncodingResult has no attribute 'token'"):
+        batch[0].token  # noqa: B018
+    with pytest.raises(KeyError, match="_later"):
+        batch[0]["_later"]
