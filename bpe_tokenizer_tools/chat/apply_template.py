@@ -8,7 +8,6 @@ transformers' mean what they mean there.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -109,10 +108,9 @@ def _newest(
         turns.pop(0)
         kept = [*head, *itertools.chain.from_iterable(turns)]
     if len(kept) < len(messages):
-        warnings.warn(
+        core.warn(
             f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
-            f"fits into {limit:,} tokens",
-            stacklevel=6,
+            f"fits into {limit:,} tokens"
         )
     return kept
 

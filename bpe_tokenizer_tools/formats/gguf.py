@@ -41,7 +41,6 @@ import array
 import functools
 import struct
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
@@ -728,7 +727,7 @@ def warn_if_approximate(tokenizer: BPETokenizer) -> None:
     """Warn the caller of `export` if llama.cpp only approximates what was written."""
     if any(family.in_llama_cpp for _, family in _families(tokenizer.definition)):
         name, family = _family_name(tokenizer.definition)
-        warnings.warn(f"llama.cpp {_approximation(name, family)}", stacklevel=4)
+        core.warn(f"llama.cpp {_approximation(name, family)}")
 
 
 def _approximation(name: str, family: Family) -> str:
