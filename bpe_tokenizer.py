@@ -3705,9 +3705,7 @@ class BPETokenizer:
         # NOTE: after the definition, and `_pipeline` takes this before it: so that a
         # thread that is at it meanwhile cannot leave an old pipeline here.
         self._pipelines: dict[frozenset[str], _Pipeline] = {}
-        self._derived = functools.cache(
-            lambda derive: derive(encoder, definition.added)
-        )  # of tools
+        self._derived = functools.cache(lambda derive: derive(encoder, definition))  # for tools
         kept = {role: token for role, token in self._roles.items() if token in self._added}
         self._roles = {**_roles_by_name(named), **kept}
 

@@ -164,7 +164,7 @@ def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:
 
 
 def derived(tokenizer: BPETokenizer, derive: Callable[..., Any]) -> Any:
-    """Return what a function makes of a tokenizer's encoder and added tokens, worked out once."""
+    """Return what a function makes of a tokenizer's encoder and definition, worked out once."""
     return tokenizer._derived(derive)
 
 

@@ -73,7 +73,7 @@ def encode(
     encoder = rendering.segment_encoder(tokenizer)
     if render.content_tokens == "as-huggingface":
         encoder = rendering.SegmentEncoder(
-            core.encoder(tokenizer), tokenizer.added_tokens, lambda token: not token.special
+            core.encoder(tokenizer), tokenizer.definition, lambda token: not token.special
         )
     else:
         counts[ASSISTANT] = _marks_in_answers(render, pieces)

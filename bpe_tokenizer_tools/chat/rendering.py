@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from bpe_tokenizer import AddedToken, BPETokenizer, ChatTemplate
+from bpe_tokenizer import AddedToken, BPETokenizer, ChatTemplate, Definition
 from bpe_tokenizer_tools import core
 
 Segment = tuple[str, bool]
@@ -233,21 +233,23 @@ class SegmentEncoder:
 
     Args:
         encoder: the tokenizer's.
-        added: its added tokens.
+        definition: its definition.
         is_text: tells which tokens control nothing: they count everywhere, also across segments.
     """
 
     def __init__(
         self,
         encoder: core.Encoder,
-        added: Collection[AddedToken],
+        definition: Definition,
         is_text: Callable[[AddedToken], bool] = spells_text,
     ) -> None:
+        added = definition.added
         texts = [token for token in added if not token.special and is_text(token)]
         ids = {token.id for token in texts}
         control = {token.content: token for token in added if token.id not in ids}
         self._encoder, self._control, self._pipeline = encoder, control, encoder.pipeline(texts)
         self._ids = {token.id for token in control.values()}
+        self._learned = self._ids.intersection(definition.vocab.values())  # merges may give them
         self._finder = functools.lru_cache(maxsize=64)(
             lambda contents: core.TokenFinder(control[each] for each in contents if each in control)
         )
@@ -264,9 +266,10 @@ class SegmentEncoder:
         parts = list(self._pipeline.parts(*self._matches(joined), align, first))
         ids, offsets = core.encode_parts(self._encoder, parts, align)
         # Merges, too, can give a token to its own text, where a vocabulary has learned them.
-        expected = sum(isinstance(part, AddedToken) and part.id in self._ids for part, _ in parts)
-        if sum(map(self._ids.__contains__, ids)) > expected:
-            ids, offsets = core.encode_parts(self._encoder, self._cut(parts), align)
+        if self._learned:
+            control = (part.id in self._ids for part, _ in parts if isinstance(part, AddedToken))
+            if sum(map(self._ids.__contains__, ids)) > sum(control):
+                ids, offsets = core.encode_parts(self._encoder, self._cut(parts), align)
         return ids, offsets
 
     def _matches(self, segments: list[tuple[str, frozenset[str]]]) -> tuple[str, list[core.Match]]:
