@@ -716,8 +716,8 @@ def _hold_back(
 
     Args:
         pieces: the chunks; a token among them ends the text before it.
-        last_border: takes the character before a chunk and the chunk.  It tells the last place
-            in the chunk where the text on both sides can go on alone, None if there is none.
+        last_border: takes the character before a chunk and the chunk.  Returns the last place
+            in the chunk where the text can be cut, or None.
         prepare: what becomes of the text that is passed on.
     """
     held: list[str] = []
@@ -1093,8 +1093,8 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
             raise TypeError(f"a corpus holds strings or paths, got an item of type {kind}")
         if len(item) <= _LONGEST_PATH and _LIKE_A_PATH.fullmatch(item):
             _warn(
-                f"corpus {_shorten(item)} looks like a path, but is taken as text: it is no file, "
-                "or stands among strings that are none; pass a pathlib.Path to insist on a file"
+                f"corpus {_shorten(item)} looks like a path, but is taken as text: it is not a "
+                "file, or not all strings are; pass a pathlib.Path to insist on a file"
             )
         yield [item]
 
@@ -3491,14 +3491,12 @@ def _pad(tokenizer: BPETokenizer, results: list[EncodingResult], length: int, si
     fill = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
     for result in short:
         n = length - len(result)
+        left, right = (n, 0) if side == "left" else (0, n)
         if later := vars(result).get("_later"):
-            padding = (n, 0) if side == "left" else (0, n)
-            vars(result)["_later"] = later._replace(padding=padding, pad_token=token)
-    for result, (name, value) in itertools.product(short, fill.items()):
-        values = vars(result).get(name)
-        if values is not None:
-            more = [value] * (length - len(values))
-            setattr(result, name, more + values if side == "left" else values + more)
+            vars(result)["_later"] = later._replace(padding=(left, right), pad_token=token)
+        for name, value in fill.items():
+            if (values := vars(result).get(name)) is not None:
+                setattr(result, name, [value] * left + values + [value] * right)
 
 
 def _prefixes(

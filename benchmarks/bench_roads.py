@@ -32,7 +32,7 @@ def _chat(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-# What is called, and a target from the design: at most so many times the loop.
+# Each call, and its goal: at most this many times the loop.
 ROADS: dict[str, tuple[Road, float]] = {
     "tokenizer(texts)": (lambda t, x: t(x), 1.3),
     "encode_batch(texts)": (lambda t, x: t.encode_batch(x), 1.3),

@@ -13,9 +13,10 @@ is taken:
     directory, HuggingFace's             Transformers, MLX (on a Mac, MLX first)
     directory with openvino_model.xml    OpenVINO
 
-The runners, their loop, the sampler and the choice are section 10 of bpe_tokenizer.  Here,
-`model_files` reads what a model's files say, `fit` compares that with a tokenizer, `base`
-and `libraries` derive runners that check what they are given, and can be released.
+The sampler, and which library to use, are section 10 of bpe_tokenizer.  `runners` has the loop
+and a class for each library; `base` and `libraries` derive runners that check what they are
+given, and can be released.  `model_files` reads what a model's files say, and `fit` compares
+that with a tokenizer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tools add to each of the module's runners: checked arguments, and an end.
+"""What every runner gets besides the loop: checked arguments, and an end.
 
 Some libraries crash on an id that is out of range, or compute nonsense.  So all that callers
 pass is checked before a library sees it.  A model can be released at any time, even by another

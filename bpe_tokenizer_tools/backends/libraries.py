@@ -1,4 +1,4 @@
-"""The four runners of the module, with what is checked of their settings and models."""
+"""The four runners, with what is checked of their settings and models."""
 
 from __future__ import annotations
 

@@ -270,8 +270,7 @@ class OpenVino(Runner):
         self.device = (loading.device or "CPU").upper()
         # The logits of a whole block are computed, where only the last are needed.
         self.block = max(16, min(512, 2**24 // self.vocab_rows))
-        exact = {"INFERENCE_PRECISION_HINT": "f32"} if self.files.dtype == "float32" else {}
-        path, settings = self.path / "openvino_model.xml", {**exact, **loading.settings}
+        path, settings = self.path / "openvino_model.xml", dict(loading.settings)
         with self._explained():
             self._model = core.compile_model(path, self.device, settings)
             self._request = self._model.create_infer_request()
@@ -295,7 +294,3 @@ class OpenVino(Runner):
     def _forget(self) -> None:
         self._request.reset_state()
         self._past = 0
-
-
-_CLASSES: list[type[Runner]] = [LlamaCpp, Mlx, OpenVino, Transformers]
-RUNNERS = {runner.name.lower(): runner for runner in _CLASSES}

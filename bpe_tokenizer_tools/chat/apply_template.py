@@ -184,12 +184,12 @@ def apply(
     """Render and encode conversations; see `BPETokenizer.apply_chat_template`."""
     if isinstance(messages, Iterator):  # which can be read once
         messages = list(messages)
-    given = messages, template, add_generation_prompt, system_prompt, allowed_special
+    asked = messages, template, add_generation_prompt, system_prompt, allowed_special
     if options or _conversations(messages)[1]:
-        return _apply(tokenizer, *given, tokenize=tokenize, **options)
+        return _apply(tokenizer, asked, tokenize=tokenize, **options)
     chosen = rendering.find_template(template, tokenizer.chat_templates, core.added(tokenizer))
     if chosen is None or (isinstance(chosen, str) and chosen not in rendering.BUILT_IN):
-        return _apply(tokenizer, *given, tokenize=tokenize)
+        return _apply(tokenizer, asked, tokenize=tokenize)
     # Segments are all that this takes: text need not know who wrote each character.
     prompt = add_generation_prompt is None or bool(add_generation_prompt)
     talk = rendering.check_messages(messages, system_prompt, least=1)
@@ -207,14 +207,10 @@ def apply(
 
 def _apply(
     tokenizer: BPETokenizer,
-    messages: Any,
-    template: Any,
-    add_generation_prompt: bool | None,
-    system_prompt: str | None,
-    allowed_special: Any,
+    asked: tuple[Any, ...],
     /,
     *,
-    tokenize: bool = True,
+    tokenize: bool,
     continue_final_message: bool | str = False,
     return_dict: bool = False,
     return_assistant_tokens_mask: bool = False,
@@ -227,7 +223,8 @@ def _apply(
     pad_to_multiple_of: int | None = None,
     **variables: Any,
 ) -> Any:
-    """Do what `apply` does, with any template and option."""
+    """Do what `apply` does, with any template and option; `asked` are its other arguments."""
+    messages, template, add_generation_prompt, system_prompt, allowed_special = asked
     _check_options(continue_final_message, add_generation_prompt, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
