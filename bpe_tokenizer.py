@@ -412,10 +412,10 @@ class _Splitter:
             pretokens = list(self._split_with_gaps(text))
         return pretokens
 
-    def last_border(self, before: str, chunk: str) -> int | None:
-        """Return the last place in a chunk where both sides can be split alone."""
-        found = self.cut.search(before + chunk) if self.cut else None
-        return found.start() - len(before) if found else None
+    def last_cut(self, text: str, before: int) -> int | None:
+        """Return the last place before another where both sides can be split alone."""
+        found = self.cut.search(text, 0, before) if self.cut else None
+        return found.start() if found else None
 
     def _split_with_gaps(self, text: str) -> Iterator[str]:
         end = 0
@@ -589,17 +589,13 @@ class _TokenFinder:
     def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str] = str) -> None:
         self.tokens = {normalize(token.content): token for token in tokens}
         self._pattern = _one_of(self.tokens)
-        # How much text must follow a place to know what matches there.
-        self._reach = max(map(len, self.tokens), default=0) + 1
-        self._lstrip = any(token.lstrip for token in self.tokens.values())
+        self._pairs = {a + b for text in self.tokens for a, b in itertools.pairwise(text)}
+        words = [text for text, token in self.tokens.items() if token.single_word]
+        self._first, self._last = {text[0] for text in words}, {text[-1] for text in words}
+        self._strips = any(token.lstrip or token.rstrip for token in self.tokens.values())
 
     def find(
-        self,
-        text: str,
-        start: int = 0,
-        search_from: int | None = None,
-        limit: int = sys.maxsize,
-        stop: int = sys.maxsize,
+        self, text: str, start: int = 0, search_from: int | None = None, stop: int = sys.maxsize
     ) -> Iterator[_Match]:
         """Yield (begin, end, token, next) for each match: leftmost first, then longest.
 
@@ -612,14 +608,11 @@ class _TokenFinder:
             text: where to look.
             start: what stands before it is context, taken by earlier matches.
             search_from: where to begin looking, by default at `start`.
-            limit: matches that start here or later are left for another time.
             stop: where the text to search ends; what follows is context.
         """
         at = start if search_from is None else search_from
         while self.tokens and (found := self._pattern.search(text, at, stop)):
             begin, end = found.span()
-            if begin >= limit:
-                return
             token = self.tokens[found[0]]
             around = text[max(0, begin - 1) : begin], text[end : end + 1]
             if token.single_word and any(map(_WORD.match, around)):
@@ -634,53 +627,30 @@ class _TokenFinder:
                 start = end
             yield begin, end, token if begin < end else None, at
 
+    def cut(self, text: str) -> Iterator[str | AddedToken]:
+        """Cut a whole text at the tokens in it."""
+        for begin, end, token in _text_between(self.find(text), len(text)):
+            yield token or text[begin:end]
+
     def stream(self, pieces: Iterable[str | AddedToken]) -> Iterator[str | AddedToken]:
-        """Find the tokens in text that arrives in chunks of any size.
+        """Cut text that arrives in chunks; a token among them was found before."""
+        return _hold_back(pieces, self.last_border, self.cut)
 
-        Holds back only what later text could still turn into part of a token: the length
-        of the longest token, and white space that a token could reach for.
-
-        Args:
-            pieces: the chunks; a token among them was found before, and ends the text there.
-
-        Yields:
-            what is certain: text and tokens, in order.
-        """
+    def last_border(self, before: str, chunk: str) -> int | None:
+        """Return the last place in a chunk where tokens can be found on both sides alone."""
         if not self.tokens:
-            yield from pieces
-            return
-        context = held = ""  # the last character that was passed on, and what was not
-        refused = eaten = 0  # characters of `held`: no token begins there; the last one took them
-        eating = False  # the last token takes in the white space after it
-        space: list[str] = []  # before `held`: white space that the next token may take in
-        for piece in itertools.chain(pieces, [None]):
-            chunk = piece if isinstance(piece, str) else None
-            text, start, final = context + held + (chunk or ""), len(context), chunk is None
-            done, searched = start + eaten, start + refused
-            if eating:
-                done = _skip_space(text, done)
-                eating = done == len(text)
-            certain = len(text) if final else max(searched, len(text) - self._reach)
-            for begin, end, token, at in self.find(text, done, searched, certain):
-                searched = at
-                if token:
-                    if begin > done or not token.lstrip:
-                        yield from filter(None, ["".join([*space, text[done:begin]])])
-                    yield token
-                    space, done = [], end
-                    eating = token.rstrip and end == len(text)
-            spaces = certain = max(searched, certain)
-            if self._lstrip and not final:
-                spaces = _skip_space_back(text, done, certain)
-            if spaces > done or final:
-                yield from filter(None, ["".join([*space, text[done:spaces]])])
-                space = []
-            space += filter(None, [text[spaces:certain]])
-            context, held = text[max(0, certain - 1) : certain], text[certain:]
-            refused, eaten = max(0, searched - certain), max(0, done - certain)
-            if isinstance(piece, AddedToken):
-                yield piece
-                context, eating = "", False
+            return len(chunk)
+        text, n = before + chunk, len(before)
+        return next((i - n for i in range(len(text) - 1, 0, -1) if self.apart(text, i)), None)
+
+    def apart(self, text: str, at: int) -> bool:
+        """Tell whether no token can span a place in a text, or look beyond it."""
+        left, right = text[at - 1], text[at]
+        return not (
+            left + right in self._pairs
+            or (left in self._last or right in self._first)
+            or (self._strips and (left.isspace() or right.isspace()))
+        )
 
 
 # -- Text in pieces -----------------------------------------------------------
@@ -710,7 +680,7 @@ def _has_surrogate(text: str) -> bool:
 def _hold_back(
     pieces: Iterable[str | AddedToken],
     last_border: Callable[[str, str], int | None],
-    prepare: Callable[[str], str] = str,
+    prepare: Callable[[str], Iterable[str | AddedToken]],
 ) -> Iterator[str | AddedToken]:
     """Join chunks of text, and pass them on as far as no later text matters.
 
@@ -735,7 +705,7 @@ def _hold_back(
             token, before = piece, ""
         ready, held = "".join(held), [rest]
         if ready:
-            yield prepare(ready)
+            yield from prepare(ready)
         if token:
             yield token
 
@@ -832,6 +802,14 @@ class _Pipeline:
                     prefixed = self.prefixed(part, first and start == begin == 0)
                     yield prefixed, places[:1] * (len(prefixed) - len(part)) + places
 
+    def _last_cut(self, before: str, chunk: str) -> int | None:
+        """Return the last place in a chunk to split at that no token spans."""
+        text = before + chunk
+        at = self.splitter.last_cut(text, len(text))
+        while at and self.normalized.tokens and not self.normalized.apart(text, at):
+            at = self.splitter.last_cut(text, at)
+        return at - len(before) if at else None
+
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
         """Prepare text that arrives in chunks.
 
@@ -839,8 +817,8 @@ class _Pipeline:
             added tokens, and text that may be cut into pre-tokens on its own.
         """
         pieces = self.raw.stream(chunk for chunk in chunks if _utf8_length(chunk))  # checks it
-        pieces = _hold_back(pieces, self.last_border, self.normalize)
-        pieces = _hold_back(self.normalized.stream(pieces), self.splitter.last_border)
+        pieces = _hold_back(pieces, self.last_border, lambda text: [self.normalize(text)])
+        pieces = _hold_back(pieces, self._last_cut, self.normalized.cut)
         first = begins = True  # the whole text; the text behind a token
         for piece in pieces:
             if isinstance(piece, str):
