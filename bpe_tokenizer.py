@@ -854,26 +854,11 @@ class _Pipeline:
 _JOURNAL = ".bpe-tokenizer.saving"  # where it is, a save of several files was interrupted
 
 
-def _write_beside(
-    contents: Mapping[Path, str | bytes | None], ending: str = "tmp"
-) -> dict[Path, Path | None]:
-    """Write and flush what will replace files, text as UTF-8; return where it is until then."""
-    beside: dict[Path, Path | None] = {}
-    try:
-        for path, content in contents.items():
-            if path.is_dir():
-                raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
-            beside[path] = None
-            if content is not None:
-                beside[path] = new = path.with_name(f".{path.name}.{os.urandom(8).hex()}.{ending}")
-                with open(new, "wb") as file:
-                    file.write(content.encode() if isinstance(content, str) else content)
-                    file.flush()
-                    os.fsync(file.fileno())
-    except BaseException:
-        _remove(beside.values())
-        raise
-    return beside
+def _write_flushed(path: Path, content: str | bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _write_files(contents: Mapping[Path, str | bytes | None]) -> None:
@@ -881,21 +866,22 @@ def _write_files(contents: Mapping[Path, str | bytes | None]) -> None:
 
     Every new file is complete on disk before the first old one is replaced.
     """
-    written = _write_beside(contents)
+    beside = {path: path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp") for path in contents}
     try:
-        for path, beside in written.items():
-            if beside:
-                os.replace(beside, path)
-            else:
+        for path, content in contents.items():
+            if path.is_dir():
+                raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
+            if content is not None:
+                _write_flushed(beside[path], content)
+        for path, content in contents.items():
+            if content is None:
                 path.unlink(missing_ok=True)
+            else:
+                os.replace(beside[path], path)
     finally:
-        _remove(written.values())
-
-
-def _remove(paths: Iterable[Path | None]) -> None:
-    for path in filter(None, paths):
-        with contextlib.suppress(OSError):
-            path.unlink()
+        for path in beside.values():
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:

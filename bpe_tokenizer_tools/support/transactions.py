@@ -41,9 +41,32 @@ _LOCK, _JOURNAL = ".bpe-tokenizer.lock", core.JOURNAL
 
 
 def _leftover(paths: Iterable[Path]) -> re.Pattern[str]:
-    """Return a pattern for the temporary names that `core.write_beside` gives these files."""
+    """Return a pattern for the temporary names of these files."""
     names = "|".join(re.escape(path.name) for path in paths)
     return re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}\.(?:saving|tmp)")
+
+
+def _write_beside(contents: Mapping[Path, str | bytes | None]) -> dict[Path, Path | None]:
+    """Write what will replace files, and say where it is until then."""
+    new: dict[Path, Path | None] = {}
+    try:
+        for path, content in contents.items():
+            if path.is_dir():
+                raise IsADirectoryError(f"{path}: is a directory; expected a file to write")
+            new[path] = None
+            if content is not None:
+                new[path] = place = path.with_name(f".{path.name}.{os.urandom(8).hex()}.saving")
+                core.write_flushed(place, content)
+    except BaseException:
+        _remove(new.values())
+        raise
+    return new
+
+
+def _remove(paths: Iterable[Path | None]) -> None:
+    for path in filter(None, paths):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def save_files(contents: Mapping[Path, str | bytes | None]) -> None:
@@ -60,11 +83,11 @@ def save_files(contents: Mapping[Path, str | bytes | None]) -> None:
         _finish_save(journal)
         if locked:
             left = filter(_leftover([*paths, journal]).fullmatch, os.listdir(folder))
-            core.remove(map(folder.joinpath, left))
+            _remove(map(folder.joinpath, left))
         if len(paths) == 1:  # which can be replaced by itself
             return core.write_files(contents)
         try:
-            new = core.write_beside(contents, "saving")
+            new = _write_beside(contents)
             names = {path.relative_to(folder).as_posix(): new[path] for path in paths}
             core.write_files({journal: json.dumps(names, default=operator.attrgetter("name"))})
             with contextlib.suppress(OSError), contextlib.ExitStack() as held:
@@ -73,13 +96,13 @@ def save_files(contents: Mapping[Path, str | bytes | None]) -> None:
         except BaseException:
             head = new.get(paths[0])
             if head is not None and head.exists():  # none is renamed yet
-                core.remove([journal])
+                _remove([journal])
             with contextlib.suppress(OSError):
                 _finish_save(journal)
             raise
         finally:
             if not journal.exists():
-                core.remove(new.values())
+                _remove(new.values())
 
 
 def _finish_save(journal: Path) -> None:
@@ -133,7 +156,7 @@ def _only_writer(folder: Path) -> Iterator[bool]:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX)
                 except OSError:
-                    core.remove([path] if is_new else [])
+                    _remove([path] if is_new else [])
                     break
                 locked = _identity(path) == _identity(handle)
                 if locked:
@@ -142,7 +165,7 @@ def _only_writer(folder: Path) -> Iterator[bool]:
             yield locked
         finally:
             if locked:  # otherwise, it may be another writer's
-                core.remove([path])
+                _remove([path])
 
 
 def _open(path: Path, flags: int, held: contextlib.ExitStack) -> int:
