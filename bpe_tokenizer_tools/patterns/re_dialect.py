@@ -7,7 +7,6 @@ pattern made here is right for text without characters above that.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Callable
 
@@ -31,31 +30,48 @@ def bmp_set(pattern: str) -> str:
     >>> print(bmp_set(r"(?i:s)"))
     [\u0053\u0073\u017f]
     """
-    points = (found.start() for found in regex.finditer(pattern, _BMP))
     ranges = []
-    for _, run in itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0]):
-        members = [point for _, point in run]
-        first, last = members[0], members[-1]
+    for run in regex.finditer(f"(?:{pattern})++", _BMP):
+        first, last = run.start(), run.end() - 1
         ranges.append(f"\\u{first:04x}" + (f"-\\u{last:04x}" if last > first else ""))
     return f"[{''.join(ranges)}]" if ranges else "(?!)"
 
 
-def _leaf(node: Chars | Anchor) -> str:
-    if isinstance(node, Anchor):
-        if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
-            raise UnknownConstructError(node.source)
-        return node.source
-    single = len(node.source) == 1 and not node.ignore_case and node.source != "."
-    return re.escape(node.source) if single else bmp_set(node.pattern)
+# To spell out a set takes up to 20 ms, and `re` compiles 3 MB in a second.  A pattern that takes
+# more than this is left to `regex`.  Those in use have up to 18 sets and 49,000 characters.
+_MAX_SETS, _MAX_LENGTH = 100, 200_000
+
+
+class _Speller:
+    """Spells the characters and anchors of one pattern tree."""
+
+    def __init__(self) -> None:
+        self._sets: set[str] = set()
+        self._length = 0
+
+    def __call__(self, node: Chars | Anchor) -> str:
+        if isinstance(node, Anchor):
+            if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
+                raise UnknownConstructError(node.source)
+            return node.source
+        if len(node.source) == 1 and not node.ignore_case and node.source != ".":
+            return re.escape(node.source)
+        self._sets.add(node.pattern)
+        written = bmp_set(node.pattern) if len(self._sets) <= _MAX_SETS else ""
+        self._length += len(written)
+        if not written or self._length > _MAX_LENGTH:
+            raise UnknownConstructError("a pattern of this size")
+        return written
 
 
 def finder(pattern: str) -> Callable[[str], list[str] | None] | None:
     """Return what finds all matches of a split pattern by `re`; None if that cannot say the same.
 
-    It gives None for text that holds a character above U+FFFF: the classes have none of those.
+    A pattern whose sets exceed the budget above gets None, too.  What is returned gives None for
+    text with a character above U+FFFF: the sets have none of those.
     """
     try:
-        found = re.compile(spell(PatternParser(pattern).parse(), _leaf).replace("(?i:", "(?:"))
+        found = re.compile(spell(PatternParser(pattern).parse(), _Speller()).replace("(?i:", "(?:"))
     except (UnknownConstructError, RecursionError, re.error):  # possessive and atomic need 3.11
         return None
 

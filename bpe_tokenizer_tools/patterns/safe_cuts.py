@@ -2,6 +2,10 @@
 
 The tree of a split pattern proves it.  Of the named patterns bpe_tokenizer.py has the same cuts in
 a table, written by hand.  tests/module/test_pretokens.py checks that they are the same.
+
+The proof looks at pairs of pieces, and a pattern of n characters can have n * n of them.  So it has
+a budget, hundreds of times what the patterns in use take.  A pattern that exceeds it counts as one
+without safe cuts: `encode` gives the same ids, and what reads text in chunks holds more of it back.
 """
 
 from __future__ import annotations
@@ -11,16 +15,31 @@ from collections.abc import Iterator
 
 from bpe_tokenizer_tools.patterns import algebra
 
-_MAX_PAIRS = 10_000  # the patterns in use have about 100
+_MAX_PAIRS = 100_000  # equal ones count each time; the patterns in use have about 100
+_MAX_LENGTH = 50_000  # of a `cut_pattern`, in characters; theirs have up to 1,400
 
 
-def _pairs(node: algebra.Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[str], set[str]]:
+class _Pairs:
+    """The (piece, next piece) that were found, and how many more to look at."""
+
+    def __init__(self) -> None:
+        self.found: set[tuple[str, str]] = set()
+        self._left = _MAX_PAIRS
+
+    def join(self, lasts: set[str], firsts: set[str]) -> None:
+        """Add each of some pieces with each that follows it."""
+        self._left -= len(lasts) * len(firsts)
+        if self._left < 0:
+            raise algebra.UnknownConstructError("a pattern of this size")
+        self.found.update(itertools.product(lasts, firsts))
+
+
+def _pairs(node: algebra.Node, pairs: _Pairs) -> tuple[bool, set[str], set[str]]:
     """Collect which one-character pieces of a pattern can follow one another.
 
     Args:
         node: a pattern tree.
-        pairs: gains (piece, next piece), over every path a matcher may try,
-            those that only look ahead included.
+        pairs: gains those of every path a matcher may try, also those that only look ahead.
 
     Returns:
         (may match nothing, possible first pieces, possible last pieces).
@@ -31,11 +50,11 @@ def _pairs(node: algebra.Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[s
         if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
             raise algebra.UnknownConstructError(node.source)
         if node.source == "$":  # also looks whether anything follows a newline
-            _join({"\\n"}, {"[\\s\\S]"}, pairs)
+            pairs.join({"\\n"}, {"[\\s\\S]"})
         return True, {"[\\s\\S]"}, set()  # NOTE: a cut would look like the end of the text
     if isinstance(node, algebra.Repeat):
         empty, first, last = _pairs(node.item, pairs)
-        _join(last, first, pairs)
+        pairs.join(last, first)
         return empty or node.low == 0, first, last
     if isinstance(node, algebra.Group):
         if node.prefix.startswith("(?<"):
@@ -53,17 +72,11 @@ def _pairs(node: algebra.Node, pairs: set[tuple[str, str]]) -> tuple[bool, set[s
     all_empty, firsts, lasts = True, set[str](), set[str]()
     for item in node.items:
         empty, first, last = _pairs(item, pairs)
-        _join(lasts, first, pairs)
+        pairs.join(lasts, first)
         firsts |= first if all_empty else set()
         lasts = last | (lasts if empty else set())
         all_empty = all_empty and empty
     return all_empty, firsts, lasts
-
-
-def _join(lasts: set[str], firsts: set[str], pairs: set[tuple[str, str]]) -> None:
-    if len(lasts) * len(firsts) > _MAX_PAIRS:
-        raise algebra.UnknownConstructError("a pattern of this size")
-    pairs.update(itertools.product(lasts, firsts))
 
 
 def _sure_starts(node: algebra.Node) -> Iterator[str]:
@@ -113,9 +126,9 @@ def cut_pattern(tree: algebra.Node) -> str | None:
     after a letter, only letters continue a match.
 
     Returns:
-        A pattern that finds the last cut, or None if none can be proven.
+        A pattern that finds the last cut; None if none can be proven, or not within the budget.
     """
-    pairs: set[tuple[str, str]] = set()
+    pairs = _Pairs()
     starts = sorted(set(_sure_starts(tree)))
     try:
         _pairs(tree, pairs)
@@ -124,8 +137,11 @@ def cut_pattern(tree: algebra.Node) -> str | None:
     if not starts:
         return None
     before: dict[str, list[str]] = {}
-    for x, y in sorted(pairs):
+    for x, y in sorted(pairs.found):
         before.setdefault(y, []).append(x)
+    length = sum(len(part) + 1 for part in (*starts, *before, *itertools.chain(*before.values())))
+    if length > _MAX_LENGTH:  # `regex` takes 5 s and 280 MB to compile a million
+        return None
     joined = [f"(?<={'|'.join(xs)})(?:{y})" for y, xs in before.items()] or ["(?!)"]
     return f"(?r)(?<=[\\s\\S])(?={'|'.join(starts)})(?!{'|'.join(joined)})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.patterns import re_dialect, safe_cuts
 from bpe_tokenizer_tools.patterns.families import FAMILIES
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, MORE_PATTERNS, SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
@@ -243,3 +245,60 @@ def test_spellings_survive_tokenizer_json(spelling: str) -> None:
     """What is written for HuggingFace's engine and read again still has a name."""
     written = bpe_tokenizer._to_oniguruma(spelling)
     assert SPELLINGS.get(from_oniguruma(written)) == SPELLINGS[spelling]
+
+
+# -- Patterns of any size --------------------------------------------------------
+
+
+def written(n: int, form: str, between: str = "|") -> str:
+    """Repeat a form with another character each time."""
+    return between.join(form.format(chr(0x4E00 + i)) for i in range(n))
+
+
+LARGE = {
+    "optional parts": written(5_000, "{}?", "") + "a",
+    "a set, then optional parts": f"[{written(5_000, '{}', '')}]?{written(2_400, '{}?', '')}",
+    "choices, repeated": f"(?:{written(4_990, '{}')})+",
+    "choices, then others": f"(?:{written(2_490, '{}')})(?:{written(2_490, '{}')})",
+    "many sets": written(1_100, r"[{}\p{{L}}]+"),
+    "many sets, in any case": f"(?i:{written(1_600, '[^{}]+')})",
+    "one set again and again": "|".join([r"\p{L}"] * 1_900),
+    "one set": f"[{written(9_990, '{}', '')}]+",
+    "characters": written(9_999, "{}", ""),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_analysis_of_a_large_pattern_is_bounded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spelled: list[str] = []
+    expand = re_dialect.bmp_set.__wrapped__
+    monkeypatch.setattr(re_dialect, "bmp_set", lambda each: spelled.append(each) or expand(each))
+    tracemalloc.start()
+    cut = safe_cuts.analyze(LARGE[name])[1]
+    find = re_dialect.finder(LARGE[name])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6 and len(cut or "") < 100_000 and len(set(spelled)) <= 100
+    assert cut is None or regex.compile(cut)
+    assert (find is None) == (name.startswith("many") or "again" in name)
+
+
+def test_the_patterns_in_use_take_a_hundredth_of_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    families = [each for made in FAMILIES.values() for each in (made, made.in_llama_cpp) if each]
+    steps = [
+        step["pattern"]["Regex"] for each in families for step in each.steps if "pattern" in step
+    ]
+    patterns = {*NAMED.values(), *SPELLINGS, *steps}
+    expected = {pattern: safe_cuts.analyze(pattern) for pattern in patterns}
+    assert len(patterns) > 60 and sum(cut is not None for _, cut in expected.values()) > 50
+    monkeypatch.setattr(safe_cuts, "_MAX_PAIRS", safe_cuts._MAX_PAIRS // 100)
+    monkeypatch.setattr(safe_cuts, "_MAX_LENGTH", safe_cuts._MAX_LENGTH // 10)
+    assert {pattern: safe_cuts.analyze(pattern) for pattern in patterns} == expected
+    finders = sum(re_dialect.finder(pattern) is not None for pattern in patterns)
+    monkeypatch.setattr(re_dialect, "_MAX_SETS", re_dialect._MAX_SETS // 4)
+    monkeypatch.setattr(re_dialect, "_MAX_LENGTH", re_dialect._MAX_LENGTH // 4)
+    assert sum(re_dialect.finder(pattern) is not None for pattern in patterns) == finders > 40
