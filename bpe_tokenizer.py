@@ -1802,6 +1802,10 @@ class _Encoder:
         pairs = itertools.pairwise(ends)
         return [(char_of_byte[start], char_of_byte[end - 1] + 1) for start, end in pairs]
 
+    def encode_to_places(self, text: str) -> list[_Span]:
+        """Return the places of the ids that `encode` gives."""
+        return self.places(text, self.encode(text))
+
     def encode_plain(self, text: Any) -> list[int] | None:
         """Encode what a user gave, if cutting and merging is all there is to do; else None."""
         plain = isinstance(text, str) and (text.isascii() or self._definition.normalizer is None)
@@ -3429,9 +3433,10 @@ class _Later(NamedTuple):
         elif self.kept is None:
             return None
         else:
-            _, places = self.tokenizer._align(self.text, self.allowed)
+            values = self.tokenizer._offsets(self.text, self.allowed)
+            values = values if self.kept == slice(None) else values[self.kept]
             before, after = ([fill] * n for n in self.around)
-            values = [*before, *places[self.kept], *after]
+            values = [*before, *values, *after] if before or after else values
         return [fill] * left + values + [fill] * right if left or right else values
 
 
@@ -3474,7 +3479,7 @@ def _prefixes(
             text[slice(*spans[0])] if isinstance(part, AddedToken) else part
             for part, spans in pipeline.parts(text, align=bool(plain.tokens))
         )
-    _, offsets = tokenizer._align(text, allowed)
+    offsets = tokenizer._offsets(text, allowed)
     if len(offsets) <= room:
         yield text
     for end in sorted({end for _, end in offsets[:room]}, reverse=True):
@@ -3968,9 +3973,11 @@ class BPETokenizer:
         """
         return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
 
-    def _align(self, text: str, allowed: frozenset[str]) -> tuple[list[int], list[_Span]]:
-        """Return the ids of a text, and the characters that each stands for."""
+    def _offsets(self, text: str, allowed: frozenset[str]) -> list[_Span]:
+        """Return the characters of a text that each of its ids stands for."""
         if self._encode_plain and not allowed and _normalize(text, self.normalizer) is text:
+            if not self._definition.trim_offsets:
+                return self._encoder.encode_to_places(text)
             ids = self._encoder.encode(text)
             offsets = self._encoder.places(text, ids)
         else:
@@ -3980,7 +3987,7 @@ class BPETokenizer:
             shown = zip(ids, self._printable(ids))
             tokens = (None if id_ in self._contents else token for id_, token in shown)
             offsets = [*_trim(text, offsets, tokens, self._definition.keep_prefix_space)]
-        return ids, offsets
+        return offsets
 
     @overload
     def encode_batch(

@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 3  # what this file asks of the extension; both count up together
+API = 4  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -110,6 +110,13 @@ class NativeEncoder(core._Encoder):
     def places(self, text: str, ids: list[int]) -> list[tuple[int, int]]:
         """Return the (start, end) of the characters that each token of a text has bytes of."""
         return self._native.offsets(text, ids)
+
+    def encode_to_places(self, text: str) -> list[tuple[int, int]]:
+        """Return the places of the ids that `encode` gives."""
+        if not self._scans:
+            return super().encode_to_places(text)
+        places: list[tuple[int, int]] = self._call(self._native.encode_to_offsets, None, text)
+        return places
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""

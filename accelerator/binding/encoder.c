@@ -38,8 +38,7 @@ void put_back(Encoder *self, struct worker *worker)
     worker_free(worker);
 }
 
-/* The same as take_worker, with a MemoryError. */
-static struct worker *need_worker(Encoder *self)
+struct worker *need_worker(Encoder *self)
 {
     struct worker *worker = take_worker(self);
     if (!worker)
@@ -54,6 +53,7 @@ static void encoder_dealloc(Encoder *self)
     PyTypeObject *type = Py_TYPE(self);
     for (int i = 0; i < SPARE_WORKERS; i++)
         worker_free(atomic_load(&self->spare[i]));
+    free_spans(atomic_load(&self->spans));
     for (uint32_t id = 0; self->ints && id < self->tokens.n_ids; id++)
         Py_XDECREF(self->ints[id]);
     PyMem_Free(self->ints);
@@ -289,6 +289,7 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->ascii_only = ascii_only;
     for (int i = 0; i < SPARE_WORKERS; i++)
         atomic_init(&self->spare[i], NULL);
+    atomic_init(&self->spans, NULL);
     PyObject *items = items_of_list(merges, "merges");
     if (!items || load(self, vocab, items, added, ignore_merges) < 0)
         Py_CLEAR(self);
@@ -308,8 +309,7 @@ int check_scanner(const Encoder *self)
     return -1;
 }
 
-/* Encode a string into worker->ids, or count its ids.  Returns 0, or -1 and an exception. */
-static int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep)
+int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep)
 {
     size_t size;
     const uint8_t *text = utf8_of(worker, string, &size);
@@ -556,6 +556,7 @@ static PyObject *encoder_clear_cache(Encoder *self, PyObject *Py_UNUSED(ignored)
 {
     for (int i = 0; i < SPARE_WORKERS; i++)
         worker_free(atomic_exchange(&self->spare[i], NULL));
+    free_spans(atomic_exchange(&self->spans, NULL));
     Py_RETURN_NONE;
 }
 
@@ -570,6 +571,7 @@ static PyMethodDef encoder_methods[] = {
     {"count", (PyCFunction)encoder_count, METH_O, count_doc},
     {"count_pieces", (PyCFunction)encoder_count_pieces, METH_O, count_pieces_doc},
     {"offsets", (PyCFunction)encoder_offsets, METH_VARARGS, offsets_doc},
+    {"encode_to_offsets", (PyCFunction)encoder_encode_to_offsets, METH_O, encode_to_offsets_doc},
     {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
     {"cache_info", (PyCFunction)encoder_cache_info, METH_NOARGS, cache_info_doc},
     {"clear_cache", (PyCFunction)encoder_clear_cache, METH_NOARGS, clear_cache_doc},

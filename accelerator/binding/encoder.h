@@ -23,6 +23,7 @@ typedef struct {
     /* Workers that nobody uses now.  Who encodes takes one out, or makes one, and puts it back:
      * threads never share one, with or without the interpreter's lock. */
     _Atomic(struct worker *) spare[SPARE_WORKERS];
+    _Atomic(struct spans *) spans; /* the same for the spans of offsets */
 } Encoder;
 
 extern PyType_Spec encoder_spec;
@@ -48,6 +49,12 @@ extern PyType_Spec encoder_spec;
 struct worker *take_worker(Encoder *self);
 void put_back(Encoder *self, struct worker *worker);
 
+/* The same as take_worker, with a MemoryError. */
+struct worker *need_worker(Encoder *self);
+
+/* Encode a string into worker->ids, or count its ids.  Returns 0, or -1 and an exception. */
+int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep);
+
 /* Check that text need not come cut into pre-tokens.  Returns 0, or -1 and an exception. */
 int check_scanner(const Encoder *self);
 
@@ -64,8 +71,12 @@ extern const char encode_batch_doc[], encode_batch_to_buffers_doc[];
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args);
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args);
 
-extern const char decode_doc[], offsets_doc[];
+extern const char decode_doc[];
 PyObject *encoder_decode(Encoder *self, PyObject *ids);
+
+extern const char offsets_doc[], encode_to_offsets_doc[];
 PyObject *encoder_offsets(Encoder *self, PyObject *args);
+PyObject *encoder_encode_to_offsets(Encoder *self, PyObject *text);
+void free_spans(struct spans *spans);
 
 #endif

@@ -23,6 +23,7 @@ void tokens_release(struct tokens *tokens)
     free(tokens->bytes);
     free(tokens->slots);
     table_free(tokens->by_slot);
+    free(tokens->lengths);
     memset(tokens, 0, sizeof *tokens);
 }
 
@@ -111,7 +112,8 @@ uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t le
 int tokens_fill_slots(struct tokens *tokens)
 {
     tokens->by_slot = table_new((tokens->n_ids + (size_t)1) * SLOT_BYTES);
-    if (!tokens->by_slot)
+    tokens->lengths = malloc(tokens->n_ids + (size_t)1);
+    if (!tokens->by_slot || !tokens->lengths)
         return -1;
     for (uint32_t id = 0; id < tokens->n_ids; id++) {
         uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
@@ -124,6 +126,7 @@ int tokens_fill_slots(struct tokens *tokens)
             slot[0] = (uint8_t)token.length;
             memcpy(slot + 1, tokens->bytes + token.at, token.length);
         }
+        tokens->lengths[id] = slot[0];
     }
     return 0;
 }

@@ -168,6 +168,7 @@ def check_encoding(texts: list[str], **vocabulary: Any) -> None:
             same("pre-tokens", other._native.encode_pretokens(python._split(text)), expected)
             spans = [(i, i + 1) for i in range(len(text))]
             same("offsets", other.encode_aligned(text, spans), python.encode_aligned(text, spans))
+            same("places", other.encode_to_places(text), python.encode_to_places(text))
             same("bytes", other._native.decode(expected), text.encode())
 
 

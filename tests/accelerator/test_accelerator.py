@@ -87,6 +87,7 @@ def check_equal(python: Any, encoder: Any, text: str) -> None:
     assert encoder.count_pieces(python._split(text)) == len(expected)
     assert encoder.decode(expected) == text.encode()
     assert encoder.offsets(text, expected) == python.places(text, expected)
+    assert encoder.encode_to_offsets(text) == python.places(text, expected)
 
 
 @functools.cache
@@ -298,6 +299,7 @@ def every_way(encoder: Any) -> list[Any]:
     return [
         encoder.encode,
         encoder.encode_to_buffer,
+        encoder.encode_to_offsets,
         encoder.count,
         lambda text: encoder.encode_pretokens(["a", text]),
         lambda text: encoder.count_pieces(["a", text]),
@@ -375,6 +377,43 @@ def test_offsets_of_other_text() -> None:
             encoder.offsets(text, ids)
     with pytest.raises(KeyError, match="257"):
         encoder.offsets("a", [257])
+
+
+@pytest.mark.parametrize("letters", ["ab", "abé", "ab中", "ab😀", "é", "中", "😀", "\0"])
+def test_offsets_of_characters_of_each_width(letters: str) -> None:
+    """Spans near the start of a text are kept; those behind, and of long tokens, are not."""
+    merges = [(b"a", b"b"), (b"a", b"a"), (b"aa", b"aa"), (b"aaaa", b"aaaa"), (b"a" * 8, b"a" * 8)]
+    merges += [(b"\xc3", b"\xa9"), (b"\xe4\xb8", b"\xad"), (b"\xf0", b"\x9f")]
+    merges.insert(-2, (b"\xe4", b"\xb8"))
+    python, encoder = engines(definition_of(merges), "gpt2")
+    chance = random.Random(4)
+    for size in [*range(20), 2_040, 2_048, 2_060, 9_000]:
+        text = "".join(chance.choices(letters, k=size)) + "a" * chance.choice([0, 7, 16, 60])
+        places = python.places(text, python.encode(text))
+        for _ in range(2):
+            assert encoder.encode_to_offsets(text) == places
+        encoder.clear_cache()
+        assert encoder.encode_to_offsets(text) == places
+
+
+def test_offsets_on_threads() -> None:
+    python, encoder = engines(definition_of([(b"a", b"b")]), "gpt2")
+    texts = ["ab é" * n for n in range(40)]
+    expected = [python.places(text, python.encode(text)) for text in texts]
+    wrong = []
+
+    def work() -> None:
+        for _ in range(50):
+            if [*map(encoder.encode_to_offsets, texts)] != expected:
+                wrong.append(1)
+            encoder.clear_cache()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 def test_an_id_that_changes_the_list_it_is_in() -> None:
@@ -460,6 +499,7 @@ def test_nothing_leaks() -> None:
         encoder.encode_batch([text, text], 1)
         encoder.encode_batch_to_buffers([text, text], 1)
         encoder.offsets(text, encoder.encode(text))
+        encoder.encode_to_offsets(text)
         native.merges_from_ranks([b"a", b"b", b"ab"])
         for wrong in ("\ud800", 5):
             for call in (encoder.encode, lambda text: encoder.encode_batch(["a", text], 1)):

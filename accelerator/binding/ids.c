@@ -1,0 +1,122 @@
+/* Reading ids that Python gives. */
+
+#include "binding/ids.h"
+
+#include "binding/encoder.h"
+
+enum { AHEAD = 32 }; /* ids that are looked at ahead of their use */
+
+/* Read a plain int of up to 30 bits.  Returns NO_TOKEN for anything else. */
+static inline uint32_t small_int(PyObject *object)
+{
+    if (!PyLong_CheckExact(object))
+        return NO_TOKEN;
+#if PY_VERSION_HEX >= 0x030C0000
+    if (!PyUnstable_Long_IsCompact((PyLongObject *)object))
+        return NO_TOKEN;
+    Py_ssize_t value = PyUnstable_Long_CompactValue((PyLongObject *)object);
+    return value < 0 ? NO_TOKEN : (uint32_t)value;
+#else
+    Py_ssize_t digits = Py_SIZE(object);
+    if (digits != 0 && digits != 1)
+        return NO_TOKEN;
+    return digits ? ((PyLongObject *)object)->ob_digit[0] : 0;
+#endif
+}
+
+/* Read ids, and the length of their tokens together; runs no Python code.  Returns how many were
+ * read: less than n if one is no plain int, or has no token. */
+static Py_ssize_t read_plain(const struct tokens *tokens, PyObject *const *items, Py_ssize_t n,
+                             uint32_t *ids, size_t *length)
+{
+    size_t total = 0;
+    Py_ssize_t i = 0;
+    for (; i < n; i++) {
+#if defined(__GNUC__)
+        if (i + AHEAD < n)
+            __builtin_prefetch(items[i + AHEAD]);
+#endif
+        uint32_t id = small_int(items[i]);
+        if (id >= tokens->n_ids)
+            break;
+        uint32_t length = tokens->lengths[id];
+        if (length > IN_SLOT) {
+            if (length == NOT_IN_SLOT)
+                break;
+            length = tokens->by_id[id].length;
+        }
+        ids[i] = id;
+        total += length;
+    }
+    *length = total;
+    return i;
+}
+
+/* Read ids from any sequence of integers.  Returns 0, or -1 and an exception. */
+static int read_any(const struct tokens *tokens, PyObject *items, uint32_t *ids, size_t *length)
+{
+    size_t total = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *number = PyNumber_Index(PyTuple_GET_ITEM(items, i));
+        if (!number)
+            return -1;
+        int overflow;
+        long id = PyLong_AsLongAndOverflow(number, &overflow);
+        Py_DECREF(number);
+        if (id < 0 || id >= (long)tokens->n_ids || !tokens_have(tokens, (uint32_t)id)) {
+            PyErr_SetObject(PyExc_KeyError, PyTuple_GET_ITEM(items, i));
+            return -1;
+        }
+        ids[i] = (uint32_t)id;
+        total += tokens->by_id[id].length;
+    }
+    *length = total;
+    return 0;
+}
+
+void release_ids(struct ids *ids)
+{
+    if (ids->ids != ids->on_stack)
+        PyMem_Free(ids->ids);
+}
+
+static int make_room(struct ids *ids, Py_ssize_t n)
+{
+    ids->n = n;
+    ids->ids = n <= IDS_ON_STACK ? ids->on_stack : PyMem_New(uint32_t, n);
+    if (ids->ids)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* Read the ids of a list, if all of them are plain.  Returns 1 if so, 0 if not, or -1 and an
+ * exception. */
+static int read_list(const struct tokens *tokens, PyObject *list, struct ids *ids)
+{
+    if (make_room(ids, PyList_GET_SIZE(list)) < 0)
+        return -1;
+    PyObject *const *items = ((PyListObject *)list)->ob_item;
+    return read_plain(tokens, items, ids->n, ids->ids, &ids->length) == ids->n;
+}
+
+int read_ids(const struct tokens *tokens, PyObject *object, struct ids *ids)
+{
+    if (PyList_CheckExact(object)) {
+        int status;
+        LOCKED(object, status = read_list(tokens, object, ids));
+        if (status < 0)
+            return -1;
+        if (status)
+            return 0;
+        release_ids(ids);
+    }
+    PyObject *items = PySequence_Tuple(object);
+    if (!items)
+        return -1;
+    int status = make_room(ids, PyTuple_GET_SIZE(items));
+    if (status == 0 && (status = read_any(tokens, items, ids->ids, &ids->length)) < 0)
+        release_ids(ids);
+    Py_DECREF(items);
+    return status;
+}

@@ -1,0 +1,233 @@
+/* Which characters each token is of. */
+
+#include "binding/encoder.h"
+#include "binding/ids.h"
+#include "binding/text.h"
+
+/* -- Spans ----------------------------------------------------------------------------------- */
+
+/* An int, which the encoder has already if some id equals it. */
+static inline PyObject *int_of(const Encoder *self, Py_ssize_t value)
+{
+    if (value >= (Py_ssize_t)self->tokens.n_ids)
+        return PyLong_FromSsize_t(value);
+    PyObject *number = self->ints[value];
+    Py_INCREF(number);
+    return number;
+}
+
+/* Make a tuple for two ints, unknown to the garbage collector: ints are in no cycles.  PyTuple_New
+ * registers the tuple first, which takes as long as the rest.  NOTE: from 3.14 on tuples have a
+ * field that only PyTuple_New sets. */
+static inline PyObject *new_pair(void)
+{
+#if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+    return (PyObject *)PyObject_GC_NewVar(PyTupleObject, &PyTuple_Type, 2);
+#else
+    PyObject *pair = PyTuple_New(2);
+    if (pair)
+        PyObject_GC_UnTrack(pair);
+    return pair;
+#endif
+}
+
+static PyObject *new_span(const Encoder *self, Py_ssize_t start, Py_ssize_t end)
+{
+    PyObject *first = int_of(self, start), *last = int_of(self, end);
+    PyObject *span = first && last ? new_pair() : NULL;
+    if (!span) {
+        Py_XDECREF(first);
+        Py_XDECREF(last);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(span, 0, first);
+    PyTuple_SET_ITEM(span, 1, last);
+    return span;
+}
+
+/* Making and freeing tuples takes longer than everything else here.  So the encoder keeps the spans
+ * of short tokens near the start of a text, 1.2 MB at most, and texts share them: offsets then take
+ * 8 to 22 % less (benchmarks/bench_roads.py).  More starts gain nothing: the spans leave the
+ * processor's cache.  A thread takes the spans out of the encoder while it uses them. */
+enum { SPAN_STARTS = 2048, SPAN_LENGTHS = 8 };
+
+struct spans {
+    PyObject *spans[SPAN_STARTS * SPAN_LENGTHS]; /* by start, and by length less one */
+};
+
+static struct spans *take_spans(Encoder *self)
+{
+    struct spans *spans = atomic_exchange(&self->spans, NULL);
+    return spans ? spans : PyMem_Calloc(1, sizeof *spans);
+}
+
+void free_spans(struct spans *spans)
+{
+    if (!spans)
+        return;
+    for (size_t i = 0; i < SPAN_STARTS * SPAN_LENGTHS; i++)
+        Py_XDECREF(spans->spans[i]);
+    PyMem_Free(spans);
+}
+
+static inline PyObject *span_of(const Encoder *self, struct spans *spans, Py_ssize_t start,
+                                Py_ssize_t end)
+{
+    if (!spans || start >= SPAN_STARTS || end - start > SPAN_LENGTHS || end == start)
+        return new_span(self, start, end);
+    PyObject **kept = &spans->spans[start * SPAN_LENGTHS + (end - start - 1)];
+    if (!*kept)
+        *kept = new_span(self, start, end);
+    Py_XINCREF(*kept);
+    return *kept;
+}
+
+/* -- Characters ------------------------------------------------------------------------------ */
+
+/* A list that is filled with the spans of tokens. */
+struct filling {
+    const Encoder *encoder;
+    struct spans *spans;
+    PyObject *list;
+    const uint32_t *ids; /* as many as the list has places */
+    size_t n_ids;
+};
+
+static inline int put_span(const struct filling *filling, size_t i, Py_ssize_t start,
+                           Py_ssize_t end)
+{
+    PyObject *span = span_of(filling->encoder, filling->spans, start, end);
+    if (!span)
+        return -1;
+    PyList_SET_ITEM(filling->list, (Py_ssize_t)i, span);
+    return 0;
+}
+
+static inline size_t length_of(const struct filling *filling, size_t i)
+{
+    uint8_t length = filling->encoder->tokens.lengths[filling->ids[i]];
+    return length <= IN_SLOT ? length : filling->encoder->tokens.by_id[filling->ids[i]].length;
+}
+
+static inline size_t utf8_width(Py_UCS4 c)
+{
+    return 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+}
+
+static inline size_t utf8_length(int kind, const void *text, Py_ssize_t n)
+{
+    size_t length = 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        length += utf8_width(PyUnicode_READ(kind, text, i));
+    return length;
+}
+
+/* Fill the list for ASCII, where each byte is a character.  A token of no bytes, which no text
+ * gives, is at (0, 0).  These return 0, or -1 and an exception. */
+static int fill_by_bytes(const struct filling *filling)
+{
+    size_t start = 0;
+    for (size_t i = 0; i < filling->n_ids; i++) {
+        size_t length = length_of(filling, i);
+        size_t end = length ? start + length : 0;
+        if (put_span(filling, i, length ? (Py_ssize_t)start : 0, (Py_ssize_t)end) < 0)
+            return -1;
+        start += length;
+    }
+    return 0;
+}
+
+/* The same for any text.  It is compiled once for each `kind`.
+ *
+ * INVARIANT: the tokens have as many bytes as the text, so that no character behind it is read. */
+static inline int fill_by_characters(const struct filling *filling, int kind, const void *text)
+{
+    Py_ssize_t next = 0; /* the first character that no token has begun with */
+    size_t left = 0;     /* bytes that the tokens so far do not have of the one before it */
+    for (size_t i = 0; i < filling->n_ids; i++) {
+        size_t length = length_of(filling, i);
+        Py_ssize_t start = length ? next - (left > 0) : 0;
+        for (; left < length; next++)
+            left += utf8_width(PyUnicode_READ(kind, text, next));
+        left -= length;
+        if (put_span(filling, i, start, length ? next : 0) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static inline int fill_if_equal(const struct filling *filling, int kind, PyObject *text)
+{
+    const void *data = PyUnicode_DATA(text);
+    Py_ssize_t n = PyUnicode_GET_LENGTH(text);
+    bool ascii = kind == PyUnicode_1BYTE_KIND && PyUnicode_IS_ASCII(text);
+    size_t length = 0;
+    for (size_t i = 0; i < filling->n_ids; i++)
+        length += length_of(filling, i);
+    if (length != (ascii ? (size_t)n : utf8_length(kind, data, n))) {
+        PyErr_SetString(PyExc_ValueError, "the ids are not those of the text");
+        return -1;
+    }
+    return ascii ? fill_by_bytes(filling) : fill_by_characters(filling, kind, data);
+}
+
+static int fill(const struct filling *filling, PyObject *text)
+{
+    switch (PyUnicode_KIND(text)) {
+    case PyUnicode_1BYTE_KIND:
+        return fill_if_equal(filling, PyUnicode_1BYTE_KIND, text);
+    case PyUnicode_2BYTE_KIND:
+        return fill_if_equal(filling, PyUnicode_2BYTE_KIND, text);
+    default:
+        return fill_if_equal(filling, PyUnicode_4BYTE_KIND, text);
+    }
+}
+
+static PyObject *spans_of(Encoder *self, PyObject *text, const uint32_t *ids, size_t n_ids)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n_ids);
+    if (!list)
+        return NULL;
+    struct filling filling = {self, take_spans(self), list, ids, n_ids};
+    if (fill(&filling, text) < 0)
+        Py_CLEAR(list);
+    free_spans(atomic_exchange(&self->spans, filling.spans)); /* those of another thread, if any */
+    return list;
+}
+
+/* -- Methods --------------------------------------------------------------------------------- */
+
+const char offsets_doc[] =
+    PyDoc_STR("offsets(text, ids, /)\n--\n\n"
+              "Return the (start, end) of the characters that each token has bytes of.\n\n"
+              "Raises:\n"
+              "    KeyError: an id has no token.\n"
+              "    ValueError: the ids are not those of the text.");
+
+PyObject *encoder_offsets(Encoder *self, PyObject *args)
+{
+    PyObject *text, *object;
+    struct ids ids;
+    if (!PyArg_ParseTuple(args, "OO", &text, &object) || check_string(text) < 0 ||
+        read_ids(&self->tokens, object, &ids) < 0)
+        return NULL;
+    PyObject *spans = spans_of(self, text, ids.ids, (size_t)ids.n);
+    release_ids(&ids);
+    return spans;
+}
+
+const char encode_to_offsets_doc[] =
+    PyDoc_STR("encode_to_offsets(text, /)\n--\n\n"
+              "Return what `offsets` gives for a text and its ids, without a list of those.");
+
+PyObject *encoder_encode_to_offsets(Encoder *self, PyObject *text)
+{
+    struct worker *worker = need_worker(self);
+    if (!worker)
+        return NULL;
+    PyObject *spans = NULL;
+    if (encode_into(self, worker, text, true) == 0)
+        spans = spans_of(self, text, worker->ids, worker->n_ids);
+    put_back(self, worker);
+    return spans;
+}
