@@ -13,6 +13,9 @@ and which is therefore treated as something people wrote: the safe mistake.
 
 from __future__ import annotations
 
+import bisect
+import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, SupportsIndex
@@ -45,10 +48,39 @@ MAX_LENGTH = 2**26  # characters; templates come from strangers, too
 _Run = tuple[int, Origin]  # so many characters come from there; none, for an empty string
 
 
+class _Runs:
+    """Where the characters of a text come from; all that is cut from the text shares it.
+
+    So a template may split a long text into many parts: each costs what it holds, not what it
+    was cut from.
+    """
+
+    def __init__(self, runs: tuple[_Run, ...]) -> None:
+        self.runs = runs
+
+    @functools.cached_property
+    def _ends(self) -> list[int]:
+        return list(itertools.accumulate(length for length, _ in self.runs))
+
+    def origin(self, at: int) -> Origin:
+        """Return the origin of a character."""
+        return self.runs[bisect.bisect_right(self._ends, at)][1]
+
+    def within(self, start: int, stop: int) -> tuple[_Run, ...]:
+        """Return the runs of a part of the text that isn't empty."""
+        first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._ends, stop)
+        found = [run for run in self.runs[first : last + 1] if run[0]]
+        found[-1] = found[-1][0] - (self._ends[last] - stop), found[-1][1]
+        begin = self._ends[first] - self.runs[first][0]
+        found[0] = found[0][0] - (start - begin), found[0][1]
+        return tuple(found)
+
+
 class Marked(str):
     """A string whose characters have origins; see the module."""
 
-    _runs: tuple[_Run, ...]
+    _text: _Runs  # of the text that it was cut from
+    _at: int | None  # where it begins there; None, if it is that text
 
     def __new__(cls, text: str, origin: Origin = UNKNOWN) -> Marked:
         """Mark a whole string; one that is marked already stays as it is."""
@@ -56,15 +88,25 @@ class Marked(str):
             return text
         if not isinstance(text, str):
             raise TypeError(f"expected a string, got {type(text).__name__}")
-        return cls._make(text, ((len(text), origin),))
+        return cls._of(text, _Runs(((len(text), origin),)))
 
     @classmethod
     def _make(cls, text: str, runs: tuple[_Run, ...]) -> Marked:
         if sum(length for length, _ in runs) != len(text):
             raise ValueError(f"it is not known who wrote which part of {text!r:.60}")
+        return cls._of(text, _Runs(runs))
+
+    @classmethod
+    def _of(cls, text: str, runs: _Runs, at: int | None = None) -> Marked:
         made = super().__new__(cls, text)
-        made._runs = runs
+        made._text, made._at = runs, at
         return made
+
+    @property
+    def _runs(self) -> tuple[_Run, ...]:
+        if self._at is None:
+            return self._text.runs
+        return self._text.within(self._at, self._at + len(self))
 
     @property
     def plain(self) -> str:
@@ -84,15 +126,12 @@ class Marked(str):
             start += length
 
     def _cut(self, start: int, stop: int) -> Marked:
-        at, runs = 0, []
-        for length, origin in self._runs:
-            kept = min(at + length, stop) - max(at, start)
-            if kept > 0:
-                runs.append((kept, origin))
-            at += length
-        if not runs:  # an empty string comes from where it was cut
-            runs = [(0, next((origin for _, origin in self._runs), UNKNOWN))]
-        return self._make(str.__getitem__(self, slice(start, stop)), tuple(runs))
+        part = str.__getitem__(self, slice(start, stop))
+        if part:
+            return self._of(part, self._text, (self._at or 0) + start)
+        # An empty string comes from where it was cut.
+        origin = self._text.runs[0][1] if self._at is None else self._text.origin(self._at)
+        return self._make("", ((0, origin),))
 
     def _map(self, changed: str, change: Any) -> Marked:
         """Return what a method made of the string, if it went character by character."""
@@ -248,10 +287,12 @@ def concat(parts: Iterable[str]) -> Marked:
         raise ValueError(f"a text of more than {MAX_LENGTH:,} characters is too long")
     runs: list[_Run] = []
     for part in marked:
-        (length, origin), *rest = part._runs
+        found = part._runs
+        length, origin = found[0]
         if runs and runs[-1][1] == origin:
             runs[-1] = (runs[-1][0] + length, origin)
         elif length or origin != UNKNOWN:
             runs.append((length, origin))
-        runs += rest
-    return Marked._make("".join([part.plain for part in marked]), tuple(runs) or ((0, UNKNOWN),))
+        runs += found[1:]
+    made = _Runs(tuple(runs) or ((0, UNKNOWN),))
+    return Marked._of("".join([part.plain for part in marked]), made)

@@ -26,7 +26,7 @@ from bpe_tokenizer import (
     BPETokenizer,
     ChatTemplate,
 )
-from bpe_tokenizer_tools.chat.marked_text import Marked
+from bpe_tokenizer_tools.chat.marked_text import Marked, Origin, concat
 from bpe_tokenizer_tools.chat.rendering import check_messages
 from bpe_tokenizer_tools.chat.templates import Renderer, assistant_spans, end_of_turn
 
@@ -253,6 +253,37 @@ def test_what_jinja_does_with_text_is_followed(template: str, word: str) -> None
 # -- What people wrote ---------------------------------------------------------
 
 
+def origins(text: Marked) -> list[tuple[str, Origin]]:
+    """Return each character with its origin."""
+    return [(char, origin) for part, origin in text.runs() for char in part]
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.tuples(st.text("ab |", max_size=4), st.integers(0, 2)), max_size=8),
+    st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), max_size=3),
+)
+def test_a_part_of_a_text_keeps_the_origin_of_each_character(
+    parts: list[tuple[str, int]], cuts: list[tuple[int, int]]
+) -> None:
+    text = concat(Marked(part, Origin(number, "content")) for part, number in parts)
+    expected = [(char, Origin(number, "content")) for part, number in parts for char in part]
+    for start, stop in [(0, 99), *cuts]:
+        text, expected = text[start:stop], expected[start:stop]
+        assert origins(text) == expected and str.__str__(text) == "".join(c for c, _ in expected)
+        found, at = text.split("|"), 0
+        for part in found:
+            assert origins(part) == expected[at : at + len(part)]
+            at += len(part) + 1
+        assert [str(part) for part in found] == text.plain.split("|")
+        own = [("-", Origin()), ("-", Origin())]
+        replaced = [new for pair in expected for new in (own if pair[0] == "a" else [pair])]
+        assert origins(text.replace("a", Marked("--", Origin()))) == replaced
+        stripped = text.strip()
+        at = text.find(stripped)
+        assert origins(stripped) == expected[at : at + len(stripped)]
+
+
 def attack(word: str, place: str) -> tuple[Messages, dict[str, Any]]:
     """Put a word where people, tools and models may write."""
     half = len(word) // 2
@@ -385,9 +416,9 @@ def test_merges_do_not_give_a_special_token_to_its_own_text(tmp_path: Path) -> N
 
 def test_work_grows_with_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    make = Marked._make.__func__
+    make = Marked._of.__func__
     monkeypatch.setattr(
-        Marked, "_make", classmethod(lambda cls, *given: calls.append(1) or make(cls, *given))
+        Marked, "_of", classmethod(lambda cls, *given: calls.append(1) or make(cls, *given))
     )
     tokenizer = tokenizer_for(CHATML)
     for n in (50, 100):
