@@ -30,6 +30,7 @@ import regex
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, Definition
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats import component_twin
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
@@ -726,6 +727,7 @@ class _Chain:
         self.is_byte_level = self.normalizes_to_bytes or any(
             step.data["type"] == "ByteLevel" for step in pre_tokenizers
         )
+        self.cuts = bool(pre_tokenizers)
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
@@ -869,9 +871,14 @@ class ComponentEncoder(core.Encoder):
         if unknown is not None:
             self._unk_id = self._vocab.get(unknown, added.get(unknown))
         self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
-        self._free_cut = self._find_free_cut()
+        model = self._model()
+        self._free_cut = component_twin.free_cut(model) if model else None
         self._cache = core.PretokenCache(self._encode_pretoken)
-        self._twin = _twin(definition) if bpe_tokenizer.ACCELERATED else None
+        self._twin: core.Encoder | None = None
+        if bpe_tokenizer.ACCELERATED:
+            self._twin = _twin(definition)
+            if model and not self._twin:
+                self._twin = component_twin.make_twin(model, self._chain.cut, self._chain.cuts)
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
@@ -895,22 +902,19 @@ class ComponentEncoder(core.Encoder):
         """Return how text is prepared when these added tokens are looked for."""
         return _ComponentPipeline(self._chain, tokens)
 
-    def _find_free_cut(self) -> regex.Pattern[str] | None:
-        """Find where pre-tokens may be cut further without changing what they give.
-
-        In vocabularies of SentencePiece's kind, no merge joins anything to a "▁"
-        on its right but another "▁": so words can be encoded one by one.
-        """
-        drops = self._unk_id is None and not (self._byte_fallback and None not in self._bytes)
-        if drops or self._whole or self._prefix or self._suffix or self._marker:
-            return None  # characters that are dropped leave their neighbours side by side
-        if "▁" not in self._vocab:
+    def _model(self) -> component_twin.Model | None:
+        """Return what happens to a pre-token, if that is plain BPE over characters."""
+        partial = self._byte_fallback and None in self._bytes
+        if self._prefix or self._suffix or self._marker or partial:
             return None
-        written = self._written
-        for left, right in self._definition.merges:
-            if written[right].startswith("▁") and not written[left].endswith("▁"):
-                return None
-        return regex.compile(r"▁*[^▁]+|▁+")
+        return component_twin.Model(
+            self._vocab,
+            self._definition.merges,
+            cast("list[int]", self._bytes) if self._byte_fallback else [],
+            self._unk_id,
+            self._fuse_unk,
+            self._definition.ignore_merges,
+        )
 
     def _split(self, text: str) -> list[str]:
         """Cut prepared text into pre-tokens."""

@@ -1,0 +1,229 @@
+"""A byte-level twin of a BPE over characters, for the engine in C.
+
+The engine merges bytes; SentencePiece's kin (Llama 2, Gemma, Mistral) merge characters,
+and what has no token becomes its bytes, `<0x0A>`, or the unknown token.  This module
+writes such a model as one of bytes that gives the same ids for every text.
+
+**Spelling.**  Text and tokens are respelled alike, character by character:
+
+- "▁" and " " trade places, so that English stays ASCII;
+- a character that is a token stays as it is;
+- of an unknown character, ASCII stays where its byte has a token; else each byte that it falls
+  back to, or the unknown token, gets a stand-in: a private-use character that is no token.
+
+**Merges.**  In front of the model's own stand those that put characters together, byte by
+byte: E4+B8, then E4B8+80 for "一".  Each joins the beginning of a character to its next byte, so
+never two characters.  Respelled text consists of characters that have all these merges, and
+what they join from has no part in the model's own: so when the first of those runs, each
+character is one token, as in the model.  From there on both do the same.
+
+**Cuts.**  A merge joins two tokens where one character meets another.  Where no merge has two
+characters meet, text may be cut between them: see `free_cut`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from bpe_tokenizer import Definition
+from bpe_tokenizer_tools import core
+
+__all__ = ["Model", "free_cut", "make_twin"]
+
+SPACE = "▁"
+_SWAPPED = {ord(" "): SPACE, ord(SPACE): " "}
+_PRIVATE_USE = range(0xE000, 0xF900)
+_SURROGATES = (0xD800, 0xDFFF)  # left to the engine, which refuses them
+_UNKNOWN = -1  # what stands for the unknown token; others stand for bytes
+
+
+class Model(NamedTuple):
+    """A BPE over characters: all that decides which ids a pre-token gets.
+
+    Attributes:
+        vocab: token -> id.
+        merges: (left, right) ids, in rank order.
+        byte_ids: the id of each byte that unknown characters fall back to; empty if they don't.
+        unk_id: the id of the unknown token; without either, unknown characters are dropped.
+        fuse_unk: a run of unknown characters gives it once.
+        ignore_merges: a pre-token that is a token needs no merges.
+    """
+
+    vocab: Mapping[str, int]
+    merges: list[tuple[int, int]]
+    byte_ids: list[int]
+    unk_id: int | None
+    fuse_unk: bool
+    ignore_merges: bool
+
+
+def respell(text: str) -> str:
+    """Let "▁" and " " trade places."""
+    return text.translate(_SWAPPED) if " " in text else text.replace(SPACE, " ")
+
+
+def free_cut(model: Model, space: str = SPACE) -> re.Pattern[str] | None:
+    """Return a pattern whose matches may be encoded one by one; None if there is none.
+
+    It cuts before a run of "▁".  If a merge has a character other than "▁" meet a "▁" after it,
+    as ">" does in Gemma 3's ">▁</", it doesn't cut behind that character.
+
+    Args:
+        model: what has the merges.
+        space: how "▁" is spelled in the text to cut.
+    """
+    drops = model.unk_id is None and not model.byte_ids
+    if drops or model.ignore_merges or SPACE not in model.vocab or "" in model.vocab:
+        return None  # characters that are dropped leave their neighbours side by side
+    written = {id_: token for token, id_ in model.vocab.items()}
+    before = {left for left, right in model.merges if written[right].startswith(SPACE)}
+    if before.intersection([model.unk_id, *model.byte_ids]):
+        return None  # these stand for any character
+    meets = {written[left][-1] for left in before} - {SPACE}
+    if not meets:  # as in most models
+        return re.compile(f"{space}*[^{space}]+|{space}+")
+    bound = "".join(map(re.escape, sorted(meets)))
+    return re.compile(f"{space}*(?:[^{space}{bound}]+|[{bound}]{space}*)+|{space}+")
+
+
+def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> core.Encoder | None:
+    """Return an encoder of the engine with the ids of a model; None if it can't be exact.
+
+    Args:
+        model: what it does.
+        cut: cuts text into pre-tokens.
+        is_cut: whether it ever does.
+    """
+    speller = _Speller(model)
+    definition = _definition(model, speller) if speller.has_room else None
+    if definition is None:
+        return None
+    twin = core.engine().encoder(definition)
+    if type(twin) is core.Encoder:  # it's too large for the engine in C
+        return None
+    twin._split = _Splitter(speller, cut if is_cut else None, free_cut(model, " "))
+    return twin
+
+
+class _Speller:
+    """Respells text for the twin.
+
+    Attributes:
+        known: the characters that stay as they are, respelled.
+        stand_ins: byte -> the character that stands for it, or `_UNKNOWN` -> that one.
+    """
+
+    def __init__(self, model: Model) -> None:
+        known = {token for token in model.vocab if len(token) == 1}
+        needed = [_UNKNOWN] if model.unk_id is not None else []
+        if model.byte_ids:
+            known.update(map(chr, range(0x80)))
+            needed = list(range(0x80, 0x100))
+        self.known = set(map(respell, known))
+        free = (char for char in map(chr, _PRIVATE_USE) if char not in known)
+        self.stand_ins = dict(zip(needed, free))
+        self.has_room = len(self.stand_ins) == len(needed)
+        kept = [*_runs(map(ord, self.known)), _SURROGATES]
+        ranges = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in kept)
+        together = "+" if model.fuse_unk and not model.byte_ids else ""
+        self._unknown = re.compile(f"[^{ranges}]{together}")
+        self._keeps_ascii = self.known.issuperset(map(chr, range(0x80)))
+        self._stand_in = self._by_bytes if model.byte_ids else self._as_unknown
+        self._memo: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        text = respell(text)
+        if self._keeps_ascii and text.isascii():
+            return text
+        return self._unknown.sub(self._stand_in, text)
+
+    def _as_unknown(self, found: re.Match[str]) -> str:
+        return self.stand_ins.get(_UNKNOWN, "")
+
+    def _by_bytes(self, found: re.Match[str]) -> str:
+        char = found[0]
+        written = self._memo.get(char)
+        if written is None:
+            written = "".join(map(self.stand_ins.__getitem__, respell(char).encode()))
+            self._memo[char] = written
+        return written
+
+
+class _Splitter:
+    """Respells text, and cuts it into pre-tokens."""
+
+    def __init__(
+        self,
+        speller: _Speller,
+        cut: Callable[[str], list[str]] | None,
+        further: re.Pattern[str] | None,
+    ) -> None:
+        self._speller, self._cut = speller, cut
+        self._further = further.findall if further else None
+
+    def __call__(self, text: str) -> list[str]:
+        pieces = list(map(self._speller, self._cut(text) if self._cut else [text]))
+        if self._further is None:
+            return pieces
+        if len(pieces) == 1:
+            return self._further(pieces[0])
+        return list(itertools.chain.from_iterable(map(self._further, pieces)))
+
+
+def _definition(model: Model, speller: _Speller) -> Definition | None:
+    """Write a model as one of bytes; None if that can't be exact."""
+    written = {id_: respell(token).encode() for token, id_ in model.vocab.items()}
+    if b"" in written.values() or len(written) < len(model.vocab):  # or two tokens share an id
+        return None
+    substitutes = _substitutes(model, speller)
+    if substitutes and (
+        model.ignore_merges  # which knows them by their own text
+        or any(len(written.get(id_, b"").decode()) == 1 for id_ in substitutes)
+        or any(left in substitutes or right in substitutes for left, right in model.merges)
+    ):
+        return None
+    written.update(substitutes)
+    vocab = {token: id_ for id_, token in written.items()}
+    if any(written[left] + written[right] not in vocab for left, right in model.merges):
+        return None  # it makes a token that has a substitute
+    new_id = itertools.count(max(written, default=-1) + 1)
+    for byte in range(256):
+        if bytes([byte]) not in vocab:
+            vocab[bytes([byte])] = next(new_id)
+    merges = []
+    for char in sorted({*speller.known, *speller.stand_ins.values()}):
+        raw = char.encode()
+        for end in range(2, len(raw) + 1):
+            if raw[:end] not in vocab:
+                vocab[raw[:end]] = next(new_id)
+            elif end < len(raw):  # another character begins alike
+                continue
+            merges.append((vocab[raw[: end - 1]], vocab[raw[end - 1 : end]]))
+    return Definition(
+        vocab,
+        merges + model.merges,
+        core.UNCUT_PATTERN,
+        normalizer=None,
+        ignore_merges=model.ignore_merges,
+    )
+
+
+def _substitutes(model: Model, speller: _Speller) -> dict[int, bytes]:
+    """Return how what unknown characters give is spelled, by id."""
+    if model.byte_ids:
+        spelled = {byte: char.encode() for byte, char in speller.stand_ins.items()}
+        for byte in range(0x80):
+            if chr(byte) not in model.vocab:
+                spelled[byte] = respell(chr(byte)).encode()
+        return {model.byte_ids[byte]: written for byte, written in spelled.items()}
+    return {} if model.unk_id is None else {model.unk_id: speller.stand_ins[_UNKNOWN].encode()}
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Return the first and last of each run of successive numbers."""
+    for _, run in itertools.groupby(enumerate(sorted(numbers)), lambda item: item[1] - item[0]):
+        values = [number for _, number in run]
+        yield values[0], values[-1]
