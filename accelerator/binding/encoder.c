@@ -183,7 +183,8 @@ static int read_merges(Encoder *self, PyObject *merges)
             return -1;
         }
     }
-    int status = vocabulary_load(&self->vocabulary, self->tokens.n_ids, byte_ids, read, (size_t)n);
+    int status = vocabulary_load(&self->vocabulary, self->tokens.n_ids, byte_ids, read, (size_t)n,
+                                 self->tokens.seed);
     PyMem_Free(read);
     if (status < 0)
         PyErr_NoMemory();
@@ -224,9 +225,10 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *adde
                 int ignore_merges)
 {
     uint32_t n_ids = 0;
-    if (read_largest_of(vocab, added, &n_ids) < 0)
+    uint64_t seed;
+    if (read_largest_of(vocab, added, &n_ids) < 0 || get_seed(&seed) < 0)
         return -1;
-    if (tokens_open(&self->tokens, n_ids) < 0) {
+    if (tokens_open(&self->tokens, n_ids, seed) < 0) {
         PyErr_NoMemory();
         return -1;
     }
@@ -560,6 +562,15 @@ static PyObject *encoder_clear_cache(Encoder *self, PyObject *Py_UNUSED(ignored)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(load_probes_doc,
+             "load_probes()\n--\n\n"
+             "Return how many entries of hash tables were looked at to fill them.");
+
+static PyObject *encoder_load_probes(Encoder *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromUnsignedLongLong(self->tokens.probes + self->vocabulary.probes);
+}
+
 static PyMethodDef encoder_methods[] = {
     {"encode", (PyCFunction)encoder_encode, METH_O, encode_doc},
     {"encode_plain", (PyCFunction)encoder_encode_plain, METH_O, encode_plain_doc},
@@ -574,6 +585,7 @@ static PyMethodDef encoder_methods[] = {
     {"encode_to_offsets", (PyCFunction)encoder_encode_to_offsets, METH_O, encode_to_offsets_doc},
     {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
     {"cache_info", (PyCFunction)encoder_cache_info, METH_NOARGS, cache_info_doc},
+    {"load_probes", (PyCFunction)encoder_load_probes, METH_NOARGS, load_probes_doc},
     {"clear_cache", (PyCFunction)encoder_clear_cache, METH_NOARGS, clear_cache_doc},
     {NULL, NULL, 0, NULL},
 };

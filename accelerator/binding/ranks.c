@@ -3,6 +3,7 @@
 #include "binding/ranks.h"
 
 #include "binding/encoder.h"
+#include "binding/text.h"
 #include "encode/ranks.h"
 
 enum { AHEAD = 16 }; /* ints fetched ahead of their use */
@@ -126,13 +127,13 @@ PyDoc_STRVAR(merges_from_ranks_doc,
              "    OverflowError: the tokens are too many, or too long, for this engine.");
 
 /* The same for tokens that were checked. */
-static PyObject *merges_of(PyObject *items)
+static PyObject *merges_of(PyObject *items, uint64_t seed)
 {
     PyObject *numbers = NULL, *list = NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(items);
     struct ranks ranks = {0};
     struct made_of *merges = PyMem_New(struct made_of, n);
-    if (!merges || ranks_open(&ranks, (uint32_t)n) < 0 || add_tokens(&ranks, items) < 0 ||
+    if (!merges || ranks_open(&ranks, (uint32_t)n, seed) < 0 || add_tokens(&ranks, items) < 0 ||
         ranks_read(&ranks) < 0 || find_merges(&ranks, merges) < 0)
         PyErr_NoMemory();
     else if ((numbers = make_numbers(n)) != NULL)
@@ -146,7 +147,10 @@ static PyObject *merges_of(PyObject *items)
 static PyObject *merges_from_ranks(PyObject *Py_UNUSED(module), PyObject *tokens)
 {
     PyObject *items = items_of_list(tokens, "tokens");
-    PyObject *merges = items && check_tokens(items) == 0 ? merges_of(items) : NULL;
+    uint64_t seed;
+    PyObject *merges = items && check_tokens(items) == 0 && get_seed(&seed) == 0
+                           ? merges_of(items, seed)
+                           : NULL;
     Py_XDECREF(items);
     return merges;
 }

@@ -2,6 +2,15 @@
 
 #include "binding/text.h"
 
+int get_seed(uint64_t *seed)
+{
+    PyObject *name = PyUnicode_FromString("_bpe_tokenizer");
+    Py_hash_t hash = name ? PyObject_Hash(name) : -1;
+    Py_XDECREF(name);
+    *seed = (uint64_t)hash;
+    return hash == -1 ? -1 : 0;
+}
+
 /* PyUnicode_AsUTF8AndSize would keep its result in the string for as long as that lives. */
 
 /* Whether 8 characters of a width in bytes are ASCII.  Text of any language has runs of it. */

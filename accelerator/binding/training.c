@@ -22,16 +22,6 @@ enum {
     SLICE = 1 << 21,     /* symbols looked at before Python is asked whether to go on */
 };
 
-/* What nobody can know who writes a text: Python's own hashes depend on it. */
-static int get_seed(uint64_t *seed)
-{
-    PyObject *name = PyUnicode_FromString("_bpe_tokenizer");
-    Py_hash_t hash = name ? PyObject_Hash(name) : -1;
-    Py_XDECREF(name);
-    *seed = (uint64_t)hash;
-    return hash == -1 ? -1 : 0;
-}
-
 /* -- Counting on several threads ------------------------------------------------------------- */
 
 /* What threads that count share.  They have no interpreter's lock.  A string never changes, and the

@@ -14,10 +14,10 @@
 
 #include "encode/ranks.h"
 
-int ranks_open(struct ranks *r, uint32_t n_tokens)
+int ranks_open(struct ranks *r, uint32_t n_tokens, uint64_t seed)
 {
     memset(r, 0, sizeof *r);
-    return tokens_open(&r->tokens, n_tokens);
+    return tokens_open(&r->tokens, n_tokens, seed);
 }
 
 void ranks_release(struct ranks *r)
@@ -42,7 +42,8 @@ int ranks_read(struct ranks *r)
         r->is_symbol[byte] = true;
         byte_ids[byte] = id;
     }
-    return vocabulary_open(&r->vocabulary, r->tokens.n_ids, byte_ids, r->tokens.n_ids);
+    return vocabulary_open(&r->vocabulary, r->tokens.n_ids, byte_ids, r->tokens.n_ids,
+                           r->tokens.seed);
 }
 
 /* -- By bytes -------------------------------------------------------------------------------- */
@@ -57,6 +58,7 @@ static int index_bytes(struct ranks *r)
     r->ranks = malloc((longest + 1) * sizeof *r->ranks);
     if (!r->starts || !r->ranks)
         return -1;
+    r->by_bytes.seed = r->tokens.seed;
     return vocabulary_set_whole(&r->by_bytes, &r->tokens);
 }
 

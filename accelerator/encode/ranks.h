@@ -25,7 +25,7 @@ struct ranks {
 
 /* The functions that return int give -1 if memory is short; release in any case. */
 
-int ranks_open(struct ranks *ranks, uint32_t n_tokens);
+int ranks_open(struct ranks *ranks, uint32_t n_tokens, uint64_t seed);
 void ranks_release(struct ranks *ranks);
 
 /* Read the tokens, which were added to ranks->tokens. */

@@ -4,12 +4,16 @@
 #include <string.h>
 
 #include "encode/tokens.h"
+#include "base/hash.h"
 #include "base/table.h"
 
-int tokens_open(struct tokens *tokens, uint32_t n_ids)
+enum { SHORT_JOINED = 64 }; /* bytes that are copied to be hashed, 8 at a time */
+
+int tokens_open(struct tokens *tokens, uint32_t n_ids, uint64_t seed)
 {
     memset(tokens, 0, sizeof *tokens);
     tokens->n_ids = n_ids;
+    tokens->seed = seed;
     tokens->by_id = malloc((n_ids + (size_t)1) * sizeof *tokens->by_id);
     if (!tokens->by_id)
         return -1;
@@ -47,20 +51,23 @@ int tokens_add(struct tokens *tokens, uint32_t id, const uint8_t *bytes, size_t 
     return 0;
 }
 
-/* FNV-1a, which can be told two strings as if they were one. */
-static uint64_t hash_more(uint64_t hash, const uint8_t *bytes, size_t length)
+/* A hash of two strings as if they were one. */
+static uint64_t hash_joined(uint64_t seed, const uint8_t *left, size_t left_length,
+                            const uint8_t *right, size_t right_length)
 {
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001B3);
+    uint8_t joined[SHORT_JOINED];
+    if (left_length + right_length <= SHORT_JOINED) {
+        memcpy(joined, left, left_length);
+        memcpy(joined + left_length, right, right_length);
+        return seeded_hash_long(seed, joined, left_length + right_length);
+    }
+    uint64_t hash = seed;
+    for (size_t i = 0; i < left_length; i++)
+        hash = fold_product(hash ^ left[i], HASH_FACTOR);
+    for (size_t i = 0; i < right_length; i++)
+        hash = fold_product(hash ^ right[i], HASH_FACTOR);
     return hash;
 }
-
-static size_t first_slot(const struct tokens *tokens, uint64_t hash)
-{
-    return (hash * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - tokens->slot_bits);
-}
-
-#define HASH_START UINT64_C(0xCBF29CE484222325)
 
 int tokens_index(struct tokens *tokens)
 {
@@ -76,10 +83,12 @@ int tokens_index(struct tokens *tokens)
         if (!tokens_have(tokens, id))
             continue;
         const struct token *token = &tokens->by_id[id];
-        uint64_t hash = hash_more(HASH_START, tokens->bytes + token->at, token->length);
-        size_t slot = first_slot(tokens, hash);
-        while (tokens->slots[slot] != NO_TOKEN)
+        uint64_t hash = hash_joined(tokens->seed, tokens->bytes + token->at, token->length,
+                                    tokens->bytes, 0);
+        size_t slot = hash >> (64 - tokens->slot_bits);
+        for (; tokens->slots[slot] != NO_TOKEN; tokens->probes++)
             slot = (slot + 1) & mask;
+        tokens->probes++;
         tokens->slots[slot] = id;
     }
     return 0;
@@ -94,9 +103,9 @@ void tokens_drop_index(struct tokens *tokens)
 uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
                      const uint8_t *right, size_t right_length)
 {
-    uint64_t hash = hash_more(hash_more(HASH_START, left, left_length), right, right_length);
+    uint64_t hash = hash_joined(tokens->seed, left, left_length, right, right_length);
     size_t mask = ((size_t)1 << tokens->slot_bits) - 1;
-    for (size_t slot = first_slot(tokens, hash);; slot = (slot + 1) & mask) {
+    for (size_t slot = hash >> (64 - tokens->slot_bits);; slot = (slot + 1) & mask) {
         uint32_t id = tokens->slots[slot]; /* half of the slots are free, so this ends */
         if (id == NO_TOKEN)
             return NO_TOKEN;

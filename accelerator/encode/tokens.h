@@ -36,11 +36,13 @@ struct tokens {
 
     uint32_t *slots; /* a hash table with linear probing; NO_TOKEN in a free one */
     unsigned slot_bits;
+    uint64_t seed;   /* nobody who chooses tokens knows it, so they cannot make them collide */
+    uint64_t probes; /* how many slots were looked at to fill the table */
 };
 
 /* The functions that return int give 0, or -1 if memory is short; release in either case. */
 
-int tokens_open(struct tokens *tokens, uint32_t n_ids);
+int tokens_open(struct tokens *tokens, uint32_t n_ids, uint64_t seed);
 void tokens_release(struct tokens *tokens);
 
 /* Give an id, below n_ids, its bytes.  All of them are less than 4 GB. */

@@ -6,6 +6,42 @@
 #include "encode/vocabulary.h"
 #include "base/table.h"
 
+enum {
+    /* Pairs that take more probes were chosen to collide.  Published vocabularies need 2 to 3 in
+     * the mean and 53 to 135 for one pair, so they are never hashed again. */
+    MOST_PROBES = 512,  /* for one pair */
+    MEAN_PROBES = 8,    /* for all of them */
+    FREE_PROBES = 8192, /* beyond the mean, for small tables */
+    MOST_REHASHED = 64,
+};
+
+#define ID_MASK (((uint32_t)1 << ID_BITS) - 1)
+
+/* -- Bits that tell what may be there -------------------------------------------------------- */
+
+static bool has_bit(const uint64_t *filter, uint64_t hash)
+{
+    uint64_t bit = hash >> (64 - FILTER_BITS);
+    return filter[bit >> 6] >> (bit & 63) & 1;
+}
+
+static void set_bit(uint64_t *filter, uint64_t hash)
+{
+    uint64_t bit = hash >> (64 - FILTER_BITS);
+    filter[bit >> 6] |= (uint64_t)1 << (bit & 63);
+}
+
+/* -- Merges ---------------------------------------------------------------------------------- */
+
+static uint64_t *new_pairs(unsigned bits)
+{
+    size_t size = sizeof(uint64_t) << bits;
+    uint64_t *pairs = table_new(size);
+    if (pairs)
+        memset(pairs, 0xFF, size);
+    return pairs;
+}
+
 /* Whether ids rise with the rank, so that they can stand for it. */
 static bool ids_rise(const struct merge *merges, size_t n)
 {
@@ -32,42 +68,73 @@ static int find_order(struct vocabulary *v, const struct merge *merges, size_t n
 }
 
 int vocabulary_open(struct vocabulary *v, uint32_t n_ids, const uint32_t byte_ids[256],
-                    size_t n_merges)
+                    size_t n_merges, uint64_t seed)
 {
     memset(v, 0, sizeof *v);
     v->n_ids = n_ids;
+    v->seed = seed;
+    v->pair_factor = HASH_FACTOR;
     memcpy(v->byte_ids, byte_ids, sizeof v->byte_ids);
     /* At most 4 of 5 slots are taken: the smaller the table, the more of it stays in the
      * processor's cache. */
     for (v->pair_bits = 4; ((size_t)1 << v->pair_bits) * 4 / 5 < n_merges + 1;)
         v->pair_bits++;
-    size_t bytes = ((size_t)1 << v->pair_bits) * sizeof *v->pairs;
-    v->pairs = table_new(bytes);
+    v->pairs = new_pairs(v->pair_bits);
     v->filter = calloc((1 << FILTER_BITS) / 64, sizeof *v->filter);
     v->byte_pair_ranks = malloc(65536 * sizeof *v->byte_pair_ranks);
     if (!v->pairs || !v->filter || !v->byte_pair_ranks)
         return -1;
-    memset(v->pairs, 0xFF, bytes);
     for (unsigned pair = 0; pair < 65536; pair++)
         v->byte_pair_ranks[pair] = NO_RANK;
     return 0;
 }
 
-void vocabulary_add_pair(struct vocabulary *v, uint32_t left, uint32_t right, uint32_t rank)
+/* Put a pair into the table.  Returns how many slots were looked at. */
+static unsigned put_pair(struct vocabulary *v, uint64_t key, uint32_t rank)
 {
-    uint64_t hash = pair_hash(left, right), bit = hash >> (64 - FILTER_BITS);
-    uint64_t key = (uint64_t)left << ID_BITS | right;
+    uint64_t hash = pair_hash(v, (uint32_t)(key >> ID_BITS), (uint32_t)key & ID_MASK);
     size_t mask = ((size_t)1 << v->pair_bits) - 1, slot = hash >> (64 - v->pair_bits);
-    while (v->pairs[slot] != UINT64_MAX && v->pairs[slot] >> RANK_BITS != key)
+    unsigned probes = 1;
+    for (; v->pairs[slot] != UINT64_MAX && v->pairs[slot] >> RANK_BITS != key; probes++)
         slot = (slot + 1) & mask;
     v->pairs[slot] = key << RANK_BITS | rank;
-    v->filter[bit >> 6] |= (uint64_t)1 << (bit & 63);
+    set_bit(v->filter, hash);
+    v->pairs_put++;
+    v->pair_probes += probes;
+    v->probes += probes;
+    return probes;
+}
+
+/* Hash all pairs with another factor, which nobody can know.  If memory is short, they stay where
+ * they are: that is slower, not wrong. */
+static void rehash_pairs(struct vocabulary *v)
+{
+    uint64_t *old = v->pairs, *fresh = new_pairs(v->pair_bits);
+    v->times_rehashed++;
+    if (!fresh)
+        return;
+    v->pairs = fresh;
+    v->pair_factor = fold_product(v->seed + v->times_rehashed, HASH_FACTOR) | 1;
+    v->pairs_put = v->pair_probes = 0;
+    memset(v->filter, 0, (1 << FILTER_BITS) / 8);
+    for (size_t slot = 0; slot < (size_t)1 << v->pair_bits; slot++)
+        if (old[slot] != UINT64_MAX)
+            put_pair(v, old[slot] >> RANK_BITS, (uint32_t)old[slot] & NO_RANK);
+    table_free(old);
+}
+
+void vocabulary_add_pair(struct vocabulary *v, uint32_t left, uint32_t right, uint32_t rank)
+{
+    unsigned probes = put_pair(v, (uint64_t)left << ID_BITS | right, rank);
+    bool is_slow = probes > MOST_PROBES || v->pair_probes > MEAN_PROBES * v->pairs_put + FREE_PROBES;
+    if (is_slow && v->times_rehashed < MOST_REHASHED)
+        rehash_pairs(v);
 }
 
 int vocabulary_load(struct vocabulary *v, uint32_t n_ids, const uint32_t byte_ids[256],
-                    const struct merge *merges, size_t n_merges)
+                    const struct merge *merges, size_t n_merges, uint64_t seed)
 {
-    if (vocabulary_open(v, n_ids, byte_ids, n_merges) < 0 || find_order(v, merges, n_merges) < 0)
+    if (vocabulary_open(v, n_ids, byte_ids, n_merges, seed) < 0 || find_order(v, merges, n_merges) < 0)
         return -1;
     bool plain = ids_rise(merges, n_merges);
     v->n_ranks = plain ? n_ids : (uint32_t)n_merges;
@@ -87,31 +154,19 @@ int vocabulary_load(struct vocabulary *v, uint32_t n_ids, const uint32_t byte_id
 /* -- Tokens that need no merging ------------------------------------------------------------- */
 
 #define WHOLE_ID_SHIFT (8 * (WHOLE_KEY_BYTES - 8))
-#define WHOLE_ID_MASK (((uint64_t)1 << ID_BITS) - 1)
-
-static bool has_bit(const uint64_t *filter, uint64_t hash)
-{
-    uint64_t bit = hash >> (64 - FILTER_BITS);
-    return filter[bit >> 6] >> (bit & 63) & 1;
-}
-
-static void set_bit(uint64_t *filter, uint64_t hash)
-{
-    uint64_t bit = hash >> (64 - FILTER_BITS);
-    filter[bit >> 6] |= (uint64_t)1 << (bit & 63);
-}
 
 /* What the bit of some bytes depends on; their key has the length in it. */
-static uint64_t whole_hash(struct key key, const uint8_t *bytes, size_t length)
+static uint64_t whole_hash(const struct vocabulary *v, struct key key, const uint8_t *bytes,
+                           size_t length)
 {
-    return length <= KEY_BYTES ? hash_key(key) : hash_long(bytes, length);
+    return length <= KEY_BYTES ? whole_key_hash(v, key) : seeded_hash_long(v->seed, bytes, length);
 }
 
-static void add_whole(struct vocabulary *v, struct key key, uint32_t id)
+static void add_whole(struct vocabulary *v, uint64_t hash, struct key key, uint32_t id)
 {
     size_t mask = ((size_t)1 << v->whole_bits) - 1;
-    size_t slot = hash_key(key) >> (64 - v->whole_bits);
-    while (v->whole_keys[slot].high)
+    size_t slot = hash >> (64 - v->whole_bits);
+    for (v->probes++; v->whole_keys[slot].high; v->probes++)
         slot = (slot + 1) & mask;
     v->whole_keys[slot].low = key.low;
     v->whole_keys[slot].high = key.high | (uint64_t)id << WHOLE_ID_SHIFT;
@@ -121,7 +176,7 @@ static void add_long(struct vocabulary *v, uint64_t hash, uint32_t id)
 {
     size_t mask = ((size_t)1 << v->whole_long_bits) - 1;
     size_t slot = hash >> (64 - v->whole_long_bits);
-    while (v->whole_longs[slot].id != NO_TOKEN)
+    for (v->probes++; v->whole_longs[slot].id != NO_TOKEN; v->probes++)
         slot = (slot + 1) & mask;
     v->whole_longs[slot] = (struct long_token){(uint32_t)hash, id};
 }
@@ -175,10 +230,10 @@ int vocabulary_set_whole(struct vocabulary *v, const struct tokens *tokens)
         struct key key = {0, 0};
         if (token.length <= KEY_BYTES)
             key = with_length(make_key_safely(bytes, token.length), token.length);
-        uint64_t hash = whole_hash(key, bytes, token.length);
+        uint64_t hash = whole_hash(v, key, bytes, token.length);
         set_bit(v->whole_filter, hash);
         if (token.length <= WHOLE_KEY_BYTES)
-            add_whole(v, key, id);
+            add_whole(v, hash, key, id);
         else
             add_long(v, hash, id);
     }
@@ -189,7 +244,7 @@ uint32_t whole_token(const struct vocabulary *v, struct key key, const uint8_t *
                      size_t length)
 {
     key = with_length(key, length);
-    uint64_t hash = whole_hash(key, bytes, length);
+    uint64_t hash = whole_hash(v, key, bytes, length);
     if (!has_bit(v->whole_filter, hash))
         return NO_TOKEN;
     if (length > WHOLE_KEY_BYTES)
@@ -197,8 +252,8 @@ uint32_t whole_token(const struct vocabulary *v, struct key key, const uint8_t *
     const size_t mask = ((size_t)1 << v->whole_bits) - 1;
     for (size_t slot = hash >> (64 - v->whole_bits);; slot = (slot + 1) & mask) {
         struct key found = v->whole_keys[slot]; /* some slot is free, so this ends */
-        if (found.low == key.low && (found.high & ~(WHOLE_ID_MASK << WHOLE_ID_SHIFT)) == key.high)
-            return (uint32_t)(found.high >> WHOLE_ID_SHIFT & WHOLE_ID_MASK);
+        if (found.low == key.low && (found.high & ~((uint64_t)ID_MASK << WHOLE_ID_SHIFT)) == key.high)
+            return (uint32_t)(found.high >> WHOLE_ID_SHIFT & (uint64_t)ID_MASK);
         if (!found.high)
             return NO_TOKEN;
     }

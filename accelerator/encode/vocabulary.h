@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/key.h"
+#include "base/hash.h"
 #include "encode/tokens.h"
 
 enum {
@@ -43,6 +43,10 @@ struct vocabulary {
     uint64_t *pairs;
     uint64_t *filter;
     unsigned pair_bits;
+    uint64_t pair_factor; /* odd; what pairs are hashed with */
+    size_t pairs_put;     /* how many were put there, and how many slots were looked at */
+    uint64_t pair_probes;
+    unsigned times_rehashed;
     uint32_t *byte_pair_ranks; /* the same for two bytes, by first << 8 | second */
 
     /* Rank to id.  If ids of merged tokens rise with their rank, as they mostly do, the id itself
@@ -64,6 +68,11 @@ struct vocabulary {
     unsigned whole_bits;
     struct long_token *whole_longs; /* a hash table of the others */
     unsigned whole_long_bits;
+
+    /* Whoever chooses a vocabulary does not know this number, and so cannot make the entries of its
+     * tables collide. */
+    uint64_t seed;
+    uint64_t probes; /* how many slots of all tables were looked at to fill them */
 };
 
 /* Fill a vocabulary.  Returns 0, or -1 if memory is short; release it in either case.
@@ -71,13 +80,13 @@ struct vocabulary {
  * The merges stand in rank order; of equal pairs the last counts.  All ids are below n_ids, which
  * is at most MAX_IDS, and n_merges is at most MAX_MERGES. */
 int vocabulary_load(struct vocabulary *vocabulary, uint32_t n_ids, const uint32_t byte_ids[256],
-                    const struct merge *merges, size_t n_merges);
+                    const struct merge *merges, size_t n_merges, uint64_t seed);
 void vocabulary_release(struct vocabulary *vocabulary);
 
 /* The same step by step, for ids that serve as ranks: open it, then add each merge, two bytes also
  * to byte_pair_ranks.  There is room for n_merges. */
 int vocabulary_open(struct vocabulary *vocabulary, uint32_t n_ids, const uint32_t byte_ids[256],
-                    size_t n_merges);
+                    size_t n_merges, uint64_t seed);
 void vocabulary_add_pair(struct vocabulary *vocabulary, uint32_t left, uint32_t right,
                          uint32_t rank);
 
@@ -89,11 +98,16 @@ int vocabulary_set_whole(struct vocabulary *vocabulary, const struct tokens *tok
 uint32_t whole_token(const struct vocabulary *vocabulary, struct key key, const uint8_t *bytes,
                      size_t length);
 
+static inline uint64_t whole_key_hash(const struct vocabulary *v, struct key key)
+{
+    return seeded_hash_key(v->seed, key);
+}
+
 /* Have fetched what whole_token looks at first, for at most WHOLE_KEY_BYTES bytes. */
 static inline void prefetch_whole(const struct vocabulary *v, struct key key, size_t length)
 {
 #if defined(__GNUC__)
-    uint64_t hash = hash_key(with_length(key, length));
+    uint64_t hash = whole_key_hash(v, with_length(key, length));
     __builtin_prefetch(&v->whole_filter[hash >> (64 - FILTER_BITS) >> 6]);
     __builtin_prefetch(&v->whole_keys[hash >> (64 - v->whole_bits)]);
 #else
@@ -101,9 +115,9 @@ static inline void prefetch_whole(const struct vocabulary *v, struct key key, si
 #endif
 }
 
-static inline uint64_t pair_hash(uint32_t left, uint32_t right)
+static inline uint64_t pair_hash(const struct vocabulary *v, uint32_t left, uint32_t right)
 {
-    return ((uint64_t)left << ID_BITS | right) * UINT64_C(0x9E3779B97F4A7C15);
+    return ((uint64_t)left << ID_BITS | right) * v->pair_factor;
 }
 
 static inline bool may_be_merge(const struct vocabulary *v, uint64_t hash)
@@ -129,7 +143,7 @@ static inline uint32_t find_rank(const struct vocabulary *v, uint64_t hash, uint
 /* The rank of a pair of ids, or NO_RANK. */
 static inline uint32_t rank_of(const struct vocabulary *v, uint32_t left, uint32_t right)
 {
-    uint64_t hash = pair_hash(left, right);
+    uint64_t hash = pair_hash(v, left, right);
     return may_be_merge(v, hash) ? find_rank(v, hash, left, right) : NO_RANK;
 }
 
@@ -138,7 +152,7 @@ static inline uint32_t rank_of(const struct vocabulary *v, uint32_t left, uint32
 static inline void ranks_around(const struct vocabulary *v, uint32_t before, uint32_t part,
                                 uint32_t after, uint32_t *rank_before, uint32_t *rank_after)
 {
-    uint64_t hash_before = pair_hash(before, part), hash_after = pair_hash(part, after);
+    uint64_t hash_before = pair_hash(v, before, part), hash_after = pair_hash(v, part, after);
     bool maybe_before = may_be_merge(v, hash_before), maybe_after = may_be_merge(v, hash_after);
     *rank_before = *rank_after = NO_RANK;
     if (maybe_before | maybe_after) {

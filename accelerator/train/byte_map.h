@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/key.h"
-#include "train/hash.h"
+#include "base/hash.h"
 
 /* The key has the length in its highest byte, so that `high` is 0 only in a free entry. */
 struct short_item {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/hash.h"
+#include "base/hash.h"
 
 /* A pair is one number, which sorts by the left symbol first.  Symbols are below 2**31. */
 static inline uint64_t make_pair(uint32_t left, uint32_t right)

@@ -58,6 +58,19 @@ ORDERED = definition((b"a", b"b"), (b"ab", b"a"), (b"a", b"a"), (b"aa", b"aa"), 
 UNORDERED = definition((b"aa", b"aa"), (b"ab", b"a"), (b"b", b"b"), (b"a", b"b"), (b"a", b"a"))
 
 
+def colliding() -> Any:
+    """Return a definition whose merges collide, so that the table of them is made twice."""
+    ids = random.Random(1).sample(range(10_000, 20_000), 256)
+    pairs = [(left, right) for left in range(256) for right in range(256)]
+    pairs.sort(
+        key=lambda pair: (ids[pair[0]] << 20 | ids[pair[1]]) * 0x9E3779B97F4A7C15 & (2**64 - 1)
+    )
+    vocab = {bytes([byte]): id_ for byte, id_ in enumerate(ids)}
+    vocab.update((bytes(pair), i) for i, pair in enumerate(pairs[:1_500]))
+    merges = [(ids[left], ids[right]) for left, right in pairs[:1_500]]
+    return bpe_tokenizer.Definition(vocab, merges, SPLIT_PATTERNS["gpt2"], None)
+
+
 def encoder_of(given: Any) -> Any:
     """Return an encoder in C."""
     return native.Encoder(given.vocab, given.merges, "gpt2", True, {b"<added>": 900})
@@ -115,6 +128,11 @@ def operations() -> dict[str, Operation]:
 
     return {
         "load": Operation(lambda: None, lambda _: encoder_of(ORDERED).decode([256]), b"ab"),
+        "load what collides": Operation(
+            lambda: colliding(),
+            lambda given: encoder_of(given).encode(mixed),
+            bpe_tokenizer._Encoder(colliding()).encode(mixed),
+        ),
         "short": encoding(ORDERED, "ab whole"),
         "mixed": encoding(ORDERED, mixed),
         "many": encoding(ORDERED, many),

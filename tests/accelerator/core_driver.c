@@ -102,7 +102,7 @@ static void load_vocabulary(struct vocabulary *vocabulary)
     uint32_t n_merges = read_number();
     struct merge *merges = allocate(n_merges * sizeof *merges);
     read_exactly(merges, n_merges * sizeof *merges);
-    if (vocabulary_load(vocabulary, n_ids, byte_ids, merges, n_merges))
+    if (vocabulary_load(vocabulary, n_ids, byte_ids, merges, n_merges, 5))
         fail("out of memory");
     free(merges);
 }

@@ -429,6 +429,117 @@ def test_an_id_that_changes_the_list_it_is_in() -> None:
     assert ids == []
 
 
+# -- Vocabularies made to collide --------------------------------------------------
+
+GOLDEN, OTHER, WORD = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 2**64 - 1
+
+
+def fnv(token: bytes) -> int:
+    value = 0xCBF29CE484222325
+    for byte in token:
+        value = (value ^ byte) * 0x100000001B3 & WORD
+    return value * GOLDEN & WORD
+
+
+def hash_of_words(token: bytes) -> int:
+    value = len(token)
+    for at in range(0, len(token), 8):
+        value = (value ^ int.from_bytes(token[at : at + 8], "little")) * GOLDEN & WORD
+        value ^= value >> 32
+    return value
+
+
+def hash_of_key(token: bytes) -> int:
+    low, high = (int.from_bytes(part, "little") for part in (token[:8], token[8:]))
+    high |= len(token) << 56
+    turned = (high << 32 | high >> 32) & WORD
+    return ((low ^ turned) * GOLDEN ^ high * OTHER) & WORD
+
+
+def tokens_close_together() -> list[bytes]:
+    """Tokens whose hash by FNV-1a is among the lowest."""
+    return sorted((n.to_bytes(4, "big") for n in range(100_000)), key=fnv)[:2_000]
+
+
+def tokens_of_one_key_hash() -> list[bytes]:
+    """Tokens of 11 bytes: for any last three there are first eight that give a wanted hash."""
+    tokens = []
+    for n in range(2_000):
+        high = n | 11 << 56
+        turned = (high << 32 | high >> 32) & WORD
+        low = (12345 ^ high * OTHER) * pow(GOLDEN, -1, 2**64) & WORD ^ turned
+        tokens.append(low.to_bytes(8, "little") + n.to_bytes(3, "little"))
+    assert len({*map(hash_of_key, tokens)}) == 1
+    return tokens
+
+
+def tokens_of_one_long_hash() -> list[bytes]:
+    """Tokens of 16 bytes: the second eight undo the difference that the first eight make."""
+    tokens = []
+    for n in range(2_000):
+        value = (16 ^ n) * GOLDEN & WORD
+        tokens.append(n.to_bytes(8, "little") + (value ^ value >> 32).to_bytes(8, "little"))
+    assert len({*map(hash_of_words, tokens)}) == 1
+    return tokens
+
+
+def with_tokens(tokens: list[bytes]) -> Any:
+    vocab = {bytes([byte]): byte for byte in range(256)}
+    vocab.update((token, 256 + i) for i, token in enumerate(tokens))
+    return bpe_tokenizer.Definition(vocab, [], SPLIT_PATTERNS["gpt2"], None, ignore_merges=True)
+
+
+def with_pairs_close_together() -> Any:
+    """Merges of two bytes, whose ids are such that the pairs' hashes are among the lowest."""
+    ids = random.Random(1).sample(range(10_000, 2**20 - 2), 256)
+    pairs = [(left, right) for left in range(256) for right in range(256)]
+    pairs.sort(key=lambda pair: (ids[pair[0]] << 20 | ids[pair[1]]) * GOLDEN & WORD)
+    vocab = {bytes([byte]): id_ for byte, id_ in enumerate(ids)}
+    vocab.update((bytes(pair), i) for i, pair in enumerate(pairs[:3_000]))
+    merges = [(ids[left], ids[right]) for left, right in pairs[:3_000]]
+    return bpe_tokenizer.Definition(vocab, merges, SPLIT_PATTERNS["gpt2"], None)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: with_tokens(tokens_close_together()),
+        lambda: with_tokens(tokens_of_one_key_hash()),
+        lambda: with_tokens(tokens_of_one_long_hash()),
+        with_pairs_close_together,
+    ],
+    ids=["FNV", "keys", "long", "pairs"],
+)
+def test_vocabularies_made_to_collide(make: Callable[[], Any]) -> None:
+    """Fixed hashes would send these to one place: over a million entries to look at.
+
+    Tokens and merges are chosen for the ways to hash that the extension had before.
+    """
+    definition = make()
+    python, encoder = engines(definition, "gpt2")
+    assert encoder.load_probes() < 10 * (len(definition.vocab) + len(definition.merges))
+    text = "".join(map(chr, random.Random(3).choices(range(256), k=20_000)))
+    check_equal(python, encoder, text)
+    tokens = b"".join(definition.vocab).decode(errors="replace")
+    check_equal(python, encoder, tokens)
+
+
+def test_ranks_made_to_collide() -> None:
+    """The places of tokens are their ids when merges are found from ranks."""
+    chance = random.Random(5)
+    pairs = [bytes([left, right]) for left in range(256) for right in range(256)]
+    places = chance.sample(range(2_000), 256)
+    lowest = sorted(
+        pairs, key=lambda pair: (places[pair[0]] << 20 | places[pair[1]]) * GOLDEN & WORD
+    )[:2_500]
+    rest = iter(lowest)
+    byte_at = {place: bytes([byte]) for byte, place in enumerate(places)}
+    tokens = [byte_at.get(place) or next(rest) for place in range(256 + len(lowest))]
+    found = native.merges_from_ranks(tokens)
+    given = [(tokens[pair[0]], tokens[pair[1]]) for pair in found if pair]
+    assert given == recover_merges({token: rank for rank, token in enumerate(tokens)})
+
+
 def test_what_does_not_fit() -> None:
     vocab = {bytes([byte]): byte for byte in range(256)}
     with pytest.raises(OverflowError):

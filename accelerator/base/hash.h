@@ -1,7 +1,7 @@
-/* Hashing for tables that may hold anything a stranger's text contains. */
+/* Hashing for tables of what strangers may have chosen: their text, their vocabularies. */
 
-#ifndef BPE_TRAIN_HASH_H
-#define BPE_TRAIN_HASH_H
+#ifndef BPE_BASE_HASH_H
+#define BPE_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
