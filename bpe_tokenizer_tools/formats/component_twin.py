@@ -28,11 +28,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from bpe_tokenizer import Definition
+from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
 
-__all__ = ["Model", "free_cut", "make_twin"]
+__all__ = ["Model", "Twin", "free_cut", "make_decoder", "make_twin"]
 
+Span = tuple[int, int]
 SPACE = "▁"
 _SWAPPED = {ord(" "): SPACE, ord(SPACE): " "}
 _PRIVATE_USE = range(0xE000, 0xF900)
@@ -89,8 +90,34 @@ def free_cut(model: Model, space: str = SPACE) -> re.Pattern[str] | None:
     return re.compile(f"{space}*(?:[^{space}{bound}]+|[{bound}]{space}*)+|{space}+")
 
 
-def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> core.Encoder | None:
-    """Return an encoder of the engine with the ids of a model; None if it can't be exact.
+class Twin(NamedTuple):
+    """An encoder of the engine that gives a model's ids, and what respells text for it."""
+
+    encoder: core.Encoder
+    speller: _Speller
+
+    def places(self, pieces: Iterable[tuple[str, list[Span]]], ids: list[int]) -> list[Span] | None:
+        """Tell where tokens come from; None if characters were dropped.
+
+        Args:
+            pieces: the pre-tokens, and for each of their characters the (start, end) it is from.
+            ids: those of the pre-tokens.
+        """
+        texts: list[str] = []
+        parts: list[list[Span]] = []
+        for text, origin in pieces:
+            spelled, moved = self.speller.align(text, origin)
+            if len(spelled) < len(text) and not self.speller.stand_ins:
+                return None
+            texts.append(spelled)
+            parts.append(moved)
+        spans = parts[0] if len(parts) == 1 else [*itertools.chain.from_iterable(parts)]
+        places = self.encoder.places("".join(texts), ids)
+        return [(spans[start][0], spans[end - 1][1]) for start, end in places]
+
+
+def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> Twin | None:
+    """Return the twin of a model; None if it can't be exact.
 
     Args:
         model: what it does.
@@ -101,11 +128,34 @@ def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> co
     definition = _definition(model, speller) if speller.has_room else None
     if definition is None:
         return None
-    twin = core.engine().encoder(definition)
-    if type(twin) is core.Encoder:  # it's too large for the engine in C
+    encoder = core.engine().encoder(definition)
+    if type(encoder) is core.Encoder:  # it's too large for the engine in C
         return None
-    twin._split = _Splitter(speller, cut if is_cut else None, free_cut(model, " "))
-    return twin
+    encoder._split = _Splitter(speller, cut if is_cut else None, free_cut(model, " "))
+    return Twin(encoder, speller)
+
+
+def make_decoder(pieces: Mapping[int, bytes]) -> core.Encoder | None:
+    """Return an encoder of the engine that decodes ids to these pieces, one by one.
+
+    The engine looks tokens up by their bytes, so two ids may share a piece ("A" and "<0x41>") but
+    not more, and each byte must be one.  Return None where it is otherwise.
+    """
+    vocab: dict[bytes, int] = {}
+    again: dict[str, int] = {}
+    for id_, piece in pieces.items():
+        if piece not in vocab:
+            vocab[piece] = id_
+            continue
+        text = piece.decode("utf-8", "replace")
+        if text in again or text.encode() != piece:
+            return None
+        again[text] = id_
+    if any(bytes([byte]) not in vocab for byte in range(256)):
+        return None
+    added = tuple(AddedToken(text, id_) for text, id_ in again.items())
+    made = core.engine().encoder(Definition(vocab, [], core.UNCUT_PATTERN, None, added=added))
+    return None if type(made) is core.Encoder else made
 
 
 class _Speller:
@@ -139,6 +189,20 @@ class _Speller:
         if self._keeps_ascii and text.isascii():
             return text
         return self._unknown.sub(self._stand_in, text)
+
+    def align(self, text: str, spans: list[Span]) -> tuple[str, list[Span]]:
+        """Respell a text, and its characters' places."""
+        spelled = self(text)
+        if len(spelled) == len(text):  # stand-ins only ever add characters, or only ever take away
+            return spelled, spans
+        spread: list[Span] = []
+        done = 0
+        for found in self._unknown.finditer(respell(text)):
+            start, end = found.span()
+            spread += spans[done:start]
+            spread += [(spans[start][0], spans[end - 1][1])] * len(self._stand_in(found))
+            done = end
+        return spelled, spread + spans[done:]
 
     def _as_unknown(self, found: re.Match[str]) -> str:
         return self.stand_ins.get(_UNKNOWN, "")

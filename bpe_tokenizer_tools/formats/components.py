@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import operator
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -147,8 +148,8 @@ def _replace(step: core.JsonReader) -> Normalizer:
     def run(text: Text) -> Text:
         if not text.chars:  # nothing matches there, not even a pattern of nothing
             return text
-        if literal and text.spans is None:  # ten times as fast
-            return Text(text.chars.replace(literal, content))
+        if literal and (text.spans is None or len(literal) == len(content) == 1):  # much faster
+            return Text(text.chars.replace(literal, content), text.spans)
         parts: list[str] = []
         spans: list[Span] = []
         done = 0
@@ -580,11 +581,31 @@ class Decoder:
         return written
 
     def _stripped(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        content, left = self._strip or (b"", 0)
+        content, left = self._strip or (b" ", 0)
         for piece in pieces:
             rest = _strip_start(piece, content, left)
             left = left - (len(piece) - len(rest)) // len(content) if not rest else 0
             yield rest
+
+    def start(self, tokens: Iterable[Spelling]) -> tuple[bytes, int]:
+        """Decode the tokens that depend on being at the start; also return how many they are."""
+        content, left = self._strip or (b" ", 0)
+        done: list[bytes] = []
+        for token in tokens:
+            if done and not left:
+                break
+            piece = (self._joiner if done else b"") + self._decode(
+                token, Place(not done, False), b""
+            )
+            rest = _strip_start(piece, content, left)
+            left = left - (len(piece) - len(rest)) // len(content) if not rest else 0
+            done.append(self._finally(rest, Place(False, False)) if self._finally else rest)
+        return b"".join(done), len(done)
+
+    def later(self, token: Spelling, last: bool = False) -> bytes:
+        """Return what a token becomes behind the start, where nothing is stripped."""
+        piece = self._joiner + self._decode(token, Place(False, last), b"")
+        return self._finally(piece, Place(False, False)) if self._finally else piece
 
 
 def _with_first(tokens: Iterable[Spelling | None]) -> Iterator[tuple[Spelling | None, Place]]:
@@ -704,6 +725,14 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
     return components
 
 
+def _keeps_places(step: core.JsonReader) -> bool:
+    """Tell whether a pre-tokenizer leaves as many characters as there are."""
+    kind = step.data["type"]
+    if kind == "Metaspace":
+        return _prepend_scheme(step) != "always"
+    return kind in ("Split", "Punctuation", "Digits") and step.data.get("behavior") != "Removed"
+
+
 class _Chain:
     """The components of a tokenizer, compiled."""
 
@@ -728,6 +757,7 @@ class _Chain:
             step.data["type"] == "ByteLevel" for step in pre_tokenizers
         )
         self.cuts = bool(pre_tokenizers)
+        self.keeps_places = all(map(_keeps_places, pre_tokenizers))
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
@@ -794,7 +824,7 @@ class _ComponentPipeline(core.Pipeline):
         return self._chain.normalize(Text(text)).chars
 
     def align(self, text: str) -> list[Span]:
-        given = Text(text, [(i, i + 1) for i in range(len(text))])
+        given = Text(text, core.align(text, None))
         return self._chain.normalize(given).spans or []
 
     def prefixed(self, text: str, first: bool) -> str:
@@ -834,12 +864,44 @@ def _twin(definition: Definition) -> core.Encoder | None:
     )
 
 
+_FAST_AFTER = 2**16  # ids; building the engine's table takes as long as decoding some of these
+
+
+class _LaterTokens(dict[int, bytes]):
+    """Id -> what its token becomes behind the start of a text.
+
+    Args:
+        ids: those that have a token.
+        decode: works that out; a KeyError says that there is no token.
+    """
+
+    def __init__(self, ids: Iterable[int], decode: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._ids, self._decode = ids, decode
+        self._until_fast = _FAST_AFTER
+        self._fast: core.Encoder | None = None
+
+    def __missing__(self, id_: int) -> bytes:
+        self[id_] = piece = self._decode(id_)
+        return piece
+
+    def join(self, ids: list[int]) -> bytes:
+        """Join what ids become; a KeyError or ValueError says that one has no token."""
+        if self._until_fast > 0:  # a race between threads costs nothing but time
+            self._until_fast -= len(ids)
+            if self._until_fast <= 0 and bpe_tokenizer.ACCELERATED:
+                self._fast = component_twin.make_decoder({id_: self[id_] for id_ in self._ids})
+        if self._fast:
+            return self._fast.decode(ids, "strict")
+        return b"".join(map(self.__getitem__, map(operator.index, ids)))
+
+
 class ComponentEncoder(core.Encoder):
     """A definition with components, ready to run."""
 
     def __init__(self, definition: Definition) -> None:
         components = definition.components or {}
-        self._chain = _Chain(core.JsonReader(components, Path()))
+        self._chain = chain = _Chain(core.JsonReader(components, Path()))
         options = components.get("model", {})
         self._prefix = options.get("continuing_subword_prefix") or ""
         self._suffix = options.get("end_of_word_suffix") or ""
@@ -874,11 +936,15 @@ class ComponentEncoder(core.Encoder):
         model = self._model()
         self._free_cut = component_twin.free_cut(model) if model else None
         self._cache = core.PretokenCache(self._encode_pretoken)
+        later = chain.decoder.later
+        self._later = _LaterTokens(self.tokens, lambda id_: later(self._spelling(id_)))
         self._twin: core.Encoder | None = None
+        self._by_characters: component_twin.Twin | None = None
         if bpe_tokenizer.ACCELERATED:
             self._twin = _twin(definition)
             if model and not self._twin:
-                self._twin = component_twin.make_twin(model, self._chain.cut, self._chain.cuts)
+                self._by_characters = component_twin.make_twin(model, chain.cut, chain.cuts)
+                self._twin = self._by_characters and self._by_characters.encoder
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
@@ -997,14 +1063,33 @@ class ComponentEncoder(core.Encoder):
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
         core.utf8_length(text)  # names a lone surrogate by its place
-        given = Text(text, list(spans))
-        ids: list[int] = []
+        if self._twin and not self._by_characters:
+            return self._twin.encode_aligned(text, spans)
+        if self._by_characters:
+            ids = self._by_characters.encoder.encode(text)
+            places = self._by_characters.places(self._aligned_pieces(text, list(spans)), ids)
+            if places is not None:
+                return ids, places
+        ids = []
         offsets: list[Span] = []
-        for piece in self._chain.pre_tokenise(given):
+        for piece in self._chain.pre_tokenise(Text(text, list(spans))):
             new = list(self._cache[piece.chars])
             ids += new
             offsets += self._places(piece, new)
         return ids, offsets
+
+    def _aligned_pieces(self, text: str, spans: list[Span]) -> Iterator[tuple[str, list[Span]]]:
+        """Cut text into pre-tokens; tell where each of their characters comes from."""
+        if not self._chain.keeps_places:
+            for piece in self._chain.pre_tokenise(Text(text, spans)):
+                yield piece.chars, piece.spans or []
+        elif not self._chain.cuts:
+            yield text, spans
+        else:
+            end = 0
+            for part in self._chain.cut(text):
+                start, end = end, end + len(part)
+                yield part, spans[start:end]
 
     def _places(self, piece: Text, ids: list[int]) -> Iterator[Span]:
         """Tell where the tokens of one pre-token come from."""
@@ -1034,7 +1119,28 @@ class ComponentEncoder(core.Encoder):
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join what tokens stand for; `errors` says what becomes of unknown ids."""
-        return b"".join(self.decode_pieces(core.plain_ids(ids), errors))
+        given = ids if type(ids) is list else core.plain_ids(ids)
+        try:
+            return self._decode_known(given)
+        except (KeyError, TypeError, ValueError):  # an id that is unknown, or none
+            return b"".join(self.decode_pieces(core.plain_ids(given), errors))
+
+    def _decode_known(self, ids: list[int]) -> bytes:
+        """Decode ids, all of which have a token."""
+        decoder = self._chain.decoder
+        end = len(ids) - decoder.looks_ahead
+        start, n = decoder.start(
+            map(self._spelling, map(operator.index, itertools.islice(ids, end)))
+        )
+        last = b""
+        if decoder.looks_ahead and ids:
+            if not n:
+                raise KeyError  # the last is also the first
+            last = decoder.later(self._spelling(operator.index(ids[-1])), last=True)
+        return start + self._later.join(ids[n:end]) + last
+
+    def _spelling(self, id_: int) -> Spelling:
+        return self.tokens[id_], id_ in self._as_text
 
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
         """Do what `decode` does piece by piece, as the ids come."""
@@ -1043,9 +1149,8 @@ class ComponentEncoder(core.Encoder):
 
     def _known(self, ids: Iterable[int], errors: str) -> Iterator[Spelling | None]:
         for id_ in ids:
-            token = self.tokens.get(id_)
-            if token is not None:
-                yield token, id_ in self._as_text
+            if id_ in self.tokens:
+                yield self._spelling(id_)
             elif errors == "strict":
                 core.decode_ids([id_], self.tokens, errors)  # raises
             elif errors == "replace":

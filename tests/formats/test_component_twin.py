@@ -206,3 +206,90 @@ def test_long_runs_take_as_long_as_other_text(engine: str, tmp_path: Path) -> No
         ours, theirs = load_family(name, tmp_path)
         for text in ("a" * 100_000, " " * 100_000, "> " * 50_000, "\u0bf5" * 30_000):
             assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+
+
+# -- Decoding ----------------------------------------------------------------------------------
+
+DECODERS = {
+    name: family.decoder
+    for name, family in files.FAMILIES.items()
+    if name in ("llama 2", "gemma", "metaspace always", "words with an end", "bloom")
+} | {
+    "nothing": None,
+    "strip much": files.decoders(
+        "ByteFallback", "Fuse", files.strip("▁", 1000, 0), files.replace("▁", " ")
+    ),
+    "strip each": files.decoders(files.strip("▁", 1, 0), files.replace("▁", ""), "ByteFallback"),
+    "ends, then strip": files.decoders(
+        {"type": "BPEDecoder", "suffix": "▁"}, "Fuse", files.strip("a", 2, 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoding_by_a_table(engine: str, name: str, tmp_path: Path) -> None:
+    """It is what decoding piece by piece gives, and what the other library does."""
+    tokens = [
+        *BYTES,
+        *(char for char in CHARS if char != " "),
+        "▁▁",
+        "▁a",
+        "a▁",
+        "ab▁",
+        "a</eow>",
+        "aa",
+        "<0x4g>",
+        "Ġa",
+        "<unk>",
+    ]
+    vocab = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    model = files._model(vocab=vocab, byte_fallback=True)
+    family = files.Family(None, decoder=DECODERS[name], added=files.tokens("<unk>"))
+    file = files._skeleton(family, model)
+    file["added_tokens"] = [{"id": vocab["<unk>"], **files.token("<unk>")}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    ours = BPETokenizer.from_file(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(file))
+    encoder: Any = core.encoder(ours)
+    usual = [vocab[token] for token in ("▁", "a", "▁a", "▁▁", "a▁", "ab▁", "a</eow>", "<0xE2>")]
+    some = st.sampled_from([*usual, *usual, *vocab.values()])
+    gone = [len(vocab), 2**40, -1]
+
+    @settings(max_examples=examples(100))
+    @given(st.lists(some, max_size=12), st.lists(st.sampled_from(gone), max_size=1))
+    def check(ids: list[int], unknown: list[int]) -> None:
+        written = theirs.decode(ids, skip_special_tokens=False)
+        if "\ufffd" not in written:  # what stands for broken bytes is each library's own
+            assert ours.decode(ids) == written
+        mixed = [*ids[:3], *unknown, *ids[3:]]
+        for errors in ("replace", "ignore"):
+            pieces = b"".join(encoder.decode_pieces(mixed, errors))
+            assert ours.decode_bytes(mixed, errors=errors) == pieces
+            assert ours.decode_bytes(iter(mixed), errors=errors) == pieces
+        if unknown:
+            with pytest.raises(ValueError, match=f"id {unknown[0]} is not in the vocabulary"):
+                ours.decode_bytes(mixed)
+        for wrong in (1.0, "a", None):
+            with pytest.raises(TypeError, match="sequence of integers"):
+                ours.decode([*ids, wrong])
+
+    check()
+    assert encoder._later._fast is None
+    for _ in range(2):  # the table of the engine is made when enough was decoded
+        ours.decode([vocab["a"]] * 40_000)
+    has_table = name in ("llama 2", "gemma", "strip much")  # where no more than two decode alike
+    assert (encoder._later._fast is not None) == (engine == "accelerated" and has_table)
+    check()
+
+
+@pytest.mark.parametrize("engine", ["accelerated"], indirect=True)
+def test_what_the_engine_can_decode(engine: str) -> None:
+    pieces = {i: bytes([i]) for i in range(256)}
+    make = component_twin.make_decoder
+    made = make(pieces | {256: b"A", 300: b"", 301: b"ab", 302: b""})
+    assert made and made.decode([256, 65, 300, 301, 302, 0xE9], "strict") == b"AAab\xe9"
+    with pytest.raises(ValueError, match="not in the vocabulary"):
+        made.decode([257], "strict")
+    assert make(pieces | {256: b"A", 257: b"A"}) is None
+    assert make(pieces | {256: b"\xe9"}) is None
+    assert make({i: piece for i, piece in pieces.items() if i}) is None
