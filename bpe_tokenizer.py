@@ -1823,6 +1823,10 @@ class _Encoder:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
         return _decode_ids(_plain_ids(ids), self.tokens, errors)
 
+    def decode_to_str(self, ids: Any, errors: str) -> str:
+        """Do what `decode` does, and decode the bytes as UTF-8."""
+        return self.decode(ids, errors).decode("utf-8", errors)
+
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
         """Do what `decode` does piece by piece, as the ids come."""
         return (_decode_ids([id_], self.tokens, errors) for id_ in ids)
@@ -1991,13 +1995,19 @@ def _plain_ids(ids: Any) -> list[int]:
         raise TypeError(f"ids must be a sequence of integers: {error}") from None
 
 
+def _is_row(ids: Any, arrays: bool) -> bool:
+    """Tell whether ids are a list or, if those will do, a NumPy array of one dimension."""
+    is_array = arrays and hasattr(ids, "__array_interface__") and ids.ndim == 1
+    return is_array or type(ids) is list
+
+
 def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
     """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
     if mask is not None:
         return list(itertools.compress(ids, mask))
     end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
     start = next((i for i in range(end) if ids[i] != pad_id), end)
-    return ids[start:end]
+    return ids[start:end] if end - start < len(ids) else ids
 
 
 def _check_errors(errors: str) -> None:
@@ -4164,16 +4174,23 @@ class BPETokenizer:
             errors: what becomes of bytes that are not UTF-8, and of unknown ids: "strict"
                 raises ValueError, "replace" gives U+FFFD, "ignore" drops them.
         """
-        return self.decode_bytes(ids, skip_special_tokens, errors).decode("utf-8", errors)
+        return self._encoder.decode_to_str(self._kept(ids, skip_special_tokens, errors), errors)
 
     def decode_bytes(
         self, ids: Any, skip_special_tokens: bool = False, errors: str = "strict"
     ) -> bytes:
         """Decode ids to the bytes they stand for, whether or not they are UTF-8."""
+        return self._encoder.decode(self._kept(ids, skip_special_tokens, errors), errors)
+
+    def _kept(self, ids: Any, skip_special_tokens: bool, errors: str) -> Any:
+        """Check `errors`; leave special tokens out, if asked to."""
         _check_errors(errors)
-        if skip_special_tokens:
-            ids = [id_ for id_ in _plain_ids(ids) if id_ not in self._special_ids]
-        return self._encoder.decode(ids, errors)
+        if not skip_special_tokens:
+            return ids
+        ids = _plain_ids(ids)
+        if self._special_ids.isdisjoint(ids):
+            return ids
+        return [id_ for id_ in ids if id_ not in self._special_ids]
 
     def decode_batch(
         self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
@@ -4188,7 +4205,8 @@ class BPETokenizer:
         fields = dict(batch_ids) if named else {"input_ids": batch_ids}
         if "input_ids" not in fields:
             raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
-        rows, masks = [*map(_plain_ids, fields["input_ids"])], fields.get("attention_mask")
+        rows, masks = [*fields["input_ids"]], fields.get("attention_mask")
+        rows = [ids if _is_row(ids, masks is None) else _plain_ids(ids) for ids in rows]
         if masks is not None:
             masks = [*map(_plain_ids, masks)]
             if [*map(len, masks)] != [*map(len, rows)]:

@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 5  # what this file asks of the extension; both count up together
+API = 6  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -120,12 +120,17 @@ class NativeEncoder(core._Encoder):
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
-        if type(ids) is list:
-            try:
-                return self._native.decode(ids)
-            except (KeyError, TypeError):  # an unknown id, or none
-                pass
-        return super().decode(ids, errors)
+        try:
+            return self._native.decode(ids)
+        except (KeyError, TypeError):  # an unknown id, or what the extension does not read
+            return super().decode(ids, errors)
+
+    def decode_to_str(self, ids: Any, errors: str) -> str:
+        """Do what `decode` does, and decode the bytes as UTF-8."""
+        try:
+            return self._native.decode_to_str(ids, errors)
+        except (KeyError, TypeError):
+            return super().decode_to_str(ids, errors)
 
     def cache_info(self) -> tuple[int, int, int]:
         """Tell how often the cache was asked, how often in vain, and how much it holds."""

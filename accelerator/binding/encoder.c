@@ -584,6 +584,7 @@ static PyMethodDef encoder_methods[] = {
     {"offsets", (PyCFunction)encoder_offsets, METH_VARARGS, offsets_doc},
     {"encode_to_offsets", (PyCFunction)encoder_encode_to_offsets, METH_O, encode_to_offsets_doc},
     {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
+    {"decode_to_str", (PyCFunction)encoder_decode_to_str, METH_VARARGS, decode_to_str_doc},
     {"cache_info", (PyCFunction)encoder_cache_info, METH_NOARGS, cache_info_doc},
     {"load_probes", (PyCFunction)encoder_load_probes, METH_NOARGS, load_probes_doc},
     {"clear_cache", (PyCFunction)encoder_clear_cache, METH_NOARGS, clear_cache_doc},

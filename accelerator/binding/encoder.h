@@ -71,8 +71,9 @@ extern const char encode_batch_doc[], encode_batch_to_buffers_doc[];
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args);
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args);
 
-extern const char decode_doc[];
+extern const char decode_doc[], decode_to_str_doc[];
 PyObject *encoder_decode(Encoder *self, PyObject *ids);
+PyObject *encoder_decode_to_str(Encoder *self, PyObject *args);
 
 extern const char offsets_doc[], encode_to_offsets_doc[];
 PyObject *encoder_offsets(Encoder *self, PyObject *args);

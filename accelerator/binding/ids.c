@@ -39,14 +39,10 @@ static Py_ssize_t read_plain(const struct tokens *tokens, PyObject *const *items
         uint32_t id = small_int(items[i]);
         if (id >= tokens->n_ids)
             break;
-        uint32_t length = tokens->lengths[id];
-        if (length > IN_SLOT) {
-            if (length == NOT_IN_SLOT)
-                break;
-            length = tokens->by_id[id].length;
-        }
+        if (tokens->lengths[id] == NOT_IN_SLOT)
+            break;
         ids[i] = id;
-        total += length;
+        total += token_length(tokens, id);
     }
     *length = total;
     return i;
@@ -100,6 +96,82 @@ static int read_list(const struct tokens *tokens, PyObject *list, struct ids *id
     return read_plain(tokens, items, ids->n, ids->ids, &ids->length) == ids->n;
 }
 
+/* -- Buffers --------------------------------------------------------------------------------- */
+
+/* Read ids of one type.  Each is read once: another thread may be changing it.  A negative number
+ * becomes one that is too large.  Returns how many were read: less than n if one has no token. */
+#define READ_NUMBERS(NAME, TYPE)                                                                   \
+    static Py_ssize_t NAME(const struct tokens *tokens, const void *items, struct ids *ids)        \
+    {                                                                                              \
+        const volatile TYPE *numbers = items;                                                      \
+        Py_ssize_t i = 0;                                                                          \
+        for (ids->length = 0; i < ids->n; i++) {                                                   \
+            uint64_t number = (uint64_t)numbers[i];                                                \
+            if (number >= tokens->n_ids || tokens->lengths[number] == NOT_IN_SLOT)                 \
+                break;                                                                             \
+            ids->ids[i] = (uint32_t)number;                                                        \
+            ids->length += token_length(tokens, (uint32_t)number);                                 \
+        }                                                                                          \
+        return i;                                                                                  \
+    }
+READ_NUMBERS(read_short, short)
+READ_NUMBERS(read_unsigned_short, unsigned short)
+READ_NUMBERS(read_int, int)
+READ_NUMBERS(read_unsigned, unsigned)
+READ_NUMBERS(read_long, long)
+READ_NUMBERS(read_unsigned_long, unsigned long)
+READ_NUMBERS(read_long_long, long long)
+READ_NUMBERS(read_unsigned_long_long, unsigned long long)
+
+struct number_type {
+    char format; /* as the module `struct` writes it */
+    Py_ssize_t (*read)(const struct tokens *tokens, const void *items, struct ids *ids);
+};
+
+static const struct number_type number_types[] = {
+    {'h', read_short}, {'H', read_unsigned_short}, {'q', read_long_long},
+    {'i', read_int},   {'I', read_unsigned},       {'Q', read_unsigned_long_long},
+    {'l', read_long},  {'L', read_unsigned_long},
+};
+
+static const struct number_type *type_of(const Py_buffer *view)
+{
+    for (size_t i = 0; view->format && i < sizeof number_types / sizeof *number_types; i++)
+        if (view->format[0] == number_types[i].format && !view->format[1])
+            return &number_types[i];
+    return NULL;
+}
+
+static int read_view(const struct tokens *tokens, const Py_buffer *view, struct ids *ids)
+{
+    const struct number_type *type = view->ndim == 1 ? type_of(view) : NULL;
+    if (!type) {
+        PyErr_SetString(PyExc_TypeError, "expected a buffer of integers, of one dimension");
+        return -1;
+    }
+    if (make_room(ids, view->len / view->itemsize) < 0)
+        return -1;
+    Py_ssize_t end = type->read(tokens, view->buf, ids);
+    if (end == ids->n)
+        return 0;
+    release_ids(ids);
+    PyErr_Format(PyExc_KeyError, "the id at %zd has no token", end);
+    return -1;
+}
+
+static int read_buffer(const struct tokens *tokens, PyObject *object, struct ids *ids)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(object, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_BufferError)) /* it has gaps, say */
+            PyErr_SetString(PyExc_TypeError, "expected a contiguous buffer");
+        return -1;
+    }
+    int status = read_view(tokens, &view, ids);
+    PyBuffer_Release(&view);
+    return status;
+}
+
 int read_ids(const struct tokens *tokens, PyObject *object, struct ids *ids)
 {
     if (PyList_CheckExact(object)) {
@@ -110,6 +182,12 @@ int read_ids(const struct tokens *tokens, PyObject *object, struct ids *ids)
         if (status)
             return 0;
         release_ids(ids);
+    } else if (PyObject_CheckBuffer(object)) {
+        return read_buffer(tokens, object, ids);
+    } else if (!PyList_Check(object) && !PyTuple_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "ids must be a list, a tuple or a buffer, got %.100s",
+                     Py_TYPE(object)->tp_name);
+        return -1;
     }
     PyObject *items = PySequence_Tuple(object);
     if (!items)

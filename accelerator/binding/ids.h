@@ -19,7 +19,8 @@ struct ids {
     uint32_t on_stack[IDS_ON_STACK];
 };
 
-/* Read the ids of any iterable.  Returns 0, or -1 and an exception; release them after 0. */
+/* Read the ids of a list, a tuple, or a contiguous buffer of integers of one dimension.  Returns 0, or
+ * -1 and an exception: a KeyError if one has no token, else a TypeError.  Release them after 0. */
 int read_ids(const struct tokens *tokens, PyObject *object, struct ids *ids);
 void release_ids(struct ids *ids);
 

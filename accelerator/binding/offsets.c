@@ -105,8 +105,7 @@ static inline int put_span(const struct filling *filling, size_t i, Py_ssize_t s
 
 static inline size_t length_of(const struct filling *filling, size_t i)
 {
-    uint8_t length = filling->encoder->tokens.lengths[filling->ids[i]];
-    return length <= IN_SLOT ? length : filling->encoder->tokens.by_id[filling->ids[i]].length;
+    return token_length(&filling->encoder->tokens, filling->ids[i]);
 }
 
 static inline size_t utf8_width(Py_UCS4 c)

@@ -59,6 +59,13 @@ int tokens_fill_slots(struct tokens *tokens);
 uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
                      const uint8_t *right, size_t right_length);
 
+/* The length of a token that there is; the slots must be filled. */
+static inline size_t token_length(const struct tokens *tokens, uint32_t id)
+{
+    uint8_t length = tokens->lengths[id];
+    return length <= IN_SLOT ? length : tokens->by_id[id].length;
+}
+
 static inline bool tokens_have(const struct tokens *tokens, uint32_t id)
 {
     return id < tokens->n_ids && tokens->by_id[id].at != NO_TOKEN;

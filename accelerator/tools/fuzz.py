@@ -204,6 +204,12 @@ def check_decoding(ids: list[Any], **vocabulary: Any) -> None:
     for errors in ("strict", "replace", "ignore"):
         expected = answer(python.decode, ids, errors)
         same("decoded", answer(other.decode, ids, errors), expected)
+        text = answer(python.decode_to_str, ids, errors)
+        same("text", answer(other.decode_to_str, ids, errors), text)
+        small = [id_ for id_ in ids if type(id_) is int and 0 <= id_ < 2**31]
+        for code in "iQ":
+            text = answer(python.decode_to_str, small, errors)
+            same("text", answer(other.decode_to_str, array(code, small), errors), text)
     try:
         expected = b"".join(python.tokens[operator.index(id_)] for id_ in ids)
         same("bytes", other._native.decode(tuple(ids)), expected)

@@ -151,6 +151,13 @@ def operations() -> dict[str, Operation]:
         ),
         "decode": Operation(ordered, lambda e: e.decode(ids), (mixed * 300).encode()),
         "decode any": Operation(ordered, lambda e: e.decode(tuple(ids)), (mixed * 300).encode()),
+        "decode to str": Operation(ordered, lambda e: e.decode_to_str(ids, "strict"), mixed * 300),
+        "decode ASCII": Operation(
+            ordered, lambda e: e.decode_to_str([256] * 2_000, ""), "ab" * 2_000
+        ),
+        "decode numbers": Operation(
+            ordered, lambda e: e.decode(array("I", ids)), (mixed * 300).encode()
+        ),
         "offsets": Operation(ordered, lambda e: e.offsets(mixed * 300, ids), places),
         "encode to offsets": Operation(ordered, lambda e: e.encode_to_offsets(mixed * 300), places),
         "counting": counting([many, mixed * 3_000, mixed]),
@@ -248,7 +255,7 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
     ascii_text, other, surrogate = texts
     without = native.Encoder(ORDERED.vocab, [], None)
     counter = native.PretokenCounter("gpt2")
-    unknown, huge = [*ids, 2**19], [2**70]
+    unknown, huge, numbers = [*ids, 2**19], [2**70], array("I", ids)
     words = {b"abab": 2, b"ab": 1}
 
     def learn(counts: Any, n_tokens: Any, advance: Any) -> None:
@@ -276,6 +283,12 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(encoder.encode_batch_to_buffers, texts, 0),
         lambda: encoder.decode(ids),
         lambda: encoder.decode(tuple(ids)),
+        lambda: encoder.decode(numbers),
+        lambda: encoder.decode_to_str(numbers, "strict"),
+        lambda: quietly(encoder.decode_to_str, [0xC3], "strict"),
+        lambda: quietly(encoder.decode_to_str, array("q", [-1]), "strict"),
+        lambda: quietly(encoder.decode, memoryview(numbers)[::2]),
+        lambda: quietly(encoder.decode, array("d", [97])),
         lambda: quietly(encoder.decode, unknown),
         lambda: quietly(encoder.decode, huge),
         lambda: quietly(encoder.decode, [other]),

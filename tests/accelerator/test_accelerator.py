@@ -86,6 +86,7 @@ def check_equal(python: Any, encoder: Any, text: str) -> None:
     assert encoder.encode_pretokens(python._split(text)) == expected
     assert encoder.count_pieces(python._split(text)) == len(expected)
     assert encoder.decode(expected) == text.encode()
+    assert encoder.decode_to_str(expected, "strict") == text
     assert encoder.offsets(text, expected) == python.places(text, expected)
     assert encoder.encode_to_offsets(text) == python.places(text, expected)
 
@@ -365,6 +366,60 @@ def test_decoding_unknown_ids() -> None:
         assert error.value.args == (unknown,)
 
 
+@given(
+    ids=st.lists(
+        st.sampled_from([*range(90, 100), 0xC3, 0xA9, 0xE4, 0xB8, 0xAD, *range(256, 265)])
+    ),
+    errors=st.sampled_from(["strict", "replace", "ignore"]),
+)
+def test_decodes_to_text_as_python_does(ids: list[int], errors: str) -> None:
+    """Broken UTF-8 included."""
+    merges = [(b"a", b"b"), (b"\xc3", b"\xa9"), (b"\xe4", b"\xb8"), (b"\xe4\xb8", b"\xad")]
+    merges += [(b"ab", b"ab"), (b"abab", b"abab"), (b"abababab", b"abababab"), (b"\xa9", b"a")]
+    python, encoder = engines(definition_of([*merges, (b"\xe4", b"a")]), "gpt2")
+    try:
+        expected = python.decode_to_str(ids, errors)
+    except UnicodeDecodeError as error:
+        with pytest.raises(UnicodeDecodeError) as raised:
+            encoder.decode_to_str(ids, errors)
+        assert raised.value.args == error.args
+    else:
+        for each in (ids, tuple(ids), array("I", ids)):
+            assert encoder.decode_to_str(each, errors) == expected
+
+
+@pytest.mark.parametrize("code", "hHiIlLqQ")
+def test_decoding_buffers(code: str) -> None:
+    merges = [(b"ab" * size, b"ab" * size) for size in (1, 2, 4)]
+    encoder = encoder_of((b"a", b"b"), *merges, (b"ab" * 8, b"\xc3"))  # 256 to 260
+    for n in (0, 1, 5, 1_023, 1_024, 1_025, 9_000):
+        ids = random.Random(n).choices([97, 98, 256, 260, 0xC3, 0xA9], k=n)
+        buffer = array(code, ids)
+        for each in (buffer, memoryview(buffer), memoryview(buffer).toreadonly()):
+            assert encoder.decode(each) == encoder.decode(ids)
+            assert encoder.decode_to_str(each, "replace") == encoder.decode_to_str(ids, "replace")
+    largest = 2 ** (8 * array(code).itemsize - (code.islower())) - 1
+    for unknown in (261, largest, -1 if code.islower() else largest - 5):
+        with pytest.raises(KeyError, match="the id at 1 has no token"):
+            encoder.decode(array(code, [97, unknown, 98]))
+
+
+def test_buffers_that_are_not_of_ids() -> None:
+    encoder = encoder_of()
+    numbers = memoryview(array("I", range(8)))
+    for each in (
+        *[b"ab", bytearray(b"ab"), array("d", [97.0]), array("b", [97])],
+        *[numbers[::2], numbers.cast("B").cast("I", (2, 4)), numbers.cast("B")[:4].cast("I", ())],
+    ):
+        with pytest.raises(TypeError, match="buffer"):
+            encoder.decode(each)
+        with pytest.raises(TypeError, match="buffer"):
+            encoder.decode_to_str(each, "replace")
+    for each in ({97}, iter([97]), "a", 97, None):
+        with pytest.raises(TypeError, match="ids must be a list, a tuple or a buffer"):
+            encoder.decode(each)
+
+
 def test_offsets_of_other_text() -> None:
     encoder = encoder_of((b"a", b"b"))
     assert encoder.offsets("é中ab", [0xC3, 0xA9, 0xE4, 0xB8, 0xAD, 256]) == [
@@ -601,6 +656,7 @@ def test_nothing_leaks() -> None:
 
     def everything() -> None:
         encoder.decode(encoder.encode(text))
+        encoder.decode_to_str(encoder.encode(text), "strict")
         encoder.encode_to_buffer(text)
         encoder.encode_plain(text)
         encoder.encode_plain("\ud800")

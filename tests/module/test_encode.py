@@ -434,7 +434,8 @@ def test_ids_come_in_any_array(trained: BPETokenizer) -> None:
         tuple(ids),
         iter(ids),
         numpy.array(ids),
-        numpy.array(ids, dtype=numpy.uint16),
+        *[numpy.array(ids, dtype=kind) for kind in ("uint16", "int32", "uint32", ">i4", "uint64")],
+        numpy.repeat(ids, 2)[::2],
         list(numpy.array(ids)),
         torch.tensor(ids),
         list(torch.tensor(ids)),
@@ -447,6 +448,9 @@ def test_ids_come_in_any_array(trained: BPETokenizer) -> None:
     assert trained.decode_batch(batch) == expected
     assert trained.decode_batch(batch["input_ids"]) == expected
     assert trained.decode_batch(batch["input_ids"].numpy()) == expected
+    assert trained.decode_batch([*batch["input_ids"].numpy()]) == expected
+    assert trained.decode_batch(numpy.array([97, 98])) == ["a", "b"]
+    assert trained.decode_batch(numpy.asfortranarray(batch["input_ids"].numpy())) == expected
     with pytest.raises(TypeError):
         trained.decode(batch["input_ids"])  # two dimensions
 
