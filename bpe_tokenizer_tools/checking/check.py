@@ -53,26 +53,17 @@ NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that a library does otherwise.
+    """The first thing that a library does otherwise."""
 
-    Attributes:
-        what: "encode", "encode, special tokens allowed,", "encode, with what goes
-            around a text," or "decode".
-        text: what was encoded, or whose ids were decoded.
-        position: the first id that differs, or the first character of decoded text.
-        expected_ids: what this library gives, from there on, a few of them.
-        ids: what the other gives.
-        expected_tokens: the same as this library spells them.
-        tokens: the ids of the other as the other spells them.
-    """
-
+    # "encode", "encode, special tokens allowed,", "encode, with what goes around a text," or
+    # "decode"
     what: str
-    text: str
-    position: int
-    expected_ids: list[int]
-    ids: list[int]
-    expected_tokens: list[str]
-    tokens: list[str]
+    text: str  # what was encoded, or whose ids were decoded
+    position: int  # the first id that differs, or the first character of decoded text
+    expected_ids: list[int]  # what this library gives, from there on, a few of them
+    ids: list[int]  # what the other gives
+    expected_tokens: list[str]  # the same as this library spells them
+    tokens: list[str]  # the ids of the other as the other spells them
 
     def __str__(self) -> str:
         place = f"{self.what} {core.shorten(self.text, 48)}"
@@ -87,24 +78,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one library.
+    """What came of one library."""
 
-    Attributes:
-        loader: the library.
-        version: its version, if it is installed.
-        status: "equal", "approximate" where llama.cpp is known to split some text differently
-            and all else is equal, "differs", "cannot load", "fails" where it has loaded it and
-            cannot encode or decode, "not installed", or "not applicable" where it does
-            not read the format and cannot be given an export.
-        detail: what was loaded, or what went wrong.
-        difference: the first, if there is one.
-    """
-
-    loader: str
-    version: str | None
+    loader: str  # the library
+    version: str | None  # its version, if it is installed
+    # "equal", "approximate" where llama.cpp is known to split some text differently and all else is
+    # equal, "differs", "cannot load", "fails" where it has loaded it and cannot encode or decode,
+    # "not installed", or "not applicable" where it does not read the format and cannot be given an
+    # export
     status: str
-    detail: str = ""
-    difference: Difference | None = None
+    detail: str = ""  # what was loaded, or what went wrong
+    difference: Difference | None = None  # the first, if there is one
 
 
 @dataclass(frozen=True)
@@ -161,28 +145,19 @@ class _FailsError(Exception):
 
 
 class _Peer(NamedTuple):
-    """A tokenizer as another library has loaded it.
+    """A tokenizer as another library has loaded it."""
 
-    Attributes:
-        detail: what was loaded, and how.
-        encode: (text, whether special tokens are recognized) -> ids.
-        decode: ids -> text.
-        token: id -> how the library spells it.
-        surround: encodes with what goes around a text, if the library has that.
-        recognizes: whether it can be asked to recognize special tokens.
-        form: the normal form that all text has to be brought to first.
-        findings: what else was noticed.
-        approximation: the tokenizer as the library approximates it, where it does.
-    """
-
-    detail: str
+    detail: str  # what was loaded, and how
+    # (text, whether special tokens are recognized) -> ids
     encode: Callable[[str, bool], Sequence[int]]
-    decode: Callable[[list[int]], str]
-    token: Callable[[int], Any]
+    decode: Callable[[list[int]], str]  # ids -> text
+    token: Callable[[int], Any]  # id -> how the library spells it
+    # encodes with what goes around a text, if the library has that
     surround: Callable[[str], Sequence[int]] | None = None
-    recognizes: bool = True
-    form: str | None = None
-    findings: Sequence[Finding] = ()
+    recognizes: bool = True  # whether it can be asked to recognize special tokens
+    form: str | None = None  # the normal form that all text has to be brought to first
+    findings: Sequence[Finding] = ()  # what else was noticed
+    # the tokenizer as the library approximates it, where it does
     approximation: BPETokenizer | None = None
 
 

@@ -28,19 +28,12 @@ from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
 @dataclass(frozen=True)
 class Finding:
-    """Something odd about a tokenizer.
+    """Something odd about a tokenizer."""
 
-    Attributes:
-        severity: "error", "warning" or "note".
-        name: which check found it, such as "pad-token".
-        message: what was found.
-        mend: what to do about it; empty where there is nothing to do.
-    """
-
-    severity: str
-    name: str
-    message: str
-    mend: str = ""
+    severity: str  # "error", "warning" or "note"
+    name: str  # which check found it, such as "pad-token"
+    message: str  # what was found
+    mend: str = ""  # what to do about it; empty where there is nothing to do
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.name}: {self.message}" + (self.mend and f"; {self.mend}")

@@ -56,74 +56,47 @@ _ENOUGH = 8  # rows of a group; chance puts 80 % of their pairs in order once in
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of a table whose ids no text gives.
+    """Rows of a table whose ids no text gives."""
 
-    Attributes:
-        name: "padded rows", "impossible bytes" or "unreachable tokens".
-        rows: how many there are.
-        norm: the median of their norms.
-        separation: how well norm or direction tells them from other tokens, from 0.5 to
-            1; None if they are too few.
-        used: whether they are part of the reference.
-    """
-
-    name: str
-    rows: int
-    norm: float
+    name: str  # "padded rows", "impossible bytes" or "unreachable tokens"
+    rows: int  # how many there are
+    norm: float  # the median of their norms
+    # how well norm or direction tells them from other tokens, from 0.5 to 1; None if they are too
+    # few
     separation: float | None
-    used: bool
+    used: bool  # whether they are part of the reference
 
 
 @dataclass(frozen=True)
 class Indicator:
-    """What tells reference rows from others.
+    """What tells reference rows from others."""
 
-    Attributes:
-        name: "norm" or "cosine".
-        reference: its median over the reference rows.
-        typical: its median over other tokens, bytes and parts of characters left out.
-        limit: the value half-way, or at another share of the way if asked for; tokens
-            on the side of the reference look under-trained.
-        separation: the share of pairs of a reference row and another that it puts in
-            the right order; None where there are no reference rows.
-        used: whether that is enough.
-    """
-
-    name: str
-    reference: float
-    typical: float
+    name: str  # "norm" or "cosine"
+    reference: float  # its median over the reference rows
+    typical: float  # its median over other tokens, bytes and parts of characters left out
+    # the value half-way, or at another share of the way if asked for; tokens on the side of the
+    # reference look under-trained
     limit: float
+    # the share of pairs of a reference row and another that it puts in the right order; None where
+    # there are no reference rows
     separation: float | None
-    used: bool
+    used: bool  # whether that is enough
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """One table of a model, and what was found in it.
+    """One table of a model, and what was found in it."""
 
-    Attributes:
-        role: "input", "output", or "tied" for one that is both.
-        name: of the tensor.
-        file: that it is in.
-        dtype: of its values.
-        rows: how many it has.
-        columns: the width of the model.
-        groups: the rows known to be untrained.
-        indicators: what tells them from others.
-        zero_rows: how many rows are nothing but zeros.
-        broken_rows: how many hold a value that is no finite number.
-    """
-
-    role: str
-    name: str
-    file: str
-    dtype: str
-    rows: int
-    columns: int
-    groups: Sequence[Group]
-    indicators: Sequence[Indicator]
-    zero_rows: int
-    broken_rows: int
+    role: str  # "input", "output", or "tied" for one that is both
+    name: str  # of the tensor
+    file: str  # that it is in
+    dtype: str  # of its values
+    rows: int  # how many it has
+    columns: int  # the width of the model
+    groups: Sequence[Group]  # the rows known to be untrained
+    indicators: Sequence[Indicator]  # what tells them from others
+    zero_rows: int  # how many rows are nothing but zeros
+    broken_rows: int  # how many hold a value that is no finite number
     values: Mapping[str, Any] = field(repr=False)  # "norm", "cosine", "score": one a row
 
     @property
@@ -134,55 +107,36 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A token, and how it looks.
+    """A token, and how it looks."""
 
-    Attributes:
-        id: its id.
-        token: its text, or as vocabulary files have it where it is a part of one.
-        kind: "text", "fragment" (no whole characters), "byte", "added", "special",
-            "impossible byte" or "unreachable".
-        score: 0 is a typical token, 1 a typical reference row; None if nothing tells.
-            The mean over the tables, where there are two.
-        norm: of its row, by the role of the table.
-        cosine: its similarity to the mean of the reference rows, both less the mean of
-            all tokens, by the role of the table.
-        scores: by the role of the table.
-    """
-
-    id: int
-    token: str
+    id: int  # its id
+    token: str  # its text, or as vocabulary files have it where it is a part of one
+    # "text", "fragment" (no whole characters), "byte", "added", "special", "impossible byte" or
+    # "unreachable"
     kind: str
+    # 0 is a typical token, 1 a typical reference row; None if nothing tells. The mean over the
+    # tables, where there are two.
     score: float | None
-    norm: Mapping[str, float]
+    norm: Mapping[str, float]  # of its row, by the role of the table
+    # its similarity to the mean of the reference rows, both less the mean of all tokens, by the
+    # role of the table
     cosine: Mapping[str, float]
-    scores: Mapping[str, float]
+    scores: Mapping[str, float]  # by the role of the table
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found; printed, tables and sentences.
+    """What `diagnose` found; printed, tables and sentences."""
 
-    Attributes:
-        embeddings: the input table, and the output table if it is another.
-        tokens: how many tokens there are besides special ones and reference rows.
-        parts: how many of these are bytes and parts of characters.
-        under_trained: those that look it, the most suspicious first.
-        special: all special tokens.
-        unreachable: tokens that no text gives, by what is in the way.
-        padded: the ids that have a row and no token.
-        threshold: of the score.
-        notes: what else there is to know.
-    """
-
-    embeddings: Sequence[Embedding]
-    tokens: int
-    parts: int
-    under_trained: Sequence[Suspect]
-    special: Sequence[Suspect]
-    unreachable: Mapping[str, Sequence[Suspect]]
-    padded: Sequence[int]
-    threshold: float
-    notes: Sequence[str]
+    embeddings: Sequence[Embedding]  # the input table, and the output table if it is another
+    tokens: int  # how many tokens there are besides special ones and reference rows
+    parts: int  # how many of these are bytes and parts of characters
+    under_trained: Sequence[Suspect]  # those that look it, the most suspicious first
+    special: Sequence[Suspect]  # all special tokens
+    unreachable: Mapping[str, Sequence[Suspect]]  # tokens that no text gives, by what is in the way
+    padded: Sequence[int]  # the ids that have a row and no token
+    threshold: float  # of the score
+    notes: Sequence[str]  # what else there is to know
     vocabulary: _Vocabulary = field(repr=False)
 
     @property
@@ -484,19 +438,12 @@ class _Vocabulary:
 
 @dataclass
 class _Measures:
-    """Of each row, and of the means of the groups.
+    """Of each row, and of the means of the groups."""
 
-    Attributes:
-        norm: of each row.
-        around: the squared norm of each row less the centre.
-        dots: of each row less the centre with each group's mean less the centre.
-        means: of the groups, less the centre.
-    """
-
-    norm: Any
-    around: Any
-    dots: Any
-    means: Any
+    norm: Any  # of each row
+    around: Any  # the squared norm of each row less the centre
+    dots: Any  # of each row less the centre with each group's mean less the centre
+    means: Any  # of the groups, less the centre
 
 
 def _measure(tensor: Tensor, groups: Sequence[Sequence[int]], others: Sequence[int]) -> _Measures:

@@ -33,40 +33,28 @@ _Pair = tuple[str, str] | None
 
 @dataclass(frozen=True)
 class TokenizerDiff:
-    """What differs; printed, a sentence and what it rests on.
+    """What differs; printed, a sentence and what it rests on."""
 
-    Attributes:
-        names: what a and b are called.
-        equal: whether nothing differs.
-        ids_change: whether anything differs that decides the ids of ordinary text.
-        example: a text that gets other ids, with those of a and of b, if one was found.
-        tried: how many texts were tried to find it.
-        cut: "a" if a is b cut down to its first merges, "b" the other way round, or None.
-        merges: how many each has.
-        same_merges: how many from the first on are the same in both.
-        first_merges: the first merge that differs, of a and of b.
-        removed: ordinary tokens that only a has.
-        added: ordinary tokens that only b has.
-        moved: tokens that both have, with the id in a and in b.
-        parts: all else that differs, by name: in a and in b.
-        chat_template: the lines that differ, as `diff -u` shows them.
-        about: metadata that differ; they change nothing.
-    """
-
-    names: tuple[str, str]
-    equal: bool = True
-    ids_change: bool = False
+    names: tuple[str, str]  # what a and b are called
+    equal: bool = True  # whether nothing differs
+    ids_change: bool = False  # whether anything differs that decides the ids of ordinary text
+    # a text that gets other ids, with those of a and of b, if one was found
     example: tuple[str, list[int], list[int]] | None = None
-    tried: int = 0
+    tried: int = 0  # how many texts were tried to find it
+    # "a" if a is b cut down to its first merges, "b" the other way round, or None
     cut: str | None = None
-    merges: tuple[int, int] = (0, 0)
-    same_merges: int = 0
-    first_merges: tuple[_Pair, _Pair] = (None, None)
-    removed: list[_Token] = field(default_factory=list)
-    added: list[_Token] = field(default_factory=list)
+    merges: tuple[int, int] = (0, 0)  # how many each has
+    same_merges: int = 0  # how many from the first on are the same in both
+    first_merges: tuple[_Pair, _Pair] = (None, None)  # the first merge that differs, of a and of b
+    removed: list[_Token] = field(default_factory=list)  # ordinary tokens that only a has
+    added: list[_Token] = field(default_factory=list)  # ordinary tokens that only b has
+    # tokens that both have, with the id in a and in b
     moved: list[tuple[str, int, int]] = field(default_factory=list)
+    # all else that differs, by name: in a and in b
     parts: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    # the lines that differ, as `diff -u` shows them
     chat_template: list[str] = field(default_factory=list)
+    # metadata that differ; they change nothing
     about: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @property

@@ -44,19 +44,12 @@ def _whole(word: str) -> regex.Pattern[str]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What one of the two has learned.
+    """What one of the two has learned."""
 
-    Attributes:
-        name: the name of the pattern, or "no pattern".
-        tokenizer: trained on the text but for its last tenth.
-        bytes_per_token: on what it was trained on.
-        held_out: bytes per token on the last tenth.
-    """
-
-    name: str
-    tokenizer: BPETokenizer
-    bytes_per_token: float
-    held_out: float
+    name: str  # the name of the pattern, or "no pattern"
+    tokenizer: BPETokenizer  # trained on the text but for its last tenth
+    bytes_per_token: float  # on what it was trained on
+    held_out: float  # bytes per token on the last tenth
 
     @property
     def tokens(self) -> list[bytes]:
@@ -104,17 +97,11 @@ class Learned:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Two tokenizers, trained on the same text to the same size; printed, a table.
+    """Two tokenizers, trained on the same text to the same size; printed, a table."""
 
-    Attributes:
-        without: trained without a split pattern.
-        split: trained with one.
-        word: the most frequent word of the text.
-    """
-
-    without: Learned
-    split: Learned
-    word: str
+    without: Learned  # trained without a split pattern
+    split: Learned  # trained with one
+    word: str  # the most frequent word of the text
 
     def table(self) -> Table:
         """Return the figures."""

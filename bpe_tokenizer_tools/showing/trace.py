@@ -58,21 +58,13 @@ class Part(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """Two neighbours become one.
+    """Two neighbours become one."""
 
-    Attributes:
-        rank: the place of the merge in the list of merges.
-        at: which of the parts, as the merge before left them, is the left one.
-        left: the part there.
-        right: the one after it.
-        made: what takes the place of both.
-    """
-
-    rank: int
-    at: int
-    left: Part
-    right: Part
-    made: Part
+    rank: int  # the place of the merge in the list of merges
+    at: int  # which of the parts, as the merge before left them, is the left one
+    left: Part  # the part there
+    right: Part  # the one after it
+    made: Part  # what takes the place of both
 
     def apply(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """Return the parts after it."""
@@ -80,19 +72,13 @@ class Merge(NamedTuple):
 
 
 class Pretoken(NamedTuple):
-    """A piece of text that is encoded on its own.
+    """A piece of text that is encoded on its own."""
 
-    Attributes:
-        text: the piece.
-        start: the parts that merging begins with: bytes, or characters.
-        merges: the merges, in the order in which they are done.
-        is_whole: whether it is a token that no merges make, taken as it stands: tiktoken and
-            others look for the whole piece first.
-    """
-
-    text: str
-    start: tuple[Part, ...]
-    merges: tuple[Merge, ...]
+    text: str  # the piece
+    start: tuple[Part, ...]  # the parts that merging begins with: bytes, or characters
+    merges: tuple[Merge, ...]  # the merges, in the order in which they are done
+    # whether it is a token that no merges make, taken as it stands: tiktoken and others look for
+    # the whole piece first
     is_whole: bool
 
     def states(self) -> Iterator[tuple[Part, ...]]:
@@ -117,21 +103,13 @@ class Special(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """All steps from a text to its ids; printed, a text to read.
+    """All steps from a text to its ids; printed, a text to read."""
 
-    Attributes:
-        text: the text as given.
-        normalizer: what it is normalized by: a form such as "NFC", "components", or None.
-        normalized: the text after that.
-        pieces: the pre-tokens, and the special tokens between them.
-        unit: what merging begins with, "bytes" or "characters".
-    """
-
-    text: str
-    normalizer: str | None
-    normalized: str
-    pieces: Sequence[Pretoken | Special]
-    unit: str = "bytes"
+    text: str  # the text as given
+    normalizer: str | None  # what it is normalized by: a form such as "NFC", "components", or None
+    normalized: str  # the text after that
+    pieces: Sequence[Pretoken | Special]  # the pre-tokens, and the special tokens between them
+    unit: str = "bytes"  # what merging begins with, "bytes" or "characters"
 
     @property
     def ids(self) -> list[int]:

@@ -66,17 +66,11 @@ def _spell(found: Any) -> str:
 
 
 class ViewedToken(NamedTuple):
-    """A token of a text.
+    """A token of a text."""
 
-    Attributes:
-        id: its id.
-        data: the bytes it stands for.
-        special: whether it is a special or another added token.
-    """
-
-    id: int
-    data: bytes
-    special: bool
+    id: int  # its id
+    data: bytes  # the bytes it stands for
+    special: bool  # whether it is a special or another added token
 
     def __str__(self) -> str:
         return f"⟦{shown(self.data)}⟧" if self.special else shown(self.data)
@@ -99,19 +93,13 @@ _SPECIAL = "\033[1;97;48;5;54m"
 
 @dataclass(frozen=True)
 class View:
-    """The tokens of a text; printed, what a terminal without colours shows.
+    """The tokens of a text; printed, what a terminal without colours shows."""
 
-    Attributes:
-        tokens: the tokens. Joined, they are the text as the tokenizer normalizes it.
-        characters: characters of the text as given.
-        bytes: UTF-8 bytes of it.
-        name: what the tokenizer is called.
-    """
-
+    # the tokens. Joined, they are the text as the tokenizer normalizes it.
     tokens: Sequence[ViewedToken]
-    characters: int
-    bytes: int
-    name: str = ""
+    characters: int  # characters of the text as given
+    bytes: int  # UTF-8 bytes of it
+    name: str = ""  # what the tokenizer is called
 
     @property
     def bytes_per_token(self) -> float:

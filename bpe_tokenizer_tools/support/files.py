@@ -26,17 +26,11 @@ _BLOCK = 2**20
 
 
 class FileStatus(NamedTuple):
-    """What is different once a file has changed.
+    """What is different once a file has changed."""
 
-    Attributes:
-        size: in bytes.
-        modified: when its content changed, in nanoseconds.
-        changed: when anything about it did; programs can't set this one back.
-    """
-
-    size: int
-    modified: int
-    changed: int
+    size: int  # in bytes
+    modified: int  # when its content changed, in nanoseconds
+    changed: int  # when anything about it did; programs can't set this one back
 
     @property
     def newest(self) -> int:

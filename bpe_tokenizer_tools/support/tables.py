@@ -36,18 +36,13 @@ class Table:
     commas, the others of a column with as many decimals as give the largest four digits.
     None is shown as "-" and True as "yes"; what cannot be printed is shown escaped.
 
-    Attributes:
-        columns: n names.
-        rows: n values each.
-        title: a line above the table, if not empty.
-
     Raises:
         ValueError: a row has not as many values as there are columns.
     """
 
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    title: str = ""
+    columns: Sequence[str]  # n names
+    rows: Sequence[Sequence[object]]  # n values each
+    title: str = ""  # a line above the table, if not empty
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows, 1):

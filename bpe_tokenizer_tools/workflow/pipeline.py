@@ -514,34 +514,21 @@ def _read_registration(settings: Settings, folder: Path) -> _Registration:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What was done about a step.
+    """What was done about a step."""
 
-    Attributes:
-        step: its name.
-        status: "ran" or "up to date"; without running, "runs", "may run" or "up to date".
-        why: what has changed, for a step that runs.
-        seconds: that it took.
-    """
-
-    step: str
-    status: str
-    why: str
-    seconds: float = 0.0
+    step: str  # its name
+    status: str  # "ran" or "up to date"; without running, "runs", "may run" or "up to date"
+    why: str  # what has changed, for a step that runs
+    seconds: float = 0.0  # that it took
 
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """What a run did.
+    """What a run did."""
 
-    Attributes:
-        steps: one report for each step, in their order.
-        work: the working directory, which holds what each step made.
-        entry: the tokenizer's reference in the registry, if it was registered.
-    """
-
-    steps: Sequence[StepReport]
-    work: str
-    entry: str | None = None
+    steps: Sequence[StepReport]  # one report for each step, in their order
+    work: str  # the working directory, which holds what each step made
+    entry: str | None = None  # the tokenizer's reference in the registry, if it was registered
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as what json.dumps takes."""

@@ -124,32 +124,20 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a registered tokenizer.
+    """What is known of a registered tokenizer."""
 
-    Attributes:
-        name: what it is registered as.
-        hash: the version: the sha256 of SHA256SUMS, which lists the tokenizer's files.
-        created: when it was registered, UTC, as ISO 8601; later than all of the name before.
-        library_version: of the library that registered it.
-        facts: vocab_size, merges, special_tokens, split_pattern and the like.
-        corpus_sha256: of the text that it was trained on, if that was said.
-        metadata: what its owner said of it.
-        report: how it was trained or how it does, as JSON, or None.
-        files: the tokenizer's files and the sha256 of each; empty where they were not read.
-        path: its directory.
-        is_new: whether the call that returned this has registered it.
-    """
-
-    name: str
-    hash: str
-    created: str
-    library_version: str
-    facts: Mapping[str, Any]
-    corpus_sha256: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    report: Any = None
+    name: str  # what it is registered as
+    hash: str  # the version: the sha256 of SHA256SUMS, which lists the tokenizer's files
+    created: str  # when it was registered, UTC, as ISO 8601; later than all of the name before
+    library_version: str  # of the library that registered it
+    facts: Mapping[str, Any]  # vocab_size, merges, special_tokens, split_pattern and the like
+    corpus_sha256: str | None = None  # of the text that it was trained on, if that was said
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # what its owner said of it
+    report: Any = None  # how it was trained or how it does, as JSON, or None
+    # the tokenizer's files and the sha256 of each; empty where they were not read
     files: Mapping[str, str] = field(default_factory=dict)
-    path: Path = field(default=Path(), compare=False)
+    path: Path = field(default=Path(), compare=False)  # its directory
+    # whether the call that returned this has registered it
     is_new: bool = field(default=False, compare=False)
 
     @property

@@ -37,19 +37,13 @@ def _sha256(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a step was made of, and what it made.
+    """What a step was made of, and what it made."""
 
-    Attributes:
-        inputs: the settings that decide the result, the results of other steps among them.
-        files: label -> sha256 of what was read.
-        outputs: file below the working directory -> sha256 of what was written.
-        result: what other steps need to know of it.
-    """
-
+    # the settings that decide the result, the results of other steps among them
     inputs: Mapping[str, Any]
-    files: Mapping[str, str | None]
-    outputs: Mapping[str, str]
-    result: Mapping[str, Any]
+    files: Mapping[str, str | None]  # label -> sha256 of what was read
+    outputs: Mapping[str, str]  # file below the working directory -> sha256 of what was written
+    result: Mapping[str, Any]  # what other steps need to know of it
 
     def save(self, path: Path) -> None:
         """Write the stamp, atomically."""

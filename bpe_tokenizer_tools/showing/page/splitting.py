@@ -25,15 +25,10 @@ Runs = list[tuple[int, int]]  # (first, behind the last) of code points, in orde
 
 
 class Split(NamedTuple):
-    """How the page cuts text.
+    """How the page cuts text."""
 
-    Attributes:
-        source: a regular expression of JavaScript, over class numbers.
-        runs: (first code point, class) of each run of characters of one class.
-    """
-
-    source: str
-    runs: list[tuple[int, int]]
+    source: str  # a regular expression of JavaScript, over class numbers
+    runs: list[tuple[int, int]]  # (first code point, class) of each run of characters of one class
 
 
 @functools.lru_cache(maxsize=1)
