@@ -145,8 +145,9 @@ static const struct number_type *type_of(const Py_buffer *view)
 static int read_view(const struct tokens *tokens, const Py_buffer *view, struct ids *ids)
 {
     const struct number_type *type = view->ndim == 1 ? type_of(view) : NULL;
-    if (!type) {
-        PyErr_SetString(PyExc_TypeError, "expected a buffer of integers, of one dimension");
+    if (!type || !PyBuffer_IsContiguous(view, 'C')) {
+        PyErr_SetString(PyExc_TypeError,
+                        "expected a contiguous buffer of integers, of one dimension");
         return -1;
     }
     if (make_room(ids, view->len / view->itemsize) < 0)
@@ -162,9 +163,10 @@ static int read_view(const struct tokens *tokens, const Py_buffer *view, struct 
 static int read_buffer(const struct tokens *tokens, PyObject *object, struct ids *ids)
 {
     Py_buffer view;
-    if (PyObject_GetBuffer(object, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_BufferError)) /* it has gaps, say */
-            PyErr_SetString(PyExc_TypeError, "expected a contiguous buffer");
+    if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) {
+        /* NumPy raises a ValueError for dates, say. */
+        if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_ValueError))
+            PyErr_SetString(PyExc_TypeError, "expected a buffer of integers");
         return -1;
     }
     int status = read_view(tokens, &view, ids);

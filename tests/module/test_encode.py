@@ -436,11 +436,15 @@ def test_ids_come_in_any_array(trained: BPETokenizer) -> None:
         numpy.array(ids),
         *[numpy.array(ids, dtype=kind) for kind in ("uint16", "int32", "uint32", ">i4", "uint64")],
         numpy.repeat(ids, 2)[::2],
+        numpy.array(ids)[::-1][::-1],
+        numpy.array(ids, dtype=object),
         list(numpy.array(ids)),
         torch.tensor(ids),
         list(torch.tensor(ids)),
     ):
         assert trained.decode(given_ids, errors="strict") == text
+    with pytest.raises(TypeError, match="ids must be a sequence of integers"):
+        trained.decode(numpy.array(["2026-11-23"], dtype="datetime64[D]"))
     assert trained.decode(97) == trained.decode(numpy.int64(97)) == trained.decode(torch.tensor(97))
     assert trained.decode([]) == trained.decode(numpy.array([], dtype=numpy.int64)) == ""
     batch = trained.encode_batch([SAMPLE, "ab"], padding=True, return_tensors="pt")
