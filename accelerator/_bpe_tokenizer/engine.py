@@ -89,6 +89,19 @@ class NativeEncoder(core._Encoder):
         count: int = self._call(self._native.count, self._native.count_pieces, text)
         return count
 
+    @property
+    def scans(self) -> bool:
+        """Whether text is cut in C."""
+        return self._scans
+
+    def encode_pretokens(self, pretokens: list[str]) -> list[int]:
+        """Encode text that is cut into pre-tokens."""
+        return self._native.encode_pretokens(pretokens)
+
+    def count_pretokens(self, pretokens: list[str]) -> int:
+        """Count the ids `encode_pretokens` would give."""
+        return self._native.count_pieces(pretokens)
+
     def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Encode several texts as `encode` does, on several threads."""
         if not self._scans:

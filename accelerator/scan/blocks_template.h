@@ -208,6 +208,8 @@ ALWAYS_INLINE uint64_t block_starts(const uint8_t *p, unsigned n, struct split_r
 {
     struct block block;
     classify_ascii(p, &block);
+    if (rules.spaces)
+        return (first_bits(block.space) & below(n)) | 1;
     block.inner = block.kana = block.kana_sign = 0;
     if (rules.deepseek) {
         uint64_t rare = block.control & ~block.blank & ~block.newline & below(n);

@@ -219,6 +219,18 @@ ALWAYS_INLINE size_t deepseek_piece_end(const uint8_t *text, size_t size, size_t
     return deepseek_others_end(text, size, start, 1u << class, word);
 }
 
+/* -- Spaces ---------------------------------------------------------------------------------- */
+
+ALWAYS_INLINE size_t spaces_piece_end(const uint8_t *text, size_t size, size_t start)
+{
+    size_t at = start;
+    while (at < size && text[at] == ' ')
+        at++;
+    while (at < size && text[at] != ' ')
+        at++;
+    return at;
+}
+
 /* -- One pre-token --------------------------------------------------------------------------- */
 
 /* The end of the pre-token that starts at `start`, which is before the end of the text. */
@@ -227,6 +239,8 @@ ALWAYS_INLINE size_t piece_end(const uint8_t *text, size_t size, size_t start,
 {
     if (rules.deepseek)
         return deepseek_piece_end(text, size, start, rules);
+    if (rules.spaces)
+        return spaces_piece_end(text, size, start);
     const unsigned word = word_set(rules), punctuation = punctuation_set(rules);
     unsigned width, next_width;
     unsigned class = class_at(text + start, &width);

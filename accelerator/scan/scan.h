@@ -51,6 +51,7 @@ struct split_rules {
     bool numbers_first; /* numbers are cut out before all else: they take in nothing, and white
                            space before one ends a text */
     bool deepseek;      /* DeepSeek-V3's own rules, see deepseek_piece_end */
+    bool spaces;        /* none of these: text is cut before each run of spaces */
     bool fold;          /* contractions in either case */
     enum contractions contractions;
     enum marks marks;
@@ -86,7 +87,8 @@ struct split_rules {
             {.any_prefix = true, .newlines = true, .fold = true,                                   \
              .contractions = CONTRACTIONS_FIRST, .digits = 2})                                     \
     PATTERN(starcoder, "starcoder",                                                                \
-            {.contractions = CONTRACTIONS_FIRST, .numbers_first = true, .digits = 1})
+            {.contractions = CONTRACTIONS_FIRST, .numbers_first = true, .digits = 1})              \
+    PATTERN(spaces, "spaces", {.spaces = true})
 
 enum pattern {
 #define AS_ENUM(name, ...) PATTERN_##name,

@@ -26,12 +26,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
-__all__ = ["Model", "Twin", "free_cut", "make_decoder", "make_twin"]
+__all__ = ["FreeCut", "Model", "Twin", "free_cut", "make_decoder", "make_twin"]
 
 Span = tuple[int, int]
 SPACE = "▁"
@@ -66,11 +67,24 @@ def respell(text: str) -> str:
     return text.translate(_SWAPPED) if " " in text else text.replace(SPACE, " ")
 
 
-def free_cut(model: Model, space: str = SPACE) -> re.Pattern[str] | None:
-    """Return a pattern whose matches may be encoded one by one; None if there is none.
+class FreeCut(NamedTuple):
+    """Where pre-tokens may be cut further, without changing what they give.
 
-    It cuts before a run of "▁".  If a merge has a character other than "▁" meet a "▁" after it,
-    as ">" does in Gemma 3's ">▁</", it doesn't cut behind that character.
+    Attributes:
+        pattern: what it matches may be encoded one by one.
+        bound: text of two characters between which it doesn't cut.  Text with none of them is cut
+            before each run of "▁", and nowhere else.
+    """
+
+    pattern: re.Pattern[str]
+    bound: list[str]
+
+
+def free_cut(model: Model, space: str = SPACE) -> FreeCut | None:
+    """Find where pre-tokens may be cut further; None if nowhere.
+
+    That is before a run of "▁".  If a merge has a character other than "▁" meet a "▁" after it,
+    as ">" does in Gemma 3's ">▁</", not behind that character.
 
     Args:
         model: what has the merges.
@@ -83,18 +97,60 @@ def free_cut(model: Model, space: str = SPACE) -> re.Pattern[str] | None:
     before = {left for left, right in model.merges if written[right].startswith(SPACE)}
     if before.intersection([model.unk_id, *model.byte_ids]):
         return None  # these stand for any character
-    meets = {written[left][-1] for left in before} - {SPACE}
-    if not meets:  # as in most models
-        return re.compile(f"{space}*[^{space}]+|{space}+")
-    bound = "".join(map(re.escape, sorted(meets)))
-    return re.compile(f"{space}*(?:[^{space}{bound}]+|[{bound}]{space}*)+|{space}+")
+    meets = sorted({written[left][-1] for left in before} - {SPACE})
+    pattern = f"{space}*[^{space}]+|{space}+"
+    if meets:
+        chars = "".join(map(re.escape, meets))
+        pattern = f"{space}*(?:[^{space}{chars}]+|[{chars}]{space}*)+|{space}+"
+    return FreeCut(re.compile(pattern), [char + space for char in meets])
 
 
-class Twin(NamedTuple):
-    """An encoder of the engine that gives a model's ids, and what respells text for it."""
+class Twin:
+    """An encoder of the engine in C that gives the ids of a model.
 
-    encoder: core.Encoder
-    speller: _Speller
+    Args:
+        encoder: that encoder.
+        speller: respells text for it.
+        cut: cuts text into pre-tokens; None if it's one.
+        further: where they may be cut in their new spelling.
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        speller: _Speller,
+        cut: Callable[[str], list[str]] | None,
+        further: FreeCut | None,
+    ) -> None:
+        self.encoder, self._speller, self._cut = encoder, speller, cut
+        self._further = further
+        self._scans = bool(further) and encoder.scans
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text that is prepared."""
+        ids: list[int] = self._run(text, self.encoder.encode, self.encoder.encode_pretokens)
+        return ids
+
+    def count(self, text: str) -> int:
+        """Count the ids `encode` would give."""
+        count: int = self._run(text, self.encoder.count, self.encoder.count_pretokens)
+        return count
+
+    def _run(self, text: str, whole: Callable[[str], Any], cut: Callable[[list[str]], Any]) -> Any:
+        """Call what takes text, or what takes text that is cut."""
+        try:
+            pieces = list(map(self._speller, self._cut(text) if self._cut else [text]))
+            if self._further:
+                if self._scans and len(pieces) == 1:
+                    [piece] = pieces
+                    if not any(pair in piece for pair in self._further.bound):
+                        return whole(piece)
+                parts = map(self._further.pattern.findall, pieces)
+                pieces = list(itertools.chain.from_iterable(parts))
+            return cut(pieces)
+        except ValueError:
+            core.utf8_length(text)  # names a lone surrogate by its place
+            raise
 
     def places(self, pieces: Iterable[tuple[str, list[Span]]], ids: list[int]) -> list[Span] | None:
         """Tell where tokens come from; None if characters were dropped.
@@ -106,8 +162,8 @@ class Twin(NamedTuple):
         texts: list[str] = []
         parts: list[list[Span]] = []
         for text, origin in pieces:
-            spelled, moved = self.speller.align(text, origin)
-            if len(spelled) < len(text) and not self.speller.stand_ins:
+            spelled, moved = self._speller.align(text, origin)
+            if len(spelled) < len(text) and not self._speller.stand_ins:
                 return None
             texts.append(spelled)
             parts.append(moved)
@@ -131,8 +187,7 @@ def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> Tw
     encoder = core.engine().encoder(definition)
     if type(encoder) is core.Encoder:  # it's too large for the engine in C
         return None
-    encoder._split = _Splitter(speller, cut if is_cut else None, free_cut(model, " "))
-    return Twin(encoder, speller)
+    return Twin(encoder, speller, cut if is_cut else None, free_cut(model, " "))
 
 
 def make_decoder(pieces: Mapping[int, bytes]) -> core.Encoder | None:
@@ -216,27 +271,6 @@ class _Speller:
         return written
 
 
-class _Splitter:
-    """Respells text, and cuts it into pre-tokens."""
-
-    def __init__(
-        self,
-        speller: _Speller,
-        cut: Callable[[str], list[str]] | None,
-        further: re.Pattern[str] | None,
-    ) -> None:
-        self._speller, self._cut = speller, cut
-        self._further = further.findall if further else None
-
-    def __call__(self, text: str) -> list[str]:
-        pieces = list(map(self._speller, self._cut(text) if self._cut else [text]))
-        if self._further is None:
-            return pieces
-        if len(pieces) == 1:
-            return self._further(pieces[0])
-        return list(itertools.chain.from_iterable(map(self._further, pieces)))
-
-
 def _definition(model: Model, speller: _Speller) -> Definition | None:
     """Write a model as one of bytes; None if that can't be exact."""
     written = {id_: respell(token).encode() for token, id_ in model.vocab.items()}
@@ -269,7 +303,7 @@ def _definition(model: Model, speller: _Speller) -> Definition | None:
     return Definition(
         vocab,
         merges + model.merges,
-        core.UNCUT_PATTERN,
+        MORE_PATTERNS["spaces"],
         normalizer=None,
         ignore_merges=model.ignore_merges,
     )

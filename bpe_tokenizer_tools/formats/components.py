@@ -934,17 +934,21 @@ class ComponentEncoder(core.Encoder):
             self._unk_id = self._vocab.get(unknown, added.get(unknown))
         self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
         model = self._model()
-        self._free_cut = component_twin.free_cut(model) if model else None
+        free_cut = component_twin.free_cut(model) if model else None
+        self._free_cut = free_cut.pattern if free_cut else None
         self._cache = core.PretokenCache(self._encode_pretoken)
         later = chain.decoder.later
         self._later = _LaterTokens(self.tokens, lambda id_: later(self._spelling(id_)))
-        self._twin: core.Encoder | None = None
+        self._twin: core.Encoder | component_twin.Twin | None = None
+        self._engine: core.Encoder | None = None  # the twin's
         self._by_characters: component_twin.Twin | None = None
         if bpe_tokenizer.ACCELERATED:
-            self._twin = _twin(definition)
-            if model and not self._twin:
-                self._by_characters = component_twin.make_twin(model, chain.cut, chain.cuts)
-                self._twin = self._by_characters and self._by_characters.encoder
+            self._engine = _twin(definition)
+            self._twin = self._engine
+            if model and not self._engine:
+                made = component_twin.make_twin(model, chain.cut, chain.cuts)
+                self._twin = self._by_characters = made
+                self._engine = made.encoder if made else None
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
@@ -956,13 +960,13 @@ class ComponentEncoder(core.Encoder):
 
     def cache_info(self) -> tuple[int, int, int]:
         """Tell how often the cache was asked, how often in vain, and how much it holds."""
-        return self._twin.cache_info() if self._twin else super().cache_info()
+        return self._engine.cache_info() if self._engine else super().cache_info()
 
     def clear_cache(self) -> None:
         """Forget the pre-tokens seen, and how often the cache was asked."""
         super().clear_cache()
-        if self._twin:
-            self._twin.clear_cache()
+        if self._engine:
+            self._engine.clear_cache()
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> core.Pipeline:
         """Return how text is prepared when these added tokens are looked for."""
@@ -1063,10 +1067,10 @@ class ComponentEncoder(core.Encoder):
     def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
         core.utf8_length(text)  # names a lone surrogate by its place
-        if self._twin and not self._by_characters:
-            return self._twin.encode_aligned(text, spans)
+        if self._engine and not self._by_characters:
+            return self._engine.encode_aligned(text, spans)
         if self._by_characters:
-            ids = self._by_characters.encoder.encode(text)
+            ids = self._by_characters.encode(text)
             places = self._by_characters.places(self._aligned_pieces(text, list(spans)), ids)
             if places is not None:
                 return ids, places

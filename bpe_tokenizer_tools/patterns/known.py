@@ -20,6 +20,8 @@ MORE_PATTERNS: dict[str, str] = {
     # StarCoder, Command R, SmolLM: digits are cut out one by one, and what is left is cut by
     # GPT-2's pattern.  Here in one: white space before a digit is as at the end of a text.
     "starcoder": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",
+    # SentencePiece's words, where formats.component_twin has written them with spaces
+    "spaces": r" *[^ ]+| +",
 }
 
 # Each ends in the parts that the patterns since cl100k have in common.

@@ -163,7 +163,7 @@ def test_where_text_may_be_cut(engine: str) -> None:
 
     def pieces(text: str, *merges: tuple[int, int], **changes: Any) -> list[str] | None:
         cut = component_twin.free_cut(make_model(vocab=vocab, merges=list(merges), **changes))
-        return cut and cut.findall(text)
+        return cut and cut.pattern.findall(text)
 
     text = "▁▁a>▁a▁b>>▁▁"
     words = ["▁▁a>", "▁a", "▁b>>", "▁▁"]
@@ -173,6 +173,40 @@ def test_where_text_may_be_cut(engine: str) -> None:
     assert pieces(text, (0, vocab["▁a"])) is None  # any character may be unknown
     assert pieces(text, unk_id=None, byte_ids=[]) is None
     assert pieces(text, ignore_merges=True) is None
+
+
+@pytest.mark.parametrize("engine", ["accelerated"], indirect=True)
+def test_the_engine_cuts_words(engine: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Python cuts where another step does, or where a merge has ">" meet a space."""
+    cut_in_python: list[list[str]] = []
+
+    def encode_pretokens(pretokens: list[str]) -> list[int]:
+        cut_in_python.append(pretokens)
+        return []
+
+    for name, text, whole in (
+        ("llama 2", "the > cat", True),
+        ("llama 2, written anew", "the > cat", True),
+        ("gemma", "the > cat", True),
+        ("gemma 4", "the\ncat", False),
+        ("metaspace first", "the cat", False),
+        ("no pre-tokenizer", "the cat", False),
+    ):
+        ours, _ = load_family(name, tmp_path)
+        engine_in_c: Any = core.encoder(ours)._engine  # type: ignore[attr-defined]
+        with monkeypatch.context() as patch:
+            patch.setattr(engine_in_c, "encode_pretokens", encode_pretokens)
+            ours.encode(text)
+        assert bool(cut_in_python) != whole, name
+        cut_in_python.clear()
+    vocab = {**make_model().vocab, "▁a": 501, ">▁a": 502}
+    merges = [(vocab["▁"], vocab["a"]), (vocab[">"], 501)]
+    twin: Any = component_twin.make_twin(make_model(vocab=vocab, merges=merges), list, False)
+    assert twin.encode("a>▁a▁b") == [vocab["a"], 502, vocab["▁"], vocab["b"]]
+    monkeypatch.setattr(twin.encoder, "encode_pretokens", encode_pretokens)
+    twin.encode("a>▁a▁b")
+    twin.encode("a▁a▁b>b")
+    assert cut_in_python == [["a> a", " b"]]
 
 
 @pytest.mark.parametrize("engine", ["accelerated"], indirect=True)
