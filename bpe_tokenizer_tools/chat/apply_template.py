@@ -7,8 +7,7 @@ transformers' mean what they mean there.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer, EncodingResult, TensorBatch
@@ -23,6 +22,7 @@ from bpe_tokenizer_tools.chat.templates import (
     as_given_message,
     assistant_spans,
 )
+from bpe_tokenizer_tools.chat.truncation import newest
 
 # -- Continuing the last message -----------------------------------------------
 
@@ -79,42 +79,6 @@ def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked
     return said
 
 
-# -- Truncation by whole turns -------------------------------------------------
-
-
-def _turns(messages: Sequence[Message]) -> tuple[list[Any], list[list[Any]]]:
-    """Return the messages before the first turn, and the turns; each begins with a user."""
-    heads = itertools.takewhile(lambda m: m["role"] in rendering.SYSTEM_ROLES, messages)
-    start = len(list(heads))
-    turns: list[list[Any]] = []
-    for message in messages[start:]:
-        if message["role"] == "user" or not turns:
-            turns.append([])
-        turns[-1].append(message)
-    return list(messages[:start]), turns
-
-
-def _newest(
-    messages: Sequence[Message], limit: int, count: Callable[[Sequence[Message]], int]
-) -> list[Any]:
-    """Leave out the oldest turns until the conversation fits; say so."""
-    head, turns = _turns(messages)
-    kept = list(messages)
-    while count(kept) > limit:
-        if len(turns) < 2:
-            raise ValueError(
-                f"the last turn alone takes {count(kept):,} tokens, more than max_length={limit:,}"
-            )
-        turns.pop(0)
-        kept = [*head, *itertools.chain.from_iterable(turns)]
-    if len(kept) < len(messages):
-        core.warn(
-            f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
-            f"fits into {limit:,} tokens"
-        )
-    return kept
-
-
 # -- One conversation, and batches ---------------------------------------------
 
 
@@ -145,14 +109,14 @@ class _Request(NamedTuple):
             return _continued(self.render, messages, self.field)
         return self.render(messages, self.prompt)
 
-    def count(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens a conversation takes."""
-        return len(encode(self.render, self.text(messages), self.allowed_special, align=False)[0])
+    def _text(self, render: Renderer, messages: Sequence[Message]) -> Marked:
+        return self._replace(render=render).text(messages)
 
     def row(self, messages: Sequence[Message]) -> dict[str, Any]:
         """Encode a conversation."""
-        limit = self.limit
-        kept = messages if limit is None else _newest(messages, limit, self.count)
+        kept, limit = messages, self.limit
+        if limit is not None:
+            kept = newest(self.render, messages, limit, self._text, self.allowed_special)
         text = self.text(kept)
         if self.allowed_special == "all":
             self.render.check(text)

@@ -263,13 +263,18 @@ def _compile(source: str) -> Any:
         raise ValueError(f"the chat template is no valid Jinja{where}: {error}") from None
 
 
+def parse(source: str) -> Any:
+    """Return the syntax tree of a template that compiles."""
+    return _ENVIRONMENT.parse(source)
+
+
 def constants_read(source: str) -> set[str]:
     """Return the constants that a template compares with or passes to methods.
 
     That is what it looks for in contents, as in ``'</think>' in content`` and
     ``content.split('</think>')``.
     """
-    tree = _ENVIRONMENT.parse(source)
+    tree = parse(source)
     inside: list[nodes.Node] = list(tree.find_all(nodes.Compare))
     for call in tree.find_all((nodes.Call, nodes.Filter, nodes.Test)):
         if not isinstance(call, nodes.Call) or isinstance(call.node, nodes.Getattr):
@@ -282,7 +287,7 @@ def constants_read(source: str) -> set[str]:
 @functools.lru_cache(maxsize=32)
 def has_generation(source: str) -> bool:
     """Tell whether a template has the tag {% generation %}, even where it is not rendered."""
-    methods = _ENVIRONMENT.parse(source).find_all(nodes.ExtensionAttribute)
+    methods = parse(source).find_all(nodes.ExtensionAttribute)
     return any(each.name == "_mark" for each in methods)
 
 

@@ -11,17 +11,22 @@ For clean contents, text and ids are those of HuggingFace's ``apply_chat_templat
 
 from __future__ import annotations
 
+import bisect
+import copy
 import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.chat.locality import Locality
 
 Message = Mapping[str, Any]
 Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variables)
@@ -167,9 +172,28 @@ class Renderer:
         given = [as_given_message(i, message) for i, message in enumerate(messages)]
         return self.render_marked(given, add_generation_prompt)
 
+    def given(self, change: Callable[[list[dict[str, Any]]], Any]) -> Renderer:
+        """Return a renderer whose template is given messages as a function changes them."""
+        made = copy.copy(self)
+        made._template = lambda messages, *rest, **more: self._template(
+            change(messages), *rest, **more
+        )
+        return made
+
     def render_marked(self, messages: list[dict[str, Any]], add_generation_prompt: bool) -> Marked:
         """Render messages as `as_given_message` gives them."""
         return self._template(messages, add_generation_prompt, **self._variables)
+
+    @property
+    def locality(self) -> Locality | None:
+        """How far the template looks; None if it may look at all messages."""
+        if self.jinja_source is None and self._source not in rendering.BUILT_IN:
+            return None
+        try:
+            from bpe_tokenizer_tools.chat import locality
+        except ImportError:  # jinja2, which built-in templates do not need
+            return None
+        return locality.find(self.jinja_source) if self.jinja_source else locality.Locality(heads=1)
 
     @property
     def marks_generation(self) -> bool:
@@ -240,31 +264,19 @@ def assistant_spans(
     Returns:
         (start, end) characters of `text`.
     """
+    layout = _Layout(text)
     if render.marks_generation:
-        return _spans_of(text, lambda origin: origin.generated, (0, len(text)))
+        return layout.spans(lambda origin: origin.generated, (0, len(text)))
     control = set(tokenizer.special_tokens)
     ends = control.intersection((tokenizer.eos_token, end_of_turn(render, control)))
     tokens = (core.one_of(ends), core.one_of(control))
-    pieces = _pieces(text)
+    prefixes = _Prefixes(render, messages)
     spans: list[Span] = []
     for i, message in enumerate(messages):
         if message["role"] not in _ASSISTANTS:
             continue
-        for inside in _turn(render, messages, i, text.plain, pieces, tokens):
-            spans += _spans_of(text, lambda origin: origin.message in (None, i), inside)  # noqa: B023
-    return spans
-
-
-def _spans_of(text: Marked, wanted: Callable[[Origin], bool], inside: Span) -> list[Span]:
-    spans: list[Span] = []
-    at = 0
-    for part, origin in text.runs():
-        begin, end = max(at, inside[0]), min(at + len(part), inside[1])
-        at += len(part)
-        if begin < end and wanted(origin):
-            if spans and spans[-1][1] == begin:
-                begin = spans.pop()[0]
-            spans.append((begin, end))
+        for inside in _turn(prefixes, i, layout, tokens):
+            spans += layout.spans(lambda origin: origin.message in (None, i), inside)  # noqa: B023
     return spans
 
 
@@ -297,22 +309,128 @@ def message_ends(text: Marked, n: int) -> list[int]:
     return list(itertools.accumulate(ends, max))
 
 
+def message_starts(text: Marked, n: int) -> list[int]:
+    """Return for each of n messages where the first words of it and all that follow stand."""
+    starts = [len(text)] * n
+    for piece in _pieces(text)[::-1]:
+        starts[piece.message] = piece.start
+    return list(itertools.accumulate(starts[::-1], min))[::-1]
+
+
+class _Layout:
+    """A rendered conversation, and what stands where in it."""
+
+    def __init__(self, text: Marked) -> None:
+        self.plain, self.pieces = text.plain, _pieces(text)
+        self.ends = _ends(self.pieces)
+        self._runs = list(text.runs())
+        self._stops = list(itertools.accumulate(len(part) for part, _ in self._runs))
+        self._starts = [piece.start for piece in self.pieces]
+        self._of_message: dict[int, list[int]] = {}
+        for place, piece in enumerate(self.pieces):
+            self._of_message.setdefault(piece.message, []).append(place)
+
+    def spans(self, wanted: Callable[[Origin], bool], inside: Span) -> list[Span]:
+        """Return the text inside of a span whose origin is wanted."""
+        spans: list[Span] = []
+        for place in range(bisect.bisect_right(self._stops, inside[0]), len(self._runs)):
+            part, origin = self._runs[place]
+            stop = self._stops[place]
+            begin, end = max(stop - len(part), inside[0]), min(stop, inside[1])
+            if begin < end and wanted(origin):
+                if spans and spans[-1][1] == begin:
+                    begin = spans.pop()[0]
+                spans.append((begin, end))
+            if stop >= inside[1]:
+                break
+        return spans
+
+    def near(self, message: int, start: int) -> list[_Piece]:
+        """Return the pieces from a place on, up to the one that follows the last of a message."""
+        first = bisect.bisect_left(self._starts, start)
+        last = self._of_message.get(message, [0])[-1]
+        return self.pieces[first : max(first, last + 1) + 1]
+
+    def following(self, start: int, without: Sequence[_Piece]) -> list[_Piece]:
+        """Return the first piece from a place on that is not among some."""
+        at = bisect.bisect_left(self._starts, start)
+        rest = (self.pieces[place] for place in range(at, len(self.pieces)))
+        return list(itertools.islice((piece for piece in rest if piece not in without), 1))
+
+
+def _ends(pieces: Iterable[_Piece]) -> dict[tuple[int, str], list[int]]:
+    """Return where the pieces of each message and field end."""
+    ends: dict[tuple[int, str], list[int]] = {}
+    for piece in pieces:
+        ends.setdefault(piece[2:], []).append(piece.stop)
+    return ends
+
+
+class _Prefixes:
+    """Renders the conversation up to each answer.
+
+    Where the template is local, messages in the middle are left out: the ends of the texts are
+    the same, which is all that is looked at.
+    """
+
+    def __init__(self, render: Renderer, messages: Sequence[Message]) -> None:
+        self._render, self._messages = render, messages
+        self._roles = [message["role"] for message in messages]
+        self._locality = render.locality
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def texts(self, i: int) -> tuple[Marked, Marked]:
+        """Return the prompt for message i, and the conversation that ends with it."""
+        start = self._start(i)
+        if start is not None and self._locality is not None:
+            kept = [*range(self._locality.first), *range(start, i)]
+            prompt, alone = self._part(kept, True), self._part([*kept, i], False)
+            asked = _pieces(prompt)
+            if alone and asked and asked[-1].message >= start + 2 * self._locality.reach:
+                return prompt, alone
+        whole = range(i + 1)
+        return self._part(whole[:i], True), self._part(whole, False)
+
+    def _start(self, i: int) -> int | None:
+        """Return where the messages to render begin behind the first ones, if not all are."""
+        if self._locality is None:
+            return None
+        first, period = self._locality.first, self._locality.period
+        last = i - 2 * self._locality.reach - 4
+        starts = [s for s in range(last, max(first, last - 64), -1) if (s - first) % period == 0]
+        # Some templates refuse a role that follows another one; then all are rendered.
+        alike = (start for start in starts if self._roles[start] == self._roles[first])
+        return next(alike, starts[0] if starts else None)
+
+    def _part(self, kept: Sequence[int], prompt: bool) -> Marked:
+        given = [as_given_message(i, self._messages[i]) for i in kept]
+        return _if_possible(self._render.render_marked, given, prompt)
+
+
+def _if_possible(render: Callable[..., Marked], messages: Any, prompt: bool) -> Marked:
+    """Render messages; to nothing, if the template refuses them."""
+    try:
+        return render(messages, prompt)
+    except (ValueError, LookupError):
+        return Marked("", TEMPLATE)
+
+
 def _turn(
-    render: Renderer,
-    messages: Sequence[Message],
+    prefixes: _Prefixes,
     i: int,
-    text: str,
-    pieces: list[_Piece],
+    layout: _Layout,
     tokens: tuple[re.Pattern[str], re.Pattern[str]],
 ) -> list[Span]:
     """Return where a turn of the assistant stands, in several parts if others are between."""
-    prompt = _if_possible(render, messages[:i], True)
-    alone = _if_possible(render, messages[: i + 1], False)
+    text = layout.plain
+    prompt, alone = prefixes.texts(i)
     said = _pieces(alone)
-    _, asked = _header(prompt, said)
+    _, asked = _header(prompt, _ends(said))
     said = [piece for piece in said if piece.message == i and piece.start >= asked]
-    header, before = _header(prompt, pieces)
-    pieces = [piece for piece in pieces if piece.start >= before]
+    header, before = _header(prompt, layout.ends)
+    pieces = layout.near(i, before)
     # Some templates repeat the name of a called function where they show its result.
     calls = [piece for piece in pieces if piece[2:] == (i, "tool_calls")]
     repeated = calls[sum(piece.field == "tool_calls" for piece in said) :] if said else []
@@ -323,14 +441,14 @@ def _turn(
     else:
         first = own[0].start if own else None
         limit = min((piece.start for piece in own or pieces), default=len(text))
-        start = _find_start(header, text[:limit], before, first, tokens[1])
+        start = _find_start(header, text, (before, limit), first, tokens[1])
     if start is None:
         return []
     # Of the control tokens behind a last answer, one may be the header of another.
-    spare = len(text) if not own else int(i == len(messages) - 1)
+    spare = len(text) if not own else int(i == len(prefixes) - 1)
     if not own:  # nothing is said, at its place
         own = [_Piece(start, start, i, "")]
-        pieces = own + [piece for piece in pieces if piece.start >= start]
+        pieces = own + layout.following(max(start, before), repeated)
         said = [_Piece(len(prompt), len(prompt), i, "")] if alone.startswith(prompt.plain) else []
     groups = [list(group) for _, group in itertools.groupby(pieces, lambda p: p.message == i)]
     parts: list[Span] = []
@@ -341,38 +459,30 @@ def _turn(
         left = sum(piece.field == last.field for piece in own[own.index(last) :])
         same = [piece for piece in said if piece.field == last.field][-left:][:1]
         rest = alone.plain[same[0].stop :] if same else ""
-        until = text[: following[0].start if following else len(text)]
-        end = _find_end(until, last.stop, rest, tokens, spare)
+        until = following[0].start if following else len(text)
+        end = _find_end(text, (last.stop, until), rest, tokens, spare)
         parts.append((group[0].start if parts else start, end))
     return parts
 
 
-def _if_possible(render: Renderer, messages: Sequence[Message], prompt: bool) -> Marked:
-    """Render messages; to nothing, if the template refuses them."""
-    try:
-        return render(messages, prompt)
-    except (ValueError, LookupError):
-        return Marked("", TEMPLATE)
-
-
-def _header(prompt: Marked, pieces: list[_Piece]) -> tuple[str, int]:
+def _header(prompt: Marked, ends: Mapping[tuple[int, str], Sequence[int]]) -> tuple[str, int]:
     """Return how a prompt goes on behind what was said last, and where that ends in a text.
 
     Args:
         prompt: see above.
-        pieces: those of the text.
+        ends: of the text's pieces.
     """
     asked = _pieces(prompt)
     if not asked:
         return prompt.plain, 0
     last = asked[-1]
-    same = [piece.stop for piece in pieces if piece[2:] == last[2:]]
+    same = ends.get(last[2:], ())
     number = sum(piece[2:] == last[2:] for piece in asked)
     return prompt.plain[last.stop :], same[:number][-1] if same else 0
 
 
 def _find_start(
-    header: str, text: str, before: int, first: int | None, control: re.Pattern[str]
+    header: str, text: str, inside: Span, first: int | None, control: re.Pattern[str]
 ) -> int | None:
     """Return where an answer begins that is not begun here as the prompt for it asks.
 
@@ -381,25 +491,31 @@ def _find_start(
 
     Args:
         header: the end of that prompt, behind what was said last.
-        text: the conversation up to the answer's own words, or else those of others.
-        before: where what was said last ends in it.
+        text: the conversation.
+        inside: from the end of what was said last up to the answer's own words, or else others'.
         first: where the answer's own words begin, if there are any.
         control: control tokens.
     """
     border = re.compile(rf"\n|</?\w+>|{control.pattern}")
     begun = [0, *(mark.start() for mark in border.finditer(header))]
-    borders = list(border.finditer(text, before))
+    before, limit = inside
+    borders = list(border.finditer(text, before, limit))
     aligned = [(header, before)]
     aligned += [(header[a:], mark.start()) for a in begun for mark in borders]
-    longest, at = max((_agree(end, text[place:]), place) for end, place in aligned)
+    longest, at = max(
+        (_agree(end, text[place : min(place + len(end), limit)]), place) for end, place in aligned
+    )
     places = [place for mark in borders for place in mark.span()]
     places += [] if first is None else [first]
     return max((place for place in places if at < place <= at + longest), default=first)
 
 
+_SPACE = re.compile(r"\s*")
+
+
 def _find_end(
     text: str,
-    last: int,
+    inside: Span,
     rest: str,
     tokens: tuple[re.Pattern[str], re.Pattern[str]],
     spare: int,
@@ -407,24 +523,26 @@ def _find_end(
     """Return where a turn ends.
 
     Args:
-        text: the conversation up to the words of others.
-        last: where the turn's own words end.
+        text: the conversation.
+        inside: from the end of the turn's own words up to those of others.
         rest: what follows these where the conversation ends with the turn.
         tokens: those that end a turn, and all control tokens.
         spare: how many control tokens that follow, unlike those in `rest`, are no end.
     """
     ends, control = tokens
-    end = ends.search(text, last)
+    last, until = inside
+    end = ends.search(text, last, until)
     if end:
         return end.end()
-    agreed = last + _agree(rest, text[last:])
-    found = [token.end() for token in control.finditer(text, last)]
+    agreed = last + _agree(rest, text[last : min(last + len(rest), until)])
+    found = [token.end() for token in control.finditer(text, last, until)]
     within = [end for end in found if end <= agreed]
     following = found[len(within) :][: 1 if len(found) - len(within) > spare else 0]
     if agreed < last + len(rest):  # it ends in another way there
         return [last, *following, *within][-1]
     stop = last + len(rest.rstrip())
-    follows = control.match(text, stop + len(text[stop:]) - len(text[stop:].lstrip()))
+    space = _SPACE.match(text, stop, until)
+    follows = control.match(text, space.end() if space else stop, until)
     return follows.end() if follows and following and not within else stop
 
 

@@ -1,0 +1,314 @@
+"""Templates that are local: masks and truncation without rendering the whole for each turn.
+
+What is proven of a template is used to render less.  The reference is the same call with nothing
+proven, which renders all of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import EITHER_ENGINE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import examples, need
+from test_chat_templates import (
+    CHATML,
+    RESULT,
+    SYSTEM,
+    TOOLS,
+    USER,
+    Messages,
+    call,
+    compiled_templates_are_kept,
+    templates,
+    tokenizer_for,
+)
+
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.chat import locality, truncation
+from bpe_tokenizer_tools.chat.templates import Renderer
+
+__all__ = ["compiled_templates_are_kept", "templates"]  # fixtures
+
+need("jinja2")
+pytestmark = EITHER_ENGINE
+
+WORDS = [
+    "Hi",
+    "",
+    " x \n",
+    "assistant\n",
+    "<|im_end|>",
+    "<think>\nhm\n</think>\n\nYes",
+    "One. Two.",
+]
+CALL = call({"city": "Paris"})
+TURNS: list[Messages] = [
+    [USER, {"role": "assistant", "content": "Hello."}],
+    [USER, {"role": "assistant", "content": ""}],
+    [USER, CALL, RESULT, {"role": "assistant", "content": "Fine."}],
+    [USER],
+    [{"role": "assistant", "content": "And more."}],
+    [USER, {"role": "assistant", "content": "Yes", "reasoning_content": "Hm."}],
+]
+WRITTEN = st.lists(
+    st.tuples(st.sampled_from(WORDS), st.sampled_from(WORDS)).map(
+        lambda pair: [
+            {"role": "user", "content": pair[0]},
+            {"role": "assistant", "content": pair[1]},
+        ]
+    ),
+    max_size=3,
+)
+CONVERSATIONS = st.builds(
+    lambda head, blocks, written: [*head, *sum(blocks, []), *sum(written, [])],
+    st.sampled_from([[], [SYSTEM], [SYSTEM, {"role": "developer", "content": "Go."}]]),
+    st.lists(st.sampled_from(TURNS), min_size=1, max_size=12),
+    WRITTEN,
+)
+
+
+def masks(tokenizer: BPETokenizer, messages: Messages, template: str, **options: Any) -> Any:
+    try:
+        return tokenizer.apply_chat_template(
+            messages,
+            template,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+            **{"add_generation_prompt": False, **options},
+        )
+    except ValueError as error:
+        return str(error)
+
+
+def truncated(tokenizer: BPETokenizer, messages: Messages, template: str, **options: Any) -> Any:
+    """Return what is left, for several lengths."""
+    found = []
+    for limit in (5, 30, 60, 90, 150, 400):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            more = {"truncation": True, "max_length": limit, "return_dict": True}
+            try:
+                made = tokenizer.apply_chat_template(messages, template, **more, **options)
+            except ValueError as error:
+                made = str(error)
+        found.append(made)
+    return found
+
+
+def with_nothing_proven(make: Callable[[], Any]) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Renderer, "locality", None)
+        return make()
+
+
+CONTROL = ["<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>"]
+CONTROL += ["<|end_header_id|>", "<|eot_id|>"]
+tokenizer_of = functools.lru_cache(maxsize=64)(lambda template: tokenizer_for(template, *CONTROL))
+
+
+def check(template: str, messages: Messages, **options: Any) -> None:
+    tokenizer = tokenizer_of(template)
+    for result in (masks, truncated):
+        found = result(tokenizer, messages, template, **options)
+        assert found == with_nothing_proven(
+            lambda: result(tokenizer, messages, template, **options)  # noqa: B023
+        )
+
+
+# -- Which templates are local -------------------------------------------------
+
+LOCAL = {
+    "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen3-Coder",
+    "google-gemma-2-2b-it",
+    "meta-llama-Llama-3.1-8B-Instruct",
+    "meta-llama-Llama-3.3-70B-Instruct",
+    "microsoft-Phi-3.5-mini-instruct",
+    "ibm-granite-granite-3.3-2B-Instruct",
+    "unsloth-mistral-Devstral-Small-2507",
+}
+
+
+def test_some_public_templates_are_local(templates: dict[str, str]) -> None:
+    found = {name for name, template in templates.items() if locality.find(template)}
+    assert found >= LOCAL and len(found) >= 15
+    assert locality.find(CHATML) == locality.Locality()
+
+
+BODY = "{{ '<|im_start|>' + m.role + '\n' }}{{ m.content }}{{ '<|im_end|>\n' }}"
+
+
+def in_loop(text: str) -> str:
+    return f"{{% for m in messages %}}{BODY}{text}{{% endfor %}}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        in_loop("{{ loop.index }}"),
+        in_loop("{{ loop.length }}"),
+        in_loop("{{ loop }}"),
+        in_loop("{{ loop.cycle('a', 'b') }}"),
+        in_loop("{{ loop.changed(m.role) }}"),
+        in_loop("{{ messages | length }}"),
+        in_loop("{{ messages[-1].role }}"),
+        in_loop("{% if m.content == 'x' %}{% break %}{% endif %}"),
+        in_loop("{% set x = loop.index0 %}{{ x }}"),
+        in_loop("{% for x in messages %}{{ x.role }}{% endfor %}"),
+        in_loop("") + in_loop(""),
+        "{% set n = namespace(i=0) %}" + in_loop("{% set n.i = n.i + 1 %}{{ n.i }}"),
+        "{% set n = namespace(i=0) %}{% macro f() %}{% set n.i = 1 %}{% endmacro %}"
+        + in_loop("{{ f() }}"),
+        "{% set c = cycler('a', 'b') %}" + in_loop("{{ c.next() }}"),
+        "{% set j = joiner(',') %}" + in_loop("{{ j() }}"),
+        "{% set names = tools | map(attribute='type') %}" + in_loop("{{ names | first }}"),
+        "{% set x %}" + in_loop("") + "{% endset %}{{ x | length }}",
+        "{% filter upper %}" + in_loop("") + "{% endfilter %}",
+        "{% macro f(messages) %}" + in_loop("") + "{% endmacro %}{{ f(messages) }}",
+        in_loop("").replace("in messages", "in messages[::-1]"),
+        in_loop("").replace("in messages", "in messages if m.role != 'tool'"),
+        in_loop("").replace("in messages", "in messages | list"),
+        "{% set x = messages | selectattr('role', 'equalto', 'user') | list %}" + in_loop(""),
+        "{% set other = messages[:5] %}" + in_loop(""),
+        "{% set messages = messages + messages %}" + in_loop(""),
+        in_loop("").replace(
+            "{{ m.content }}", "{% generation %}{{ m.content }}{% endgeneration %}"
+        ),
+    ],
+)
+def test_templates_that_look_further_are_not_local(template: str) -> None:
+    assert locality.find(template) is None
+
+
+def test_what_a_template_looks_at_is_known() -> None:
+    def found(text: str, before: str = "") -> dict[str, Any]:
+        known = locality.find(before + in_loop(text))
+        assert known is not None
+        usual = locality.Locality()._asdict()
+        return {name: value for name, value in known._asdict().items() if value != usual[name]}
+
+    assert found("{% if loop.first %}a{% endif %}") == {"positions": 1}
+    assert found("{% if loop.last %}a{% endif %}") == {}
+    assert found("{% if loop.index0 == 0 %}a{% endif %}") == {"positions": 1}
+    assert found("{% if loop.index > 3 %}a{% endif %}") == {"positions": 3}
+    assert found("{% if loop.index0 % 2 == 0 %}a{% endif %}") == {"period": 2}
+    assert found("{{ messages[0].role }}") == {"heads": 1}
+    assert found("{{ messages[1]['content'] }}") == {"heads": 2}
+    assert found("{{ messages[0] | tojson }}") == {"heads": 1, "only_fields": False}
+    assert found("{{ loop.previtem.role }}") == {"before": 1}
+    assert found("{{ messages[loop.index0 + 1].role }}") == {"after": 1}
+    assert found("{{ messages[loop.index0 - 2].role }}") == {"before": 2}
+    assert found("", "{% set messages = messages[1:] %}") == {"heads": 1, "positions": 1}
+    assert found("{{ raise_exception('x') }}") == {"may_refuse": True}
+    assert found("{% for x in m.tool_calls %}{{ loop.index }}{% endfor %}") == {}
+
+
+# -- The same masks and conversations ------------------------------------------
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data(), messages=CONVERSATIONS)
+def test_public_templates_give_the_same(
+    templates: dict[str, str], data: st.DataObject, messages: Messages
+) -> None:
+    name = data.draw(st.sampled_from(["chatml", "llama3", "alpaca", CHATML, *sorted(LOCAL)]))
+    template = templates.get(name, name)
+    options = data.draw(st.sampled_from([{}, {"tools": TOOLS}, {"enable_thinking": False}]))
+    check(template, messages, **options)
+
+
+BITS = [
+    BODY,
+    BODY,
+    BODY,
+    "{% if m.role == 'assistant' %}{{ '<think>\n' }}{% endif %}",
+    "{% if loop.first %}{{ 'first<|im_start|>' }}{% endif %}",
+    "{% if loop.last %}{{ 'last<|im_end|>' }}{% endif %}",
+    "{% if loop.index0 == 2 %}{{ 'third' }}{% endif %}",
+    "{% if loop.index <= 2 and m.role == 'user' %}{{ messages[0].content }}{% endif %}",
+    "{% if (loop.index0 % 2 == 0) %}{{ 'even' }}{% endif %}",
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('x') }}{% endif %}",
+    "{% if loop.previtem and loop.previtem.role == m.role %}{{ 'again' }}{% endif %}",
+    "{% if loop.nextitem %}{{ loop.nextitem.role }}{% endif %}",
+    "{% if messages[loop.index0 - 1].role == 'tool' %}{{ m.content }}{% endif %}",
+    "{{ messages[loop.index0 - 1].content }}",
+    "{{ messages[0].content }}",
+    "{{ messages[1]['role'] }}",
+    "{% if messages|length > 4 %}{{ 'long' }}{% endif %}",
+    "{% for c in m.tool_calls or [] %}{{ loop.index }}{{ c.function.name }}{% endfor %}",
+    "{{ m.reasoning_content }}",
+]
+AROUND = [
+    "{{ '<|im_start|>rules\n' }}",
+    "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}",
+    "{% if messages[0]['role'] == 'system' %}{% set messages = messages[1:] %}{% endif %}",
+    "{% if messages | length == 1 %}{{ 'one' }}{% endif %}",
+    "{% if messages[0].content | length > 3 %}{{ 'much' }}{% endif %}",
+    "{% set x = messages[0] %}{{ x.role }}",
+]
+PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+
+@settings(max_examples=examples(150))
+@given(
+    st.lists(st.sampled_from(AROUND), max_size=2).map("".join),
+    st.lists(st.sampled_from(BITS), min_size=1, max_size=4).map("".join),
+    st.sampled_from([PROMPT, PROMPT + "{{ '<think>\n' }}", ""]),
+    CONVERSATIONS,
+)
+def test_any_template_that_is_local_gives_the_same(
+    before: str, body: str, after: str, messages: Messages
+) -> None:
+    template = f"{before}{{% for m in messages %}}{body}{{% endfor %}}{after}"
+    assert locality.find(template) is not None
+    check(template, messages)
+
+
+# -- The work ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", ["chatml", CHATML, "Qwen-Qwen2.5-7B-Instruct"])
+def test_work_is_proportional_to_the_conversation(
+    template: str, templates: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = templates.get(template, template)
+    tokenizer = tokenizer_for(template, "<|im_start|>", "<|im_end|>")
+    rendered: list[int] = []
+    render = Renderer.render_marked
+
+    def counting(self: Renderer, messages: Any, prompt: bool) -> Any:
+        rendered.append(len(messages))
+        return render(self, messages, prompt)
+
+    monkeypatch.setattr(Renderer, "render_marked", counting)
+    for result in (masks, truncated):
+        counts = []
+        for n in (100, 400):
+            rendered.clear()
+            answer = {"role": "assistant", "content": "Hello."}
+            result(tokenizer, [SYSTEM, *[USER, answer] * (n // 2)], template)
+            counts.append(sum(rendered))
+        assert counts[1] < 5 * counts[0] < 100 * 100, counts
+
+
+def test_a_system_prompt_that_changes_nothing_is_counted_once() -> None:
+    tokenizer = tokenizer_for(CHATML)
+    answer = {"role": "assistant", "content": "Hello."}
+    messages = [{**SYSTEM, "content": "Be brief. " * 10}, *[USER, answer] * 50]
+    render = Renderer(CHATML, tokenizer, {})
+    counted: list[int] = []
+
+    def text(render: Renderer, kept: Any) -> Any:
+        counted.append(len(kept))
+        return render(kept)
+
+    whole = len(tokenizer.apply_chat_template(messages, CHATML, False))
+    with pytest.warns(UserWarning, match="old messages are left out"):
+        kept = truncation.newest(render, messages, whole // 2, text, "all")
+    assert kept[0] == messages[0] and 40 < len(kept) < 60 and len(counted) < 20
