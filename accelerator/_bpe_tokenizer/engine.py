@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 6  # what this file asks of the extension; both count up together
+API = 7  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -222,6 +222,23 @@ def merges_from_ranks(tokens: list[Any]) -> list[tuple[Any, Any]]:
     """
     found = native.merges_from_ranks(tokens)
     return [(tokens[parts[0]], tokens[parts[1]]) for parts in found if parts is not None]
+
+
+def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bool) -> None:
+    """Write lists of ids into a tensor, and fill up its rows.
+
+    Args:
+        rows: n lists, none longer than a row of the tensor.
+        ids: an int64 array of n times a length, contiguous; numpy.empty will do.
+        mask: the same, for 1 where an id is and 0 where there is padding; or None.
+        pad_id: what the rest of `ids` is filled with.
+        left: whether padding comes before the ids.
+
+    Raises:
+        ValueError: a row has too many ids.
+        OverflowError: an id takes more than 64 bits.
+    """
+    native.fill_rows(rows, ids, mask, pad_id, left)
 
 
 def _encoder(definition: core.Definition) -> core._Encoder:

@@ -6,24 +6,6 @@
 
 enum { AHEAD = 32 }; /* ids that are looked at ahead of their use */
 
-/* Read a plain int of up to 30 bits.  Returns NO_TOKEN for anything else. */
-static inline uint32_t small_int(PyObject *object)
-{
-    if (!PyLong_CheckExact(object))
-        return NO_TOKEN;
-#if PY_VERSION_HEX >= 0x030C0000
-    if (!PyUnstable_Long_IsCompact((PyLongObject *)object))
-        return NO_TOKEN;
-    Py_ssize_t value = PyUnstable_Long_CompactValue((PyLongObject *)object);
-    return value < 0 ? NO_TOKEN : (uint32_t)value;
-#else
-    Py_ssize_t digits = Py_SIZE(object);
-    if (digits != 0 && digits != 1)
-        return NO_TOKEN;
-    return digits ? ((PyLongObject *)object)->ob_digit[0] : 0;
-#endif
-}
-
 /* Read ids, and the length of their tokens together; runs no Python code.  Returns how many were
  * read: less than n if one is no plain int, or has no token. */
 static Py_ssize_t read_plain(const struct tokens *tokens, PyObject *const *items, Py_ssize_t n,

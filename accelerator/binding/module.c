@@ -5,12 +5,13 @@
 
 #include "binding/encoder.h"
 #include "binding/ranks.h"
+#include "binding/rows.h"
 #include "binding/scan.h"
 #include "binding/training.h"
 #include "scan/unicode_tables.h"
 
 enum {
-    API = 6, /* what engine.py expects; raised with every change it would notice */
+    API = 7, /* what engine.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */
@@ -33,7 +34,8 @@ static int module_exec(PyObject *module)
         return -1;
     }
     if (PyModule_AddFunctions(module, scan_methods) < 0 ||
-        PyModule_AddFunctions(module, ranks_methods) < 0 || add_patterns(module) < 0)
+        PyModule_AddFunctions(module, ranks_methods) < 0 ||
+        PyModule_AddFunctions(module, rows_methods) < 0 || add_patterns(module) < 0)
         return -1;
     if (add_training(module) < 0)
         return -1;

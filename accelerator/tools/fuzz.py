@@ -273,6 +273,20 @@ def check_ranks(tokens: list[bytes]) -> None:
     same("merges", given, recover_merges({token: rank for rank, token in enumerate(tokens)}))
 
 
+def check_rows(rows: list[list[int]], more: int, pad_id: int, left: bool) -> None:
+    """Fill a tensor."""
+    length = max(map(len, rows), default=0) + more
+    shape = len(rows), length
+    if not all(shape):
+        return
+    ids, mask = (memoryview(bytearray(8 * len(rows) * length)).cast("q", shape) for _ in "12")
+    native.fill_rows(rows, ids, mask, pad_id, left)
+    for given, fill, values in ((ids, pad_id, rows), (mask, 0, [[1] * len(row) for row in rows])):
+        pads = [[fill] * (length - len(row)) for row in rows]
+        pairs = zip(pads, values) if left else zip(values, pads)
+        same("rows", given.tolist(), [first + last for first, last in pairs])
+
+
 # -- What is tried -----------------------------------------------------------------
 
 
@@ -322,6 +336,14 @@ def some_case(name: str, chance: random.Random) -> Case:
     if name == "counting":
         ways = {"threads": threads, "cut": chance.randrange(40), "portable": threads == 3}
         return {"texts": valid, "name": pattern, **ways}
+    if name == "rows":
+        size = chance.choice([1, 40, 300])
+        rows = [
+            [chance.choice([5, 2**30, -(2**63)]) for _ in range(chance.randrange(size))]
+            for _ in range(chance.randrange(9))
+        ]
+        ends = {"pad_id": chance.choice([0, -100, 2**40]), "left": bool(chance.randrange(2))}
+        return {"rows": rows, "more": chance.randrange(3), **ends}
     if name == "learning":
         return {
             "words": some_words(chance),
@@ -342,6 +364,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "counting": check_counting,
     "learning": check_learning,
     "ranks": check_ranks,
+    "rows": check_rows,
     "full_cache": check_full_cache,  # rare, as it takes a second or more
 }
 RARE = 300

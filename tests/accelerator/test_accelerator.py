@@ -484,6 +484,55 @@ def test_an_id_that_changes_the_list_it_is_in() -> None:
     assert ids == []
 
 
+# -- Tensors ---------------------------------------------------------------------
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2**31), max_size=9)),
+    more=st.integers(0, 3),
+    pad_id=st.integers(-(2**63), 2**63 - 1),
+    left=st.booleans(),
+)
+def test_rows_of_a_tensor(rows: list[list[int]], more: int, pad_id: int, left: bool) -> None:
+    length = max(map(len, rows), default=0) + more
+    if not rows or not length:  # the memory of an array in Python has no such shape
+        return
+    size = len(rows) * length
+    made = [memoryview(array("q", [7] * size)) for _ in "12"]
+    ids, mask = (each.cast("B").cast("q", (len(rows), length)) for each in made)
+    native.fill_rows(rows, ids, mask, pad_id, left)
+    pads = [[pad_id] * (length - len(row)) for row in rows]
+    expected = [[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, pads)]
+    ones = [[1] * len(row) for row in rows]
+    zeros = [[0] * len(pad) for pad in pads]
+    assert ids.tolist() == expected
+    assert mask.tolist() == [[*z, *o] if left else [*o, *z] for o, z in zip(ones, zeros)]
+    native.fill_rows(rows, mask, None, pad_id, left)
+    assert mask.tolist() == expected
+
+
+def test_rows_of_a_tensor_are_checked() -> None:
+    def tensor(n: int = 1, length: int = 2, code: str = "q") -> memoryview:
+        return memoryview(array(code, [0] * n * length)).cast("B").cast(code, (n, length))
+
+    for rows, ids, mask, error, message in (
+        ([[1, 2, 3]], tensor(), None, ValueError, "row 0 has 3 ids, more than 2"),
+        ([[1], [2]], tensor(), None, TypeError, "of two dimensions, with 2 rows"),
+        ([[1]], tensor(), tensor(2), TypeError, "with 1 rows"),
+        ([[1]], tensor(), tensor(1, 3), ValueError, "the same shape"),
+        ([[1]], tensor(code="i"), None, TypeError, "int64"),
+        ([[1]], tensor().toreadonly(), None, BufferError, "writable"),
+        ([[1]], array("q", [1]), None, TypeError, "two dimensions"),
+        ([[1.0]], tensor(), None, TypeError, "an id must be an int, got float"),
+        ([[2**63]], tensor(), None, OverflowError, "too"),
+        ([(1,)], tensor(), None, TypeError, "a row must be a list, got tuple"),
+        (((1,),), tensor(), None, TypeError, "rows must be a list, got tuple"),
+        ([[1]], None, None, TypeError, "bytes-like object is required"),
+    ):
+        with pytest.raises(error, match=message):
+            native.fill_rows(rows, ids, mask, 0, False)
+
+
 # -- Vocabularies made to collide --------------------------------------------------
 
 GOLDEN, OTHER, WORD = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 2**64 - 1
@@ -676,6 +725,11 @@ def test_nothing_leaks() -> None:
             with contextlib.suppress(TypeError, KeyError, ValueError):
                 encoder.offsets(text, ids)
         native.split("gpt2", text)
+        tensor = memoryview(array("q", [0] * 4)).cast("B").cast("q", (2, 2))
+        native.fill_rows([[1], [2, 300]], tensor, tensor, 0, True)
+        for rows in ([[1], [2, 3, 4]], [[1], ["a"]], [[1], 5]):
+            with contextlib.suppress(TypeError, ValueError):
+                native.fill_rows(rows, tensor, None, 0, False)
 
     def count_references() -> int:
         return sys.getrefcount(encoder.encode("abab")[0])
