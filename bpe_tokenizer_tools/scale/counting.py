@@ -15,7 +15,6 @@ import heapq
 import itertools
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -26,18 +25,8 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.scale import job_folder, runs
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
-from bpe_tokenizer_tools.scale.executors.progress import show_progress, size
-from bpe_tokenizer_tools.scale.inputs import (
-    Paths,
-    Reader,
-    Reading,
-    Shard,
-    find_shards,
-    path_list,
-)
-from bpe_tokenizer_tools.scale.job import Job, takes_old_names
-from bpe_tokenizer_tools.scale.report import JobReport
-from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, plan_tasks, share
+from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
+from bpe_tokenizer_tools.scale.job import Job, JobReport, Work, takes_old_names
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import flush
 
@@ -89,7 +78,7 @@ class _ShardCounter:
 
     def __init__(self, settings: _Settings, shard: Shard, advance: Callable[[int], Any]) -> None:
         self._settings = settings
-        self._reader = Reader(shard, settings.reading, advance)
+        self.reader = Reader(shard, settings.reading, advance)
         self._splitter = core.splitter(settings.split_pattern)
         tokens = map(AddedToken, settings.special_tokens)
         pipeline = core.Pipeline(self._splitter, settings.normalizer, tokens=tokens)
@@ -98,7 +87,7 @@ class _ShardCounter:
     def counts(self) -> Iterator[dict[bytes, int]]:
         """Yield counts that add up to those of the shard."""
         counts: dict[bytes, int] = {}
-        batches = self._cutter._batches(self._reader.documents())
+        batches = self._cutter._batches(self.reader.documents())
         chunk = min(_CHUNK, _CHUNK_PER_KEY * self._settings.max_keys)
         for batch in batches:
             found = self._count(itertools.chain([batch], _up_to(chunk, batches)))
@@ -119,14 +108,10 @@ class _ShardCounter:
         counter.count([piece] for batch in batches for piece in batch)
         return counter.take()
 
-    def check_unchanged(self) -> None:
-        """Raise ValueError if the shard is not any more what it was before it was read."""
-        self._reader.check_unchanged()
-
     def facts(self) -> dict[str, Any]:
         """Return what was read, once all counts have come."""
         read = {"documents": self._cutter.documents, "bytes": self._cutter.bytes_read}
-        return {**self._reader.facts(), **read}
+        return {**self.reader.facts(), **read}
 
 
 def _up_to(n_chars: int, batches: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -208,10 +193,10 @@ def _add(total: dict[bytes, int], counts: Iterable[tuple[bytes, int]]) -> None:
 
 
 def _count_to_runs(
-    common: tuple[_Settings, str], shard: Shard, advance: Callable[[int], Any]
+    common: tuple[_Settings, Path], shard: Shard, advance: Callable[[int], Any]
 ) -> dict[str, Any]:
     """Count a shard; leave its runs and its marker in a folder, and return the marker."""
-    settings, folder = common[0], Path(common[1])
+    settings, folder = common
     job_folder.check_shared(folder)
     counter = _ShardCounter(settings, shard, advance)
     path = folder / f"{shard.name}.run"
@@ -223,33 +208,30 @@ def _count_to_runs(
             flush(file)
         files = {path.name: job_folder.file_facts(draft)}
         marker = {**settings.job(), **counter.facts(), "files": files, "runs": pieces}
-        job_folder.commit(folder, shard.name, {path: draft}, marker, counter.check_unchanged)
+        job_folder.commit(folder, shard.name, {path: draft}, marker, counter.reader.check_unchanged)
     return marker
 
 
 def _merge_partition(
-    common: tuple[str, int, str],
-    number: int,
+    common: tuple[Mapping[str, Any], Path],
+    name: str,
     pieces: list[tuple[str, runs.Piece]],
     advance: Callable[[int], Any],
 ) -> dict[str, Any]:
     """Add up one partition of all runs; leave it, sorted, with its marker, and return that."""
-    folder, min_frequency, digest = Path(common[0]), common[1], common[2]
-    name = _partition_name(number)
+    wanted, folder = common
     total: dict[bytes, int] = {}
     for file, piece in pieces:
         _add(total, runs.read_piece(folder / file, runs.Piece(*piece)))
         advance(piece[1])
-    kept = sorted(key for key, count in total.items() if count >= min_frequency)
+    kept = sorted(key for key, count in total.items() if count >= wanted["min_count"])
     path = folder / f"{name}.counts"
     with outputs.draft_of(path) as draft:
         with open(draft, "wb") as out:
             written = runs.write_partition(out, kept, [total[key] for key in kept])
             flush(out)
         marker = {
-            "format": _PARTITION_FORMAT,
-            "made_of": digest,
-            "min_count": min_frequency,  # the name in files that earlier versions wrote
+            **wanted,
             "distinct": len(total),
             "pretokens": sum(total.values()),
             "piece": written,
@@ -257,10 +239,6 @@ def _merge_partition(
         }
         job_folder.commit(folder, name, {path: draft}, marker)
     return marker
-
-
-def _partition_name(number: int) -> str:
-    return f"partition-{number:05}"
 
 
 # -- The job ------------------------------------------------------------------
@@ -292,126 +270,61 @@ class CountReport(JobReport):
         return lines
 
 
-class _Counting:
+class _Counting(Work):
     """A counting job in its folder."""
 
-    def __init__(
-        self, job: CountJob, folder: Path, settings: _Settings, shards: Sequence[Shard]
-    ) -> None:
-        self._job, self._folder, self._settings, self.shards = job, folder, settings, shards
-        self._executor = job._executor()
-        self._began = time.perf_counter()
-        self._markers: dict[Shard, dict[str, Any]] = {}
-        self._kept = self._fresh = 0
+    settings: _Settings
 
-    def tidy(self) -> None:
-        """Remove what belongs to shards that are not named any more, or all."""
-        if not self._job.resume:
-            _clear(self._folder)
-        left = job_folder.left_over(self._folder, self.shards, _FORMAT)
-        for path, data in left.items():
-            job_folder.check_same_job(path, data, self._settings.job())
-        for path, data in left.items():
-            job_folder.remove(path, data)
-
-    def map(self, shards: Sequence[Shard]) -> None:
-        """Count those of some shards that are not counted yet."""
-        settings = self._settings
-        self._markers, tasks = plan_tasks(
-            self._folder, shards, settings.job(), settings.reading.on_error
-        )
-        self._kept = len(self._markers)
-        self._fresh = sum(task.size for task in tasks)
-        what = "counting" if self._job.verbose else None
-        made = do_tasks(tasks, self._executor, _count_to_runs, settings, self._folder, what)
-        self._markers.update(made)
-
-    def reduce(self, min_frequency: int) -> list[dict[str, Any]]:
+    def reduce(self, shards: Sequence[Shard], min_frequency: int) -> list[dict[str, Any]]:
         """Add up each partition that is not yet, and return the markers of all."""
-        pieces = self._pieces()
-        if not any(pieces):
+        partitions = self._pieces(shards)
+        if not any(partitions.values()):
             raise ValueError(core.EMPTY)
-        read = [self._markers[shard]["files"] for shard in self.shards]
+        read = [self.markers[shard]["files"] for shard in shards]
         digest = hashlib.sha256(core.to_json(read).encode()).hexdigest()
+        # "min_count" is the name in files that earlier versions wrote.
         wanted = {"format": _PARTITION_FORMAT, "made_of": digest, "min_count": min_frequency}
-        markers: dict[int, dict[str, Any]] = {}
+        markers: dict[str, dict[str, Any]] = {}
         tasks = []
-        for number, parts in enumerate(pieces):
-            path = self._folder / f"{_partition_name(number)}.json"
+        for name, pieces in partitions.items():
+            path = self.folder / f"{name}.json"
             marker = job_folder.read_marker(path, _PARTITION_FORMAT)
             if marker and wanted.items() <= marker.items() and job_folder.is_whole(path, marker):
-                markers[number] = marker
+                markers[name] = marker
             else:
-                n_bytes = sum(piece[1] for _, piece in parts)
-                tasks.append(Task(_partition_name(number), (number, parts), n_bytes))
-        common = str(self._folder.absolute()), min_frequency, digest
-        total = sum(task.size for task in tasks)
+                tasks.append(Task(name, (name, pieces), sum(piece[1] for _, piece in pieces)))
         # What is added up in seconds is added up before processes would have started.
-        executor = Executor("local", 1) if total < _LITTLE else self._executor
-        with show_progress("adding up", total, len(tasks), self._job.verbose) as progress:
-            results = executor.run(_merge_partition, common, tasks, progress)
-            with contextlib.closing(results):
-                for task, marker in results:
-                    markers[task.arguments[0]] = marker
-        return [markers[number] for number in range(len(pieces))]
+        is_little = sum(task.size for task in tasks) < _LITTLE
+        executor = Executor("local", 1) if is_little else self.executor
+        markers.update(self.do("adding up", _merge_partition, wanted, tasks, executor))
+        return [markers[name] for name in partitions]
 
-    def _pieces(self) -> list[list[tuple[str, runs.Piece]]]:
+    def _pieces(self, shards: Sequence[Shard]) -> dict[str, list[tuple[str, runs.Piece]]]:
         """Return where each partition stands in the runs of all shards."""
-        pieces: list[list[tuple[str, runs.Piece]]] = [[] for _ in range(self._settings.partitions)]
-        for shard in self.shards:
-            marker = self._markers[shard]
+        names = [f"partition-{number:05}" for number in range(self.settings.partitions)]
+        partitions: dict[str, list[tuple[str, runs.Piece]]] = {name: [] for name in names}
+        for marker in map(self.markers.__getitem__, shards):
             (file,) = marker["files"]
             for run in marker["runs"]:
-                for parts, piece in zip(pieces, run):
+                for pieces, piece in zip(partitions.values(), run):
                     if piece[2]:
-                        parts.append((file, runs.Piece(*piece)))
-        return pieces
+                        pieces.append((file, runs.Piece(*piece)))
+        return partitions
 
-    def counts(self, markers: Iterable[Mapping[str, Any]]) -> PretokenCounts:
-        """Return the counts of all partitions, in memory."""
-        counts = PretokenCounts({}, **self.facts())
-        for path, piece in self._partitions(markers):
-            counts.update(runs.read_piece(path, piece))
-        return counts
-
-    def write(self, markers: Iterable[Mapping[str, Any]], output: Path) -> None:
-        """Write the counts of all partitions to a file, as `PretokenCounts.save` does."""
-        streams = [runs.scan_piece(path, piece) for path, piece in self._partitions(markers)]
-        records.write_counts(output, self.facts(), heapq.merge(*streams))
-
-    def _partitions(
-        self, markers: Iterable[Mapping[str, Any]]
-    ) -> Iterator[tuple[Path, runs.Piece]]:
-        for marker in markers:
+    def merged(self, partitions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Path, runs.Piece]]:
+        """Yield where the counts of each partition stand."""
+        for marker in partitions:
             (name,) = marker["files"]
-            yield self._folder / name, runs.Piece(*marker["piece"])
+            yield self.folder / name, runs.Piece(*marker["piece"])
 
-    def facts(self) -> dict[str, Any]:
+    def made(self) -> dict[str, Any]:
         """Return the attributes of the counts."""
         return {
-            "split_pattern": self._settings.split_pattern,
-            "normalizer": self._settings.normalizer,
-            "documents": self._sum("documents"),
-            "bytes_read": self._sum("bytes"),
+            "split_pattern": self.settings.split_pattern,
+            "normalizer": self.settings.normalizer,
+            "documents": self.sum("documents"),
+            "bytes_read": self.sum("bytes"),
         }
-
-    def _sum(self, key: str) -> int:
-        return sum(marker[key] for marker in self._markers.values())
-
-    def report(
-        self, partitions: Sequence[Mapping[str, Any]] = (), min_frequency: int = 1
-    ) -> CountReport:
-        """Return what was done up to now."""
-        facts = JobReport.facts(self._markers, self._kept, self._executor, self._fresh, self._began)
-        if not partitions:
-            return CountReport(**facts, min_frequency=min_frequency)
-        return CountReport(
-            **facts,
-            min_frequency=min_frequency,
-            pretokens=sum(marker["pretokens"] for marker in partitions),
-            distinct=sum(marker["distinct"] for marker in partitions),
-            left=sum(marker["piece"][2] for marker in partitions),
-        )
 
 
 def _clear(folder: Path) -> None:
@@ -457,20 +370,19 @@ class CountJob(Job):
     max_keys: int = 2_000_000
 
     def __post_init__(self) -> None:
-        # A job may be asked more than once: for an estimate, and then for counts.
-        object.__setattr__(self, "paths", path_list(self.paths))
-        if isinstance(self.special_tokens, Iterator):
-            object.__setattr__(self, "special_tokens", tuple(self.special_tokens))
+        self._keep("paths")
+        self._keep("special_tokens")
 
     @takes_old_names
     def counts(self, min_frequency: int = 1) -> PretokenCounts:
         """Count, and return the counts of all pre-tokens that occur so often."""
         _check_number("min_frequency", min_frequency)
-        with self._begun(shared=False) as job:
-            job.map(job.shards)
-            markers = job.reduce(min_frequency)
-            counts = job.counts(markers)
-            self._say(job.report(markers, min_frequency))
+        with self._begun() as (work, shards):
+            partitions = work.reduce(shards, min_frequency)
+            counts = PretokenCounts({}, **work.made())
+            for path, piece in work.merged(partitions):
+                counts.update(runs.read_piece(path, piece))
+            self._report(work, min_frequency, partitions)
             return counts
 
     @takes_old_names
@@ -484,13 +396,11 @@ class CountJob(Job):
         """
         _check_number("min_frequency", min_frequency)
         outputs.check_file(output)
-        with self._begun(shared=False, output=output) as job:
-            job.map(job.shards)
-            markers = job.reduce(min_frequency)
-            job.write(markers, Path(output))
-            report = job.report(markers, min_frequency)
-            self._say(report)
-            return report
+        with self._begun(output=output) as (work, shards):
+            partitions = work.reduce(shards, min_frequency)
+            streams = [runs.scan_piece(path, piece) for path, piece in work.merged(partitions)]
+            records.write_counts(Path(output), work.made(), heapq.merge(*streams))
+            return self._report(work, min_frequency, partitions)
 
     def forget(self) -> None:
         """Remove what counting left in `work_dir`, and the folder, if nothing else is in it."""
@@ -509,20 +419,31 @@ class CountJob(Job):
         """
         if self.work_dir is None:
             raise ValueError("a share of a job needs work_dir, on a file system that all share")
-        check_resumes(self.resume)
-        share((), index, of)  # before a folder is made
-        with self._begun(shared=True) as job:
-            job.map(share(job.shards, index, of))
-            report = job.report()
-            self._say(report)
-            return report
+        self._check_share(index, of)  # before a folder is made
+        with self._begun(slice(index, None, of)) as (work, _):
+            return self._report(work)
+
+    def _report(
+        self, work: Work, min_frequency: int = 1, partitions: Iterable[Mapping[str, Any]] = ()
+    ) -> CountReport:
+        """Say and return what was done."""
+        report = CountReport(**work.facts(), min_frequency=min_frequency)
+        if partitions:
+            report = replace(
+                report,
+                pretokens=sum(marker["pretokens"] for marker in partitions),
+                distinct=sum(marker["distinct"] for marker in partitions),
+                left=sum(marker["piece"][2] for marker in partitions),
+            )
+        self._say(report)
+        return report
 
     def estimate(self) -> str:
         """Say what would be read, before anything is done; from the sizes of files alone."""
         return self._estimate(find_shards(self.paths))
 
     def _estimate(self, shards: Sequence[Shard]) -> str:
-        what = f"{size(sum(shard.size for shard in shards))} in {self._reading().describe(shards)}"
+        what = self._size_of(shards)
         if len(shards) < (self.num_workers or core.cores()):
             what += "\na file is counted by one worker: cut large ones to use more"
         return what
@@ -551,26 +472,36 @@ class CountJob(Job):
 
     @contextlib.contextmanager
     def _begun(
-        self,
-        shared: bool,
-        output: str | os.PathLike[str] | None = None,
-    ) -> Iterator[_Counting]:
+        self, share: slice | None = None, output: str | os.PathLike[str] | None = None
+    ) -> Iterator[tuple[_Counting, list[Shard]]]:
+        """Count all shards that are not counted yet, or those of a share."""
         settings = self._settings()
         self._executor()  # which checks its options, before a folder is made
         if self.work_dir is None and self.address is not None:
             raise ValueError("a Ray cluster needs work_dir, on a file system that all nodes share")
-        apart = [path for path in (self.work_dir, output) if path is not None]
-        shards = find_shards(self.paths, apart)
+        shards = find_shards(self.paths, filter(None, (self.work_dir, output)))
         with contextlib.ExitStack() as stack:
             scratch = self.work_dir
             if scratch is None:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counting-"))
-            folder = stack.enter_context(job_folder.open_folder(scratch, shared))
+            folder = stack.enter_context(job_folder.open_folder(scratch, share is not None))
             self._say(self._estimate(shards))
-            job = _Counting(self, folder, settings, shards)
-            if not shared:
-                job.tidy()
-            yield job
+            if share is None:
+                self._tidy(folder, shards, settings)
+            work = _Counting(self, folder, settings)
+            tasks = work.look(shards[share] if share else shards)
+            work.do_shards("counting", _count_to_runs, tasks)
+            yield work, shards
+
+    def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
+        """Remove what belongs to shards that are not named any more, or all."""
+        if not self.resume:
+            _clear(folder)
+        left = job_folder.left_over(folder, shards, _FORMAT)
+        for path, data in left.items():
+            job_folder.check_same_job(path, data, settings.job())
+        for path, data in left.items():
+            job_folder.remove(path, data)
 
 
 CountJob.__init__ = takes_old_names(CountJob.__init__)  # type: ignore[method-assign]
@@ -590,12 +521,10 @@ def count_pretokens(
     executor, the workers and the interruptions.  Train from them with ``train(counts=...)``.
 
     Args:
-        paths: files, directories, patterns, and URLs that fsspec reads.
-        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
+        paths: see `CountJob`.
+        split_pattern: likewise.
         min_frequency: pre-tokens that occur less often, in all, are left out.
-        **options: the other attributes of `CountJob`: special_tokens, normalizer, work_dir,
-            partitions and max_keys; and those of every `Job`: input_format, text_field, separator,
-            on_error, executor, num_workers, address, max_retries, resume and verbose.
+        **options: the other attributes of `CountJob`.
 
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.

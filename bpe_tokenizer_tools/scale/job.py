@@ -1,18 +1,24 @@
-"""The options of every job, and the spellings that they had before 0.9."""
+"""What counting and packing have in common: options, shards done and shared out, a report."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
-from bpe_tokenizer_tools.scale.executors.executor import Executor
-from bpe_tokenizer_tools.scale.inputs import Reading
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.scale import job_folder
+from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
+from bpe_tokenizer_tools.scale.executors.progress import duration, show_progress, size
+from bpe_tokenizer_tools.scale.inputs import Reading, Shard
 
-__all__ = ["Job", "takes_old_names"]
+__all__ = ["Job", "JobReport", "Work", "takes_old_names"]
 
 _OLD_NAMES = {"engine": "executor", "workers": "num_workers", "min_count": "min_frequency"}
 
@@ -31,8 +37,9 @@ class Job:
         on_error: "raise", or "skip" to leave out and count documents that are invalid UTF-8 or
             JSON, or have no text.  Damaged files are always errors.
         executor: "local", processes of this machine, or "ray".
-        num_workers: how many; None: one per core.
-        address: of a Ray cluster; None: one on this machine, for this job.
+        num_workers: how many work at a time; None: one per core that may be used.
+        address: of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started
+            on this machine and ends with the job, unless this process has joined one already.
         max_retries: how often work is begun again whose process was lost.
         resume: whether to go on with what is in the job's folder, or clear it first.
         verbose: whether to show progress and a summary on stderr.
@@ -49,6 +56,12 @@ class Job:
     resume: bool = True
     verbose: bool = False
 
+    def _keep(self, field: str) -> None:
+        """Keep what an iterator gives: a job may be asked more than once."""
+        value = getattr(self, field)
+        if isinstance(value, Iterator):
+            object.__setattr__(self, field, tuple(value))
+
     def _reading(self) -> Reading:
         return Reading(self.input_format, self.text_field, self.separator, self.on_error)
 
@@ -59,9 +72,165 @@ class Job:
         if self.verbose:
             print(what, file=sys.stderr)
 
+    def _size_of(self, shards: Sequence[Shard]) -> str:
+        """Say how much there is to read."""
+        return f"{size(sum(shard.size for shard in shards))} in {self._reading().describe(shards)}"
+
+    def _check_share(self, index: int, of: int) -> None:
+        """Raise ValueError for a share that there is not, or that would begin the job anew."""
+        if not self.resume:
+            what = "a share of a job cannot begin it anew; run it whole with resume=False"
+            raise ValueError(what)
+        core.check_size("num_shards", of, 1)
+        core.check_size("shard_index", index, 0)
+        if index >= of:
+            raise ValueError(f"shard_index must be from 0 to {of - 1}, got {index}")
+
+
+class Work:
+    """The shards of a job, done in a folder.
+
+    Attributes:
+        markers: of the shards that are done.
+        executor: what does the others.
+    """
+
+    def __init__(self, job: Job, folder: Path, settings: Any) -> None:
+        self._job, self.folder, self.settings = job, folder, settings
+        self.executor = job._executor()
+        self.markers: dict[Shard, dict[str, Any]] = {}
+        self._began = time.perf_counter()
+        self._kept = self._input_bytes = 0
+
+    def look(self, shards: Sequence[Shard]) -> list[Task]:
+        """Find the markers of the shards that are done, and return tasks for the others.
+
+        Raises:
+            ValueError: the folder belongs to another job.
+        """
+        for shard in shards:
+            job, on_error = self.settings.job(), self.settings.reading.on_error
+            marker = job_folder.finished(self.folder, shard, job, on_error)
+            if marker is not None:
+                self.markers[shard] = marker
+        self._kept = len(self.markers)
+        left = sorted(set(shards) - self.markers.keys(), key=lambda shard: (-shard.size, shard))
+        self._input_bytes = sum(shard.size for shard in left)
+        return [Task(shard.label, (shard,), shard.size) for shard in left]  # the longest first
+
+    def do_shards(self, what: str, function: Callable[..., Any], tasks: Sequence[Task]) -> None:
+        """Do what `look` found to do; see `do` for the arguments."""
+        self.markers.update(self.do(what, function, self.settings, tasks, self.executor))
+
+    def do(
+        self,
+        what: str,
+        function: Callable[..., Any],
+        settings: Any,
+        tasks: Sequence[Task],
+        executor: Executor,
+    ) -> dict[Any, dict[str, Any]]:
+        """Do tasks, and return the marker of each by its first argument.
+
+        Args:
+            what: what this is called where progress is shown.
+            function: called as function((settings, folder), *arguments, advance), it returns the
+                marker.
+            settings: what all tasks have in common.
+            tasks: what to do.
+            executor: what does it.
+        """
+        common, total = (settings, self.folder.absolute()), sum(task.size for task in tasks)
+        markers = {}
+        with (
+            show_progress(what, total, len(tasks), self._job.verbose) as progress,
+            contextlib.closing(executor.run(function, common, tasks, progress)) as results,
+        ):
+            for task, marker in results:
+                markers[task.arguments[0]] = marker
+                job_folder.check_arrived(self.folder, marker)
+        return markers
+
+    def sum(self, key: str) -> int:
+        """Add up a number that is in all markers."""
+        return sum(marker[key] for marker in self.markers.values())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the attributes of a `JobReport`, as of now."""
+        executor, n_shards = self.executor, len(self.markers)
+        on_ray = executor.kind == "ray"
+        firsts = (self.markers[shard]["first_skipped"] for shard in sorted(self.markers))
+        return {
+            "shards": n_shards,
+            "kept": self._kept,
+            "documents": self.sum("documents"),
+            "bytes": self.sum("bytes"),
+            "skipped": self.sum("skipped"),
+            "first_skipped": next(filter(None, firsts), None),
+            "num_workers": executor.num_workers if on_ray else executor.n_processes(n_shards),
+            "input_bytes": self._input_bytes,
+            "seconds": time.perf_counter() - self._began,
+        }
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """What a job has done.
+
+    Attributes:
+        shards: files that were read, now or by an earlier run.
+        kept: those of them that an earlier run had done.
+        documents: documents in them.
+        bytes: UTF-8 bytes of text in these.
+        skipped: documents that were left out, because they could not be read.
+        first_skipped: why the first one was; None if none was.
+        num_workers: processes that worked at a time; None on Ray, if Ray chose.
+        input_bytes: size of the files that this run read, as they are on disk.
+        seconds: how long it took.
+    """
+
+    shards: int
+    kept: int
+    documents: int
+    bytes: int
+    skipped: int
+    first_skipped: str | None
+    num_workers: int | None
+    input_bytes: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes, as JSON has them."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        documents, shards = _number(self.documents, "document"), _number(self.shards, "shard")
+        lines = [f"{size(self.bytes)} in {documents} of {shards}", *self._lines()]
+        if self.skipped:
+            what = f"{_number(self.skipped, 'document')} skipped"
+            lines.append(f"{what}; the first: {self.first_skipped}")
+        speed = f"took {duration(self.seconds)}"
+        rate = self.input_bytes / self.seconds if self.seconds else 0.0
+        if rate:
+            speed += f", {size(rate)} of files a second"
+        if rate and self.num_workers:
+            workers = _number(self.num_workers, "worker")
+            speed += f" ({size(rate / self.num_workers)} for each of {workers})"
+        if self.kept:
+            speed += f"; {self.kept:,} of {shards} done before"
+        return "\n".join([*lines, speed])
+
+    def _lines(self) -> list[str]:
+        """Say what this job, and no other, has found out."""
+        raise NotImplementedError
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
 
 def takes_old_names(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let a function take its options by their old names, too, with a DeprecationWarning."""
+    """Let a function take its options by the names before 0.9, too, with a DeprecationWarning."""
 
     @functools.wraps(function)
     def called(*args: Parameters.args, **options: Parameters.kwargs) -> Result:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +18,9 @@ from typing import Any
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import job_folder
-from bpe_tokenizer_tools.scale.executors.progress import size
-from bpe_tokenizer_tools.scale.inputs import (
-    Paths,
-    Reader,
-    Reading,
-    Shard,
-    find_shards,
-    path_list,
-)
-from bpe_tokenizer_tools.scale.job import Job, takes_old_names
-from bpe_tokenizer_tools.scale.report import JobReport
+from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find_shards
+from bpe_tokenizer_tools.scale.job import Job, JobReport, Work, takes_old_names
 from bpe_tokenizer_tools.scale.rows import boundary_ids
-from bpe_tokenizer_tools.scale.shards import check_resumes, do_tasks, plan_tasks, share
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
 from bpe_tokenizer_tools.support import outputs
 
@@ -94,10 +83,10 @@ def _unpacked(packed: bytes) -> BPETokenizer:
 
 
 def _encode_to_files(
-    common: tuple[_Settings, str], shard: Shard, advance: Callable[[int], Any]
+    common: tuple[_Settings, Path], shard: Shard, advance: Callable[[int], Any]
 ) -> dict[str, Any]:
     """Encode a shard; leave its files and its marker in a folder, and return the marker."""
-    settings, folder = common[0], Path(common[1])
+    settings, folder = common
     job_folder.check_shared(folder)
     reader = Reader(shard, settings.reading, advance)
     writer = open_writer(settings.layout, folder / shard.name, settings.dtype)
@@ -124,16 +113,12 @@ def _encode_to_files(
 
 
 class _TextStats:
-    """Measures text on its way.
-
-    Attributes:
-        bytes: as UTF-8.
-        marked: how many documents have the text of the token that ends one in them.
-    """
+    """Measures text on its way."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self.bytes = self.marked = 0
+        self.bytes = 0
+        self.marked = 0  # documents in whose text the mark stands
 
     def read(self, document: Iterable[str]) -> Iterator[str]:
         """Yield the chunks of a document."""
@@ -213,8 +198,7 @@ def encode_shard(
         done = job_folder.finished(folder, shards[0], settings.job(), settings.reading.on_error)
         if done is None:
             _remove_manifest(folder)
-            common = settings, str(folder)
-            done = _encode_to_files(common, shards[0], lambda n_bytes: None)
+            done = _encode_to_files((settings, folder), shards[0], lambda n_bytes: None)
         return done
 
 
@@ -291,10 +275,8 @@ class PackJob(Job):
     allowed_special: str | Iterable[str] = "none"
 
     def __post_init__(self) -> None:
-        # A job may be asked more than once: for a share, and then for all.
-        object.__setattr__(self, "paths", path_list(self.paths))
-        if isinstance(self.allowed_special, Iterator):
-            object.__setattr__(self, "allowed_special", tuple(self.allowed_special))
+        self._keep("paths")
+        self._keep("allowed_special")
 
     def run(self) -> PackReport:
         """Encode all shards that are not yet, and write the manifest."""
@@ -302,8 +284,8 @@ class PackJob(Job):
         with job_folder.open_folder(self.out_dir, shared=False) as folder:
             _check_manifest(folder)
             self._tidy(folder, shards, settings)
-            markers, report = self._encode(folder, shards, settings)
-            _write_manifest(folder, settings, [markers[shard] for shard in shards])
+            work, report = self._encode(folder, shards, settings)
+            _write_manifest(folder, settings, [work.markers[shard] for shard in shards])
             return report
 
     def run_share(self, index: int, of: int) -> PackReport:
@@ -311,27 +293,24 @@ class PackJob(Job):
 
         So does each of `of` machines that share a file system; then `run` finds all shards done.
         """
-        check_resumes(self.resume)
-        share((), index, of)  # before a folder is made
+        self._check_share(index, of)  # before a folder is made
         settings, shards = self._prepared()
         with job_folder.open_folder(self.out_dir, shared=True) as folder:
-            return self._encode(folder, share(shards, index, of), settings)[1]
+            return self._encode(folder, shards[index::of], settings)[1]
 
     def _prepared(self) -> tuple[_Settings, list[Shard]]:
         settings = self._settings()
         self._executor()  # which checks its options
         shards = find_shards(self.paths, [self.out_dir])
-        what = settings.reading.describe(shards)
-        self._say(f"{size(sum(shard.size for shard in shards))} in {what}")
+        self._say(self._size_of(shards))
         return settings, shards
 
     def _settings(self) -> _Settings:
-        tokenizer = self.tokenizer
+        tokenizer, special = self.tokenizer, self.allowed_special
         if not isinstance(tokenizer, BPETokenizer):
             raise TypeError(f"tokenizer must be a BPETokenizer, got {core.shorten(tokenizer)}")
         reading = self._reading()
         import_numpy()
-        special = self.allowed_special
         allowed = core.allowed(tokenizer, special)
         return _Settings(
             tokenizer.__reduce__()[1][1],
@@ -358,33 +337,24 @@ class PackJob(Job):
 
     def _encode(
         self, folder: Path, shards: Sequence[Shard], settings: _Settings
-    ) -> tuple[dict[Shard, dict[str, Any]], PackReport]:
-        began, executor = time.perf_counter(), self._executor()
-        markers, tasks = plan_tasks(folder, shards, settings.job(), settings.reading.on_error)
-        kept = len(markers)
+    ) -> tuple[Work, PackReport]:
+        work = Work(self, folder, settings)
+        tasks = work.look(shards)
         if tasks:  # what is there is not what is asked for any more, until all is done again
             _remove_manifest(folder)
-        total = sum(task.size for task in tasks)
-        what = "encoding" if self.verbose else None
-        markers.update(do_tasks(tasks, executor, _encode_to_files, settings, folder, what))
+        work.do_shards("encoding", _encode_to_files, tasks)
         report = PackReport(
-            **JobReport.facts(markers, kept, executor, total, began),
-            tokens=sum(marker["tokens"] for marker in markers.values()),
+            **work.facts(),
+            tokens=work.sum("tokens"),
             dtype=settings.dtype,
             eot=settings.eot,
-            eot_in_text=sum(marker["eot_in_text"] for marker in markers.values()),
+            eot_in_text=work.sum("eot_in_text"),
         )
         self._say(report)
-        return markers, report
+        return work, report
 
 
 PackJob.__init__ = takes_old_names(PackJob.__init__)  # type: ignore[method-assign]
-
-
-def _sums(markers: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    listed = list(markers)
-    keys = ("documents", "tokens", "bytes", "skipped")
-    return {key: sum(marker[key] for marker in listed) for key in keys}
 
 
 def _check_manifest(folder: Path) -> None:
@@ -409,10 +379,10 @@ def _write_manifest(
 ) -> None:
     """Write what the whole corpus is, last of all; the same bytes are left alone."""
     job = settings.job()
-    entries = [
-        {key: value for key, value in marker.items() if key not in job} for marker in markers
-    ]
-    manifest = {"format": _MANIFEST_FORMAT, **settings.facts(), **_sums(markers), "shards": entries}
+    entries = [{key: marker[key] for key in marker if key not in job} for marker in markers]
+    counted = ("documents", "tokens", "bytes", "skipped")
+    sums = {key: sum(marker[key] for marker in markers) for key in counted}
+    manifest = {"format": _MANIFEST_FORMAT, **settings.facts(), **sums, "shards": entries}
     path, content = folder / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n"
     if not path.is_file() or path.read_text(encoding="utf-8") != content:
         outputs.write({path: content})
@@ -428,13 +398,7 @@ def encode_corpus(
     A run that was stopped, in whatever way, goes on when it is started again: shards that are
     finished are not touched, unless their input has changed.  `open_packed` reads what was made.
 
-    Args:
-        tokenizer: the tokenizer.
-        paths: files, directories, patterns, and URLs that fsspec reads.
-        out_dir: where the shards, their markers and `manifest.json` are written to.
-        **options: the other attributes of `PackJob`: format, dtype, bos, eot and allowed_special;
-            and those of every `Job`: input_format, text_field, separator, on_error, executor,
-            num_workers, address, max_retries, resume and verbose.
+    The arguments are the attributes of `PackJob`.
 
     Returns:
         What was done; the same facts, but those about this run, are in `manifest.json`.

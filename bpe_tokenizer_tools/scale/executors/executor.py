@@ -8,33 +8,42 @@ and what all tasks have in common are sent to each process once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
-from collections.abc import Callable, Generator, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.scale.executors.processes import run_in_processes
 from bpe_tokenizer_tools.scale.executors.progress import Progress
-from bpe_tokenizer_tools.scale.executors.ray import run_on_ray
-from bpe_tokenizer_tools.scale.executors.tasks import Task, out_of_memory
 
-__all__ = ["EXECUTORS", "Executor", "Task"]
+__all__ = ["Executor", "Results", "Task", "lost", "out_of_memory", "portable", "unpacked"]
 
 EXECUTORS = ("local", "ray")
 
 
 @dataclass(frozen=True)
-class Executor:
-    """What runs tasks.
+class Task:
+    """A piece of work.
 
     Attributes:
-        kind: "local" or "ray".
-        num_workers: processes, or tasks of Ray, at a time; None: one per core that may be used.
-        address: of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started
-            on this machine and ends with the job, unless this process has joined one already.
-        max_retries: how often a task is begun again whose process was lost.
+        name: what it is called in messages: usually the label of a shard.
+        arguments: what the function is called with, besides what all tasks have in common.
+        size: bytes of input.
     """
+
+    name: str
+    arguments: tuple[Any, ...]
+    size: int = 0
+
+
+Results = Generator[tuple[Task, Any], None, None]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """What runs tasks: "local" or "ray"; the other attributes are those of a `Job`."""
 
     kind: str = "local"
     num_workers: int | None = None
@@ -55,8 +64,8 @@ class Executor:
 
     def run(
         self, function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
-    ) -> Generator[tuple[Task, Any], None, None]:
-        """Do all tasks; yield each with its result, in the order in which they are done.
+    ) -> Results:
+        """Do tasks, begun in their order; yield each with its result, in the order they are done.
 
         Closed before that, it gives up the rest, and leaves no process.
 
@@ -64,23 +73,21 @@ class Executor:
             function: of a module that can be imported, called as function(common, *arguments,
                 advance), where advance(n) is told of n bytes of input that are done.
             common: what all tasks have in common.
-            tasks: what to do, in the order in which to begin.
+            tasks: what to do.
             progress: is told what is done.
 
         Raises:
             RuntimeError: the process that did a task was lost, and so were those that tried again.
             Exception: whatever the function raises; other tasks are given up then.
         """
-        if self.kind == "ray":
-            work = pickle.dumps((function, common))
-            done = run_on_ray(self, work, tasks, progress)
-        elif self.n_processes(2) == 1:
+        if self.kind == "local" and self.n_processes(2) == 1:
             done = _run_here(function, common, tasks, progress)
         else:
-            work = pickle.dumps((function, common))
-            num_workers = self.n_processes(len(tasks))
-            done = run_in_processes(work, tasks, num_workers, self.max_retries, progress)
-        with contextlib.closing(cast("Any", done)):
+            from bpe_tokenizer_tools.scale.executors import processes, ray
+
+            run_elsewhere = ray.run_on_ray if self.kind == "ray" else processes.run_in_processes
+            done = run_elsewhere(self, pickle.dumps((function, common)), tasks, progress)
+        with contextlib.closing(done):
             for task, result in done:
                 progress.finish_shard()
                 yield task, result
@@ -88,10 +95,45 @@ class Executor:
 
 def _run_here(
     function: Callable[..., Any], common: Any, tasks: Sequence[Task], progress: Progress
-) -> Iterator[tuple[Task, Any]]:
+) -> Results:
     for task in tasks:
         try:
             result = function(common, *task.arguments, progress.advance)
         except MemoryError as error:
             raise out_of_memory(task) from error
         yield task, result
+
+
+# -- For those who do tasks elsewhere -----------------------------------------
+
+
+def lost(task: Task, what: str, attempts: int) -> RuntimeError:
+    """Make the error for a task whose process was lost each time."""
+    return RuntimeError(
+        f"the process that worked on {task.name} {what}, {attempts} times in all; often it ran "
+        "out of memory: try fewer workers. What is finished is kept: the same call goes on"
+    )
+
+
+def out_of_memory(task: Task) -> MemoryError:
+    """Make the error for a task that was refused memory."""
+    return MemoryError(
+        f"{task.name}: out of memory: each line or row is held in memory whole. Try "
+        "fewer workers, or shorter documents. What is finished is kept: the same call goes on"
+    )
+
+
+def portable(error: Exception) -> tuple[Exception, str]:
+    """Return an error that survives pickling, and where it came from, which does not."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return error, trace
+
+
+@functools.lru_cache(maxsize=2)
+def unpacked(payload: bytes) -> Any:
+    """Return a function and what its tasks have in common; once per process, not once per task."""
+    return pickle.loads(payload)

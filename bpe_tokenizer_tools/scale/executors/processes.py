@@ -22,11 +22,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, cast
 
+from bpe_tokenizer_tools.scale.executors.executor import (
+    Executor,
+    Results,
+    Task,
+    lost,
+    out_of_memory,
+    portable,
+    unpacked,
+)
 from bpe_tokenizer_tools.scale.executors.progress import Progress
-from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, out_of_memory, portable, unpacked
 
 __all__ = ["run_in_processes"]
 
@@ -95,12 +103,6 @@ def _send(stream: BinaryIO, message: Any) -> None:
     stream.flush()
 
 
-def _block_interrupts() -> None:
-    """Let no Ctrl-C reach a process that this thread starts; it goes to the main thread."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-
-
 class _LostError(Exception):
     """A process has ended before its task was done."""
 
@@ -109,34 +111,31 @@ class _Process:
     """A process that works for this one."""
 
     def __init__(self, payload: bytes) -> None:
-        _block_interrupts()
-        self._process = subprocess.Popen(
+        if hasattr(signal, "pthread_sigmask"):  # Ctrl-C is for the main thread
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self.process = subprocess.Popen(
             [sys.executable, *_ISOLATED, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._payload = payload
-        self._fresh = True
+        self._tasks = cast("BinaryIO", self.process.stdin)
+        self._replies = cast("BinaryIO", self.process.stdout)
+        self._unsent: tuple[Any, ...] = (sys.path, payload)
 
     def call(self, task: Task, advance: Callable[[int], Any]) -> Any:
         """Do a task there; raise what it raises, or `_LostError`."""
-        tasks, replies = cast("BinaryIO", self._process.stdin), self._process.stdout
         told = 0
         try:
-            if self._fresh:
-                _send(tasks, sys.path)
-                _send(tasks, self._payload)
-                self._fresh = False
-            _send(tasks, task.arguments)
-            while True:
-                kind, value = pickle.load(cast("BinaryIO", replies))
-                if kind != "advance":
-                    break
-                told += value
-                advance(value)
+            for message in (*self._unsent, task.arguments):
+                _send(self._tasks, message)
+            self._unsent = ()
+            while (reply := pickle.load(self._replies))[0] == "advance":
+                told += reply[1]
+                advance(reply[1])
         except (EOFError, OSError, pickle.UnpicklingError):
             advance(-told)
             raise _LostError(self._how_it_ended()) from None
+        kind, value = reply
         if kind == "failed":
             error, trace = value
             raise error from RuntimeError(f"in another process:\n{trace}")
@@ -144,22 +143,18 @@ class _Process:
 
     def _how_it_ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
+            self.process.wait(10)
         self.end()
-        status = self._process.returncode
+        status = self.process.returncode
         return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
 
-    def kill(self) -> None:
-        """End it at once; a call of it that waits is told so."""
-        self._process.kill()
-
     def end(self) -> None:
-        """End it, and free what belongs to it; there must be no call of it."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
+        """End it at once, and free what belongs to it; there must be no call of it."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self._tasks, self._replies):
             with contextlib.suppress(OSError):  # what could not be written before it ended
-                cast("BinaryIO", pipe).close()
+                pipe.close()
 
 
 class _Pool:
@@ -209,22 +204,15 @@ class _Pool:
         with self._lock:
             self._stopped = True
             for process in self._processes:
-                process.kill()
+                process.process.kill()
 
 
 def run_in_processes(
-    work: bytes, tasks: Sequence[Task], num_workers: int, max_retries: int, progress: Progress
-) -> Iterator[tuple[Task, Any]]:
-    """Do tasks in processes of this machine; see `Executor.run`.
-
-    Args:
-        work: the function and what all tasks have in common, pickled.
-        tasks: what to do.
-        num_workers: how many processes.
-        max_retries: how often a task is begun again whose process was lost.
-        progress: is told what is done.
-    """
-    pool = _Pool(work, tasks, max_retries)
+    executor: Executor, work: bytes, tasks: Sequence[Task], progress: Progress
+) -> Results:
+    """Do tasks in processes of this machine; see `Executor.run`.  `work` is function and common."""
+    pool = _Pool(work, tasks, executor.max_retries)
+    num_workers = executor.n_processes(len(tasks))
     threads = [threading.Thread(target=pool.attend, daemon=True) for _ in range(num_workers)]
     try:
         for thread in threads:

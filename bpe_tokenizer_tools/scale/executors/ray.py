@@ -15,15 +15,20 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bpe_tokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.scale.executors.executor import (
+    Executor,
+    Results,
+    Task,
+    lost,
+    out_of_memory,
+    portable,
+    unpacked,
+)
 from bpe_tokenizer_tools.scale.executors.progress import Progress
-from bpe_tokenizer_tools.scale.executors.tasks import Task, lost, out_of_memory, portable, unpacked
-
-if TYPE_CHECKING:
-    from bpe_tokenizer_tools.scale.executors.executor import Executor
 
 __all__ = ["run_on_ray"]
 
@@ -32,15 +37,8 @@ _OBJECT_STORE = 200_000_000  # bytes: only a tokenizer and names of files go thr
 
 def run_on_ray(
     executor: Executor, work: bytes, tasks: Sequence[Task], progress: Progress
-) -> Iterator[tuple[Task, Any]]:
-    """Do tasks on a Ray cluster; see `Executor.run`.
-
-    Args:
-        executor: the cluster, and how it is used.
-        work: the function and what all tasks have in common, pickled.
-        tasks: what to do.
-        progress: is told what is done.
-    """
+) -> Results:
+    """Do tasks on a Ray cluster; see `Executor.run`.  `work` is function and common, pickled."""
     ray = core.import_optional("ray", "executor='ray'", "'bpe-tokenizer[ray]'")
     if not tasks:
         return
@@ -55,37 +53,24 @@ def run_on_ray(
                 room = executor.num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
                 while waiting and len(running) < room:
                     task = waiting.popleft()
-                    arguments = pickle.dumps(task.arguments)
-                    running[
-                        remote.remote(bpe_tokenizer.__version__, os.getcwd(), payload, arguments)
-                    ] = task
+                    how = bpe_tokenizer.__version__, os.getcwd(), payload
+                    running[remote.remote(*how, pickle.dumps(task.arguments))] = task
                 for reference in ray.wait(list(running), timeout=5)[0]:
                     result = _result(ray, reference, running[reference], executor)
                     progress.advance(running[reference].size)
                     yield running.pop(reference), result
         finally:
-            if not is_ours:
-                _wait_for(ray, list(running))
-
-
-def _wait_for(ray: Any, references: list[Any]) -> None:
-    """Wait for tasks that have begun, whatever comes of them.
-
-    NOTE: where the cluster is left, Ray ends them; in a session of the user's it must be asked to,
-    by ray.cancel, which aborts this process now and then if a task just ends (seen in 2.60).
-    """
-    for reference in references:
-        with contextlib.suppress(Exception):
-            ray.get(reference)
+            # NOTE: where the cluster is left, Ray ends what has begun; in a session of the user's
+            # it must be asked to, by ray.cancel, which aborts this process now and then if a task
+            # just ends (seen in 2.60).  So what has begun is waited for, whatever comes of it.
+            for reference in () if is_ours else list(running):
+                with contextlib.suppress(Exception):
+                    ray.get(reference)
 
 
 @contextlib.contextmanager
 def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
-    """Join a cluster, or start one here, for as long as the job takes; or use the one at hand.
-
-    Yields:
-        Whether it was joined here, and is left, with all that runs in it, at the end.
-    """
+    """Join or start a cluster, and leave it at the end; or use the one at hand, and yield False."""
     if ray.is_initialized():
         if executor.address not in (None, "auto"):
             raise ValueError(
@@ -95,16 +80,18 @@ def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
             )
         yield False
         return
-    options: dict[str, Any] = {"address": executor.address}
     if executor.address is None:
-        options = _options_of_own(executor)
+        options, problem, hint = _options_of_own(executor), "cannot start Ray on this machine", ""
     else:
         _check_answers(executor.address)
+        options = {"address": executor.address}
+        problem = f"cannot join the Ray cluster at {executor.address}"
+        hint = "; see that the address, RAY_AUTH_MODE and the token are those of the cluster"
     try:
         # What Ray has to say that matters comes as an exception.
         ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
-        raise ConnectionError(_not_joined(executor, _first_line(error))) from None
+        raise ConnectionError(f"{problem}: {_first_line(error)}{hint}") from None
     try:
         yield True
     finally:
@@ -113,7 +100,12 @@ def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
 
 def _options_of_own(executor: Executor) -> dict[str, Any]:
     """Return how to start a cluster on this machine, whose processes find what this one finds."""
-    _bring_token()
+    names = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    file = os.path.expanduser("~/.ray/auth_token")
+    if not any(name in os.environ for name in names) and not os.path.exists(file):
+        # NOTE: Ray would write a token to the home directory.  This one stays, as Ray remembers it
+        # for the next cluster that this process starts.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     return {
         "address": "local",  # whatever RAY_ADDRESS says, or a cluster that has crashed has left
         "num_cpus": executor.num_workers or core.cores(),
@@ -123,15 +115,6 @@ def _options_of_own(executor: Executor) -> dict[str, Any]:
             "env_vars": {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         },
     }
-
-
-def _bring_token() -> None:
-    """Spare Ray writing a token for its own processes to the home directory."""
-    names = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-    file = os.path.expanduser("~/.ray/auth_token")
-    if not any(name in os.environ for name in names) and not os.path.exists(file):
-        # NOTE: it stays, as Ray remembers it for the next cluster that this process starts.
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _check_answers(address: str) -> None:
@@ -147,24 +130,12 @@ def _check_answers(address: str) -> None:
         raise ConnectionError(f"cannot join the Ray cluster at {address}: {error}") from None
 
 
-def _not_joined(executor: Executor, why: str) -> str:
-    if executor.address is None:
-        return f"cannot start Ray on this machine: {why}"
-    return (
-        f"cannot join the Ray cluster at {executor.address}: {why}; see that the address, "
-        "RAY_AUTH_MODE and the token are those of the cluster"
-    )
-
-
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
 def _sent_to_nodes() -> Callable[..., Any]:
-    """Return what does a task on a node.
-
-    Being no function of a module, it is sent as code, and can say what a node lacks.
-    """
+    """Return what does a task on a node; sent as code, not by name, it can say what that lacks."""
 
     def do_task(version: str, directory: str, payload: bytes, arguments: bytes) -> Any:
         import platform
@@ -205,11 +176,10 @@ def _result(ray: Any, reference: Any, task: Task, executor: Executor) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, MemoryError):
+        if isinstance(error.cause, MemoryError):
             raise out_of_memory(task) from None
-        if isinstance(cause, Exception):
-            raise cause from None
+        if isinstance(error.cause, Exception):
+            raise error.cause from None
         raise RuntimeError(f"{task.name}: {_first_line(error)}") from None
     except ray.exceptions.RayError as error:
         why = f"was lost ({_first_line(error)})"
