@@ -22,33 +22,15 @@ if TYPE_CHECKING:
     from bpe_tokenizer_tools.evaluation.texts import file_groups, parallel_lines
 
 __all__ = [
-    "evaluate",
-    "Evaluation",
-    "Measures",
-    "Vocabulary",
-    "Allocation",
-    "compare",
-    "Comparison",
-    "open_tokenizer",
-    "Adapter",
-    "file_groups",
-    "parallel_lines",
-    "renyi_entropy",
-]
-
-_MODULES = {
-    "adapters": ("Adapter", "open_tokenizer"),
-    "comparison": ("Comparison", "compare"),
-    "figures": ("Evaluation", "Vocabulary", "evaluate"),
-    "measures": ("Measures", "renyi_entropy"),
-    "scripts": ("Allocation",),
-    "texts": ("file_groups", "parallel_lines"),
-}
+    "Adapter", "Allocation", "Comparison", "Evaluation", "Measures", "Vocabulary", "compare",
+    "evaluate", "file_groups", "open_tokenizer", "parallel_lines", "renyi_entropy",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Load the module that a name is in."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    for module in ("adapters", "figures", "texts", "measures", "scripts", "comparison"):
+        found = importlib.import_module(f"{__name__}.{module}") if name in __all__ else None
+        if found and name in found.__all__:
+            return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -34,10 +34,9 @@ _MOST_ROWS = 1 << 24  # far more than vocabularies have; 128 MB for each array o
 
 
 class Adapter:
-    """A tokenizer of any library.
+    """A tokenizer of any library, by the name that tables call it.
 
     Attributes:
-        name: what tables call it.
         tokens: id -> bytes, of all tokens but the special ones.
         special: the ids that ordinary text never gives.
 
@@ -199,9 +198,8 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def _spelling_of(definition: Any, byte_level: bool = False) -> Any:
     """Return what turns a token as files write it into the bytes it stands for.
 
-    Args:
-        definition: a tokenizer.json, or the parts of one; None where there is none.
-        byte_level: whether tokens are written in the byte alphabet, whatever it says.
+    The definition is a tokenizer.json, the parts of one, or None; whatever it says, `byte_level`
+    tells that tokens are written in the byte alphabet.
     """
     kinds = set(_types(definition))
     if byte_level or "ByteLevel" in kinds:
@@ -295,8 +293,8 @@ def open_tokenizer(spec: Any, name: str = "") -> Adapter:
     """Open a tokenizer.
 
     Args:
-        spec: see the head of this module; or a tokenizer of this library, of
-            `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`.
+        spec: see the head of this module; or a tokenizer of this library, of `tokenizers`,
+            `transformers`, `tiktoken` or `sentencepiece`.
         name: what to call it; by default told by the spec.
 
     Raises:
@@ -376,7 +374,7 @@ def _open_sentencepiece(spec: str, name: str) -> Adapter:
 def _loaded(spec: str, load: Any, argument: Any) -> Any:
     """Load a tokenizer by its own library; whatever goes wrong there is one line."""
     try:
-        return load(argument if not isinstance(argument, Path) else str(argument))
+        return load(str(argument))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # a panic in Rust is no Exception
@@ -395,12 +393,8 @@ _OPENERS = {"hf": _open_huggingface, "tiktoken": _open_tiktoken, "sp": _open_sen
 def named_tokenizers(tokenizers: Any) -> list[Adapter]:
     """Open several tokenizers, each with a name of its own.
 
-    Args:
-        tokenizers: name -> what `open_tokenizer` takes, or a list; in a list a
-            string may be ``NAME=SPEC``.
-
-    Raises:
-        ValueError: there are none, or two have the same name given.
+    They come as name -> what `open_tokenizer` takes; or in a list, where a string may be
+    ``NAME=SPEC``.
     """
     if isinstance(tokenizers, Mapping):
         opened = [open_tokenizer(spec, str(name)) for name, spec in tokenizers.items()]

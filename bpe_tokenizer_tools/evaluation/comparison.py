@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.adapters import Adapter, named_tokenizers
-from bpe_tokenizer_tools.evaluation.figures import OVERALL, groups_of, percent
+from bpe_tokenizer_tools.evaluation.figures import (
+    OVERALL,
+    all_measures,
+    groups_of,
+    percent,
+    with_overall,
+)
 from bpe_tokenizer_tools.evaluation.measures import (
     Chunk,
     Cut,
@@ -18,7 +26,6 @@ from bpe_tokenizer_tools.evaluation.measures import (
     Tally,
     chunks_of,
     cut,
-    measures_of,
 )
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
 from bpe_tokenizer_tools.showing.view import shown
@@ -38,48 +45,30 @@ _MIX = 0x9E3779B1  # an odd number: multiplied by it, neighbouring places are fa
 
 @dataclass(frozen=True)
 class Difference:
-    """How often two tokenizers cut words differently.
+    """How often two tokenizers cut words differently."""
 
-    Attributes:
-        group: the name of the texts.
-        words: how many there are.
-        differing: how many of them are cut at different places inside.
-        share: of all words, 0 to 1; None if there are none.
-        a_tokens: how many tokens the first needs for the texts.
-        b_tokens: how many the second needs.
-        saved: the share of the first's tokens that the second saves; negative if it
-            needs more.
-    """
-
-    group: str
-    words: int
-    differing: int
-    share: float | None
-    a_tokens: int
-    b_tokens: int
+    group: str  # the name of the texts
+    words: int  # how many there are
+    differing: int  # how many of them are cut at different places inside
+    share: float | None  # of all words, 0 to 1; None if there are none
+    a_tokens: int  # how many tokens the first needs for the texts
+    b_tokens: int  # how many the second needs
+    # the share of the first's tokens that the second saves; negative if it needs more
     saved: float | None
 
 
 @dataclass(frozen=True)
 class Example:
-    """A word that two tokenizers cut differently, where it stands.
+    """A word that two tokenizers cut differently, where it stands."""
 
-    Attributes:
-        group: the name of the texts.
-        before: what stands before it.
-        word: the word.
-        after: what stands after it.
-        a_cut: the tokens of the first that hold a part of it, a space between two and
-            white space made visible.
-        b_cut: those of the second.
-    """
-
-    group: str
-    before: str
-    word: str
-    after: str
+    group: str  # the name of the texts
+    before: str  # what stands before it
+    word: str  # the word
+    after: str  # what stands after it
+    # the tokens of the first that hold a part of it, a space between two and white space made
+    # visible
     a_cut: str
-    b_cut: str
+    b_cut: str  # those of the second
 
 
 @dataclass(frozen=True)
@@ -88,75 +77,47 @@ class Expense:
 
     Texts are cut wherever tokens of both end together, but not inside a word: so each such stretch
     holds whole tokens of both, and all stretches together have as many tokens as the texts.
-
-    Attributes:
-        text: the stretch without spaces around it: most often a word, maybe with the
-            punctuation that shares a token with it; or a run of white space.
-        times: how often the tokenizers need different numbers of tokens for it.
-        a_tokens: how many tokens the first needs for these.
-        b_tokens: how many the second needs.
-        a_cut: how the first cuts it where it stands first; see `Example`.
-        b_cut: how the second does.
     """
 
+    # the stretch without spaces around it: most often a word, maybe with the punctuation that
+    # shares a token with it; or a run of white space
     text: str
-    times: int
-    a_tokens: int
-    b_tokens: int
-    a_cut: str
-    b_cut: str
+    times: int  # how often the tokenizers need different numbers of tokens for it
+    a_tokens: int  # how many tokens the first needs for these
+    b_tokens: int  # how many the second needs
+    a_cut: str  # how the first cuts it where it stands first; see `Example`
+    b_cut: str  # how the second does
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What two vocabularies have in common, special tokens aside.
+    """What two vocabularies have in common, special tokens aside."""
 
-    Attributes:
-        shared: how many tokens, as bytes, are in both.
-        only_a: how many only the first has.
-        only_b: how many only the second has.
-        only_a_used: the share of the first's tokens in the texts that are such.
-        only_b_used: the same of the second.
-        only_a_examples: those that the texts use most, and how often.
-        only_b_examples: the same of the second.
-    """
-
-    shared: int
-    only_a: int
-    only_b: int
-    only_a_used: float
-    only_b_used: float
-    only_a_examples: list[tuple[str, int]]
-    only_b_examples: list[tuple[str, int]]
+    shared: int  # how many tokens, as bytes, are in both
+    only_a: int  # how many only the first has
+    only_b: int  # how many only the second has
+    only_a_used: float  # the share of the first's tokens in the texts that are such
+    only_b_used: float  # the same of the second
+    only_a_examples: list[tuple[str, int]]  # those that the texts use most, and how often
+    only_b_examples: list[tuple[str, int]]  # the same of the second
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; printed, tables and a verdict.
+    """What `compare` found; printed, tables and a verdict."""
 
-    Attributes:
-        a: the name of the first tokenizer.
-        b: the name of the second.
-        verdict: what it comes to, in plain figures.
-        differences: for each group, and last for all of them.
-        measures: the figures of both on each group, as `evaluate` gives them.
-        examples: some words that are cut differently, of each group.
-        expensive_for_a: what costs the first most, against the second.  Where texts have
-            more than half a million stretches that the two cut into different numbers of
-            tokens, those that made the least difference were forgotten on the way.
-        expensive_for_b: what costs the second most.
-        vocabulary: what they have in common.
-    """
-
-    a: str
-    b: str
-    verdict: str
-    differences: list[Difference]
-    measures: list[Measures]
-    examples: list[Example]
+    a: str  # the name of the first tokenizer
+    b: str  # the name of the second
+    verdict: str  # what it comes to, in plain figures
+    differences: list[Difference]  # for each group, and last for all of them
+    measures: list[Measures]  # the figures of both on each group, as `evaluate` gives them
+    examples: list[Example]  # some words that are cut differently, of each group
+    # what costs the first most, against the second. Where texts have more than half a million
+    # stretches that the two cut into different numbers of tokens, those that made the least
+    # difference were forgotten on the way
     expensive_for_a: list[Expense]
-    expensive_for_b: list[Expense]
-    vocabulary: Overlap
+    expensive_for_b: list[Expense]  # what costs the second most
+    vocabulary: Overlap  # what they have in common
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -223,34 +184,26 @@ class Comparison:
 # -- Gathering ----------------------------------------------------------------
 
 
-@dataclass
-class _Group:
-    """What was counted on one group."""
-
-    tallies: list[Tally]
-    differing: int = 0
-    words: int = 0
-    pieces: int = 0
-
-
 class _Gatherer:
     """Counts where two tokenizers differ, as texts pass by."""
 
     def __init__(self, adapters: Sequence[Adapter], n_examples: int) -> None:
         self.adapters, self._n_examples = adapters, n_examples
-        self.groups: dict[str, _Group] = {}
+        self.tallies: dict[str, list[Tally]] = {}
+        self.differing: Counter[str] = Counter()  # words of each group that are cut differently
         self.examples: dict[str, list[tuple[int, int, Example]]] = {}
+        self._pieces: Counter[str] = Counter()  # of each group, so far
         # stretch of text -> what an `Expense` holds of it
         self.expenses: dict[bytes, list[Any]] = {}
         self._new: list[tuple[int, int, list[Any]]] = []
 
     def add(self, chunk: Chunk) -> None:
         """Count a chunk."""
-        group = self.groups.setdefault(
-            chunk.group, _Group([Tally(adapter.rows) for adapter in self.adapters])
+        tallies = self.tallies.setdefault(
+            chunk.group, [Tally(adapter.rows) for adapter in self.adapters]
         )
         cuts = [cut(adapter, chunk) for adapter in self.adapters]
-        for adapter, tally, each in zip(self.adapters, group.tallies, cuts):
+        for adapter, tally, each in zip(self.adapters, tallies, cuts):
             if each.starts is None:
                 raise ValueError(
                     f"{adapter.name} does not tell which token is which part of a text, and its "
@@ -259,22 +212,21 @@ class _Gatherer:
             tally.add(chunk, each)
         words = chunk.pieces.words
         differing = words[_cut_differently(chunk, words, *cuts)]
-        self._add_examples(chunk, group.pieces, differing, cuts)
-        group.words += len(words)
-        group.pieces += len(chunk.pieces.starts) + 1  # as between two documents
-        group.differing += len(differing)
+        self.differing[chunk.group] += len(differing)
+        self._add_examples(chunk, differing, cuts)
         self._add_expenses(chunk, cuts)
 
-    def _add_examples(self, chunk: Chunk, done: int, differing: Any, cuts: Sequence[Cut]) -> None:
+    def _add_examples(self, chunk: Chunk, differing: Any, cuts: Sequence[Cut]) -> None:
         """Keep a few, from all over: those whose places have the smallest hashes."""
-        kept = self.examples.setdefault(chunk.group, [])
-        hashes = (differing + done + 1) * _MIX % (1 << 32)
-        for i in numpy.argsort(hashes, kind="stable")[: self._n_examples]:
-            place = (-int(hashes[i]), done + int(differing[i]))
-            if len(kept) < self._n_examples or place[0] > kept[0][0]:
-                heapq.heappush(kept, (*place, _example(chunk, int(differing[i]), cuts)))
-                if len(kept) > self._n_examples:
-                    heapq.heappop(kept)
+        kept = self.examples.get(chunk.group, [])
+        places = differing + self._pieces[chunk.group]
+        self._pieces[chunk.group] += len(chunk.pieces.starts) + 1  # as between two documents
+        hashes = (places + 1) * _MIX % (1 << 32)
+        found = [
+            (int(hashes[i]), int(places[i]), _example(chunk, int(differing[i]), cuts))
+            for i in numpy.argsort(hashes, kind="stable")[: self._n_examples]
+        ]
+        self.examples[chunk.group] = heapq.nsmallest(self._n_examples, [*kept, *found])
 
     def _add_expenses(self, chunk: Chunk, cuts: Sequence[Cut]) -> None:
         data, expenses = chunk.pieces.data, self.expenses
@@ -388,16 +340,16 @@ def compare(
     Args:
         a: what `open_tokenizer` takes.
         b: the same.
-        texts: name of a group -> its documents, as for `evaluate`.
-        parallel: as for `evaluate`.
+        texts: as for `evaluate`.
+        parallel: likewise.
         n_examples: how many words that are cut differently to show of each group; they
             are taken from all over, the same ones each time.
         n_expensive: how many expensive words to show of each tokenizer.
         verbose: whether to show progress, on a terminal.
 
     Raises:
-        ValueError: as for `evaluate`; or a tokenizer does not tell which token is
-            which part of a text.
+        ValueError: as for `evaluate`; or a tokenizer does not tell which token is which part of a
+            text.
 
     >>> from bpe_tokenizer import BPETokenizer
     >>> print(compare(BPETokenizer(), BPETokenizer(), {"words": ["ab cd"]}).verdict)
@@ -411,48 +363,30 @@ def compare(
             for chunk in chunks_of(name, found):
                 gatherer.add(chunk)
                 advance(int(chunk.sizes.sum()))
-    counted = _with_overall(gatherer.groups, adapters)
-    differences = [_difference(name, group) for name, group in counted.items()]
-    bases = counted[base].tallies if base is not None else [None, None]
-    measures = [
-        measures_of(adapter, name, tally, against if name in (parallel or ()) else None)
-        for name, group in counted.items()
-        for adapter, tally, against in zip(adapters, group.tallies, bases)
-    ]
-    total = next(reversed(counted.values()))
+    tallies = with_overall(gatherer.tallies)
+    differing = {**gatherer.differing, OVERALL: gatherer.differing.total()}
+    differences = [_difference(name, differing[name], *found) for name, found in tallies.items()]
     return Comparison(
         adapters[0].name,
         adapters[1].name,
         printable(_verdict(adapters, differences)),
         differences,
-        measures,
-        [each for kept in gatherer.examples.values() for *_, each in sorted(kept, key=_by_place)],
+        all_measures(adapters, tallies, parallel, base),
+        [
+            each
+            for kept in gatherer.examples.values()
+            for *_, each in sorted(kept, key=itemgetter(1))
+        ],
         _expenses(gatherer.expenses, 1, n_expensive),
         _expenses(gatherer.expenses, -1, n_expensive),
-        _overlap(adapters, total.tallies),
+        _overlap(adapters, [*tallies.values()][-1]),
     )
 
 
-def _by_place(kept: tuple[int, int, Example]) -> int:
-    return kept[1]
-
-
-def _with_overall(groups: dict[str, _Group], adapters: Sequence[Adapter]) -> dict[str, _Group]:
-    if len(groups) == 1:
-        return groups
-    total = _Group([Tally(adapter.rows) for adapter in adapters])
-    for group in groups.values():
-        total.words += group.words
-        total.differing += group.differing
-        for tally, each in zip(total.tallies, group.tallies):
-            tally += each
-    return {**groups, OVERALL: total}
-
-
-def _difference(name: str, group: _Group) -> Difference:
-    a, b = (tally.tokens for tally in group.tallies)
-    share = group.differing / group.words if group.words else None
-    return Difference(name, group.words, group.differing, share, a, b, (a - b) / a if a else None)
+def _difference(name: str, differing: int, a: Tally, b: Tally) -> Difference:
+    share = differing / a.words if a.words else None
+    saved = (a.tokens - b.tokens) / a.tokens if a.tokens else None
+    return Difference(name, a.words, differing, share, a.tokens, b.tokens, saved)
 
 
 def _expenses(found: Mapping[bytes, Sequence[Any]], sign: int, n: int) -> list[Expense]:
@@ -490,24 +424,27 @@ def _verdict(adapters: Sequence[Adapter], differences: Sequence[Difference]) -> 
         tokens = f"Both cut all words alike and need as many tokens: {total.a_tokens:,}."
     else:
         where = "overall" if len(differences) > 1 else f"on {total.group}"
-        tokens = f"{b} needs {_than(total)} than {a} {where}: "
+        saved = total.saved
+        how_many = "other tokens" if saved is None else "not fewer tokens"
+        if saved:
+            how_many = f"{100 * abs(saved):.1f} % {'fewer' if saved > 0 else 'more'} tokens"
+        tokens = f"{b} needs {how_many} than {a} {where}: "
         tokens += f"{total.b_tokens:,} against {total.a_tokens:,}."
         tokens += f" It cuts {percent(total.share)} of the words differently."
-    wins = _wins(b, differences[:-1]) if len(differences) > 1 else ""
-    return " ".join(filter(None, [tokens, wins, _cost(adapters)]))
-
-
-def _than(difference: Difference) -> str:
-    saved = difference.saved
-    if not saved:
-        return "not fewer tokens" if saved == 0 else "other tokens"
-    return f"{100 * abs(saved):.1f} % {'fewer' if saved > 0 else 'more'} tokens"
-
-
-def _wins(b: str, groups: Sequence[Difference]) -> str:
-    n = sum(group.b_tokens < group.a_tokens for group in groups)
-    each = ", ".join(f"{_sign(group)} on {group.group}" for group in groups)
-    return f"{b} needs fewer on {n} of {len(groups)} groups: {each}."
+    said = [tokens]
+    if len(differences) > 1:
+        groups = differences[:-1]
+        n = sum(group.b_tokens < group.a_tokens for group in groups)
+        each = ", ".join(f"{_sign(group)} on {group.group}" for group in groups)
+        said.append(f"{b} needs fewer on {n} of {len(groups)} groups: {each}.")
+    a_rows, b_rows = (adapter.rows for adapter in adapters)
+    if a_rows == b_rows:
+        said.append(f"Both need {a_rows:,} embedding rows.")
+    else:
+        more, rows = abs(b_rows - a_rows), "row" if abs(b_rows - a_rows) == 1 else "rows"
+        how = "more" if b_rows > a_rows else "fewer"
+        said.append(f"{b} costs {more:,} {how} embedding {rows}.")
+    return " ".join(said)
 
 
 def _sign(group: Difference) -> str:
@@ -515,12 +452,3 @@ def _sign(group: Difference) -> str:
         return "-"
     change = round(-100 * group.saved, 1)
     return f"{change:+.1f} %" if change else "0.0 %"
-
-
-def _cost(adapters: Sequence[Adapter]) -> str:
-    a, b = (adapter.rows for adapter in adapters)
-    if a == b:
-        return f"Both need {a:,} embedding rows."
-    name = adapters[1].name
-    rows = "row" if abs(b - a) == 1 else "rows"
-    return f"{name} costs {abs(b - a):,} {'more' if b > a else 'fewer'} embedding {rows}."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from bpe_tokenizer_tools.evaluation.measures import (
 from bpe_tokenizer_tools.evaluation.scripts import CLASSES, Allocation, allocate
 from bpe_tokenizer_tools.evaluation.texts import FileGroup
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import counted
 
 __all__ = ["OVERALL", "Evaluation", "Vocabulary", "evaluate", "groups_of", "script_lines"]
 
@@ -32,39 +35,25 @@ _SHOWN_SCRIPTS = 15
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer's vocabulary.
+    """A tokenizer's vocabulary."""
 
-    Attributes:
-        tokenizer: its name.
-        vocab_size: how many tokens, special ones included.
-        special_tokens: how many of them are special.
-        rows: how many rows an embedding needs: the largest id and one more.
-        scripts: script or class -> its tokens, the largest first, without special ones;
-            see `bpe_tokenizer_tools.evaluation.scripts`.
-    """
-
-    tokenizer: str
-    vocab_size: int
-    special_tokens: int
-    rows: int
+    tokenizer: str  # its name
+    vocab_size: int  # how many tokens, special ones included
+    special_tokens: int  # how many of them are special
+    rows: int  # how many rows an embedding needs: the largest id and one more
+    # script or class -> its tokens, the largest first, without special ones; see
+    # `bpe_tokenizer_tools.evaluation.scripts`
     scripts: dict[str, Allocation]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found; printed, tables.
+    """What `evaluate` found; printed, tables."""
 
-    Attributes:
-        measures: for each group, and last for all of them, each tokenizer's figures.
-        vocabularies: of each tokenizer.
-        base: the group that premiums are against; None without parallel text.
-        alpha: the order of the Rényi entropy.
-    """
-
-    measures: list[Measures]
-    vocabularies: list[Vocabulary]
-    base: str | None = None
-    alpha: float = ALPHA
+    measures: list[Measures]  # for each group, and last for all of them, each tokenizer's figures
+    vocabularies: list[Vocabulary]  # of each tokenizer
+    base: str | None = None  # the group that premiums are against; None without parallel text
+    alpha: float = ALPHA  # the order of the Rényi entropy
 
     @property
     def groups(self) -> list[str]:
@@ -77,11 +66,7 @@ class Evaluation:
         return [vocabulary.tokenizer for vocabulary in self.vocabularies]
 
     def get(self, tokenizer: str, group: str) -> Measures:
-        """Return the figures of a tokenizer on a group.
-
-        Raises:
-            KeyError: there is no such tokenizer, or group.
-        """
+        """Return the figures of a tokenizer on a group; KeyError if there are none."""
         for measures in self.measures:
             if (measures.tokenizer, measures.group) == (tokenizer, group):
                 return measures
@@ -144,11 +129,8 @@ class Evaluation:
 def script_lines(vocabularies: Sequence[Vocabulary], most: int) -> dict[str, list[str]]:
     """Return what to show of vocabularies by script: name of a line -> the scripts in it.
 
-    The largest scripts have a line each, all others one together; then come the classes.
-
-    Args:
-        vocabularies: what is shown side by side.
-        most: how many scripts have a line of their own.
+    The largest scripts, up to a number, have a line each, all others one together; then come the
+    classes.
     """
     total: dict[str, int] = {}
     for vocabulary in vocabularies:
@@ -157,13 +139,10 @@ def script_lines(vocabularies: Sequence[Vocabulary], most: int) -> dict[str, lis
     largest = sorted(total.keys() - set(CLASSES), key=lambda name: (-total[name], name))
     lines = {script: [script] for script in largest[:most]}
     rest = largest[most:]
-    lines.update({_other(len(rest)): rest} if rest else {})
+    if rest:
+        lines[counted(len(rest), "other script")] = rest
     lines.update({name: [name] for name in CLASSES if name in total})
     return lines
-
-
-def _other(n: int) -> str:
-    return f"{n} other script{'' if n == 1 else 's'}"
 
 
 def _cells(vocabulary: Vocabulary, scripts: Sequence[str]) -> tuple[int, float | None]:
@@ -192,17 +171,16 @@ def evaluate(
 
     Args:
         tokenizers: name -> what `open_tokenizer` takes; or a list of that.
-        texts: name of a group -> its documents: texts, or a `pathlib.Path` to read.
-            Documents are taken as they come and not kept, however many there are.
-        parallel: language -> lines, the same number in each; line n says the same in
-            all.  Each is a group, too, and gets a premium against English: the one
-            called "eng", "en" or "english", or else the first.
+        texts: name of a group -> its documents: texts, or a `pathlib.Path` to read. Documents are
+            taken as they come and not kept, however many there are.
+        parallel: language -> lines, the same number in each; line n says the same in all.  Each is
+            a group, too, and gets a premium against English: the one called "eng", "en" or
+            "english", or else the first.
         alpha: the order of the Rényi entropy; see `renyi_entropy`.
         verbose: whether to show progress, on a terminal.
 
     Returns:
-        All figures; see `Measures`.  Those for "overall" are of all texts together, so
-        that a group counts by its size.
+        All figures.  Those for "overall" are of all texts together, so a group counts by its size.
 
     Raises:
         ValueError: a group holds no text, a tokenizer fails on one, or parallel texts
@@ -218,23 +196,45 @@ def evaluate(
     groups, base = groups_of(texts, parallel)
     adapters = named_tokenizers(tokenizers)
     tallies = {group: _tally(adapters, group, found, verbose) for group, found in groups.items()}
-    if len(groups) > 1:
-        tallies[OVERALL] = [Tally(adapter.rows) for adapter in adapters]
-        for group in groups:
-            for total, tally in zip(tallies[OVERALL], tallies[group]):
-                total += tally
-    measures = [
-        measures_of(
-            adapter,
-            group,
-            tally,
-            tallies[base][i] if base is not None and group in (parallel or ()) else None,
-            alpha,
+    measures = all_measures(adapters, with_overall(tallies), parallel, base, alpha)
+    vocabularies = [
+        Vocabulary(
+            adapter.name,
+            adapter.vocab_size,
+            len(adapter.special),
+            adapter.rows,
+            allocate(adapter.tokens.values()),
         )
-        for group, found in tallies.items()
-        for i, (adapter, tally) in enumerate(zip(adapters, found))
+        for adapter in adapters
     ]
-    return Evaluation(measures, list(map(_vocabulary, adapters)), base, alpha)
+    return Evaluation(measures, vocabularies, base, alpha)
+
+
+def with_overall(tallies: dict[str, list[Tally]]) -> dict[str, list[Tally]]:
+    """Add what all groups have together, if there are several."""
+    if len(tallies) == 1:
+        return tallies
+    return {
+        **tallies,
+        OVERALL: [functools.reduce(operator.add, each) for each in zip(*tallies.values())],
+    }
+
+
+def all_measures(
+    adapters: Sequence[Adapter],
+    tallies: Mapping[str, Sequence[Tally]],
+    parallel: Mapping[str, Sequence[str]] | None,
+    base: str | None,
+    alpha: float = ALPHA,
+) -> list[Measures]:
+    """Work out the figures of all tokenizers on all groups; premiums are against a base."""
+    measures = []
+    for group, found in tallies.items():
+        against = tallies[base] if base is not None and group in (parallel or ()) else None
+        for i, (adapter, tally) in enumerate(zip(adapters, found)):
+            english = against[i] if against else None
+            measures.append(measures_of(adapter, group, tally, english, alpha))
+    return measures
 
 
 def _tally(
@@ -249,25 +249,10 @@ def _tally(
     return tallies
 
 
-def _vocabulary(adapter: Adapter) -> Vocabulary:
-    return Vocabulary(
-        adapter.name,
-        adapter.vocab_size,
-        len(adapter.special),
-        adapter.rows,
-        allocate(adapter.tokens.values()),
-    )
-
-
 def groups_of(
     texts: Mapping[str, Iterable[str]] | None, parallel: Mapping[str, Sequence[str]] | None
 ) -> tuple[dict[str, Iterable[str]], str | None]:
-    """Return all groups, and which of them premiums are against.
-
-    Raises:
-        ValueError: there are none, two have the same name, or the numbers of lines of
-            parallel texts differ.
-    """
+    """Return all groups, and which of them premiums are against."""
     groups: dict[str, Iterable[str]] = {}
     for name, found in (texts or {}).items():
         groups[str(name)] = FileGroup(str(name), [found]) if isinstance(found, Path) else found

@@ -6,6 +6,7 @@ two of them can be added.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,9 @@ _CHUNK_CHARS = 2 << 20
 
 
 class Chunk:
-    """Some documents of a group.
+    """Some documents of a group: texts, each a document or a part of one.
 
     Attributes:
-        group: its name.
-        documents: n texts, each a document or a part of one.
         numbers: of each the number of its document in the group, from 1 on.
         pieces: of all of them, with a line end between two, which is a piece of its own.
         begins: where each document begins in that, in bytes.
@@ -52,12 +51,7 @@ class Chunk:
 
 
 def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
-    """Gather the documents of a group.
-
-    Raises:
-        ValueError: the group holds no text, or a lone surrogate.
-        TypeError: a document is no text.
-    """
+    """Gather the documents of a group, a few megabytes at a time."""
     documents: list[str] = []
     numbers: list[int] = []
     number = size = characters = 0
@@ -87,30 +81,19 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
 
 @dataclass(frozen=True)
 class Cut:
-    """What a tokenizer makes of a chunk.
+    """What a tokenizer makes of a chunk."""
 
-    Attributes:
-        ids: of all documents.
-        starts: where each token begins in the chunk, in bytes; None if the library
-            does not tell and the tokens do not spell the text.
-        ends: where each ends.
-        wrong: the numbers of the documents that decode to another text.
-        changed: the numbers of those that the normalizer changes.
-    """
-
-    ids: Any
+    ids: Any  # of all documents
+    # where each token begins in the chunk, in bytes; None if the library does not tell and the
+    # tokens do not spell the text
     starts: Any
-    ends: Any
-    wrong: set[int]
-    changed: set[int]
+    ends: Any  # where each ends
+    wrong: set[int]  # the numbers of the documents that decode to another text
+    changed: set[int]  # the numbers of those that the normalizer changes
 
 
 def cut(adapter: Adapter, chunk: Chunk) -> Cut:
-    """Encode and decode the documents of a chunk.
-
-    Raises:
-        ValueError: the tokenizer fails on one of them.
-    """
+    """Encode and decode the documents of a chunk."""
     encoded = _encode(adapter, chunk)
     spans = []
     wrong, changed = set(), set()
@@ -142,18 +125,16 @@ def _encode(adapter: Adapter, chunk: Chunk) -> list[Any]:
         return encoded
 
 
-class _named:
+@contextlib.contextmanager
+def _named(adapter: Adapter, chunk: Chunk, i: int) -> Iterator[None]:
     """Name the tokenizer and the document in what goes wrong."""
-
-    def __init__(self, adapter: Adapter, chunk: Chunk, i: int) -> None:
-        self._where = f"{adapter.name} fails on document {chunk.numbers[i]} of {chunk.group!r}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
-            raise ValueError(f"{self._where}: {reason_of(error)}") from error
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        where = f"{adapter.name} fails on document {chunk.numbers[i]} of {chunk.group!r}"
+        raise ValueError(f"{where}: {reason_of(error)}") from error
 
 
 def _same(decoded: str, normalized: str) -> bool:
@@ -201,17 +182,11 @@ def tokens_per_piece(cut: Cut, starts: Any, ends: Any) -> Any:
 
 
 class Tally:
-    """Counts of one tokenizer on texts; `+=` adds those of others.
+    """Counts of one tokenizer on texts, see `Measures`; those of two can be added.
 
     Attributes:
-        documents: how many.
-        bytes: of their UTF-8 form.
-        characters: Unicode code points.
-        words: see `bpe_tokenizer_tools.evaluation.words`.
         uses: how often each id stands in them, by id.
         by_length: how many words have 0, 1, 2 ... tokens; None if that is not known.
-        wrong: documents that decode to another text than the normalized one.
-        changed: documents that the normalizer changes.
     """
 
     def __init__(self, rows: int) -> None:
@@ -248,12 +223,13 @@ class Tally:
         setattr(self, name, getattr(self, name) + sum(number > last for number in numbers))
         self._last[name] = max(numbers, default=last)
 
-    def __iadd__(self, other: Tally) -> Tally:
+    def __add__(self, other: Tally) -> Tally:
+        total = Tally(0)
         for name in ("documents", "bytes", "characters", "words", "wrong", "changed", "uses"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(total, name, getattr(self, name) + getattr(other, name))
         known = self.by_length is not None and other.by_length is not None
-        self.by_length = _sum(self.by_length, other.by_length) if known else None
-        return self
+        total.by_length = _sum(self.by_length, other.by_length) if known else None
+        return total
 
 
 def _sum(first: Any, second: Any) -> Any:
@@ -268,75 +244,43 @@ def _sum(first: Any, second: Any) -> Any:
 
 @dataclass(frozen=True)
 class Measures:
-    """The figures of one tokenizer on one group; None where there is nothing to divide by.
+    """The figures of one tokenizer on one group; None where there is nothing to divide by."""
 
-    Attributes:
-        tokenizer: its name.
-        group: the name of the texts, or "overall".
-        documents: how many texts.
-        bytes: of their UTF-8 form.
-        characters: Unicode code points.
-        words: see `bpe_tokenizer_tools.evaluation.words`.
-        tokens: how many ids.
-        bytes_per_token: higher is shorter.
-        characters_per_token: the same in characters.
-        tokens_per_word: how many tokens hold a part of a word, on average: fertility.
-            Words stand in their text: a token may hold the space before a word, too,
-            or parts of two words, and then counts for both.
-        median_tokens_per_word: at least half of the words have so many or fewer.
-        p95_tokens_per_word: at least 95 % of the words have so many or fewer.
-        single_token_words: the share of words that lie within one token, 0 to 1.
-        renyi_efficiency: see `renyi_entropy`; divided by the logarithm of the number of
-            tokens but the special ones, so 1 if all were used alike.
-        shannon_efficiency: the same with Shannon's entropy.
-        renyi_entropy: in bits, to divide by another logarithm.
-        premium: tokens here, divided by those of the same text in English; None where
-            there is no parallel text.
-        byte_premium: the same for bytes, which a tokenizer cannot help.
-        unused_tokens: how many tokens but the special ones never stand in the texts.
-        unused_share: of all tokens but the special ones, 0 to 1.
-        wrong_round_trips: documents that decode to another text than the normalized one.
-        changed_documents: documents that the normalizer changes.
-        words_by_tokens: how many words have 0, 1, 2 ... tokens.
-    """
-
-    tokenizer: str
-    group: str
-    documents: int
-    bytes: int
-    characters: int
-    words: int
-    tokens: int
-    bytes_per_token: float | None
-    characters_per_token: float | None
+    tokenizer: str  # its name
+    group: str  # the name of the texts, or "overall"
+    documents: int  # how many texts
+    bytes: int  # of their UTF-8 form
+    characters: int  # Unicode code points
+    words: int  # see `bpe_tokenizer_tools.evaluation.words`
+    tokens: int  # how many ids
+    bytes_per_token: float | None  # higher is shorter
+    characters_per_token: float | None  # the same in characters
+    # how many tokens hold a part of a word, on average: fertility. Words stand in their text: a
+    # token may hold the space before a word, too, or parts of two words, and then counts for both
     tokens_per_word: float | None
-    median_tokens_per_word: int | None
-    p95_tokens_per_word: int | None
-    single_token_words: float | None
+    median_tokens_per_word: int | None  # at least half of the words have so many or fewer
+    p95_tokens_per_word: int | None  # at least 95 % of the words have so many or fewer
+    single_token_words: float | None  # the share of words that lie within one token, 0 to 1
+    # see `renyi_entropy`; divided by the logarithm of the number of tokens but the special ones, so
+    # 1 if all were used alike
     renyi_efficiency: float | None
-    shannon_efficiency: float | None
-    renyi_entropy: float
+    shannon_efficiency: float | None  # the same with Shannon's entropy
+    renyi_entropy: float  # in bits, to divide by another logarithm
+    # tokens here, divided by those of the same text in English; None where there is no parallel
+    # text
     premium: float | None
-    byte_premium: float | None
-    unused_tokens: int
-    unused_share: float | None
-    wrong_round_trips: int
-    changed_documents: int
-    words_by_tokens: list[int] | None
+    byte_premium: float | None  # the same for bytes, which a tokenizer cannot help
+    unused_tokens: int  # how many tokens but the special ones never stand in the texts
+    unused_share: float | None  # of all tokens but the special ones, 0 to 1
+    wrong_round_trips: int  # documents that decode to another text than the normalized one
+    changed_documents: int  # documents that the normalizer changes
+    words_by_tokens: list[int] | None  # how many words have 0, 1, 2 ... tokens
 
 
 def measures_of(
     adapter: Adapter, group: str, tally: Tally, base: Tally | None = None, alpha: float = ALPHA
 ) -> Measures:
-    """Work out the figures from the counts.
-
-    Args:
-        adapter: the tokenizer.
-        group: what the texts are called.
-        tally: its counts.
-        base: those of the same text in English, if there is one.
-        alpha: the order of the Rényi entropy.
-    """
+    """Work out figures from counts; `base` are those of the same text in English, if any."""
     ordinary = numpy.fromiter(adapter.tokens, numpy.int64, len(adapter.tokens))
     unused = int((tally.uses[ordinary] == 0).sum())
     entropy = renyi_entropy(tally.uses, alpha)

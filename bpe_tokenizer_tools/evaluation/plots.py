@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import printable
 
 __all__ = ["plot"]
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "bpe-tokenizer",  # the same figures give the same file
     "axes.spines.top": False,
@@ -41,16 +39,16 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         ValueError: the name of the file ends otherwise.
         ImportError: matplotlib is not installed.
     """
-    kind = outputs.plot_format(path)
-    matplotlib = core.import_optional(
-        "matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'"
-    )
-    from matplotlib.figure import Figure
+    outputs.plot_format(path)
+    import matplotlib
 
-    file = io.BytesIO()
-    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+    height = 4.2 + 0.35 * len(evaluation.groups)
+    with (
+        matplotlib.rc_context(_SETTINGS),
+        warnings.catch_warnings(),
+        outputs.figure(path, 12, height) as figure,
+    ):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name; its place is kept
-        figure = Figure(figsize=(12, 4.2 + 0.35 * len(evaluation.groups)), layout="constrained")
         above, below = cast("Any", figure.subfigures(2, 1, height_ratios=[1, 1.25]))
         left, right = above.subplots(1, 2)
         _draw_bytes_per_token(left, evaluation)
@@ -58,10 +56,6 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         _draw_scripts(below.subplots(), evaluation)
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper right", ncols=8, frameon=False)
-        figure.savefig(
-            file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
-        )
-    outputs.write({Path(path): file.getvalue()})
 
 
 def _colour(i: int) -> str:

@@ -40,29 +40,16 @@ _SCRIPTS = """
 
 @dataclass(frozen=True)
 class Allocation:
-    """The tokens of one script, or one class of tokens.
+    """The tokens of one script, or one class of tokens."""
 
-    Attributes:
-        tokens: how many there are.
-        share: of all tokens but the special ones, 0 to 1.
-        mean_characters: the mean length in characters; None for parts of characters.
-        mean_bytes: the mean length in bytes.
-    """
-
-    tokens: int
-    share: float
-    mean_characters: float | None
-    mean_bytes: float
+    tokens: int  # how many there are
+    share: float  # of all tokens but the special ones, 0 to 1
+    mean_characters: float | None  # the mean length in characters; None for parts of characters
+    mean_bytes: float  # the mean length in bytes
 
 
 def allocate(tokens: Iterable[bytes]) -> dict[str, Allocation]:
-    """Count tokens by script.
-
-    Args:
-        tokens: all but the special ones.
-
-    Returns:
-        script or class of tokens -> its share, the largest first.
+    """Count tokens, all but the special ones, by script or class, the largest first.
 
     >>> list(allocate([b"a", b" the", "д".encode(), b"12"]))
     ['Latin', 'Cyrillic', 'digits']
@@ -71,18 +58,13 @@ def allocate(tokens: Iterable[bytes]) -> dict[str, Allocation]:
     for token in tokens:
         members.setdefault(class_of(token), []).append(token)
     total = sum(map(len, members.values()))
-    return {
-        name: _allocation(name, found, total)
-        for name, found in sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
-    }
-
-
-def _allocation(name: str, tokens: list[bytes], total: int) -> Allocation:
-    n_bytes = sum(map(len, tokens))
-    characters = None
-    if name != PARTIAL:
-        characters = sum(len(token.decode()) for token in tokens) / len(tokens)
-    return Allocation(len(tokens), len(tokens) / total, characters, n_bytes / len(tokens))
+    allocations = {}
+    for name, found in sorted(members.items(), key=lambda item: (-len(item[1]), item[0])):
+        n, n_bytes, characters = len(found), sum(map(len, found)), None
+        if name != PARTIAL:
+            characters = sum(len(token.decode()) for token in found) / n
+        allocations[name] = Allocation(n, n / total, characters, n_bytes / n)
+    return allocations
 
 
 def class_of(token: bytes) -> str:

@@ -4,20 +4,18 @@
     print(result)                               # a table, a size, and why
     result.tokenizer(result.recommendation.size).save("tokenizer")
 
-One training, at the largest size.  The merges of a smaller vocabulary are the first ones
-of a larger, so that every other size is cut from it; and so are its tokens: the merge
-loop applies merges in the order of their ranks, and a merge that needs a token comes
-later than the one that makes it.  Encoding with fewer merges is therefore the same as
-encoding with all of them, and then taking apart each token that a later merge has made.
-`_Unmerging` does that to the whole of the held-out text at once, in one pass from the
-last merge to the first, and has seen every size on its way.
+One training, at the largest size.  The merges of a smaller vocabulary are the first ones of a
+larger, so that every other size is cut from it; and so are its tokens: the merge loop applies
+merges in the order of their ranks, and a merge that needs a token comes later than the one that
+makes it.  Encoding with fewer merges is therefore the same as encoding with all of them, and then
+taking apart each token that a later merge has made.  `_Unmerging` does that to the whole of the
+held-out text at once, in one pass from the last merge to the first, and meets all sizes on its way.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import math
 import os
 import re
@@ -33,6 +31,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import joined
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import counted
 
 __all__ = ["SIZES", "Point", "Recommendation", "Sweep", "read_number", "sweep"]
 
@@ -40,51 +39,35 @@ SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_0
 MIN_GAIN = 0.03  # of the tokens, for each doubling, where there is no budget to weigh it against
 HELD_OUT = 0.02  # of the documents, where no other text is given
 
-# =============================================================================
-# 1. The result
-# =============================================================================
+# -- The result ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Point:
-    """One vocabulary size.
+    """One vocabulary size."""
 
-    Attributes:
-        size: tokens in all, special ones included.
-        tokens: what the held-out text takes.
-        bytes_per_token: of the held-out text.
-        gain: by what share fewer tokens it takes than at the size before, reckoned for a
-            doubling; None at the first.
-        unused: the share of the vocabulary that the held-out text never uses.
-        embedding: parameters of the embeddings, input and output; None without a width.
-        share: of the budget that they take; None without a budget.
-        worth: bytes per token times the parameters left for the layers, as a share of
-            the best of all sizes; None without a budget, 0 where nothing is left.
-    """
-
-    size: int
-    tokens: int
-    bytes_per_token: float
+    size: int  # tokens in all, special ones included
+    tokens: int  # what the held-out text takes
+    bytes_per_token: float  # of the held-out text
+    # by what share fewer tokens it takes than at the size before, reckoned for a doubling; None at
+    # the first
     gain: float | None
-    unused: float
+    unused: float  # the share of the vocabulary that the held-out text never uses
+    # parameters of the embeddings, input and output; None without a width
     embedding: int | None = None
-    share: float | None = None
+    share: float | None = None  # of the budget that they take; None without a budget
+    # bytes per token times the parameters left for the layers, as a share of the best of all sizes;
+    # None without a budget, 0 where nothing is left
     worth: float | None = None
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A size, and why, in a sentence with figures.
+    """A size, and why, in a sentence with figures."""
 
-    Attributes:
-        size: tokens in all.
-        rule: "worth" where a budget was given, else "gain".
-        reason: what speaks for it.
-    """
-
-    size: int
-    rule: str
-    reason: str
+    size: int  # tokens in all
+    rule: str  # "worth" where a budget was given, else "gain"
+    reason: str  # what speaks for it
 
     def __str__(self) -> str:
         return f"{self.size:,}: {self.reason}"
@@ -92,58 +75,40 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What `sweep` measured; printed, a table and a recommendation.
+    """What `sweep` measured; printed, a table and a recommendation."""
 
-    Attributes:
-        points: one for each size, the smallest first.
-        recommendation: the size to take.
-        notes: what else there is to know, such as a training that ended early.
-        held_out_bytes: of the text measured on, as it is encoded.
-        held_out_documents: how many there were; 0 if unknown.
-        seconds: what was done, and how long it took.
-        settings: width, parameters, tied and min_gain, as given.
-        largest: the tokenizer all others are cut from.
-    """
-
-    points: Sequence[Point]
-    recommendation: Recommendation
-    notes: Sequence[str]
-    held_out_bytes: int
-    held_out_documents: int
-    seconds: Mapping[str, float]
-    settings: Mapping[str, Any]
-    largest: BPETokenizer = field(repr=False)
+    points: Sequence[Point]  # one for each size, the smallest first
+    recommendation: Recommendation  # the size to take
+    notes: Sequence[str]  # what else there is to know, such as a training that ended early
+    held_out_bytes: int  # of the text measured on, as it is encoded
+    held_out_documents: int  # how many there were; 0 if unknown
+    seconds: Mapping[str, float]  # what was done, and how long it took
+    settings: Mapping[str, Any]  # width, parameters, tied and min_gain, as given
+    largest: BPETokenizer = field(repr=False)  # the tokenizer all others are cut from
 
     def tokenizer(self, size: int) -> BPETokenizer:
-        """Return the tokenizer of a size, whether it was measured or not.
-
-        Raises:
-            ValueError: there are not that many tokens, or not that few.
-        """
+        """Return the tokenizer of a size, measured or not; ValueError if it cannot be cut so."""
         return self.largest.with_vocab_size(size)
 
     def table(self) -> Table:
         """Return the points as a table, shares in percent."""
-        columns = ["size", "bytes per token", "tokens", "fewer per doubling", "unused"]
-        columns += ["embedding", "of budget", "worth"]
-        rows = [
-            [
-                point.size,
-                point.bytes_per_token,
-                point.tokens,
-                *map(_percent, (point.gain, point.unused)),
-                point.embedding,
-                *map(_percent, (point.share, point.worth)),
-            ]
-            for point in self.points
-        ]
-        empty = {i for i in range(5, 8) if all(row[i] is None for row in rows)}
-        kept = [i for i in range(8) if i not in empty]
+        columns: dict[str, list[Any]] = {
+            "size": [point.size for point in self.points],
+            "bytes per token": [point.bytes_per_token for point in self.points],
+            "tokens": [point.tokens for point in self.points],
+            "fewer per doubling": [_percent(point.gain) for point in self.points],
+            "unused": [_percent(point.unused) for point in self.points],
+            "embedding": [point.embedding for point in self.points],
+            "of budget": [_percent(point.share) for point in self.points],
+            "worth": [_percent(point.worth) for point in self.points],
+        }
+        for name in ("embedding", "of budget", "worth"):
+            if not any(columns[name]):
+                del columns[name]
         title = f"{self.held_out_bytes:,} bytes of held-out text"
         if self.held_out_documents:
-            noun = "document" if self.held_out_documents == 1 else "documents"
-            title += f" in {self.held_out_documents:,} {noun}"
-        return Table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], title)
+            title += f" in {counted(self.held_out_documents, 'document')}"
+        return Table(list(columns), list(zip(*columns.values())), title)
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self._said()}"
@@ -178,22 +143,16 @@ class Sweep:
         return Table(names, [dataclasses.astuple(point) for point in self.points]).to_csv()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw size against compression, and what decided, as PNG or SVG.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-            ValueError: the name ends in something else.
-        """
-        _plot(self, Path(path))
+        """Draw size against compression, and what decided, to a .png or .svg file."""
+        with outputs.figure(path, 8, 6.4) as figure:
+            _plot(self, figure)
 
 
 def _percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
 
 
-# =============================================================================
-# 2. The sweep
-# =============================================================================
+# -- The sweep -----------------------------------------------------------------
 
 
 def sweep(
@@ -220,11 +179,10 @@ def sweep(
     It costs one training, at the largest size, and one encoding of the distinct
     pre-tokens of the held-out text.
 
-    With a width and a budget of parameters, that size is recommended which makes
-    bytes per token times the parameters left for the layers the largest: a larger
-    vocabulary pays for as long as it saves a greater share of the tokens than it takes
-    of the layers.  Without, the smallest beyond which no size saves `min_gain` of the
-    tokens for each doubling.
+    With a width and a budget of parameters, that size is recommended which makes bytes per token
+    times the parameters left for the layers the largest: a larger vocabulary pays for as long as it
+    saves a greater share of the tokens than it takes of the layers.  Without, the smallest beyond
+    which no size saves `min_gain` of the tokens for each doubling.
 
     Args:
         source: a corpus, as for `count_pretokens`; its `PretokenCounts`; or a tokenizer
@@ -241,7 +199,7 @@ def sweep(
         split_pattern: as for `BPETokenizer`; counts and tokenizers bring their own.
         normalizer: likewise.
         special_tokens: as for `BPETokenizer.train`; a trained tokenizer has its own.
-        min_frequency: as for `BPETokenizer.train`; so are the others.
+        min_frequency: as for `BPETokenizer.train`; so are the others up to `text_field`.
         max_token_length: likewise.
         num_workers: likewise.
         text_field: likewise.
@@ -260,7 +218,7 @@ def sweep(
     wanted = _checked_sizes(sizes)
     model = _Model(width, parameters, tied, min_gain)
     _check_apart(source, held_out)
-    clock = _Clock()
+    times = {"": time.perf_counter()}
     tokenizer = source if isinstance(source, BPETokenizer) else None
     if tokenizer is None:
         if isinstance(source, PretokenCounts):
@@ -270,7 +228,7 @@ def sweep(
         raise ValueError("special_tokens go with a corpus; this tokenizer has its own already")
     reader = _Reader(tokenizer, special_tokens, num_workers, text_field, verbose)
     counts, seen = reader.read(source, held_out, held_out_share)
-    clock.note("counting")
+    times["counting"] = time.perf_counter()
     if counts is not None:
         tokenizer.train(
             counts=counts,
@@ -280,32 +238,20 @@ def sweep(
             max_token_length=max_token_length,
             verbose=verbose,
         )
-        clock.note(f"one training to {tokenizer.vocab_size:,} tokens")
+        times[f"one training to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
     reached, notes = _within_reach(wanted, tokenizer)
     points = _points(tokenizer, seen, reached, model)
-    clock.note(f"measuring {len(points)} {'size' if len(points) == 1 else 'sizes'}")
+    times[f"measuring {counted(len(points), 'size')}"] = time.perf_counter()
     return Sweep(
         points,
         _recommend(points, model),
         notes,
         sum(len(pretoken) * count for pretoken, count in seen.items()),
         seen.documents,
-        clock.seconds,
+        {what: at - last for (what, at), last in zip([*times.items()][1:], times.values())},
         dataclasses.asdict(model),
         tokenizer,
     )
-
-
-class _Clock:
-    """Notes how long each part of some work took."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def note(self, what: str) -> None:
-        now = time.perf_counter()
-        self.seconds[what], self._last = now - self._last, now
 
 
 def _checked_sizes(sizes: Iterable[int]) -> list[int]:
@@ -334,9 +280,7 @@ def _within_reach(sizes: Sequence[int], tokenizer: BPETokenizer) -> tuple[list[i
     return sorted({*(size for size in sizes if size <= largest), largest}), [note]
 
 
-# =============================================================================
-# 3. Text to train on, and text to measure on
-# =============================================================================
+# -- Text to train on, and text to measure on ----------------------------------
 
 _HEAD = 2**16  # characters that decide where a document goes; copies of it go there, too
 _MAX_DOCUMENT = 2**28  # characters; larger is a file whose documents nothing separates
@@ -407,11 +351,10 @@ class _Reader:
             raise ValueError("the corpus is empty: there is nothing to train on, nor to measure on")
         if not counts or not seen:
             total = training.documents + apart.documents
-            documents = "1 document" if total == 1 else f"{total:,} documents"
             raise ValueError(
-                f"of {documents} none can be set apart to measure on, or none is left to train on; "
-                "give held-out text, a larger share, or the special token that stands between "
-                "documents"
+                f"of {counted(total, 'document')} none can be set apart to measure on, or none is "
+                "left to train on; give held-out text, a larger share, or the special token that "
+                "stands between documents"
             )
         return counts, seen
 
@@ -420,8 +363,7 @@ class _Reader:
         finder = core.TokenFinder(self._tokens)
         for chunks in core.documents(corpus, self._field):
             try:
-                pieces = _cut(chunks, finder)
-                yield from filter(None, joined(pieces, "", _MAX_DOCUMENT))
+                yield from filter(None, joined(_cut(chunks, finder), "", _MAX_DOCUMENT))
             except OverflowError as error:
                 raise ValueError(
                     f"{error}, too many to set one apart; give held-out text, or the special "
@@ -462,9 +404,7 @@ def _paths(corpus: Any) -> Iterator[Path]:
     yield from (Path(item) for item in items if by_name or isinstance(item, os.PathLike))
 
 
-# =============================================================================
-# 4. Tokens at every size
-# =============================================================================
+# -- Tokens at every size ------------------------------------------------------
 
 _WHOLE = r"(?s:.+)"  # no pattern that an engine cuts by itself: what comes is cut already
 
@@ -569,21 +509,12 @@ def _encoder(definition: Definition) -> Callable[[Sequence[str]], list[int]]:
     return cast("Callable[[Sequence[str]], list[int]]", encoder.encode)
 
 
-# =============================================================================
-# 5. What a size is worth
-# =============================================================================
+# -- What a size is worth ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Model:
-    """The model that a vocabulary is for.
-
-    Attributes:
-        width: of its embeddings.
-        parameters: it has in all.
-        tied: whether it has one table of embeddings, or two.
-        min_gain: what a doubling has to save where there is no budget.
-    """
+    """The model that a vocabulary is for; see `sweep`."""
 
     width: int | None
     parameters: int | None
@@ -626,13 +557,15 @@ def _points(
         )
     points: list[Point] = []
     for size, (n_tokens, used), worth in zip(sizes, found, worths):
-        before = points[-1] if points else None
-        embedding = model.embedding(size)
+        gain, embedding = None, model.embedding(size)
+        if points:
+            doublings = math.log2(size / points[-1].size)
+            gain = float(1 - (n_tokens / points[-1].tokens) ** (1 / doublings))
         point = Point(
             size,
             n_tokens,
             n_bytes / n_tokens,
-            _per_doubling(before.size, before.tokens, size, n_tokens) if before else None,
+            gain,
             1 - used / (size - len(tokenizer.added_tokens)),
             embedding,
             embedding / model.parameters if embedding and model.parameters else None,
@@ -640,11 +573,6 @@ def _points(
         )
         points.append(point)
     return points
-
-
-def _per_doubling(size: int, tokens: int, larger: int, fewer: int) -> float:
-    """Return the share of the tokens that each doubling saves on the way from size to size."""
-    return float(1 - (fewer / tokens) ** (1 / math.log2(larger / size)))
 
 
 _CLOSE = 0.99  # of the best worth: sizes that near differ by less than trainings do
@@ -666,21 +594,12 @@ def _why_worth(points: Sequence[Point], best: int, model: _Model) -> str:
         f"the embeddings take {here.embedding:,} of {model.parameters:,} parameters "
         f"({here.share:.1%}) and leave {left:,} for the layers"
     ]
-    if best + 1 < len(points):
-        there = points[best + 1]
-        saved = 1 - there.tokens / here.tokens
-        taken = (left - model.left(there.size)) / left
-        if taken < 1:
-            said.append(
-                f"{there.size:,} would save {saved:.1%} of the tokens, but take {taken:.1%} of the "
-                "layers"
-            )
-        else:
-            said.append(f"{there.size:,} would leave nothing")
-    if best:
-        there = points[best - 1]
-        saved = 1 - here.tokens / there.tokens
-        taken = 1 - left / model.left(there.size)
+    for there in points[best + 1 : best + 2]:
+        saved, taken = 1 - there.tokens / here.tokens, 1 - model.left(there.size) / left
+        costs = f"save {saved:.1%} of the tokens, but take {taken:.1%} of the layers"
+        said.append(f"{there.size:,} would {costs if taken < 1 else 'leave nothing'}")
+    for there in points[max(0, best - 1) : best]:
+        saved, taken = 1 - here.tokens / there.tokens, 1 - left / model.left(there.size)
         said.append(
             f"against {there.size:,} it saves {saved:.1%} of the tokens and takes {taken:.1%} of "
             "the layers"
@@ -718,9 +637,7 @@ def _at_an_end(points: Sequence[Point], best: int) -> list[str]:
     return [f"it is the {ends[best]} size measured, so a {other} one may be better still"]
 
 
-# =============================================================================
-# 6. Numbers and pictures
-# =============================================================================
+# -- Numbers and pictures ------------------------------------------------------
 
 _UNITS: dict[str, int] = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _UNITS.update({"ki": 2**10, "mi": 2**20})
@@ -747,11 +664,7 @@ def read_number(text: str) -> int:
 _BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1571b", "#666666"
 
 
-def _plot(result: Sweep, path: Path) -> None:
-    kind = outputs.plot_format(path)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 6.4), layout="constrained")
+def _plot(result: Sweep, figure: Any) -> None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     sizes = [point.size for point in result.points]
     best = sizes.index(result.recommendation.size)
@@ -771,9 +684,6 @@ def _plot(result: Sweep, path: Path) -> None:
     below.set_xticks(sizes, [_short(size) for size in sizes])
     below.minorticks_off()
     below.set_xlabel("vocabulary size (tokens, log scale)")
-    file = io.BytesIO()
-    figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    outputs.write({path: file.getvalue()})
 
 
 def _draw(axes: Any, sizes: list[int], values: list[float], best: int, form: str) -> None:
@@ -781,15 +691,8 @@ def _draw(axes: Any, sizes: list[int], values: list[float], best: int, form: str
     axes.plot(sizes[best], values[best], marker="o", markersize=10, color=_ORANGE, zorder=3)
     for size, value in zip(sizes, values):
         if math.isfinite(value):
-            axes.annotate(
-                form.format(value),
-                (size, value),
-                xytext=(0, 9),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color=_GREY,
-            )
+            above = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(form.format(value), (size, value), **above, fontsize=8, color=_GREY)
     axes.margins(y=0.18)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.set_axisbelow(True)

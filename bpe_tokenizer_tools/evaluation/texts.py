@@ -34,21 +34,13 @@ class Part(str):
 
 @dataclass(frozen=True)
 class FileGroup(Iterable[str]):
-    """The documents of files; it can be iterated over again.
+    """The documents of files; it can be iterated over again."""
 
-    Attributes:
-        name: of the group.
-        paths: files and directories.
-        separator: where to cut files into documents; "" does not.
-        max_bytes: if there is more, a sample of at most so many bytes; see `sample`.
-        text_field: the field of .jsonl and .parquet records that holds the text.
-    """
-
-    name: str
-    paths: Sequence[Path]
-    separator: str = SEPARATOR
-    max_bytes: int = 0
-    text_field: str = "text"
+    name: str  # of the group
+    paths: Sequence[Path]  # files and directories
+    separator: str = SEPARATOR  # where to cut files into documents; "" does not
+    max_bytes: int = 0  # if there is more, a sample of at most so many bytes; see `sample`
+    text_field: str = "text"  # the field of .jsonl and .parquet records that holds the text
 
     def __iter__(self) -> Iterator[str]:
         longest = _LONGEST
@@ -95,17 +87,11 @@ def _good_end(text: str, start: int, limit: int) -> int:
 
 
 def sample(documents: Iterable[str], max_bytes: int) -> list[str]:
-    """Take documents without replacement, up to a number of bytes.
+    """Take documents without replacement, up to a number of bytes of UTF-8, in the order they came.
 
-    They are taken in the order of a hash of their place and text, until the next one would be
-    too much: the same ones each time, from all over, however many there are.
-
-    Args:
-        documents: any number; only those taken are kept.
-        max_bytes: of their UTF-8 form; if the first taken is longer, its beginning is all.
-
-    Returns:
-        what was taken, in the order it came.
+    They are chosen in the order of a hash of their place and text, until the next one would be too
+    much: the same ones each time, from all over, however many there are, of which only those taken
+    are kept.  If the first is longer, its beginning is all.
 
     >>> sample(["aa", "bb", "cc", "dd"], 5)
     ['aa', 'cc']

@@ -54,15 +54,11 @@ def _kinds() -> Any:
 
 
 class Pieces:
-    """A text cut into words and what stands between them.
-
-    Args:
-        text: the text.
-        cuts: characters at which a piece begins in any case.
+    """A text cut into words and what stands between them, and at some characters in any case.
 
     Attributes:
         data: the text as UTF-8.
-        starts: where each of n pieces begins, in bytes.
+        starts: where each piece begins, in bytes.
         ends: where each ends; that is where the next one begins.
         kinds: OTHER, WORD, SOLO or SPACE, of each.
         byte_at: where each character begins, and last where the text ends.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ __all__ = [
     "check_table_and_plot",
     "draft_of",
     "existing_path",
+    "figure",
     "locked",
     "plot_format",
     "replacing",
@@ -96,6 +98,22 @@ def plot_format(path: str | os.PathLike[str]) -> str:
         raise ValueError(f"{path}: a plot is a .png or an .svg file; give it such a name")
     core.import_optional("matplotlib", "drawing plots, by matplotlib,", "'bpe-tokenizer[tools]'")
     return kind
+
+
+@contextlib.contextmanager
+def figure(path: str | os.PathLike[str], width: float, height: float) -> Iterator[Any]:
+    """Give a figure of matplotlib, in inches, to draw on; then write it, whole or not at all.
+
+    Raises:
+        ValueError, ImportError: see `plot_format`.
+    """
+    kind = plot_format(path)
+    from matplotlib.figure import Figure
+
+    drawn, file = Figure(figsize=(width, height), layout="constrained"), io.BytesIO()
+    yield drawn
+    drawn.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    write({Path(path): file.getvalue()})
 
 
 def existing_path(path: Path) -> Path:

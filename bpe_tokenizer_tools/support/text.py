@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["display_width", "name_of", "names_of", "printable", "shortened", "visible"]
+__all__ = ["counted", "display_width", "name_of", "names_of", "printable", "shortened", "visible"]
 
 # -- What can be seen -----------------------------------------------------------
 
@@ -48,6 +48,15 @@ def display_width(text: str) -> int:
 
 def _is_wide(char: str) -> bool:
     return unicodedata.east_asian_width(char) in "WF"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write how many there are of something.
+
+    >>> counted(1, "shard"), counted(1234, "shard")
+    ('1 shard', '1,234 shards')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def shortened(text: str, most: int = 40) -> str:
