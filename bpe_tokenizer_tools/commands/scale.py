@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -48,20 +49,10 @@ def _old_name(add: Callable[..., Any], old: str, field: str, **checks: Any) -> N
     add(old, dest=field, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **checks)
 
 
-_SHARED = (
-    "input_format",
-    "text_field",
-    "separator",
-    "on_error",
-    "executor",
-    "num_workers",
-    "address",
-    "max_retries",
-)
-
-
 def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
     """Return what both jobs are told by the same options."""
+    from bpe_tokenizer_tools.scale.job import Job
+
     if (options.shard_index is None) != (options.num_shards is None):
         raise core.UsageError("--shard-index and --num-shards go together")
     if options.no_resume and options.shard_index is not None:
@@ -70,7 +61,7 @@ def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
             "the directory first"
         )
     return {
-        **{field: getattr(options, field) for field in _SHARED},
+        **{each.name: getattr(options, each.name, None) for each in dataclasses.fields(Job)},
         "resume": not options.no_resume,
         "verbose": not options.quiet,
     }

@@ -19,12 +19,7 @@ from bpe_tokenizer_tools.scale.counting import (
     merge_counts,
 )
 from bpe_tokenizer_tools.scale.packed import PackedCorpus, open_packed
-from bpe_tokenizer_tools.scale.packing import (
-    PackJob,
-    PackReport,
-    encode_corpus,
-    encode_shard,
-)
+from bpe_tokenizer_tools.scale.packing import PackJob, PackReport, encode_corpus, encode_shard
 from bpe_tokenizer_tools.scale.rows import BatchEncoder
 from bpe_tokenizer_tools.scale.runs import partition_of
 

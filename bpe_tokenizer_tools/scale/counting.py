@@ -130,12 +130,8 @@ def count_shard(
 
     Args:
         path: the file, or a URL that fsspec reads.
-        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
-        **options: special_tokens, normalizer, input_format, text_field, separator and on_error, as
-            for `count_pretokens`.
-
-    Raises:
-        FileNotFoundError, ValueError: see `count_pretokens`.
+        split_pattern: as for `count_pretokens`.
+        **options: likewise, but those of executors.
     """
     settings = CountJob(path, split_pattern, **options)._settings()
     settings = replace(settings, partitions=1, max_keys=2**62)
@@ -154,12 +150,10 @@ def count_shard(
 def merge_counts(parts: Iterable[PretokenCounts], min_frequency: int = 1) -> PretokenCounts:
     """Add up the counts of parts of a corpus: the reduce of any executor.
 
-    Args:
-        parts: counts made with the same pattern and normalizer, at least one.
-        min_frequency: pre-tokens that occur less often in all are left out.
+    Pre-tokens that occur less often in all than `min_frequency` are left out.
 
     Raises:
-        ValueError: there are none, or they were made in different ways.
+        ValueError: there are no parts, or their patterns or normalizers differ.
 
     >>> import bpe_tokenizer
     >>> parts = [bpe_tokenizer.count_pretokens(text) for text in ("to be", "or not to be")]
@@ -246,20 +240,14 @@ def _merge_partition(
 
 @dataclass(frozen=True)
 class CountReport(JobReport):
-    """What counting did, besides what any job does.
+    """What counting did, besides what any job does."""
 
-    Attributes:
-        min_frequency: pre-tokens that occur less often were cut.
-        pretokens: how many there were, each time they occurred; None if they were not added up,
-            as this was a share of a job.
-        distinct: how many different ones there were; or None.
-        left: how many different ones are left; or None.
-    """
-
-    min_frequency: int
+    min_frequency: int  # pre-tokens that occur less often were cut
+    # how many there were, each time they occurred; None if they were not added up, as this was a
+    # share of a job
     pretokens: int | None = None
-    distinct: int | None = None
-    left: int | None = None
+    distinct: int | None = None  # how many different ones there were; or None
+    left: int | None = None  # how many different ones are left; or None
 
     def _lines(self) -> list[str]:
         if self.pretokens is None:
@@ -336,37 +324,28 @@ def _clear(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class CountJob(Job):
-    """The counting of a corpus of any size.
+    """The counting of a corpus of any size, by these options and those of every `Job`.
 
     `counts` gives the counts in memory, `to_file` writes them without having them there, and
     `count_share` does a share of the first step, on one machine of several.
-
-    Attributes:
-        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
-            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
-        split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
-        special_tokens: strings that cut a document and are not counted.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
-        work_dir: what is counted is kept here, and found again by the next run: one that was
-            stopped, or has more files.  With several machines, they must share it.  None: a
-            temporary directory.
-        partitions: in how many parts counts are added up: more take less memory.
-        max_keys: distinct pre-tokens that a worker may hold; with more, it writes them to disk.
-
-    The other options are those of every `Job`.
 
     >>> job = CountJob("corpus/*.jsonl.zst", "llama3", normalizer=None, work_dir="counting")
     >>> job.partitions
     64
     """
 
+    # files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet, also as
+    # .gz, .bz2, .xz and .zst. A file is the unit of work
     paths: Paths
-    split_pattern: str = GPT2_SPLIT_PATTERN
-    special_tokens: Iterable[str] = ()
-    normalizer: str | None = "NFC"
+    split_pattern: str = GPT2_SPLIT_PATTERN  # a pattern, or a name from `SPLIT_PATTERNS`
+    special_tokens: Iterable[str] = ()  # strings that cut a document and are not counted
+    normalizer: str | None = "NFC"  # "NFC", "NFD", "NFKC", "NFKD" or None
     _: KW_ONLY
+    # what is counted is kept here, and found again by the next run: one that was stopped, or has
+    # more files. With several machines, they must share it. None: a temporary directory
     work_dir: str | os.PathLike[str] | None = None
-    partitions: int = 64
+    partitions: int = 64  # in how many parts counts are added up: more take less memory
+    # distinct pre-tokens that a worker may hold; with more, it writes them to disk
     max_keys: int = 2_000_000
 
     def __post_init__(self) -> None:
@@ -389,10 +368,7 @@ class CountJob(Job):
     def to_file(self, output: str | os.PathLike[str], min_frequency: int = 1) -> CountReport:
         """Count, and write a file that `PretokenCounts.load` and ``train --counts`` read.
 
-        The counts are never all in memory.
-
-        Raises:
-            OSError: the file cannot be written; found out before counting.
+        The counts are never all in memory.  That the file can be written is seen before counting.
         """
         _check_number("min_frequency", min_frequency)
         outputs.check_file(output)
@@ -509,11 +485,7 @@ CountJob.__init__ = takes_old_names(CountJob.__init__)  # type: ignore[method-as
 
 @takes_old_names
 def count_pretokens(
-    paths: Paths,
-    split_pattern: str = GPT2_SPLIT_PATTERN,
-    *,
-    min_frequency: int = 1,
-    **options: Any,
+    paths: Paths, split_pattern: str = GPT2_SPLIT_PATTERN, *, min_frequency: int = 1, **options: Any
 ) -> PretokenCounts:
     """Count the pre-tokens of a corpus larger than memory, than one core, or than one machine.
 
@@ -524,7 +496,7 @@ def count_pretokens(
         paths: see `CountJob`.
         split_pattern: likewise.
         min_frequency: pre-tokens that occur less often, in all, are left out.
-        **options: the other attributes of `CountJob`.
+        **options: see `CountJob`.
 
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.
@@ -533,6 +505,7 @@ def count_pretokens(
             was read.
         RuntimeError: a worker was lost again and again.
         ImportError: Ray, fsspec or a library for a file's format is needed and missing.
+        BlockingIOError: another run is at work in `work_dir`.
         OSError: the disk is full, say; what is finished is kept.
     """
     return CountJob(paths, split_pattern, **options).counts(min_frequency)

@@ -8,6 +8,7 @@ sorted by it; so the same call means the same job on every machine.
 from __future__ import annotations
 
 import codecs
+import collections
 import contextlib
 import errno
 import hashlib
@@ -15,7 +16,6 @@ import io
 import itertools
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,9 @@ from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus import documents, records
 from bpe_tokenizer_tools.support.files import status_of, stream_sha256
+from bpe_tokenizer_tools.support.text import counted
 
-__all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "path_list"]
+__all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "sha256_of"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _Advance = Callable[[int], Any]
@@ -42,15 +43,10 @@ _KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 @dataclass(frozen=True, order=True)
 class Shard:
-    """An input file.
+    """An input file."""
 
-    Attributes:
-        label: its path as it was given, with "/" between the parts, or its URL.
-        size: in bytes, as it was found.
-    """
-
-    label: str
-    size: int
+    label: str  # its path as it was given, with "/" between the parts, or its URL
+    size: int  # in bytes, as it was found
 
     @property
     def is_remote(self) -> bool:
@@ -72,11 +68,7 @@ class Shard:
         return f"{base[:60].lstrip('.') or 'shard'}-{digest[:12]}"
 
     def state(self) -> tuple[int, str]:
-        """Return size and, in words, what else tells that it has changed.
-
-        Raises:
-            FileNotFoundError: it has vanished.
-        """
+        """Return size and, in words, what else tells that it has changed."""
         if self.is_remote:
             system, path = _file_system(self.label)
             system.invalidate_cache(path)  # how it is now, not how it was when last looked at
@@ -87,7 +79,7 @@ class Shard:
         return status.size, f"{status.modified} {status.changed}"
 
     def open(self) -> IO[bytes]:
-        """Open it, as it is."""
+        """Open it as it stands."""
         if self.is_remote:
             system, path = _file_system(self.label)
             return cast("IO[bytes]", system.open(path, "rb"))
@@ -95,11 +87,6 @@ class Shard:
 
 
 _ENDINGS = r"\.(txt|text|jsonl|ndjson|json|parquet|gz|bz2|xz|zst)$"
-
-
-def path_list(paths: Paths) -> list[str | os.PathLike[str]]:
-    """Return one path, or several, as a list: an iterator could be gone through only once."""
-    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
 
 
 def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> list[Shard]:
@@ -115,7 +102,7 @@ def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> l
         ValueError: there are no paths, or one is no regular file, or is not apart.
         ImportError: a URL, and fsspec or what it needs for that protocol is not installed.
     """
-    given = path_list(paths)
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
         raise ValueError("expected paths of a corpus, got none")
     found: dict[str, Shard] = {}  # real path -> shard
@@ -151,12 +138,8 @@ def _check_apart(
 
 def _local(path: str) -> Iterator[tuple[str, Shard]]:
     for label, file in documents.expand(path):
-        yield os.path.realpath(file), Shard(_readable(label, file), file.stat().st_size)
-
-
-def _readable(label: str, file: Path) -> str:
-    """Return the label; a home directory written "~" is no path to open."""
-    return file.as_posix() if label.startswith("~") else label
+        readable = file.as_posix() if label.startswith("~") else label
+        yield os.path.realpath(file), Shard(readable, file.stat().st_size)
 
 
 def _remote(url: object) -> Iterator[tuple[str, Shard]]:
@@ -199,14 +182,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How documents are found in a file.
-
-    Attributes:
-        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
-        text_field: the field of .jsonl records, or column of .parquet files, that holds the text.
-        separator: what stands between the documents of a text file; None: the file is one.
-        on_error: "raise", or "skip" for leaving out documents that are not UTF-8 or no text.
-    """
+    """How documents are found in a file; see `Job`."""
 
     input_format: str = "auto"
     text_field: str = "text"
@@ -215,15 +191,10 @@ class Reading:
 
     def facts(self) -> dict[str, Any]:
         """Return what decides how a file is read in which all can be read."""
-        facts = {"input_format": self.input_format, "text_field": self.text_field}
-        return {**facts, "separator": self.separator}
+        return {key: getattr(self, key) for key in ("input_format", "text_field", "separator")}
 
     def kind(self, shard: Shard) -> str:
-        """Return the format of a shard: "text", "jsonl" or "parquet".
-
-        Raises:
-            ValueError: nobody can tell.
-        """
+        """Return the format of a shard; ValueError if it is ambiguous."""
         if self.input_format != "auto":
             return self.input_format
         suffix = core.suffix_of(shard.path)
@@ -235,15 +206,10 @@ class Reading:
         return _KINDS.get(suffix, "text")
 
     def describe(self, shards: Sequence[Shard]) -> str:
-        """Say how many shards there are, and of which formats, if of several.
-
-        Raises:
-            ValueError: nobody can tell the format of one.
-        """
-        kinds = Counter(map(self.kind, shards))
-        noun = "shard" if len(shards) == 1 else "shards"
+        """Say how many shards there are, and of which formats, if of several."""
+        kinds = collections.Counter(map(self.kind, shards))
         mixed = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
-        return f"{len(shards):,} {noun}" + (f" ({mixed})" if len(kinds) > 1 else "")
+        return counted(len(shards), "shard") + (f" ({mixed})" if len(kinds) > 1 else "")
 
     def __post_init__(self) -> None:
         if self.input_format not in _INPUT_FORMATS:
@@ -260,20 +226,14 @@ class Reading:
 
 
 class Reader:
-    """Reads the documents of a shard, from beginning to end, once.
-
-    Attributes:
-        skipped: how many documents were left out.
-        first_skipped: why the first of them was, or None.
-    """
+    """Reads the documents of a shard, from beginning to end, once."""
 
     def __init__(self, shard: Shard, reading: Reading, advance: _Advance) -> None:
-        self._shard, self._reading = shard, reading
-        self._advance = advance
+        self._shard, self._reading, self._advance = shard, reading, advance
         self._before = shard.state()
         self._sha256: str | None = None
-        self.skipped = 0
-        self.first_skipped: str | None = None
+        self._skipped = 0
+        self._first_skipped: str | None = None
 
     def documents(self) -> Iterator[Iterable[str]]:
         """Yield each document as chunks of text; a list of one chunk, unless it is long.
@@ -301,16 +261,15 @@ class Reader:
         facts["input_sha256"] = self._sha256
         if self._shard.is_remote:
             facts["input_version"] = self._before[1]
-        return {**facts, "skipped": self.skipped, "first_skipped": self.first_skipped}
+        return {**facts, "skipped": self._skipped, "first_skipped": self._first_skipped}
 
     def _read(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
         label, field = self._shard.path, self._reading.text_field
         kind = self._reading.kind(self._shard)
-        on_error = None if self._reading.on_error == "raise" else self._skip
         if kind == "parquet":
-            yield from records.parquet_documents(label, field, file, on_error)
+            yield from records.parquet_documents(label, field, file, self._skip)
         elif kind == "jsonl":
-            yield from records.jsonl_documents(label, field, file, on_error)
+            yield from records.jsonl_documents(label, field, file, self._skip)
         elif self._reading.separator is not None:
             yield from self._separated(file, self._reading.separator.encode())
         else:
@@ -319,8 +278,8 @@ class Reader:
     def _skip(self, error: FileFormatError) -> None:
         if self._reading.on_error == "raise":
             raise error
-        self.skipped += 1
-        self.first_skipped = self.first_skipped or str(error)
+        self._skipped += 1
+        self._first_skipped = self._first_skipped or str(error)
 
     def _separated(self, file: IO[bytes], separator: bytes) -> Iterator[list[str]]:
         """Yield what stands between separators, but where that is nothing at all."""
@@ -339,8 +298,7 @@ class Reader:
         if self._reading.on_error == "skip":
             with self._shard.open() as again:
                 try:
-                    for _ in _decoded(again, self._shard):
-                        pass
+                    collections.deque(_decoded(again, self._shard), maxlen=0)
                 except FileFormatError as error:
                     if not error.field:  # a damaged file
                         raise

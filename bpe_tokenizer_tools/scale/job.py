@@ -17,6 +17,7 @@ from bpe_tokenizer_tools.scale import job_folder
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
 from bpe_tokenizer_tools.scale.executors.progress import duration, show_progress, size
 from bpe_tokenizer_tools.scale.inputs import Reading, Shard
+from bpe_tokenizer_tools.support.text import counted
 
 __all__ = ["Job", "JobReport", "Work", "takes_old_names"]
 
@@ -28,33 +29,23 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What `CountJob` and `PackJob` have in common.
+    """What `CountJob` and `PackJob` have in common."""
 
-    Attributes:
-        input_format: "text", "jsonl" or "parquet"; "auto" goes by the name of each file.
-        text_field: the field or column of .jsonl and .parquet files.
-        separator: what separates the documents of a text file; None: each file is one document.
-        on_error: "raise", or "skip" to leave out and count documents that are invalid UTF-8 or
-            JSON, or have no text.  Damaged files are always errors.
-        executor: "local", processes of this machine, or "ray".
-        num_workers: how many work at a time; None: one per core that may be used.
-        address: of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started
-            on this machine and ends with the job, unless this process has joined one already.
-        max_retries: how often work is begun again whose process was lost.
-        resume: whether to go on with what is in the job's folder, or clear it first.
-        verbose: whether to show progress and a summary on stderr.
-    """
-
-    input_format: str = "auto"
-    text_field: str = "text"
+    input_format: str = "auto"  # "text", "jsonl" or "parquet"; "auto" goes by the name of each file
+    text_field: str = "text"  # the field or column of .jsonl and .parquet files
+    # what separates the documents of a text file; None: each file is one document
     separator: str | None = None
+    # "raise", or "skip" to leave out and count documents that are invalid UTF-8 or JSON, or have no
+    # text. Damaged files are always errors
     on_error: str = "raise"
-    executor: str = "local"
-    num_workers: int | None = None
+    executor: str = "local"  # "local", processes of this machine, or "ray"
+    num_workers: int | None = None  # how many work at a time; None: one per core that may be used
+    # of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started on this
+    # machine and ends with the job, unless this process has joined one already
     address: str | None = None
-    max_retries: int = 3
-    resume: bool = True
-    verbose: bool = False
+    max_retries: int = 3  # how often work is begun again whose process was lost
+    resume: bool = True  # whether to go on with what is in the job's folder, or clear it first
+    verbose: bool = False  # whether to show progress and a summary on stderr
 
     def _keep(self, field: str) -> None:
         """Keep what an iterator gives: a job may be asked more than once."""
@@ -132,13 +123,8 @@ class Work:
     ) -> dict[Any, dict[str, Any]]:
         """Do tasks, and return the marker of each by its first argument.
 
-        Args:
-            what: what this is called where progress is shown.
-            function: called as function((settings, folder), *arguments, advance), it returns the
-                marker.
-            settings: what all tasks have in common.
-            tasks: what to do.
-            executor: what does it.
+        The function is called as function((settings, folder), *arguments, advance), and returns the
+        marker.
         """
         common, total = (settings, self.folder.absolute()), sum(task.size for task in tasks)
         markers = {}
@@ -175,46 +161,34 @@ class Work:
 
 @dataclass(frozen=True)
 class JobReport:
-    """What a job has done.
+    """What a job has done."""
 
-    Attributes:
-        shards: files that were read, now or by an earlier run.
-        kept: those of them that an earlier run had done.
-        documents: documents in them.
-        bytes: UTF-8 bytes of text in these.
-        skipped: documents that were left out, because they could not be read.
-        first_skipped: why the first one was; None if none was.
-        num_workers: processes that worked at a time; None on Ray, if Ray chose.
-        input_bytes: size of the files that this run read, as they are on disk.
-        seconds: how long it took.
-    """
-
-    shards: int
-    kept: int
-    documents: int
-    bytes: int
-    skipped: int
-    first_skipped: str | None
-    num_workers: int | None
-    input_bytes: int
-    seconds: float
+    shards: int  # files that were read, now or by an earlier run
+    kept: int  # those of them that an earlier run had done
+    documents: int  # documents in them
+    bytes: int  # UTF-8 bytes of text in these
+    skipped: int  # documents that were left out, because they could not be read
+    first_skipped: str | None  # why the first one was; None if none was
+    num_workers: int | None  # processes that worked at a time; None on Ray, if Ray chose
+    input_bytes: int  # size of the files that this run read, as they are on disk
+    seconds: float  # how long it took
 
     def to_json(self) -> dict[str, Any]:
         """Return the attributes, as JSON has them."""
         return asdict(self)
 
     def __str__(self) -> str:
-        documents, shards = _number(self.documents, "document"), _number(self.shards, "shard")
+        documents, shards = counted(self.documents, "document"), counted(self.shards, "shard")
         lines = [f"{size(self.bytes)} in {documents} of {shards}", *self._lines()]
         if self.skipped:
-            what = f"{_number(self.skipped, 'document')} skipped"
+            what = f"{counted(self.skipped, 'document')} skipped"
             lines.append(f"{what}; the first: {self.first_skipped}")
         speed = f"took {duration(self.seconds)}"
         rate = self.input_bytes / self.seconds if self.seconds else 0.0
         if rate:
             speed += f", {size(rate)} of files a second"
         if rate and self.num_workers:
-            workers = _number(self.num_workers, "worker")
+            workers = counted(self.num_workers, "worker")
             speed += f" ({size(rate / self.num_workers)} for each of {workers})"
         if self.kept:
             speed += f"; {self.kept:,} of {shards} done before"
@@ -223,10 +197,6 @@ class JobReport:
     def _lines(self) -> list[str]:
         """Say what this job, and no other, has found out."""
         raise NotImplementedError
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def takes_old_names(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -34,9 +34,7 @@ _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
 def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
     """Make a folder if need be, and keep other jobs out of it; drafts do not outlast the job.
 
-    Args:
-        path: the folder.
-        shared: whether others may work there at the same time, on other shards of the same job.
+    If it is shared, others may work there at the same time, on other shards of the same job.
 
     Raises:
         NotADirectoryError, OSError: nothing can be written there.
@@ -83,9 +81,7 @@ def check_arrived(folder: Path, marker: Mapping[str, Any]) -> None:
 def read_marker(path: Path, format: str) -> dict[str, Any] | None:
     """Return what a marker says; None for none, for any other file, and for a damaged one."""
     data = read_facts(path, format)
-    if data is None or data.pop(_CHECK, None) != _checksum(data):
-        return None
-    return data
+    return data if data and data.pop(_CHECK, None) == _checksum(data) else None
 
 
 def read_facts(path: Path, format: str) -> dict[str, Any] | None:
@@ -115,8 +111,8 @@ def commit(
 ) -> None:
     """Put files in their places, and then the marker; until then, the old marker is gone.
 
-    If one of them cannot be written, none stays.  Nor does any should `check` fail then, which
-    looks at the input: an input that changes later is newer than the marker.
+    If one of them cannot be written, or `check` fails then, none stays.  It looks at the input: one
+    that changes later is newer than the marker.
 
     NOTE: another process may have done the same shard meanwhile, if this one was taken for lost;
     its drafts are removed then, and it must not touch what the other has made.
@@ -153,34 +149,22 @@ def finished(
 ) -> dict[str, Any] | None:
     """Return the marker of a shard, if what was made is whole and the shard is still the same.
 
-    Args:
-        folder: where the marker stands.
-        shard: the input, as it is now.
-        job: what the marker must say, or the folder belongs to another job; its "format" is what
-            tells a marker.
-        on_error: "skip", if documents may have been left out.
-
     Raises:
         ValueError: the marker is of a job with other settings, or of another kind.
     """
     path = folder / f"{shard.name}.json"
     marker = read_marker(path, job["format"])
     if marker is None:
-        _check_not_others(path, job["format"])
+        found = str(_read(path).get("format", ""))
+        if found.startswith("bpe_tokenizer.") and found != job["format"]:
+            raise ValueError(
+                f"{folder} holds what another kind of job made ({found}); name another folder"
+            )
         return None
     check_same_job(path, marker, job)
     same = is_whole(path, marker) and _is_same(shard, path, marker)
     same = same and (on_error == "skip" or not marker["skipped"])
     return marker if same else None
-
-
-def _check_not_others(path: Path, format: str) -> None:
-    """Raise ValueError if a marker would take the place of one of another kind of job."""
-    found = str(_read(path).get("format", ""))
-    if found.startswith("bpe_tokenizer.") and found != format:
-        raise ValueError(
-            f"{path.parent} holds what another kind of job made ({found}); name another folder"
-        )
 
 
 def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]) -> None:
@@ -196,19 +180,17 @@ def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]
 
 def is_whole(path: Path, marker: Mapping[str, Any]) -> bool:
     """Tell whether the files that a marker lists are there, as they were made."""
-    return all(
-        _is_as_made(path.parent / name, path, facts) for name, facts in marker["files"].items()
-    )
-
-
-def _is_as_made(file: Path, marker: Path, facts: Mapping[str, Any]) -> bool:
-    try:
-        status = status_of(file)
-    except OSError:
-        return False
-    untouched = status.newest <= status_of(marker).modified
-    same_size = bool(status.size == facts["size"])
-    return same_size and (untouched or file_sha256(file) == facts["sha256"])
+    for name, facts in marker["files"].items():
+        file = path.parent / name
+        try:
+            status = status_of(file)
+        except OSError:
+            return False
+        untouched = status.newest <= status_of(path).modified
+        same = status.size == facts["size"] and (untouched or file_sha256(file) == facts["sha256"])
+        if not same:
+            return False
+    return True
 
 
 def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:

@@ -115,11 +115,7 @@ class PackedCorpus(Sequence[Any]):
         return self._numpy.array(self._ids(shard)[begin:end], self.dtype)
 
     def read(self, start: int, length: int) -> Any:
-        """Return the ids from a position on; all documents, of all shards, stand in one row.
-
-        Args:
-            start: the position, in tokens from 0.
-            length: how many tokens.
+        """Return ids from a position on, counted in tokens over all documents of all shards.
 
         Raises:
             IndexError: there are no such tokens.
@@ -134,7 +130,6 @@ class PackedCorpus(Sequence[Any]):
         return out
 
     def _copy(self, start: int, out: Any) -> None:
-        """Fill an array with the tokens from a position on, which must be there."""
         at = bisect.bisect_right(self._first_token, start) - 1
         done = 0
         while done < len(out):
@@ -151,8 +146,7 @@ class PackedCorpus(Sequence[Any]):
 
         Args:
             batch_size: how many.
-            length: their length in tokens; for a model that sees n and predicts the next of each,
-                n + 1.
+            length: in tokens; for a model that sees n and predicts the next of each, n + 1.
             rng: a `numpy.random.Generator`, from which each call draws on; or a seed, which gives
                 the same windows each time.
 
@@ -174,11 +168,9 @@ class PackedCorpus(Sequence[Any]):
         return out
 
     def windows(self, length: int, drop_last: bool = True) -> Iterator[Any]:
-        """Return the tokens in order, as windows that follow one another.
+        """Return the tokens in order, as windows of a length in tokens that follow one another.
 
-        Args:
-            length: their length in tokens.
-            drop_last: whether a last one that is shorter is left out.
+        With `drop_last`, a last one that is shorter is left out.
 
         Raises:
             ValueError: the length is below 1.
@@ -223,8 +215,10 @@ def _job_of(path: Path, dtype: str | None) -> _Job:
     if facts is not None and "layout" in facts.data:
         layout, dtype = _layout(facts, path)
         return _Job(dtype, [_shard(facts, path, layout, dtype)], facts.data)
-    if _neighbour(path, ".idx").is_file():
-        return _megatron_job(path)
+    index = _neighbour(path, ".idx")
+    if index.is_file():
+        dtype, _, borders = _megatron_header(index)
+        return _Job(dtype, [_Shard(path, index, borders - 1, _whole_tokens(path, dtype))], {})
     return _bare_job(path, dtype)
 
 
@@ -256,42 +250,35 @@ def _finished_job(folder: Path) -> _Job:
     facts.get("shards", list)
     entries = facts.children("shards")
     shards = [_shard(entry, folder / f"{_name(entry)}.bin", layout, dtype) for entry in entries]
-    _check_whole(facts, shards)
-    return _Job(dtype, shards, facts.data)
-
-
-def _check_whole(facts: core.JsonReader, shards: list[_Shard]) -> None:
-    """Raise an error unless shards are each there once, and together what the manifest says."""
     if len({shard.ids for shard in shards}) < len(shards):
         raise facts.error("a name is there twice", "shards")
     for key in ("documents", "tokens"):
         found, whole = sum(getattr(shard, key) for shard in shards), _count(facts, key)
         if found != whole:
             raise facts.error(f"{whole:,}, but the shards have {found:,} together", key)
+    return _Job(dtype, shards, facts.data)
 
 
 def _layout(facts: core.JsonReader, path: Path) -> tuple[str, str]:
-    layout, dtype = facts.get("layout", str), facts.get("dtype", str)
-    if layout not in writers.DTYPES:
-        expected = ", ".join(writers.FORMATS)
-        raise facts.error(f"expected one of {expected}, got {core.shorten(layout)}", "layout")
+    layout = _one_of(facts, "layout", writers.FORMATS)
     if layout == "parquet":
         raise _parquet(path)
-    if dtype not in writers.DTYPES[layout]:
-        expected = ", ".join(writers.DTYPES[layout])
-        raise facts.error(f"expected one of {expected}, got {core.shorten(dtype)}", "dtype")
-    return layout, dtype
+    return layout, _one_of(facts, "dtype", writers.DTYPES[layout])
+
+
+def _one_of(facts: core.JsonReader, key: str, known: Sequence[str]) -> str:
+    value: str = facts.get(key, str)
+    if value not in known:
+        expected = ", ".join(known)
+        raise facts.error(f"expected one of {expected}, got {core.shorten(value)}", key)
+    return value
 
 
 def _name(entry: core.JsonReader) -> str:
     """Return the name of a shard, which is that of a file in the directory, and nowhere else."""
     name: str = entry.get("name", str)
-    try:
-        named = bool(name) and Path(f"{name}.bin").name == f"{name}.bin"
-        named = named and b"\0" not in os.fsencode(name)
-    except UnicodeEncodeError:
-        named = False
-    if not named:
+    has_path = Path(f"{name}.bin").name != f"{name}.bin"
+    if not name or has_path or "\0" in name or core.has_surrogate(name):
         raise entry.error(f"expected the name of a file, got {core.shorten(name)}", "name")
     return name
 
@@ -317,14 +304,6 @@ def _shard(entry: core.JsonReader, ids: Path, layout: str, dtype: str) -> _Shard
         if path is ids and size != expected:
             raise listed.error(f"{size:,}, but its tokens take {expected:,} bytes", "size")
     return shard
-
-
-def _megatron_job(path: Path) -> _Job:
-    """Return the job that a .bin file with an .idx beside it is."""
-    index = _neighbour(path, ".idx")
-    dtype, _, borders = _megatron_header(index)
-    tokens = _whole_tokens(path, dtype)
-    return _Job(dtype, [_Shard(path, index, borders - 1, tokens)], {})
 
 
 def _bare_job(path: Path, dtype: str | None) -> _Job:

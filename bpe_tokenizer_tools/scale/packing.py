@@ -181,15 +181,11 @@ def encode_shard(
     Args:
         tokenizer: the tokenizer.
         path: the file, or a URL that fsspec reads.
-        out_dir: where the shard is written to.
-        **options: format, dtype, bos, eot, allowed_special, input_format, text_field, separator
-            and on_error, as for `encode_corpus`.
+        out_dir: where the shard and its marker are written to.
+        **options: as for `encode_corpus`, but those of executors.
 
     Returns:
         The marker: what was read, and what was made of it.
-
-    Raises:
-        FileNotFoundError, ValueError, OSError: see `encode_corpus`.
     """
     settings, shards = PackJob(tokenizer, path, out_dir, **options)._prepared()
     if len(shards) != 1:
@@ -207,19 +203,12 @@ def encode_shard(
 
 @dataclass(frozen=True)
 class PackReport(JobReport):
-    """What packing did, besides what any job does.
+    """What packing did, besides what any job does."""
 
-    Attributes:
-        tokens: ids written, with those before and after each document.
-        dtype: how ids are stored.
-        eot: the id after each document, or None.
-        eot_in_text: documents in whose text the text of that token stands, as ordinary text.
-    """
-
-    tokens: int
-    dtype: str
-    eot: int | None
-    eot_in_text: int
+    tokens: int  # ids written, with those before and after each document
+    dtype: str  # how ids are stored
+    eot: int | None  # the id after each document, or None
+    eot_in_text: int  # documents in whose text the text of that token stands, as ordinary text
 
     @property
     def bytes_per_token(self) -> float:
@@ -245,33 +234,26 @@ class PackReport(JobReport):
 
 @dataclass(frozen=True)
 class PackJob(Job):
-    """The encoding of a corpus of any size.
+    """The encoding of a corpus of any size, by these options and those of every `Job`.
 
     `run` does all of it, `run_share` a share, on one machine of several.
-
-    Attributes:
-        tokenizer: the tokenizer.
-        paths: files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet,
-            also as .gz, .bz2, .xz and .zst.  A file is the unit of work.
-        out_dir: where the shards, their markers and `manifest.json` are written to.
-        format: "bin", flat ids and document offsets; "megatron", .bin and .idx; or "parquet".
-        dtype: how ids are stored; "auto" takes 16 bits where all ids fit in them.
-        bos: a token, or its id, before each document; None: none.
-        eot: a token, or its id, after each document; None: the tokenizer's eos token, if it has
-            one; "": none.
-        allowed_special: "none" reads special tokens in the text as ordinary text; "all" or a set of
-            them recognizes them.
-
-    The other options are those of every `Job`.
     """
 
-    tokenizer: BPETokenizer
+    tokenizer: BPETokenizer  # the tokenizer
+    # files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet, also as
+    # .gz, .bz2, .xz and .zst. A file is the unit of work
     paths: Paths
+    # where the shards, their markers and `manifest.json` are written to
     out_dir: str | os.PathLike[str]
+    # "bin", flat ids and document offsets; "megatron", .bin and .idx; or "parquet"
     format: str = "bin"
-    dtype: str = "auto"
-    bos: str | int | None = None
+    dtype: str = "auto"  # how ids are stored; "auto" takes 16 bits where all ids fit in them
+    bos: str | int | None = None  # a token, or its id, before each document; None: none
+    # a token, or its id, after each document; None: the tokenizer's eos token, if it has one; "":
+    # none
     eot: str | int | None = None
+    # "none" reads special tokens in the text as ordinary text; "all" or a set of them recognizes
+    # them
     allowed_special: str | Iterable[str] = "none"
 
     def __post_init__(self) -> None:
@@ -404,13 +386,9 @@ def encode_corpus(
         What was done; the same facts, but those about this run, are in `manifest.json`.
 
     Raises:
-        FileNotFoundError: a path is not there, or matches nothing.
-        FileFormatError: a document cannot be read; the file and the line or row are named.
         ValueError: `out_dir` contains another job, or a file changed while it was read; ids do not
             fit the dtype; bos or eot is no token.
-        BlockingIOError: another run is at work in `out_dir`.
-        RuntimeError: a worker was lost again and again.
-        ImportError: numpy, Ray, fsspec or a library for a file's format is needed and missing.
-        OSError: the disk is full, say; what is finished is kept.
+        FileNotFoundError, FileFormatError, RuntimeError, ImportError, OSError: see
+            `count_pretokens`.
     """
     return PackJob(tokenizer, paths, out_dir, **options).run()

@@ -44,9 +44,8 @@ class BatchEncoder:
         Args:
             tokenizer: the tokenizer; a change of it after this is a change here.
             text_field: the name of the column of texts.
-            bos: a token, or its id, before the ids of each row; None for none.
-            eot: a token, or its id, after them; None for the tokenizer's eos token,
-                if it has one, and "" for none.
+            bos: a token, or its id, before the ids of each row; see `boundary_ids`.
+            eot: likewise, after them.
             keep: whether to return the batch's own columns, too.  `datasets.map`
                 keeps them by itself; Ray Data's `map_batches` does not.
             return_length: whether to return a column "length", in tokens, bos and
@@ -77,9 +76,6 @@ class BatchEncoder:
 
     def __call__(self, batch: Any) -> dict[str, Any]:
         """Encode a batch.
-
-        Args:
-            batch: columns by name, among them that of the texts.
 
         Returns:
             The column "input_ids", a list of ids for each row, and those asked for.
@@ -139,12 +135,10 @@ class BatchEncoder:
 
 
 def _rebuild(cls: type[BatchEncoder], tokenizer: BPETokenizer, options: bytes) -> BatchEncoder:
-    """Make an encoder anew; how a pickled one comes back."""
     return cls(tokenizer, **json.loads(options))
 
 
 def _columns(batch: Any) -> list[str]:
-    """Return the names of a batch's columns."""
     if hasattr(batch, "keys"):
         return list(batch.keys())
     if hasattr(batch, "schema"):  # pyarrow's
@@ -176,16 +170,13 @@ def _texts(column: Any, text_field: str) -> list[str]:
 def boundary_ids(
     tokenizer: BPETokenizer, bos: str | int | None = None, eot: str | int | None = None
 ) -> tuple[int | None, int | None]:
-    """Look up which ids stand before and after each document.
+    """Return the ids before and after each document, each None for none.
 
     Args:
         tokenizer: the tokenizer.
         bos: a token, or its id, before a document; None or "" for none.
         eot: a token, or its id, after a document; None for the tokenizer's eos token,
             if it has one, and "" for none.
-
-    Returns:
-        The two ids, each None for none.
 
     Raises:
         TypeError: one is neither text nor an integer.

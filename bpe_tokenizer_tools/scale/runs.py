@@ -26,14 +26,7 @@ _BLOCK = 2**15  # bytes, of each partition, that are in memory at a time; a mult
 
 
 class Piece(NamedTuple):
-    """Where a partition stands in a file.
-
-    Attributes:
-        offset: in bytes.
-        length: in bytes.
-        n_keys: pre-tokens in it.
-        crc: of the bytes, CRC-32.
-    """
+    """Where a partition stands in a file: offset and length in bytes, and the CRC-32 of these."""
 
     offset: int
     length: int
@@ -65,21 +58,14 @@ def write_run(file: IO[bytes], counts: Mapping[bytes, int], n_partitions: int) -
 
 def write_partition(file: IO[bytes], keys: list[bytes], counts: list[int]) -> Piece:
     """Write one partition, sorted already."""
-    numbers = array.array("Q", counts)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    data = numbers.tobytes() + _END.join(keys)
+    data = _little_endian(array.array("Q", counts)).tobytes() + _END.join(keys)
     piece = Piece(file.tell(), len(data), len(keys), zlib.crc32(data))
     file.write(data)
     return piece
 
 
 def read_piece(path: Path, piece: Piece) -> Iterable[tuple[bytes, int]]:
-    """Return the pre-tokens and counts of a partition.
-
-    Raises:
-        FileFormatError: it is not what was written.
-    """
+    """Return the pre-tokens and counts of a partition; FileFormatError if it is damaged."""
     with open(path, "rb") as file:
         file.seek(piece.offset)
         data = file.read(piece.length)
@@ -131,7 +117,10 @@ def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
 
 
 def _numbers(data: bytes) -> array.array[int]:
-    numbers = array.array("Q", data)
+    return _little_endian(array.array("Q", data))
+
+
+def _little_endian(numbers: array.array[int]) -> array.array[int]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers

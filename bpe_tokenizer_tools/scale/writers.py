@@ -13,7 +13,6 @@ import struct
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from bpe_tokenizer_tools import core
@@ -43,17 +42,12 @@ _LONGEST = {"bin": 2**63, "megatron": 2**31 - 1, "parquet": 2**28}
 
 _BUFFER = 2**20  # bytes
 _ROW_GROUP = 2**22  # tokens and documents together: 16 MiB of ids
-_AT_ONCE = 2**16  # documents of which an index is written
 
 
 def resolve_dtype(format: str, dtype: str, max_id: int) -> str:
-    """Return the type that ids are stored as.
+    """Return the type that ids up to the largest are stored as, in a format.
 
-    Args:
-        format: "bin", "megatron" or "parquet".
-        dtype: the name of a type that the format has; "auto" takes 16 bits where all ids fit in
-            them, for "parquet" always 32.
-        max_id: the largest id there may be.
+    "auto" takes 16 bits where all ids fit in them, for "parquet" always 32.
 
     Raises:
         ValueError: there is no such format, it has no such type, or the largest id does not fit.
@@ -80,12 +74,7 @@ def resolve_dtype(format: str, dtype: str, max_id: int) -> str:
 
 
 def open_writer(format: str, stem: Path, dtype: str) -> Writer:
-    """Return a writer of one shard.
-
-    Args:
-        format: "bin", "megatron" or "parquet".
-        stem: the path of the shard's files without their suffixes.
-        dtype: what `resolve_dtype` returned.
+    """Return a writer of one shard; `dtype` is what `resolve_dtype` returned.
 
     Raises:
         ImportError: numpy is not installed, or pyarrow, which parquet needs.
@@ -113,8 +102,7 @@ class Writer:
     """Writes the ids of one shard; as a context manager, an exception leaves no file.
 
     Attributes:
-        files: the final path of each file -> its draft. Drafts are complete after `close`, and it
-            is for the caller to rename them.
+        files: the final path of each file -> its draft, which the caller renames after `close`.
         documents: how many were ended.
         tokens: how many ids were written.
     """
@@ -135,20 +123,12 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self.discard()
-            return
-        try:
-            self.close()
-        except BaseException:
-            self.discard()
-            raise
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.discard)
+            if kind is None:
+                self.close()
+                stack.pop_all()
 
     def write(self, ids: Any) -> None:
         """Write a part of a document: a numpy array of ids, in one dimension.
@@ -156,7 +136,7 @@ class Writer:
         Raises:
             ValueError: an id does not fit the type they are stored as, or the document is longer
                 than the format allows.
-            OSError: it cannot be written, for the disk is full, say; names the final file.
+            OSError: here and below, the disk is full, say; names the final file.
         """
         ids = self._numpy.asarray(ids)
         if not ids.size:
@@ -183,23 +163,14 @@ class Writer:
             raise ValueError(f"{self._path}: the id {wrong:,} does not fit into {self._dtype}")
 
     def end_document(self) -> None:
-        """End the document whose parts were written; without any, it is an empty one.
-
-        Raises:
-            OSError: it cannot be written; names the final file.
-        """
+        """End the document whose parts were written; without any, it is an empty one."""
         self._length = 0
         self.documents += 1
         with naming(self._path):
             self._end()
 
     def close(self) -> None:
-        """Complete the drafts and see that they are on disk; nothing is renamed.
-
-        Raises:
-            ValueError: a document was begun and not ended.
-            OSError: they cannot be written; names the final file.
-        """
+        """Complete the drafts and see that they are on disk; nothing is renamed."""
         if self._file.closed:
             return
         if self._length:
@@ -273,25 +244,13 @@ class MegatronWriter(BinWriter):
 
     def _index(self) -> Iterator[Any]:
         borders, numpy = self._numpy.asarray(self._borders), self._numpy
-        spans = [
-            (begin, min(begin + _AT_ONCE, self.documents))
-            for begin in range(0, self.documents, _AT_ONCE)
-        ]
+        code = MEGATRON_CODES[self._dtype]
         yield MEGATRON_HEADER.pack(
-            MEGATRON_MAGIC,
-            MEGATRON_VERSION,
-            MEGATRON_CODES[self._dtype],
-            self.documents,
-            self.documents + 1,
+            MEGATRON_MAGIC, MEGATRON_VERSION, code, self.documents, self.documents + 1
         )
-        for begin, end in spans:  # how many tokens
-            yield numpy.diff(borders[begin : end + 1]).astype("<i4")
-        itemsize = numpy.dtype(self._dtype).itemsize
-        for begin, end in spans:  # at which byte
-            yield (borders[begin:end] * itemsize).astype("<i8")
-        for begin, end in spans:  # which sequence begins each document
-            yield numpy.arange(begin, end, dtype="<i8")
-        yield struct.pack("<q", self.documents)
+        yield numpy.diff(borders).astype("<i4")  # how many tokens
+        yield (borders[:-1] * numpy.dtype(self._dtype).itemsize).astype("<i8")  # at which byte
+        yield numpy.arange(self.documents + 1, dtype="<i8")  # which sequence begins each document
 
 
 class ParquetWriter(Writer):

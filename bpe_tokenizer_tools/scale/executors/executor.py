@@ -25,17 +25,12 @@ EXECUTORS = ("local", "ray")
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work.
+    """A piece of work."""
 
-    Attributes:
-        name: what it is called in messages: usually the label of a shard.
-        arguments: what the function is called with, besides what all tasks have in common.
-        size: bytes of input.
-    """
-
-    name: str
+    name: str  # what it is called in messages: usually the label of a shard
+    # what the function is called with, besides what all tasks have in common
     arguments: tuple[Any, ...]
-    size: int = 0
+    size: int = 0  # bytes of input
 
 
 Results = Generator[tuple[Task, Any], None, None]
@@ -69,12 +64,8 @@ class Executor:
 
         Closed before that, it gives up the rest, and leaves no process.
 
-        Args:
-            function: of a module that can be imported, called as function(common, *arguments,
-                advance), where advance(n) is told of n bytes of input that are done.
-            common: what all tasks have in common.
-            tasks: what to do.
-            progress: is told what is done.
+        The function, of a module that can be imported, is called as function(common, *arguments,
+        advance), where advance(n) is told of n bytes of input that are done.
 
         Raises:
             RuntimeError: the process that did a task was lost, and so were those that tried again.
