@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import AnyStr, NamedTuple
 
@@ -42,23 +42,14 @@ class File(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document that was drawn.
+    """A document that was drawn."""
 
-    Attributes:
-        source: the source's name.
-        file: the file, as the recipe names it.
-        place: where in the file it stands, from 0; blank ones are not counted.
-        text: the text as it stands.
-        copy: 0; 1 and up for those that upsampling repeats.
-        held_out: whether it is for evaluation, and not in the corpus.
-    """
-
-    source: str
-    file: str
-    place: int
-    text: str
-    copy: int = 0
-    held_out: bool = False
+    source: str  # the source's name
+    file: str  # as the recipe names it
+    place: int  # in the file, from 0; blank ones are not counted
+    text: str  # as it stands
+    copy: int = 0  # 1 and up for those that upsampling repeats
+    held_out: bool = False  # whether it is for evaluation, and not in the corpus
 
 
 def find_files(recipe: Recipe) -> dict[str, list[File]]:
@@ -103,9 +94,8 @@ def expanded(name: str) -> Path:
 def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
     """Yield the label and path of each file that a name stands for, in no particular order.
 
-    Args:
-        name: a file, a directory, whose hidden files are left out, or a pattern such as "*.txt".
-        folder: what a relative name is relative to.
+    A name is that of a file, of a directory, whose hidden files are left out, or a pattern such as
+    "*.txt"; if relative, to the folder.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -153,7 +143,7 @@ def read_documents(file: File, source: Source) -> Iterator[str]:
     """Yield the documents of a file that are not blank, and see that it stays as it was found."""
     try:
         _check_same(file, source)
-        for text in _READERS[source.format or _format_of(file.path)](file.path, source):
+        for text in _texts(file.path, source):
             if text and not text.isspace():
                 yield text
         _check_same(file, source)
@@ -178,20 +168,14 @@ def changed(source: Source, what: str) -> ValueError:
     )
 
 
-def _format_of(path: Path) -> str:
-    kind = core.suffix_of(path)[1:]
-    return kind if kind in _READERS else "text"
-
-
-def _jsonl_texts(path: Path, source: Source) -> Iterator[str]:
-    return map("".join, core.json_lines(path, source.text_field))
-
-
-def _parquet_texts(path: Path, source: Source) -> Iterator[str]:
-    return map("".join, records.parquet_documents(path, source.text_field))
-
-
-def _plain_texts(path: Path, source: Source) -> Iterator[str]:
+def _texts(path: Path, source: Source) -> Iterator[str]:
+    """Yield all documents of a file."""
+    suffix = core.suffix_of(path)[1:]
+    kind = source.format or (suffix if suffix in ("jsonl", "parquet") else "text")
+    if kind == "jsonl":
+        return map("".join, core.json_lines(path, source.text_field))
+    if kind == "parquet":
+        return map("".join, records.parquet_documents(path, source.text_field))
     chunks = _checked_chunks(path)
     if source.documents == "separator":
         return split_at(chunks, source.separator, path)
@@ -199,13 +183,6 @@ def _plain_texts(path: Path, source: Source) -> Iterator[str]:
         return split_at(chunks, "", path)
     lines = (line[:-1] if line.endswith("\r") else line for line in split_at(chunks, "\n", path))
     return lines if source.documents == "lines" else _paragraphs(lines)
-
-
-_READERS: dict[str, Callable[[Path, Source], Iterator[str]]] = {
-    "jsonl": _jsonl_texts,
-    "parquet": _parquet_texts,
-    "text": _plain_texts,
-}
 
 
 def _checked_chunks(path: Path) -> Iterator[str]:

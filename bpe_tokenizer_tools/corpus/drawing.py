@@ -1,29 +1,21 @@
-"""Corpora made by a recipe: sources, the share of each, a size; and documents sampler from them.
-
-A recipe says in TOML or JSON how much of what to take:
+"""Corpora made by a recipe: sources, the share of each, a size; and documents drawn from them.
 
     target_size = "20 MB"
 
     [[sources]]
     name = "english"
     path = "texts/english/*.txt"
-    fraction = 0.7
+    fraction = 1
 
-    [[sources]]
-    name = "code"
-    path = ["code.jsonl.zst", "more_code"]
-    fraction = 0.3
-
-Whole documents are sampler without replacement.  Each has a number from 0 to 1,048,575: a hash of
+Whole documents are drawn without replacement.  Each has a number from 0 to 1,048,575: a hash of
 the seed, its source, its file and its place there.  Documents are taken number by number, those
 with the same number as they stand, until the source's share is reached.  So the choice depends on
 nothing else: not on the machine, nor on the order in which files are listed or read; and a larger
-target takes the same documents, and more.
+target takes the same documents, and more.  It is uniform, but for the documents that share the
+number at which the taking stops, as one does with a chance of 1 in 1,048,576: their place decides.
 
 Sources are read twice.  The first pass adds up the bytes of each number, which tells where to
-stop; the second writes.  Memory holds these sums (8 MB), the names of the files and one document,
-however many there are.  A document stands a chance of 1 in 1,048,576 to share the number at
-which the taking stops, so that its place decides: the choice is uniform but for that.
+stop; the second writes.  Memory holds these sums (8 MB), the names of the files and one document.
 """
 
 from __future__ import annotations
@@ -37,11 +29,13 @@ import math
 import os
 import shutil
 import sys
+import tempfile
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import bpe_tokenizer
 from bpe_tokenizer_tools import core
@@ -56,8 +50,9 @@ from bpe_tokenizer_tools.corpus.documents import (
 )
 from bpe_tokenizer_tools.corpus.recipes import DEFAULT_SEPARATOR, Recipe, Source, parse_size
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.files import draft_name, file_sha256, flush, naming
+from bpe_tokenizer_tools.support.files import file_sha256, flush, naming
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import counted
 
 __all__ = [
     "CorpusReport",
@@ -70,9 +65,7 @@ __all__ = [
     "parse_size",
 ]
 
-# =============================================================================
-# 1. Drawing
-# =============================================================================
+# -- Drawing -------------------------------------------------------------------
 
 _NUMBER_BITS = 20
 _NUMBERS = 2**_NUMBER_BITS
@@ -105,9 +98,13 @@ class _Plan(NamedTuple):
     room: int  # and of those with this very one, until so many bytes are taken
     held_from: int  # held out are those with this number or a larger one
 
-
-class _ShortError(ValueError):
-    """A source has less than its share."""
+    def take(self, number: int, size: int) -> tuple[int, _Plan]:
+        """Tell how often to take a document, and the plan for those that follow."""
+        if number >= self.held_from:
+            return 0, self
+        if number == self.below and self.room > 0:
+            return self.copies + 1, self._replace(room=self.room - size)
+        return self.copies + (number < self.below), self
 
 
 def _numbers(seed: int, source: str, label: str) -> Iterator[int]:
@@ -134,20 +131,15 @@ def _reach(sums: array[int], wanted: int) -> tuple[int, int]:
         taken += block
     else:  # there is less
         return _NUMBERS - 1, taken - sums[-1]
-    for number in range(start, start + step):
-        if taken + sums[number] >= wanted:
-            break
+    number = start
+    while taken + sums[number] < wanted:
         taken += sums[number]
+        number += 1
     return number, taken
 
 
 class Sampler:
     """The documents that a recipe draws: sources are measured, then documents come.
-
-    Args:
-        recipe: what to draw.
-        files: what `find_files` found.
-        verbose: whether to show progress on stderr.
 
     Raises:
         ValueError: a source has no documents, or is too small for its share.
@@ -159,27 +151,26 @@ class Sampler:
         self.recipe, self.files, self._verbose = recipe, files, verbose
         self.measured: dict[str, _Measured] = {}
         self._plans: dict[str, _Plan] = {}
-        short = []
+        short = ""  # the first that is
         for source in recipe.sources:
             sums = array("q", bytes(8 * _NUMBERS))
             self.measured[source.name] = self._measure(source, sums)
-            try:
-                self._plans[source.name] = self._plan(source, sums)
-            except _ShortError as error:
-                short.append(error)
+            plan = self._plan(source, sums)
+            if isinstance(plan, str):
+                short = short or plan
+            else:
+                self._plans[source.name] = plan
         if short:
-            raise self._too_small(short[0])
+            raise ValueError(
+                f"{short}; ask for less{self._most()}, add files, or set upsample for it"
+            )
 
     def documents(self) -> Iterator[Document]:
-        """Yield what is sampler, by source as in the recipe, in the order of files and places.
-
-        Raises:
-            ValueError: a source is not what was measured; what has come is then worth nothing.
-        """
+        """Yield what is drawn, by source as in the recipe, in the order of files and places."""
         for source in self.recipe.sources:
             again, plan = _Measured(), self._plans[source.name]
             for document, raw, number in self._read(source, again, "drawing"):
-                copies, plan = _times(plan, number, len(raw))
+                copies, plan = plan.take(number, len(raw))
                 if number >= plan.held_from:
                     yield document._replace(held_out=True)
                 for copy in range(copies):
@@ -211,7 +202,8 @@ class Sampler:
             raise ValueError(f"source {source.name!r}: no text in {where}")
         return measured
 
-    def _plan(self, source: Source, sums: array[int]) -> _Plan:
+    def _plan(self, source: Source, sums: array[int]) -> _Plan | str:
+        """Return which documents to take, or in words that there are too few."""
         held_from, held, wanted = _NUMBERS, 0, _share(source, self.recipe.held_out)
         if wanted:
             number, above = _reach(sums[::-1], wanted)
@@ -222,47 +214,27 @@ class Sampler:
         copies, rest = divmod(share, there) if there else (0, share)
         allowed = math.inf if source.repetitions is None else source.repetitions
         if not there or copies + (rest > 0) > allowed:
-            raise _ShortError(
+            measured = self.measured[source.name]
+            return (
                 f"source {source.name!r} is too small: its share is {share + wanted:,} bytes, and "
-                f"it has {self.measured[source.name].bytes:,} in "
-                f"{_documents(self.measured[source.name].documents)}"
+                f"it has {measured.bytes:,} in {counted(measured.documents, 'document')}"
                 + (f", to be taken {allowed} times at most" if allowed > 1 else "")
             )
         below, taken = _reach(sums, rest)
         return _Plan(copies, below, rest - taken, held_from)
 
-    def _too_small(self, error: _ShortError) -> ValueError:
-        """Add to the error for a source what would do for all of them."""
+    def _most(self) -> str:
+        """Say which size would do for all sources."""
         allowed = min(
             self.measured[source.name].bytes * (source.repetitions or math.inf) / source.fraction
             for source in self.recipe.sources
         )
         what = "target_size" if not self.recipe.held_out else "target_size and held_out together"
-        most = "" if allowed == math.inf else f" (at most {int(allowed):,} for {what})"
-        return ValueError(f"{error}; ask for less{most}, add files, or set upsample for it")
-
-
-def _documents(count: int) -> str:
-    return "1 document" if count == 1 else f"{count:,} documents"
-
-
-def _times(plan: _Plan, number: int, size: int) -> tuple[int, _Plan]:
-    """Tell how often to take a document, and the plan for those that follow."""
-    if number >= plan.held_from:
-        return 0, plan
-    if number < plan.below:
-        return plan.copies + 1, plan
-    if number == plan.below and plan.room > 0:
-        return plan.copies + 1, plan._replace(room=plan.room - size)
-    return plan.copies, plan
+        return "" if allowed == math.inf else f" (at most {int(allowed):,} for {what})"
 
 
 def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
     """Yield the documents that a recipe draws, without writing them.
-
-    Args:
-        recipe: what to draw.
-        verbose: whether to show progress on stderr.
 
     Raises:
         FileNotFoundError: a source is not there, or has vanished.
@@ -272,9 +244,7 @@ def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
     return Sampler(recipe, find_files(recipe), verbose).documents()
 
 
-# =============================================================================
-# 2. Writing
-# =============================================================================
+# -- Writing -------------------------------------------------------------------
 # All files of a run are written in a hidden folder beside where they go, and are put in place
 # when every one of them is complete.
 
@@ -294,11 +264,7 @@ class _Form:
 
     @classmethod
     def of(
-        cls,
-        out: str | os.PathLike[str],
-        format: str | None,
-        separator: str,
-        shard_size: int | None,
+        cls, out: str | os.PathLike[str], format: str | None, separator: str, shard_size: int | None
     ) -> _Form:
         """Tell the form by the name, and refuse what does not go together."""
         path = Path(out)
@@ -376,18 +342,18 @@ class _Output:
 
     def __init__(self, form: _Form, folder: Path | None) -> None:
         self._form, self._folder = form, folder
-        self.tallies: dict[str, _Tally] = {}
+        self.tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self.files: list[dict[str, Any]] = []
         self._digest = hashlib.sha256()
-        self._raw: IO[bytes] | None = None
-        self._stream: IO[bytes] | None = None
-        self._size = 0  # bytes of what is in the file that is open
+        self._raw: Any = None  # the file that is open
+        self._stream: Any = None  # what compresses into it, or itself
+        self._size = 0  # bytes of what is in it
 
     def add(self, document: Document) -> None:
         """Take a document."""
         record = self._form.record(document)
         self._digest.update(record)
-        tally = self.tallies.setdefault(document.source, _Tally())
+        tally = self.tallies[document.source]
         tally.documents += 1
         tally.bytes += len(document.text.encode())
         tally.repetitions = max(tally.repetitions, document.copy + 1)
@@ -406,13 +372,11 @@ class _Output:
             self._end_file()
         if self._stream is None:
             self._begin_file()
-        assert self._stream is not None
         self._stream.write(record)
         self._size += len(record)
 
     def _begin_file(self) -> None:
-        assert self._folder is not None
-        path = self._folder / self._form.path.name
+        path = cast("Path", self._folder) / self._form.path.name
         if self._form.shard_size is not None:
             path.mkdir(exist_ok=True)
             path = path / f"part-{len(self.files):05}.{self._form.ending}"
@@ -421,15 +385,13 @@ class _Output:
         self._stream = records.compressor(self._raw, self._form.compression)
 
     def _end_file(self) -> None:
-        assert self._raw is not None and self._stream is not None
         if self._stream is not self._raw:
             self._stream.close()
         flush(self._raw)
         self._raw.close()
         self._raw = self._stream = None
-        size = self._path.stat().st_size
-        facts = {"file": self._path.name, "bytes": size, "sha256": file_sha256(self._path)}
-        self.files.append(facts)
+        facts = {"file": self._path.name, "bytes": self._path.stat().st_size}
+        self.files.append({**facts, "sha256": file_sha256(self._path)})
 
     def complete(self) -> None:
         """End the last file."""
@@ -449,64 +411,37 @@ class _Output:
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What was taken of a source.
+    """What was taken of a source."""
 
-    Attributes:
-        name: the source.
-        files: how many files it has.
-        available_documents: documents in them, blank ones left out.
-        available_bytes: of text, as UTF-8.
-        sha256: the hash of all of its documents with their lengths, by file and place.
-        wanted_bytes: its fraction of the target size.
-        documents: documents taken, each repetition counted.
-        bytes: bytes of text taken.
-        repetitions: how often the document taken most often was.
-        wanted_share: its fraction of the corpus.
-        share: the fraction reached.
-        held_out_documents: documents held out for evaluation.
-        held_out_bytes: bytes of text in them.
-    """
-
-    name: str
-    files: int
-    available_documents: int
-    available_bytes: int
-    sha256: str
-    wanted_bytes: int
-    documents: int
-    bytes: int
-    repetitions: int
-    wanted_share: float
-    share: float
-    held_out_documents: int
-    held_out_bytes: int
+    name: str  # what it is called
+    files: int  # how many files it has
+    available_documents: int  # documents in them, blank ones left out
+    available_bytes: int  # of text, as UTF-8
+    sha256: str  # the hash of all of its documents with their lengths, by file and place
+    wanted_bytes: int  # its fraction of the target size
+    documents: int  # documents taken, each repetition counted
+    bytes: int  # bytes of text taken
+    repetitions: int  # how often the document taken most often was
+    wanted_share: float  # its fraction of the corpus
+    share: float  # the fraction reached
+    held_out_documents: int  # documents held out for evaluation
+    held_out_bytes: int  # bytes of text in them
 
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a corpus is made of.
+    """What a corpus is made of."""
 
-    Attributes:
-        recipe: the recipe, as it would stand in a file.
-        documents: documents in the corpus.
-        bytes: bytes of their text, as UTF-8.
-        sha256: the hash of what was written, before compression, all shards in a row.
-        files: each file written, with its size and hash as it stands; none if nothing was.
-        held_out_sha256: as sha256, of what is held out; None if nothing is.
-        held_out_files: as files.
-        sources: what was taken of each.
-        version: of this library.
-    """
-
-    recipe: Mapping[str, Any]
-    documents: int
-    bytes: int
-    sha256: str
+    recipe: Mapping[str, Any]  # the recipe, as it would stand in a file
+    documents: int  # documents in the corpus
+    bytes: int  # bytes of their text, as UTF-8
+    sha256: str  # the hash of what was written, before compression, all shards in a row
+    # each file written, with its size and hash as it stands; none if nothing was
     files: Sequence[Mapping[str, Any]]
-    held_out_sha256: str | None
-    held_out_files: Sequence[Mapping[str, Any]]
-    sources: Sequence[SourceReport]
-    version: str = bpe_tokenizer.__version__
+    held_out_sha256: str | None  # as sha256, of what is held out; None if nothing is
+    held_out_files: Sequence[Mapping[str, Any]]  # as files
+    sources: Sequence[SourceReport]  # what was taken of each
+    version: str = bpe_tokenizer.__version__  # of this library
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as what json.dumps takes; the manifest beside a corpus is this."""
@@ -587,7 +522,8 @@ def build_corpus(
         _check_apart(form, recipe, files)
         _check_room(form, recipe, verbose)
     sampler = Sampler(recipe, files, verbose)
-    with _scratch(form, not dry_run) as folder:
+    with contextlib.ExitStack() as stack:
+        folder = None if dry_run else stack.enter_context(_scratch(form))
         corpus, held = _Output(form, folder), _Output(form.held_out, folder)
         try:
             for document in sampler.documents():
@@ -660,18 +596,13 @@ def _check_room(form: _Form, recipe: Recipe, verbose: bool) -> None:
 
 
 @contextlib.contextmanager
-def _scratch(form: _Form, wanted: bool) -> Iterator[Path | None]:
+def _scratch(form: _Form) -> Iterator[Path]:
     """Make a hidden folder beside the output, and take it away again."""
-    if not wanted:
-        yield None
-        return
-    form.path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    folder = draft_name(form.path)
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    parent = form.path.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    names = {"prefix": f".{form.path.name}.", "suffix": ".tmp"}
+    with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True, **names) as folder:
+        yield Path(folder)
 
 
 def _put_in_place(folder: Path, form: _Form, report: CorpusReport) -> None:
@@ -692,8 +623,7 @@ def _report(sampler: Sampler, corpus: _Output, held: _Output) -> CorpusReport:
     sources = []
     for source in recipe.sources:
         measured = sampler.measured[source.name]
-        tally = corpus.tallies.get(source.name, _Tally())
-        kept_back = held.tallies.get(source.name, _Tally())
+        tally, kept_back = corpus.tallies[source.name], held.tallies[source.name]
         sources.append(
             SourceReport(
                 source.name,

@@ -68,30 +68,21 @@ def _parse_fraction(value: object) -> Fraction:
 
 @dataclass(frozen=True)
 class Source:
-    """Where some of a corpus comes from.
+    """Where some of a corpus comes from."""
 
-    Attributes:
-        name: what it is called in reports; part of what decides the choice.
-        paths: files, directories and patterns such as ``data/**/*.jsonl``, from the
-            recipe's folder.  A directory stands for all files below it, but hidden ones.
-        fraction: its share of the corpus's bytes: above 0, up to 1.
-        format: "text", "jsonl" or "parquet"; None tells by the name of each file.
-        documents: what a document of a text file is: "separator" (what stands between
-            separators; a file without any is one document), "lines", "blank-lines" (what
-            stands between blank lines) or "file".
-        separator: for "separator".
-        text_field: the field or column of .jsonl and .parquet files.
-        repetitions: how often a document may be taken if the source is too small for its
-            share; None is as often as it takes.
-    """
-
-    name: str
+    name: str  # what it is called in reports; part of what decides the choice
+    # files, directories and patterns such as ``data/**/*.jsonl``, from the recipe's folder. A
+    # directory stands for all files below it, but hidden ones
     paths: tuple[str, ...]
-    fraction: Fraction
-    format: str | None = None
+    fraction: Fraction  # its share of the corpus's bytes: above 0, up to 1
+    format: str | None = None  # "text", "jsonl" or "parquet"; None tells by the name of each file
+    # what a document of a text file is: "separator" (what stands between separators; a file without
+    # any is one document), "lines", "blank-lines" (what stands between blank lines) or "file"
     documents: str = "separator"
-    separator: str = DEFAULT_SEPARATOR
-    text_field: str = "text"
+    separator: str = DEFAULT_SEPARATOR  # for "separator"
+    text_field: str = "text"  # the field or column of .jsonl and .parquet files
+    # how often a document may be taken if the source is too small for its share; None is as often
+    # as it takes
     repetitions: int | None = 1
 
     def __post_init__(self) -> None:
@@ -120,14 +111,6 @@ class Source:
 class Recipe:
     """What a corpus is made of.
 
-    Attributes:
-        sources: at least one, with names of their own and fractions that sum to 1.
-        target_size: bytes of text, as UTF-8.
-        seed: another one draws other documents.
-        held_out: bytes of text to draw besides, in the same shares, for evaluation: no
-            document is in both; 0 for none.
-        folder: where relative paths start.
-
     >>> recipe = Recipe.from_dict({
     ...     "target_size": "1 MB",
     ...     "sources": [{"name": "prose", "path": "prose.txt", "fraction": 1}],
@@ -136,11 +119,13 @@ class Recipe:
     (1000000, 'separator')
     """
 
-    sources: tuple[Source, ...]
-    target_size: int
-    seed: int = 0
+    sources: tuple[Source, ...]  # at least one, with names of their own and fractions that sum to 1
+    target_size: int  # bytes of text, as UTF-8
+    seed: int = 0  # another one draws other documents
+    # bytes of text to draw besides, in the same shares, for evaluation: no document is in both; 0
+    # for none
     held_out: int = 0
-    folder: Path = field(default=Path(), compare=False)
+    folder: Path = field(default=Path(), compare=False)  # where relative paths start
 
     def __post_init__(self) -> None:
         """Refuse shares that are no whole, and names that are not one source's."""
