@@ -1,0 +1,247 @@
+"""Public calls on inputs of n, 2n and 4n: what they cost grows with the input, not with its square.
+
+Time is that of the processor in this process, the least of several runs.  Four times the input
+takes 4 times as long, or 4.5 where it is sorted; 16 times, if a call is quadratic.  The bound is
+between.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracles import need
+
+from bpe_tokenizer import AddedToken, BPETokenizer
+
+MOST = 10  # times as long, for four times the input
+NOISE = 0.002  # seconds
+Call = Callable[[], Any]
+
+
+def seconds(make: Callable[[int], Call], n: int) -> float:
+    """Return how long a call takes on an input of size n, which is made before."""
+    call = make(n)
+    gc.disable()
+    try:
+        start = time.process_time()
+        call()
+        return time.process_time() - start
+    finally:
+        gc.enable()
+
+
+def check(make: Callable[[int], Call], n: int) -> None:
+    """Measure; again, where others that use the machine may have been in the way."""
+    sizes = (n, 2 * n, 4 * n)
+    seconds(make, n)  # what is made once is no part of it
+    least = dict.fromkeys(sizes, float("inf"))
+    for _ in range(5):
+        for size in sizes:
+            least[size] = min(least[size], seconds(make, size))
+        if least[4 * n] <= MOST * max(least[n], NOISE):
+            return
+    shown = ", ".join(f"{size:,}: {took:.3f} s" for size, took in least.items())
+    pytest.fail(f"more than {MOST} times as long for 4 times the input: {shown}")
+
+
+WORDS = "the quick brown fox jumps over 13 lazy dogs, doesn't it? \n\n Größe 世界 🙂 ".split(" ")
+
+
+def prose(n: int) -> str:
+    """Return about n characters in words that do not repeat."""
+    words = (f"{word}{i % 9973:x}" for i, word in enumerate(itertools.cycle(WORDS)))
+    return " ".join(itertools.islice(words, n // 8))
+
+
+TEXTS: dict[str, Callable[[int], str]] = {
+    "prose": prose,
+    "a letter": lambda n: "a" * n,
+    "spaces": lambda n: " " * n + "x",
+    "marks": lambda n: "e" + "\u0301\u0323" * (n // 2),
+    "control tokens": lambda n: "<|end|>" * (n // 7),
+    "almost a token": lambda n: "<|en" * (n // 4),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(engine: str) -> BPETokenizer:
+    texts = [make(300) for make in TEXTS.values()]
+    made = BPETokenizer("llama3").train(texts * 3, 400, min_frequency=1, verbose=False)
+    made.add_special_tokens(["<|end|>", "<|im_start|>", "<|im_end|>"])
+    made.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    return made
+
+
+CALLS: dict[str, Callable[[BPETokenizer, str], Any]] = {
+    "encode": lambda t, text: t.encode(text),
+    "encode, special": lambda t, text: t.encode(text, allowed_special="all"),
+    "encode_batch": lambda t, text: t.encode_batch([text] * 2 + text.split()).attention_mask,
+    "offsets": lambda t, text: t.encode_with_offsets(text).offsets,
+    "truncate": lambda t, text: t.truncate(text, len(text) // 3),
+    "count_tokens": lambda t, text: t.count_tokens(text),
+    "tokenize": lambda t, text: t.tokenize(text),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("name", CALLS)
+def test_encoding(tokenizer: BPETokenizer, name: str, kind: str) -> None:
+    def make(n: int) -> Call:
+        text = TEXTS[kind](n)
+
+        def call() -> None:
+            tokenizer.clear_cache()
+            CALLS[name](tokenizer, text)
+
+        return call
+
+    check(make, 6_000)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("allowed", ["none", "all"])
+def test_streaming_one_character_at_a_time(
+    tokenizer: BPETokenizer, allowed: str, kind: str
+) -> None:
+    def make(n: int) -> Call:
+        text = TEXTS[kind](n)
+        return lambda: list(tokenizer.encode_streaming(iter(text), allowed_special=allowed))
+
+    check(make, 3_000)
+
+
+@pytest.mark.parametrize("kind", ["prose", "a letter", "marks"])
+def test_decoding(tokenizer: BPETokenizer, kind: str) -> None:
+    def make(n: int, streaming: bool) -> Call:
+        ids = tokenizer.encode(TEXTS[kind](n))
+        if streaming:
+            return lambda: list(tokenizer.decode_streaming(iter(ids)))
+        return lambda: tokenizer.decode(ids)
+
+    check(lambda n: make(n, False), 20_000)
+    check(lambda n: make(n, True), 5_000)
+
+
+# -- Chats -----------------------------------------------------------------------
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+ALL = "{% set x = messages | map(attribute='content') | join('|') %}"
+TEMPLATES = {
+    "chatml": "chatml",
+    "jinja": CHATML,
+    "split": ALL + "{% for part in x.split('|') %}{{ part }}<|im_end|>{% endfor %}",
+    "replace": ALL + "{{ x | replace('|', '<|im_end|>') }}",
+    "lines": ALL + "{% for line in x.splitlines() %}{{ line }}{% endfor %}",
+    "the rest": "{% set n = namespace(x=messages | map(attribute='content') | join('|')) %}"
+    "{% for m in messages %}{% set n.x = n.x.partition('|')[2] %}{{ n.x[:1] }}{% endfor %}",
+}
+MASK = {"return_dict": True, "return_assistant_tokens_mask": True}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ids": {},
+    "text": {"tokenize": False},
+    "mask": {"add_generation_prompt": False, **MASK},
+    "offsets": {"return_dict": True, "return_offsets_mapping": True},
+    "truncation": {"truncation": True, "max_length": 300},
+    "truncation, half": {"truncation": True},
+    "continued": {"continue_final_message": True},
+    "continued, mask": {"continue_final_message": True, **MASK},
+}
+CHATS = [(name, "ids") for name in TEMPLATES] + [
+    (name, option) for name in ("chatml", "jinja") for option in OPTIONS if option != "ids"
+]
+
+
+@pytest.mark.parametrize("name, option", CHATS)
+def test_chats(tokenizer: BPETokenizer, name: str, option: str) -> None:
+    if name != "chatml":
+        need("jinja2")
+
+    def make(n: int) -> Call:
+        both = ["user", "assistant"]
+        talk = [{"role": both[i % 2], "content": f"hello, {i}"} for i in range(n)]
+        options = dict(OPTIONS[option])
+        if option == "truncation, half":
+            options["max_length"] = len(tokenizer.apply_chat_template(talk, CHATML)) // 2
+
+        def call() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tokenizer.apply_chat_template(talk, TEMPLATES[name], **options)
+
+        return call
+
+    check(make, 100)
+
+
+def test_a_template_is_compiled_once(tokenizer: BPETokenizer) -> None:
+    need("jinja2")
+    from bpe_tokenizer_tools.chat import jinja
+
+    jinja._compile.cache_clear()
+    for _ in range(3):
+        tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], CHATML)
+    assert jinja._compile.cache_info().misses == 1
+
+
+# -- Tokenizers ------------------------------------------------------------------
+
+
+def large(n: int) -> BPETokenizer:
+    """Make a tokenizer of n merges."""
+    vocab: dict[int, bytes] = {byte: bytes([byte]) for byte in range(256)}
+    pairs = [(bytes([i // 200]), bytes([i % 200])) for i in range(n)]
+    vocab.update({256 + i: left + right for i, (left, right) in enumerate(pairs)})
+    return BPETokenizer.from_merges(vocab, pairs, {"<|end|>": 256 + n})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    made: dict[int, Path] = {}
+
+    def file(n: int) -> Path:
+        if n not in made:
+            large(n).save(tmp_path / str(n), verbose=False)
+            made[n] = tmp_path / str(n) / "tokenizer.json"
+        return made[n]
+
+    return file
+
+
+def test_training() -> None:
+    def make(n: int) -> Call:
+        text = prose(n)
+        return lambda: BPETokenizer().train([text], 350, min_frequency=1, verbose=False)
+
+    check(make, 10_000)
+
+
+def test_training_a_larger_vocabulary() -> None:
+    text = prose(30_000)
+
+    def make(n: int) -> Call:
+        return lambda: BPETokenizer().train([text], 256 + n, min_frequency=1, verbose=False)
+
+    check(make, 300)
+
+
+def test_loading(files: Callable[[int], Path]) -> None:
+    def make(n: int) -> Call:
+        path = files(n)
+        return lambda: BPETokenizer.from_file(path)
+
+    check(make, 2_000)
+
+
+def test_another_vocabulary_size() -> None:
+    made = {n: large(n) for n in (2_000, 4_000, 8_000)}
+    check(lambda n: lambda: made[n].with_vocab_size(256 + n // 2), 2_000)
