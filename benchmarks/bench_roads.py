@@ -4,6 +4,9 @@ python benchmarks/bench_roads.py
 
 Each call gives the ids of `encode`, or what follows from them; that is checked first.  The
 documents are warm: `encode` has seen them before, so that what a call adds is what shows.
+
+A second table has conversations of 100 turns, in multiples of `encode` on the rendered text, where
+control tokens count.  transformers, if it is installed, renders the same template in Jinja.
 """
 
 from __future__ import annotations
@@ -13,7 +16,16 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from common import SLICES, Table, add_options, corpora, finish, interleaved, megabytes_of
+from common import (
+    SLICES,
+    Table,
+    add_options,
+    corpora,
+    finish,
+    interleaved,
+    is_installed,
+    megabytes_of,
+)
 from libraries import PUBLISHED, Vocabulary, vocabularies
 
 from bpe_tokenizer import BPETokenizer
@@ -128,15 +140,90 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: s
     }
 
 
+_TURNS, _TURN = 100, 300  # messages of a conversation, and characters of each
+_JINJA = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+_MASK: dict[str, Any] = {"return_dict": True, "return_assistant_tokens_mask": True}
+
+
+def _talks(documents: Sequence[str]) -> list[list[dict[str, str]]]:
+    text, size = "".join(documents), _TURNS * _TURN
+    roles = ("user", "assistant")
+    return [
+        [
+            {"role": roles[i % 2], "content": text[at + i * _TURN : at + (i + 1) * _TURN]}
+            for i in range(_TURNS)
+        ]
+        for at in range(0, len(text) - size, size)
+    ]
+
+
+def measure_chats(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> Table:
+    """Compare ways to encode conversations with encoding their text."""
+    tokenizer = _tokenizer(vocabulary, None)
+    talks = _talks(documents)
+    apply = tokenizer.apply_chat_template
+    texts = {id(talk): apply(talk, "chatml", tokenize=False) for talk in talks}
+    runs: dict[str, Callable[[Any], Any]] = {
+        "encode": lambda x: [tokenizer.encode(texts[id(t)], allowed_special="all") for t in x],
+        "apply_chat_template, chatml": lambda x: [apply(talk, "chatml") for talk in x],
+        "apply_chat_template, Jinja": lambda x: [apply(talk, _JINJA) for talk in x],
+        "the same, with masks": lambda x: [apply(talk, _JINJA, **_MASK)["input_ids"] for talk in x],
+    }
+    goals = {"apply_chat_template, chatml": 2.0}
+    if is_installed("transformers"):
+        from transformers import PreTrainedTokenizerFast
+
+        theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer.to_hf())
+        runs["transformers, Jinja"] = lambda x: [
+            theirs.apply_chat_template(
+                talk, chat_template=_JINJA, add_generation_prompt=True, return_dict=False
+            )
+            for talk in x
+        ]
+    expected = runs["encode"](talks[:2])
+    for run in runs.values():  # they are warm, then, and compiled
+        assert run(talks[:2]) == expected
+        run(talks)
+    seconds = interleaved(runs, [talks[i::SLICES] for i in range(min(SLICES, len(talks)))])
+    size = sum(len(text.encode()) for text in texts.values()) / 1e6
+    rows = [
+        {
+            "call": call,
+            "times encode": statistics.median(
+                own / plain for own, plain in zip(took, seconds["encode"])
+            ),
+            "goal": goals.get(call),
+            "MB/s": size / sum(took),
+        }
+        for call, took in seconds.items()
+        if call != "encode"
+    ]
+    return {
+        "about": ["roads", vocabulary.name, name, "chats"],
+        "title": f"conversations of {_TURNS} turns, {vocabulary.name}, {name}: {size:.1f} MB, warm",
+        "rows": rows,
+    }
+
+
 def collect(options: argparse.Namespace) -> list[Table]:
     """Measure each vocabulary on each corpus."""
     texts = corpora(options.corpus, options.megabytes)
-    return [
+    used = vocabularies(options.vocab, next(iter(texts.values())))
+    tables = [
         measure(vocabulary, name, documents, form)
-        for vocabulary in vocabularies(options.vocab, next(iter(texts.values())))
+        for vocabulary in used
         for form in options.normalizer
         for name, documents in texts.items()
     ]
+    chats = [
+        measure_chats(vocabulary, name, documents)
+        for vocabulary in used
+        for name, documents in texts.items()
+    ]
+    return tables + chats
 
 
 def build_parser() -> argparse.ArgumentParser:
