@@ -24,7 +24,6 @@ the reader, who has the model.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -820,15 +819,9 @@ _MARKS = (  # what is drawn, upon one another
 
 def _plot(report: Diagnosis, path: Path) -> None:
     count = len(report.embeddings)
-    kind = outputs.plot_format(path)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4 * count, 5), layout="constrained")
-    for axes, embedding in zip(figure.subplots(1, count, squeeze=False)[0], report.embeddings):
-        _draw(axes, report, embedding)
-    file = io.BytesIO()
-    figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    outputs.write({path: file.getvalue()})
+    with outputs.figure(path, 6.4 * count, 5) as figure:
+        for axes, embedding in zip(figure.subplots(1, count, squeeze=False)[0], report.embeddings):
+            _draw(axes, report, embedding)
 
 
 def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:

@@ -20,17 +20,9 @@ from bpe_tokenizer_tools.corpus.recipes import Recipe, Source
 from bpe_tokenizer_tools.support.files import FileStatus, status_of
 
 __all__ = [
-    "Document",
-    "File",
-    "changed",
-    "expand",
-    "expanded",
-    "find_files",
-    "is_seen_in",
-    "read_documents",
-    "joined",
-    "split_at",
-]
+    "Document", "File", "changed", "expand", "expanded", "find_files", "is_seen_in", "joined",
+    "read_documents", "split_at",
+]  # fmt: skip
 
 
 class File(NamedTuple):

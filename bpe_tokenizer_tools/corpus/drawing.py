@@ -55,15 +55,9 @@ from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import counted
 
 __all__ = [
-    "CorpusReport",
-    "Document",
-    "Recipe",
-    "Source",
-    "SourceReport",
-    "build_corpus",
-    "draw",
+    "CorpusReport", "Document", "Recipe", "Source", "SourceReport", "build_corpus", "draw",
     "parse_size",
-]
+]  # fmt: skip
 
 # -- Drawing -------------------------------------------------------------------
 
@@ -76,18 +70,13 @@ class _Measured:
 
     def __init__(self) -> None:
         self.documents = self.bytes = 0
-        self._digest = hashlib.sha256()
+        self.digest = hashlib.sha256()  # of all documents with their lengths, by label and place
 
     def add(self, raw: bytes) -> None:
         self.documents += 1
         self.bytes += len(raw)
-        self._digest.update(len(raw).to_bytes(8, "little"))
-        self._digest.update(raw)
-
-    @property
-    def sha256(self) -> str:
-        """The hash of all documents with their lengths, by label and place."""
-        return self._digest.hexdigest()
+        self.digest.update(len(raw).to_bytes(8, "little"))
+        self.digest.update(raw)
 
 
 class _Plan(NamedTuple):
@@ -176,7 +165,7 @@ class Sampler:
                 for copy in range(copies):
                     yield document._replace(copy=copy) if copy else document
             before = self.measured[source.name]
-            if (again.documents, again.sha256) != (before.documents, before.sha256):
+            if again.digest.digest() != before.digest.digest():
                 raise changed(source, "its text")
 
     def _read(
@@ -248,8 +237,7 @@ def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
 # All files of a run are written in a hidden folder beside where they go, and are put in place
 # when every one of them is complete.
 
-_KINDS = ("jsonl", "txt")
-_ENDINGS = tuple(f"{kind}{end}" for kind in _KINDS for end in ("", *core.COMPRESSED))
+_ENDINGS = tuple(f"{kind}{end}" for kind in ("jsonl", "txt") for end in ("", *core.COMPRESSED))
 _SHARD_SIZE = 10**9
 
 
@@ -300,9 +288,8 @@ class _Form:
         """The form of the documents that are held out: one file beside the corpus."""
         ending = _ending_of(self.path.name)
         stem = self.path.name[: -len(ending) - 1] if ending else self.path.name
-        return replace(
-            self, path=self.path.with_name(f"{stem}.held-out.{self.ending}"), shard_size=None
-        )
+        path = self.path.with_name(f"{stem}.held-out.{self.ending}")
+        return replace(self, path=path, shard_size=None)
 
     @property
     def manifest(self) -> Path:
@@ -344,7 +331,7 @@ class _Output:
         self._form, self._folder = form, folder
         self.tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self.files: list[dict[str, Any]] = []
-        self._digest = hashlib.sha256()
+        self.digest = hashlib.sha256()  # of all that is written, before compression, in a row
         self._raw: Any = None  # the file that is open
         self._stream: Any = None  # what compresses into it, or itself
         self._size = 0  # bytes of what is in it
@@ -352,7 +339,7 @@ class _Output:
     def add(self, document: Document) -> None:
         """Take a document."""
         record = self._form.record(document)
-        self._digest.update(record)
+        self.digest.update(record)
         tally = self.tallies[document.source]
         tally.documents += 1
         tally.bytes += len(document.text.encode())
@@ -360,11 +347,6 @@ class _Output:
         if self._folder is not None:
             with naming(self._form.path, "; nothing was written"):
                 self._write(record)
-
-    @property
-    def sha256(self) -> str:
-        """The hash of all that was written, before compression, shards in a row."""
-        return self._digest.hexdigest()
 
     def _write(self, record: bytes) -> None:
         limit = self._form.shard_size
@@ -436,8 +418,7 @@ class CorpusReport:
     documents: int  # documents in the corpus
     bytes: int  # bytes of their text, as UTF-8
     sha256: str  # the hash of what was written, before compression, all shards in a row
-    # each file written, with its size and hash as it stands; none if nothing was
-    files: Sequence[Mapping[str, Any]]
+    files: Sequence[Mapping[str, Any]]  # name, size and hash of each file that was written
     held_out_sha256: str | None  # as sha256, of what is held out; None if nothing is
     held_out_files: Sequence[Mapping[str, Any]]  # as files
     sources: Sequence[SourceReport]  # what was taken of each
@@ -525,15 +506,13 @@ def build_corpus(
     with contextlib.ExitStack() as stack:
         folder = None if dry_run else stack.enter_context(_scratch(form))
         corpus, held = _Output(form, folder), _Output(form.held_out, folder)
-        try:
-            for document in sampler.documents():
-                (held if document.held_out else corpus).add(document)
-            corpus.complete()
-            if recipe.held_out:
-                held.complete()
-        finally:
-            corpus.abandon()
-            held.abandon()
+        stack.callback(held.abandon)
+        stack.callback(corpus.abandon)
+        for document in sampler.documents():
+            (held if document.held_out else corpus).add(document)
+        corpus.complete()
+        if recipe.held_out:
+            held.complete()
         report = _report(sampler, corpus, held)
         if folder is not None:
             _put_in_place(folder, form, report)
@@ -609,9 +588,8 @@ def _put_in_place(folder: Path, form: _Form, report: CorpusReport) -> None:
     """Move the files of a run to where they belong, the manifest last."""
     manifest = folder / form.manifest.name
     manifest.write_text(core.to_json(report.to_json()), encoding="utf-8")
-    old = folder / "replaced"
     if form.path.is_dir():
-        os.replace(form.path, old)
+        os.replace(form.path, folder / "replaced")
     names = [form.path.name, *([form.held_out.path.name] if report.held_out_files else [])]
     for name in [*names, manifest.name]:
         os.replace(folder / name, form.path.with_name(name))
@@ -630,7 +608,7 @@ def _report(sampler: Sampler, corpus: _Output, held: _Output) -> CorpusReport:
                 len(sampler.files[source.name]),
                 measured.documents,
                 measured.bytes,
-                measured.sha256,
+                measured.digest.hexdigest(),
                 _share(source, recipe.target_size),
                 tally.documents,
                 tally.bytes,
@@ -645,9 +623,9 @@ def _report(sampler: Sampler, corpus: _Output, held: _Output) -> CorpusReport:
         recipe.to_json(),
         sum(each.documents for each in sources),
         total,
-        corpus.sha256,
+        corpus.digest.hexdigest(),
         corpus.files,
-        held.sha256 if recipe.held_out else None,
+        held.digest.hexdigest() if recipe.held_out else None,
         held.files,
         sources,
     )

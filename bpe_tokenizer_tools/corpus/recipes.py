@@ -81,9 +81,7 @@ class Source:
     documents: str = "separator"
     separator: str = DEFAULT_SEPARATOR  # for "separator"
     text_field: str = "text"  # the field or column of .jsonl and .parquet files
-    # how often a document may be taken if the source is too small for its share; None is as often
-    # as it takes
-    repetitions: int | None = 1
+    repetitions: int | None = 1  # of a document in too small a source; None: as often as it takes
 
     def __post_init__(self) -> None:
         """Refuse what nothing could be read with."""
@@ -122,9 +120,7 @@ class Recipe:
     sources: tuple[Source, ...]  # at least one, with names of their own and fractions that sum to 1
     target_size: int  # bytes of text, as UTF-8
     seed: int = 0  # another one draws other documents
-    # bytes of text to draw besides, in the same shares, for evaluation: no document is in both; 0
-    # for none
-    held_out: int = 0
+    held_out: int = 0  # bytes of other documents to draw, in the same shares, for evaluation
     folder: Path = field(default=Path(), compare=False)  # where relative paths start
 
     def __post_init__(self) -> None:
@@ -188,13 +184,9 @@ class Recipe:
         return {**numbers, "sources": sources}
 
 
-_SOURCE_KEYS = (
-    "name", "path", "fraction", "format", "documents", "separator", "text_field", "upsample",
-)  # fmt: skip
-
-
 def _read_source(settings: Settings) -> Source:
-    settings.check_keys(*_SOURCE_KEYS)
+    options = ("format", "documents", "separator", "text_field")
+    settings.check_keys("name", "path", "fraction", *options, "upsample")
     name = settings.get("name", str)
     paths = settings.get("path", str, list)
     listed = [paths] if isinstance(paths, str) else paths
@@ -205,11 +197,7 @@ def _read_source(settings: Settings) -> Source:
     upsample = settings.get("upsample", bool, int, default=False)
     if upsample is not True and upsample is not False and upsample < 1:
         raise settings.error(f"expected true, or how often at most, got {upsample}", "upsample")
-    texts = {
-        key: settings.get(key, str)
-        for key in ("format", "documents", "separator", "text_field")
-        if key in settings.data
-    }
+    texts = {key: settings.get(key, str) for key in options if key in settings.data}
     limit = None if upsample is True else int(upsample or 1)
     with settings.placing_errors():
         return Source(name, tuple(listed), fraction, repetitions=limit, **texts)

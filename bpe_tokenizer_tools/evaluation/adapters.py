@@ -13,6 +13,7 @@ An object of one of these libraries is as good as a spec.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -45,7 +46,8 @@ class Adapter:
     """
 
     def __init__(self, name: str, tokens: Mapping[int, bytes], special: frozenset[int]) -> None:
-        self.name, self.tokens, self.special = name, dict(tokens), special
+        self.name, self.special = name, special
+        self.tokens = {id_: token for id_, token in tokens.items() if id_ not in special}
         if self.rows > _MOST_ROWS:
             raise ValueError(
                 f"{name} has ids up to {self.rows - 1:,}, and they are counted in a row for each; "
@@ -98,11 +100,7 @@ class _Own(Adapter):
         self._tokenizer = tokenizer
         special = frozenset(tokenizer.special_tokens.values())
         spelled = _spelling_of(tokenizer.components, byte_level=tokenizer.components is None)
-        tokens = {
-            id_: spelled(token)
-            for token, id_ in tokenizer.get_vocab().items()
-            if id_ not in special
-        }
+        tokens = {id_: spelled(token) for token, id_ in tokenizer.get_vocab().items()}
         for added in tokenizer.added_tokens:  # written as they are
             if added.id in tokens:
                 tokens[added.id] = added.content.encode()
@@ -141,8 +139,8 @@ class _HuggingFace(Adapter):
         special = frozenset(id_ for id_, token in added.items() if token.special)
         spelled = _spelling_of(json.loads(written))
         vocab = self._tokenizer.get_vocab(with_added_tokens=True)
-        tokens = {id_: spelled(token) for token, id_ in vocab.items() if id_ not in special}
-        tokens.update({id_: added[id_].content.encode() for id_ in added if id_ not in special})
+        tokens = {id_: spelled(token) for token, id_ in vocab.items()}
+        tokens.update({id_: token.content.encode() for id_, token in added.items()})
         super().__init__(name, tokens, special)
 
     def encode(self, text: str) -> Any:
@@ -179,8 +177,8 @@ class _Transformers(Adapter):
         self._tokenizer = tokenizer
         special = frozenset(tokenizer.all_special_ids)
         spelled = _spelling_of(None)
-        vocab = tokenizer.get_vocab().items()
-        super().__init__(name, {i: spelled(t) for t, i in vocab if i not in special}, special)
+        tokens = {id_: spelled(token) for token, id_ in tokenizer.get_vocab().items()}
+        super().__init__(name, tokens, special)
 
     def encode(self, text: str) -> Any:
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
@@ -246,12 +244,9 @@ class _Tiktoken(Adapter):
         special = {encoding.encode_single_token(token) for token in encoding.special_tokens_set}
         tokens = {}
         for id_ in range(encoding.n_vocab):
-            try:
+            with contextlib.suppress(KeyError):  # a gap
                 tokens[id_] = encoding.decode_single_token_bytes(id_)
-            except KeyError:  # a gap
-                continue
-        ordinary = {id_: token for id_, token in tokens.items() if id_ not in special}
-        super().__init__(name, ordinary, frozenset(special))
+        super().__init__(name, tokens, frozenset(special))
 
     def encode(self, text: str) -> Any:
         return numpy.array(self._encoding.encode_ordinary(text), numpy.int64)
@@ -267,7 +262,7 @@ class _SentencePiece(Adapter):
         ids = range(model.get_piece_size())
         special = frozenset(id_ for id_ in ids if any(is_so(id_) for is_so in apart))
         spelled = functools.partial(_plain, "", "")
-        tokens = {id_: spelled(model.id_to_piece(id_)) for id_ in ids if id_ not in special}
+        tokens = {id_: spelled(model.id_to_piece(id_)) for id_ in ids}
         super().__init__(name, tokens, special)
 
     def encode(self, text: str) -> Any:
@@ -406,7 +401,13 @@ def named_tokenizers(tokenizers: Any) -> list[Adapter]:
         opened = [_open_named(spec) for spec in tokenizers]
     if not opened:
         raise ValueError("expected at least one tokenizer, got none")
-    _tell_apart(opened)
+    taken: set[str] = set()
+    for adapter in opened:  # those of the same name are numbered
+        name, n = adapter.name, 1
+        while adapter.name in taken:
+            n += 1
+            adapter.name = f"{name} ({n})"
+        taken.add(adapter.name)
     return opened
 
 
@@ -416,14 +417,3 @@ def _open_named(spec: Any) -> Adapter:
         if equals and name and not re.search(r"[/\\:]", name):
             return open_tokenizer(rest, name)
     return open_tokenizer(spec)
-
-
-def _tell_apart(adapters: list[Adapter]) -> None:
-    """Number tokenizers of the same name."""
-    taken: set[str] = set()
-    for adapter in adapters:
-        name, n = adapter.name, 1
-        while adapter.name in taken:
-            n += 1
-            adapter.name = f"{name} ({n})"
-        taken.add(adapter.name)

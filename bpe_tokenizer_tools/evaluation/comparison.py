@@ -19,14 +19,7 @@ from bpe_tokenizer_tools.evaluation.figures import (
     percent,
     with_overall,
 )
-from bpe_tokenizer_tools.evaluation.measures import (
-    Chunk,
-    Cut,
-    Measures,
-    Tally,
-    chunks_of,
-    cut,
-)
+from bpe_tokenizer_tools.evaluation.measures import Chunk, Cut, Measures, Tally, chunks_of, cut
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
@@ -53,8 +46,7 @@ class Difference:
     share: float | None  # of all words, 0 to 1; None if there are none
     a_tokens: int  # how many tokens the first needs for the texts
     b_tokens: int  # how many the second needs
-    # the share of the first's tokens that the second saves; negative if it needs more
-    saved: float | None
+    saved: float | None  # of the first's tokens, what the second saves; below 0 if it needs more
 
 
 @dataclass(frozen=True)
@@ -65,9 +57,7 @@ class Example:
     before: str  # what stands before it
     word: str  # the word
     after: str  # what stands after it
-    # the tokens of the first that hold a part of it, a space between two and white space made
-    # visible
-    a_cut: str
+    a_cut: str  # the first's tokens that hold a part of it, spaces between, white space shown
     b_cut: str  # those of the second
 
 
@@ -248,13 +238,9 @@ class _Gatherer:
             entry[1] += n_a
             entry[2] += n_b
         self._show_new(chunk, cuts)
-        if len(expenses) > _MOST_STRETCHES:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Forget the half of the stretches that has made the least difference so far."""
-        most = sorted(self.expenses.items(), key=lambda item: -abs(item[1][1] - item[1][2]))
-        self.expenses = dict(most[: _MOST_STRETCHES // 2])
+        if len(expenses) > _MOST_STRETCHES:  # forget the half that has made the least difference
+            most = sorted(expenses.items(), key=lambda item: -abs(item[1][1] - item[1][2]))
+            self.expenses = dict(most[: _MOST_STRETCHES // 2])
 
     def _show_new(self, chunk: Chunk, cuts: Sequence[Cut]) -> None:
         """Show how stretches of text that are new are cut."""
@@ -342,8 +328,8 @@ def compare(
         b: the same.
         texts: as for `evaluate`.
         parallel: likewise.
-        n_examples: how many words that are cut differently to show of each group; they
-            are taken from all over, the same ones each time.
+        n_examples: how many words that are cut differently to show of each group; they are taken
+            from all over, the same ones each time.
         n_expensive: how many expensive words to show of each tokenizer.
         verbose: whether to show progress, on a terminal.
 

@@ -41,9 +41,7 @@ class Vocabulary:
     vocab_size: int  # how many tokens, special ones included
     special_tokens: int  # how many of them are special
     rows: int  # how many rows an embedding needs: the largest id and one more
-    # script or class -> its tokens, the largest first, without special ones; see
-    # `bpe_tokenizer_tools.evaluation.scripts`
-    scripts: dict[str, Allocation]
+    scripts: dict[str, Allocation]  # script or class -> its tokens, the largest first
 
 
 @dataclass(frozen=True)

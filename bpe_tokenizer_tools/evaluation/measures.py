@@ -84,9 +84,7 @@ class Cut:
     """What a tokenizer makes of a chunk."""
 
     ids: Any  # of all documents
-    # where each token begins in the chunk, in bytes; None if the library does not tell and the
-    # tokens do not spell the text
-    starts: Any
+    starts: Any  # where each begins, in bytes of the chunk; None if that is not known
     ends: Any  # where each ends
     wrong: set[int]  # the numbers of the documents that decode to another text
     changed: set[int]  # the numbers of those that the normalizer changes
@@ -261,14 +259,10 @@ class Measures:
     median_tokens_per_word: int | None  # at least half of the words have so many or fewer
     p95_tokens_per_word: int | None  # at least 95 % of the words have so many or fewer
     single_token_words: float | None  # the share of words that lie within one token, 0 to 1
-    # see `renyi_entropy`; divided by the logarithm of the number of tokens but the special ones, so
-    # 1 if all were used alike
-    renyi_efficiency: float | None
+    renyi_efficiency: float | None  # `renyi_entropy` / log2 of the number of ordinary tokens
     shannon_efficiency: float | None  # the same with Shannon's entropy
     renyi_entropy: float  # in bits, to divide by another logarithm
-    # tokens here, divided by those of the same text in English; None where there is no parallel
-    # text
-    premium: float | None
+    premium: float | None  # tokens here / tokens of the same text in English, if parallel
     byte_premium: float | None  # the same for bytes, which a tokenizer cannot help
     unused_tokens: int  # how many tokens but the special ones never stand in the texts
     unused_share: float | None  # of all tokens but the special ones, 0 to 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bpe_tokenizer_tools.evaluation.figures import Evaluation, Vocabulary, script_lines
+from bpe_tokenizer_tools.evaluation.figures import Evaluation, script_lines
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import printable
 
@@ -58,16 +58,14 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
         figure.legend(handles, labels, loc="outside upper right", ncols=8, frameon=False)
 
 
-def _colour(i: int) -> str:
-    return _COLOURS[i % len(_COLOURS)]
-
-
 def _draw_groups(axes: Any, names: Sequence[str], series: Sequence[tuple[str, Any]]) -> None:
     """Draw a group of bars for each name: one of each series."""
     width = 0.8 / len(series)
     for i, (label, values) in enumerate(series):
         places = [at + (i - (len(series) - 1) / 2) * width for at in range(len(names))]
-        axes.bar(places, values, width * 0.92, label=_literal(label), color=_colour(i))
+        axes.bar(
+            places, values, width * 0.92, label=_literal(label), color=_COLOURS[i % len(_COLOURS)]
+        )
     axes.set_xticks(range(len(names)), list(map(_literal, names)))
     axes.tick_params(axis="x", length=0)
     if len(names) > 8:
@@ -104,7 +102,7 @@ def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
             continue
         shares = [100 * sum(counts[n + 1 :]) / sum(counts) for n in places]
         seen = [share or None for share in shares]  # a logarithm has no place for 0
-        axes.plot(places, seen, marker="o", markersize=4, color=_colour(i))
+        axes.plot(places, seen, marker="o", markersize=4, color=_COLOURS[i % len(_COLOURS)])
     axes.set_xticks(places, list(map(str, places)))
     if any(line.get_ydata()[0] for line in axes.lines):
         axes.set_yscale("log")
@@ -117,7 +115,10 @@ def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
     """Draw how many tokens of each script there are, the scale logarithmic."""
     lines = script_lines(evaluation.vocabularies, _SCRIPTS)
     series = [
-        (v.tokenizer, [_tokens(v, scripts) for scripts in lines.values()])
+        (
+            v.tokenizer,
+            [sum(v.scripts[s].tokens for s in lines[line] if s in v.scripts) for line in lines],
+        )
         for v in evaluation.vocabularies
     ]
     _draw_groups(axes, list(lines), series)
@@ -128,8 +129,3 @@ def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
     axes.set_title("tokens of the vocabulary by script (logarithmic)")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-
-
-def _tokens(vocabulary: Vocabulary, scripts: Sequence[str]) -> int:
-    found = vocabulary.scripts
-    return sum(found[script].tokens for script in scripts if script in found)

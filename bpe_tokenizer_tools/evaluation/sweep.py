@@ -49,12 +49,9 @@ class Point:
     size: int  # tokens in all, special ones included
     tokens: int  # what the held-out text takes
     bytes_per_token: float  # of the held-out text
-    # by what share fewer tokens it takes than at the size before, reckoned for a doubling; None at
-    # the first
-    gain: float | None
+    gain: float | None  # share of tokens saved since the size before, per doubling; None at first
     unused: float  # the share of the vocabulary that the held-out text never uses
-    # parameters of the embeddings, input and output; None without a width
-    embedding: int | None = None
+    embedding: int | None = None  # parameters, input and output; None without a width
     share: float | None = None  # of the budget that they take; None without a budget
     # bytes per token times the parameters left for the layers, as a share of the best of all sizes;
     # None without a budget, 0 where nothing is left
@@ -371,9 +368,8 @@ class _Reader:
                 ) from None
 
     def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
-        made = counter.documents, counter.bytes_read
-        pattern, normalizer = self._pipeline.splitter.pattern, self._pipeline.normalizer
-        return PretokenCounts(counter.take(), pattern, normalizer, *made)
+        how = self._pipeline.splitter.pattern, self._pipeline.normalizer
+        return PretokenCounts(counter.take(), *how, counter.documents, counter.bytes_read)
 
 
 def _cut(chunks: Iterable[str], finder: core.TokenFinder) -> Iterator[str | None]:

@@ -24,17 +24,7 @@ from bpe_tokenizer_tools.scale.rows import BatchEncoder
 from bpe_tokenizer_tools.scale.runs import partition_of
 
 __all__ = [
-    "BatchEncoder",
-    "CountJob",
-    "CountReport",
-    "PackJob",
-    "PackReport",
-    "PackedCorpus",
-    "count_pretokens",
-    "count_shard",
-    "encode_corpus",
-    "encode_shard",
-    "merge_counts",
-    "open_packed",
-    "partition_of",
-]
+    "BatchEncoder", "CountJob", "CountReport", "PackJob", "PackReport", "PackedCorpus",
+    "count_pretokens", "count_shard", "encode_corpus", "encode_shard", "merge_counts",
+    "open_packed", "partition_of",
+]  # fmt: skip

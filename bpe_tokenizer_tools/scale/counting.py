@@ -90,7 +90,12 @@ class _ShardCounter:
         batches = self._cutter._batches(self.reader.documents())
         chunk = min(_CHUNK, _CHUNK_PER_KEY * self._settings.max_keys)
         for batch in batches:
-            found = self._count(itertools.chain([batch], _up_to(chunk, batches)))
+            # What the batches hold is prepared already, and cut where it may be cut.
+            prepared = core.Pipeline(self._splitter, None)
+            counter = core.engine().counter(prepared, 1, lambda n_bytes: None)
+            more = itertools.islice(batches, chunk // self._cutter._BATCH_CHARS)
+            counter.count([piece] for pieces in itertools.chain([batch], more) for piece in pieces)
+            found = counter.take()
             if counts:
                 _add(counts, found.items())
             else:
@@ -100,27 +105,10 @@ class _ShardCounter:
                 counts = {}
         yield counts
 
-    def _count(self, batches: Iterable[list[str]]) -> dict[bytes, int]:
-        # What the batches hold is prepared already, and cut where it may be cut.
-        counter = core.engine().counter(
-            core.Pipeline(self._splitter, None), 1, lambda n_bytes: None
-        )
-        counter.count([piece] for batch in batches for piece in batch)
-        return counter.take()
-
     def facts(self) -> dict[str, Any]:
         """Return what was read, once all counts have come."""
         read = {"documents": self._cutter.documents, "bytes": self._cutter.bytes_read}
         return {**self.reader.facts(), **read}
-
-
-def _up_to(n_chars: int, batches: Iterator[list[str]]) -> Iterator[list[str]]:
-    while n_chars > 0:
-        batch = next(batches, None)
-        if batch is None:
-            return
-        n_chars -= sum(map(len, batch))
-        yield batch
 
 
 def count_shard(
@@ -243,9 +231,7 @@ class CountReport(JobReport):
     """What counting did, besides what any job does."""
 
     min_frequency: int  # pre-tokens that occur less often were cut
-    # how many there were, each time they occurred; None if they were not added up, as this was a
-    # share of a job
-    pretokens: int | None = None
+    pretokens: int | None = None  # all in all; None in a share, which adds nothing up
     distinct: int | None = None  # how many different ones there were; or None
     left: int | None = None  # how many different ones are left; or None
 
@@ -345,8 +331,7 @@ class CountJob(Job):
     # more files. With several machines, they must share it. None: a temporary directory
     work_dir: str | os.PathLike[str] | None = None
     partitions: int = 64  # in how many parts counts are added up: more take less memory
-    # distinct pre-tokens that a worker may hold; with more, it writes them to disk
-    max_keys: int = 2_000_000
+    max_keys: int = 2_000_000  # distinct pre-tokens a worker holds before it writes them to disk
 
     def __post_init__(self) -> None:
         self._keep("paths")

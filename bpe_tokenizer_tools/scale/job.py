@@ -33,8 +33,7 @@ class Job:
 
     input_format: str = "auto"  # "text", "jsonl" or "parquet"; "auto" goes by the name of each file
     text_field: str = "text"  # the field or column of .jsonl and .parquet files
-    # what separates the documents of a text file; None: each file is one document
-    separator: str | None = None
+    separator: str | None = None  # between the documents of a text file; None: the file is one
     # "raise", or "skip" to leave out and count documents that are invalid UTF-8 or JSON, or have no
     # text. Damaged files are always errors
     on_error: str = "raise"
@@ -110,7 +109,7 @@ class Work:
         return [Task(shard.label, (shard,), shard.size) for shard in left]  # the longest first
 
     def do_shards(self, what: str, function: Callable[..., Any], tasks: Sequence[Task]) -> None:
-        """Do what `look` found to do; see `do` for the arguments."""
+        """Do what `look` found to do; see `do`."""
         self.markers.update(self.do(what, function, self.settings, tasks, self.executor))
 
     def do(

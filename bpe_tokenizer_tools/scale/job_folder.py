@@ -58,8 +58,7 @@ def _sweep(folder: Path) -> None:
     """Remove the drafts of runs and workers that were killed; none may be at work there."""
     for file in folder.iterdir():
         if _DRAFT.fullmatch(file.name):
-            with contextlib.suppress(FileNotFoundError):
-                file.unlink()
+            file.unlink(missing_ok=True)
 
 
 def check_shared(folder: Path) -> None:
@@ -120,8 +119,7 @@ def commit(
     path = folder / f"{name}.json"
     for draft in drafts.values():
         draft.stat()
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    path.unlink(missing_ok=True)
     signed = {**marker, _CHECK: _checksum(marker)}
     placed = []
     try:
@@ -134,8 +132,7 @@ def commit(
         check()
     except BaseException:
         for made in (path, *placed):
-            with contextlib.suppress(FileNotFoundError):
-                made.unlink()
+            made.unlink(missing_ok=True)
         raise
 
 
@@ -187,8 +184,7 @@ def is_whole(path: Path, marker: Mapping[str, Any]) -> bool:
         except OSError:
             return False
         untouched = status.newest <= status_of(path).modified
-        same = status.size == facts["size"] and (untouched or file_sha256(file) == facts["sha256"])
-        if not same:
+        if status.size != facts["size"] or not (untouched or file_sha256(file) == facts["sha256"]):
             return False
     return True
 
@@ -215,8 +211,7 @@ def left_over(folder: Path, shards: Iterable[Shard], format: str) -> dict[Path, 
     """Return the markers in a folder, by path, of shards that are not named any more."""
     named = {f"{shard.name}.json" for shard in shards}
     others = [path for path in sorted(folder.glob("*.json")) if path.name not in named]
-    markers = {path: read_marker(path, format) for path in others}
-    return {path: data for path, data in markers.items() if data}
+    return {path: data for path in others if (data := read_marker(path, format))}
 
 
 def remove(marker: Path, data: Mapping[str, Any]) -> None:
@@ -224,5 +219,4 @@ def remove(marker: Path, data: Mapping[str, Any]) -> None:
     marker.unlink()
     for name in data.get("files", {}):
         if Path(name).name == name:  # a marker may be no friend's
-            with contextlib.suppress(FileNotFoundError):
-                (marker.parent / name).unlink()
+            (marker.parent / name).unlink(missing_ok=True)

@@ -6,8 +6,8 @@ else: so it makes no difference who encodes it, when, beside what, or at which a
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,27 +144,17 @@ def _write_documents(
     stats = _TextStats(settings.mark())
     for document in documents:
         if isinstance(document, list):
-            text = "".join(stats.read(document))
-            ids = tokenizer.encode_to_numpy(text, **options)
+            ids = tokenizer.encode_to_numpy("".join(stats.read(document)), **options)
             writer.write(numpy.concatenate((before, ids, after)))
         else:
             writer.write(before)
-            for ids in _gathered(tokenizer.encode_streaming(stats.read(document), **options)):
-                writer.write(numpy.array(ids, numpy.uint32))
+            parts = tokenizer.encode_streaming(stats.read(document), **options)
+            ids = itertools.chain.from_iterable(parts)
+            while len(some := numpy.fromiter(itertools.islice(ids, _TOKENS_AT_ONCE), numpy.uint32)):
+                writer.write(some)
             writer.write(after)
         writer.end_document()
     return stats
-
-
-def _gathered(stream: Iterable[list[int]]) -> Iterator[list[int]]:
-    """Join short lists to longer ones."""
-    held: list[int] = []
-    for ids in stream:
-        held += ids
-        if len(held) >= _TOKENS_AT_ONCE:
-            yield held
-            held = []
-    yield held
 
 
 def encode_shard(
@@ -243,8 +233,7 @@ class PackJob(Job):
     # files, directories, patterns, and URLs that fsspec reads; text, .jsonl and .parquet, also as
     # .gz, .bz2, .xz and .zst. A file is the unit of work
     paths: Paths
-    # where the shards, their markers and `manifest.json` are written to
-    out_dir: str | os.PathLike[str]
+    out_dir: str | os.PathLike[str]  # for the shards, their markers and `manifest.json`
     # "bin", flat ids and document offsets; "megatron", .bin and .idx; or "parquet"
     format: str = "bin"
     dtype: str = "auto"  # how ids are stored; "auto" takes 16 bits where all ids fit in them
@@ -352,8 +341,7 @@ def _check_manifest(folder: Path) -> None:
 def _remove_manifest(folder: Path) -> None:
     """Remove what says that all shards are done, before that ceases to be so."""
     _check_manifest(folder)
-    with contextlib.suppress(FileNotFoundError):
-        (folder / "manifest.json").unlink()
+    (folder / "manifest.json").unlink(missing_ok=True)
 
 
 def _write_manifest(

@@ -177,12 +177,13 @@ class Writer:
             raise ValueError(f"{self._path}: its last document was begun, and not ended")
         with naming(self._path):
             self._finish()
-            _close(self._file)
+            flush(self._file)
+            self._file.close()
         for path in [*self.files][1:]:
             with naming(path), self._create(path) as file:
                 for part in self._index():
                     file.write(part)
-                _close(file)
+                flush(file)
 
     def discard(self) -> None:
         """Close what is open, and remove the drafts; can be called at any time, and again."""
@@ -304,8 +305,3 @@ class ParquetWriter(Writer):
 
     def _abandon(self) -> None:
         self._table_writer.close()
-
-
-def _close(file: IO[bytes]) -> None:
-    flush(file)
-    file.close()

@@ -25,7 +25,7 @@ huggingface/tokenizers, models/bpe/trainer.rs, for the order of ids and for ties
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import re
 import sys
 import time
 from collections import Counter
@@ -74,12 +74,7 @@ class Style(NamedTuple):
         ties: str,
         surround: Any,
     ) -> None:
-        """Train a tokenizer; see `BPETokenizer.train`.
-
-        Raises:
-            ValueError: options contradict each other, the corpus is empty, or the
-                vocabulary is too small for its characters.
-        """
+        """Train a tokenizer; see `BPETokenizer.train`."""
         self._check(counts)
         if ties != "huggingface":
             raise ValueError(f"ties={ties!r} is for style='byte-level' only; leave it out")
@@ -156,29 +151,16 @@ class Style(NamedTuple):
 
 def _components(form: str | None, byte_fallback: bool) -> dict[str, Any]:
     """Return the components of a tokenizer.json: Llama 2's, and the step that cuts words."""
-    normalizers: list[dict[str, Any]] = [{"type": form}] if form else []
-    normalizers += (
-        {"type": "Prepend", "prepend": _SPACE},
-        {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
-    )
-    decoders: list[dict[str, Any]] = [{"type": "ByteFallback"}] if byte_fallback else []
+    prepend = {"type": "Prepend", "prepend": _SPACE}
+    split = {"pattern": {"Regex": _words(_SPACE)}, "behavior": "Isolated", "invert": False}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    forms = [{"type": form}] if form else []
+    fallback = [{"type": "ByteFallback"}] if byte_fallback else []
+    decoders = [_replace(_SPACE, " "), *fallback, {"type": "Fuse"}, strip]
     return {
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"Regex": _words(_SPACE)},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
-                *decoders,
-                {"type": "Fuse"},
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
-        },
+        "normalizer": {"type": "Sequence", "normalizers": [*forms, prepend, _replace(" ", _SPACE)]},
+        "pre_tokenizer": {"type": "Split", **split},
+        "decoder": {"type": "Sequence", "decoders": decoders},
         "model": {
             "unk_token": _UNKNOWN,
             "continuing_subword_prefix": None,
@@ -187,6 +169,10 @@ def _components(form: str | None, byte_fallback: bool) -> dict[str, Any]:
             "byte_fallback": byte_fallback,
         },
     }
+
+
+def _replace(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
 
 
 def _normalizer(tokenizer: BPETokenizer) -> str | None:
@@ -245,8 +231,7 @@ def _count_words(
     with core.progress("counting", "B", None, verbose) as advance:
         counter = core.engine().counter(pipeline, num_workers or core.cores(), advance)
         counter.count(core.documents(corpus, text_field))
-    made = counter.documents, counter.bytes_read
-    words = PretokenCounts((), splitter.pattern, form, *made)
+    words = PretokenCounts((), splitter.pattern, form, counter.documents, counter.bytes_read)
     space = _SPACE.encode()
     for word, count in counter.take().items():
         word = word.replace(b" ", space)
@@ -266,7 +251,7 @@ def _alphabet(words: Mapping[bytes, int], coverage: float, contents: Iterable[st
     for word, count in words.items():
         for char in word.decode():
             counts[char] += count
-    total, covered, kept = sum(counts.values()), 0, {_SPACE}
+    total, covered, kept = counts.total(), 0, {_SPACE}
     for char, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if covered / total >= coverage:
             break
@@ -342,14 +327,9 @@ def _learn(
 
 def _without_rare(words: Mapping[bytes, int], alphabet: list[str]) -> dict[str, int]:
     """Cut words at the characters that get no token, and leave those out."""
-    known = frozenset(alphabet)
+    rare = re.compile(f"[^{re.escape(''.join(alphabet))}]+")
     parts: Counter[str] = Counter()
-    for written, count in words.items():
-        word = written.decode()
-        if known.issuperset(word):
-            parts[word] += count
-            continue
-        for is_known, run in itertools.groupby(word, known.__contains__):
-            if is_known:
-                parts["".join(run)] += count
+    for word, count in words.items():
+        for part in filter(None, rare.split(word.decode())):
+            parts[part] += count
     return parts

@@ -18,7 +18,7 @@ from typing import Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 
-__all__ = ["Executor", "Results", "Task", "lost", "out_of_memory", "portable", "unpacked"]
+__all__ = ["Executor", "Results", "Task", "portable", "unpacked"]
 
 EXECUTORS = ("local", "ray")
 
@@ -28,9 +28,22 @@ class Task:
     """A piece of work."""
 
     name: str  # what it is called in messages: usually the label of a shard
-    # what the function is called with, besides what all tasks have in common
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...]  # of the function, after what all tasks have in common
     size: int = 0  # bytes of input
+
+    def lost(self, what: str, attempts: int) -> RuntimeError:
+        """Make the error for a task whose process was lost each time."""
+        return RuntimeError(
+            f"the process that worked on {self.name} {what}, {attempts} times in all; often it ran "
+            "out of memory: try fewer workers. What is finished is kept: the same call goes on"
+        )
+
+    def out_of_memory(self) -> MemoryError:
+        """Make the error for a task that was refused memory."""
+        return MemoryError(
+            f"{self.name}: out of memory: each line or row is held in memory whole. Try "
+            "fewer workers, or shorter documents. What is finished is kept: the same call goes on"
+        )
 
 
 Results = Generator[tuple[Task, Any], None, None]
@@ -91,27 +104,8 @@ def _run_here(
         try:
             result = function(common, *task.arguments, progress.advance)
         except MemoryError as error:
-            raise out_of_memory(task) from error
+            raise task.out_of_memory() from error
         yield task, result
-
-
-# -- For those who do tasks elsewhere -----------------------------------------
-
-
-def lost(task: Task, what: str, attempts: int) -> RuntimeError:
-    """Make the error for a task whose process was lost each time."""
-    return RuntimeError(
-        f"the process that worked on {task.name} {what}, {attempts} times in all; often it ran "
-        "out of memory: try fewer workers. What is finished is kept: the same call goes on"
-    )
-
-
-def out_of_memory(task: Task) -> MemoryError:
-    """Make the error for a task that was refused memory."""
-    return MemoryError(
-        f"{task.name}: out of memory: each line or row is held in memory whole. Try "
-        "fewer workers, or shorter documents. What is finished is kept: the same call goes on"
-    )
 
 
 def portable(error: Exception) -> tuple[Exception, str]:

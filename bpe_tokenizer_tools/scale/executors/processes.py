@@ -25,15 +25,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, cast
 
-from bpe_tokenizer_tools.scale.executors.executor import (
-    Executor,
-    Results,
-    Task,
-    lost,
-    out_of_memory,
-    portable,
-    unpacked,
-)
+from bpe_tokenizer_tools.scale.executors.executor import Executor, Results, Task, portable, unpacked
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 
 __all__ = ["run_in_processes"]
@@ -185,7 +177,7 @@ class _Pool:
                 except _LostError as error:
                     process = None
                     if attempt > self._max_retries:
-                        self.news.put((task, lost(task, str(error), attempt)))
+                        self.news.put((task, task.lost(str(error), attempt)))
                 except BaseException as error:
                     self.news.put((task, error))
                     break
@@ -222,7 +214,7 @@ def run_in_processes(
                 progress.advance(news)
             task, result = news
             if isinstance(result, MemoryError):
-                raise out_of_memory(task) from result
+                raise task.out_of_memory() from result
             if isinstance(result, BaseException):
                 raise result
             yield task, result

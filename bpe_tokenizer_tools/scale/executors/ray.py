@@ -19,15 +19,7 @@ from typing import Any
 
 import bpe_tokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.scale.executors.executor import (
-    Executor,
-    Results,
-    Task,
-    lost,
-    out_of_memory,
-    portable,
-    unpacked,
-)
+from bpe_tokenizer_tools.scale.executors.executor import Executor, Results, Task, portable, unpacked
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 
 __all__ = ["run_on_ray"]
@@ -177,10 +169,10 @@ def _result(ray: Any, reference: Any, task: Task, executor: Executor) -> Any:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MemoryError):
-            raise out_of_memory(task) from None
+            raise task.out_of_memory() from None
         if isinstance(error.cause, Exception):
             raise error.cause from None
         raise RuntimeError(f"{task.name}: {_first_line(error)}") from None
     except ray.exceptions.RayError as error:
         why = f"was lost ({_first_line(error)})"
-        raise lost(task, why, executor.max_retries + 1) from None
+        raise task.lost(why, executor.max_retries + 1) from None
