@@ -61,10 +61,19 @@ import re
 import stat
 import sys
 import time
+import types
 import unicodedata
 import warnings
 from collections import Counter, UserDict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -448,18 +457,9 @@ def _normalize(text: str, form: str | None) -> str:
 
 def _order_marks(found: regex.Match[str]) -> str:
     """Put marks into canonical order, which takes `unicodedata` quadratic time."""
-    parts = (part for char in found[0] for part in unicodedata.normalize("NFD", char))
-    return "".join(_in_canonical_order(parts))
-
-
-def _in_canonical_order(parts: Iterable[Any]) -> Iterator[Any]:
-    """Sort marks that follow each other; `parts` are characters, or tuples that begin with one."""
-
-    def rank(part: Any) -> int:
-        return unicodedata.combining(part[0])
-
-    runs = itertools.groupby(parts, lambda part: rank(part) > 0)
-    return (part for _, run in runs for part in sorted(run, key=rank))
+    marks = (part for char in found[0] for part in unicodedata.normalize("NFD", char))
+    runs = itertools.groupby(marks, lambda mark: unicodedata.combining(mark) > 0)
+    return "".join(mark for _, run in runs for mark in sorted(run, key=unicodedata.combining))
 
 
 @functools.lru_cache(maxsize=1)
@@ -473,14 +473,11 @@ def _back_composing() -> frozenset[str]:
 
 
 def _starts_cluster(char: str) -> bool:
-    """Tell whether normalizing left and right of a place before `char` is safe.
+    """Tell whether, in no form, a character joins or trades places with what stands before it.
 
-    True if, in every normalization form, it neither joins nor trades places with
-    what stands before it.  Source: Unicode Standard Annex 15, section 9.1.
+    Then text can be normalized left and right of it.  Source: Unicode Standard Annex 15, 9.1.
     """
-    if char < "\u0300":
-        return True
-    first = unicodedata.normalize("NFKD", char)[0]
+    first = char if char < "\u0300" else unicodedata.normalize("NFKD", char)[0]
     return not unicodedata.combining(first) and first not in _back_composing()
 
 
@@ -489,42 +486,12 @@ _UNMOVED = [(i, i + 1) for i in range(2**13)]
 
 
 def _align(text: str, form: str | None) -> list[_Span]:
-    """Map each character of the normalized text to the (start, end) it came from.
-
-    A composed character stands for the first of those it was made of, and one
-    that was added for its predecessor: that is what HuggingFace's offsets say.
-    """
+    """Map each character of the normalized text to the (start, end) it came from."""
+    n = len(text)
     if _normalize(text, form) == text:
-        n = len(text)
         return _UNMOVED[:n] if n <= len(_UNMOVED) else [(i, i + 1) for i in range(n)]
-    spans: list[_Span] = []
-    starts = [i for i, char in enumerate(text) if i == 0 or _starts_cluster(char)]
-    for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalized one by one
-        at = start
-        for taken in _characters_taken(text[start:end], cast("str", form)):
-            at += taken
-            spans.append((at - max(taken, 1), at - max(taken, 1) + 1))
-    return spans
-
-
-def _characters_taken(cluster: str, form: str) -> list[int]:
-    """Count, for each character of a normalized cluster, the originals used up."""
-    decomposed = "NFKD" if "K" in form else "NFD"
-    parts = [
-        (part, int(i == 0))
-        for char in cluster
-        for i, part in enumerate(_normalize(char, decomposed))
-    ]
-    # What comes next is at the end, where it is cheap to take out.
-    ordered = [*_in_canonical_order(parts)][::-1]
-    taken = []
-    for char in _normalize(cluster, form):
-        total = 0
-        for part in _normalize(char, decomposed):
-            index = next(i for i in reversed(range(len(ordered))) if ordered[i][0] == part)
-            total += ordered.pop(index)[1]
-        taken.append(total)
-    return taken
+    changed = "offsets in text that normalization changes"
+    return cast("list[_Span]", _tools("support.offsets", changed).align(text, form))
 
 
 # -- Added tokens -------------------------------------------------------------
@@ -604,11 +571,8 @@ class _TokenFinder:
         and no other token is looked for inside it: one that is part of a word, which
         stays ordinary text, or white space that the match before took in.
 
-        Args:
-            text: where to look.
-            start: what stands before it is context, taken by earlier matches.
-            search_from: where to begin looking, by default at `start`.
-            stop: where the text to search ends; what follows is context.
+        What stands before `start` is taken, and behind `stop` it is context.  Looking begins
+        at `search_from`, or at `start`.
         """
         at = start if search_from is None else search_from
         while self.tokens and (found := self._pattern.search(text, at, stop)):
@@ -682,13 +646,10 @@ def _hold_back(
     last_border: Callable[[str, str], int | None],
     prepare: Callable[[str], Iterable[str | AddedToken]],
 ) -> Iterator[str | AddedToken]:
-    """Join chunks of text, and pass them on as far as no later text matters.
+    """Join chunks of text, and pass on, prepared, as much as no later text matters to.
 
-    Args:
-        pieces: the chunks; a token among them ends the text before it.
-        last_border: takes the character before a chunk and the chunk.  Returns the last place
-            in the chunk where the text can be cut, or None.
-        prepare: what becomes of the text that is passed on.
+    `last_border` takes the character before a chunk and the chunk.  It returns the last place
+    in the chunk where the text can be cut, or None.  A token among the pieces ends the text.
     """
     held: list[str] = []
     before = ""
@@ -728,9 +689,9 @@ def _text_between(
 class _Pipeline:
     """Everything that happens to text before it is cut into pre-tokens.
 
-    Added tokens are found in the text as given; what lies between them is
-    normalized; tokens with ``normalized=True`` are found in that; and if the
-    tokenizer asks for it, a space goes before each piece that has none.
+    Added tokens are found in the text as given; what lies between them is normalized; tokens
+    with ``normalized=True`` are found in that; and, if asked for, a space goes before each piece
+    that has none.
     """
 
     def __init__(
@@ -772,17 +733,13 @@ class _Pipeline:
         align: bool = False,
         first: bool = True,
     ) -> Iterator[_Part]:
-        """Cut text at the added tokens in it.
+        """Cut text at the added tokens in it; yield these, and the normalized text between.
 
         Args:
             text: the whole text.
             matches: where the raw tokens stand; by default they are looked for.
-            align: whether the origin of each character is wanted.
+            align: whether to give, with each part, the (start, end) of its characters in `text`.
             first: whether no text went before.
-
-        Yields:
-            each added token, and each normalized text between them, with the
-            (start, end) in `text` of each of its characters (of the token).
         """
         matches = self.raw.find(text) if matches is None else matches
         for start, end, token in _text_between(matches, len(text)):
@@ -811,11 +768,7 @@ class _Pipeline:
         return at - len(before) if at else None
 
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
-        """Prepare text that arrives in chunks.
-
-        Yields:
-            added tokens, and text that may be cut into pre-tokens on its own.
-        """
+        """Prepare text that arrives in chunks: to added tokens, and text to split on its own."""
         pieces = self.raw.stream(chunk for chunk in chunks if _utf8_length(chunk))  # checks it
         pieces = _hold_back(pieces, self.last_border, lambda text: [self.normalize(text)])
         pieces = _hold_back(pieces, self._last_cut, self.normalized.cut)
@@ -903,36 +856,18 @@ def _read_files(paths: Iterable[Path]) -> dict[Path, bytes]:
     return {path: raw for path, raw in found if raw is not None}
 
 
-class _OneByOne:
-    """What bpe_tokenizer_tools.support.transactions does as one."""
-
-    read_files, save_files = staticmethod(_read_files), staticmethod(_write_files)
-
-
 def _transactions(folder: Path) -> Any:
-    """Return what reads and writes the files of a tokenizer in a directory."""
+    """Return what reads and saves the files of a directory as one or, alone, one by one."""
     purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
     try:
         return _tools("support.transactions", purpose)
     except ImportError:
         if (folder / _JOURNAL).exists():
             raise
-    return _OneByOne
+    return types.SimpleNamespace(read_files=_read_files, save_files=_write_files)
 
 
 _REQUIRED: Any = object()
-
-
-_JSON_TYPES = {
-    **{kind.__name__: kind for kind in (bool, int, float, str, list, dict)},
-    "null": None,
-}
-
-
-@functools.cache
-def _parse_keys(keys: str) -> dict[str, tuple[type | None, ...]]:
-    pairs = (part.split(":") for part in keys.split())
-    return {key: tuple(_JSON_TYPES[kind] for kind in kinds.split("|")) for key, kinds in pairs}
 
 
 class _JsonReader:
@@ -962,10 +897,7 @@ class _JsonReader:
 
     def error(self, problem: str, key: str = "") -> FileFormatError:
         """Make the error for a problem with one of this object's fields."""
-        return FileFormatError(self.path, self._place(key), problem)
-
-    def _place(self, key: str) -> str:
-        return f"{self.field}.{key}".strip(".")
+        return FileFormatError(self.path, f"{self.field}.{key}".strip("."), problem)
 
     def get(self, key: str, *kinds: type | None, default: Any = _REQUIRED) -> Any:
         """Return a field of one of the kinds (None: null), or its default."""
@@ -980,32 +912,18 @@ class _JsonReader:
     def child(self, key: str) -> _JsonReader | None:
         """Return the object in a field, or None if it is null or not there."""
         data = self.get(key, dict, None, default=None)
-        return None if data is None else _JsonReader(data, self.path, self._place(key))
-
-    def check(self, keys: str) -> None:
-        """Refuse other keys than ``"key:type key:type|null ..."``, and values of other types."""
-        kinds = _parse_keys(keys)
-        for key in self.data:
-            if key not in kinds:
-                near = difflib.get_close_matches(key[:60], kinds, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(kinds)}"
-                raise self.error(f"unknown key; {hint}", _shorten(key)[1:-1])
-            self.get(key, *kinds[key])
-
-    def fields(self) -> list[_JsonReader]:
-        """Return the objects in all fields."""
-        for key in self.data:
-            self.get(key, dict)
-        return [_JsonReader(self.data[key], self.path, self._place(key)) for key in self.data]
+        return None if data is None else self.at(key, data)
 
     def children(self, key: str) -> list[_JsonReader]:
         """Return the objects in a field that holds a list of them."""
-        out = []
-        for i, data in enumerate(self.get(key, list, None, default=None) or []):
-            if type(data) is not dict:
-                raise self.error(f"expected an object, got {_shorten(data)}", f"{key}[{i}]")
-            out.append(_JsonReader(data, self.path, self._place(f"{key}[{i}]")))
-        return out
+        items = self.get(key, list, None, default=None) or []
+        return [self.at(f"{key}[{i}]", data) for i, data in enumerate(items)]
+
+    def at(self, key: str, data: Any) -> _JsonReader:
+        """Return the object that something in a field has to be."""
+        if type(data) is not dict:
+            raise self.error(f"expected an object, got {_shorten(data)}", key)
+        return _JsonReader(data, self.path, f"{self.field}.{key}".strip("."))
 
 
 # -- Reading a corpus ---------------------------------------------------------
@@ -1523,15 +1441,10 @@ class _MergeLearner:
         forbidden: frozenset[bytes],
         advance: Callable[[int], Any],
     ) -> _Learned:
-        """Learn merges until they have made `n_tokens` new tokens.
+        """Learn merges until they have made `n_tokens` new tokens, and `advance` by each.
 
-        A merge whose joined bytes already are a token makes no new one.
-
-        Args:
-            n_tokens: how many tokens may be added to the base.
-            min_frequency: pairs that occur less often are not merged.
-            forbidden: byte strings that must not become a token.
-            advance: told of each new token.
+        A merge whose joined bytes already are a token makes no new one; those that are
+        `forbidden`, or occur less often than `min_frequency`, are not merged.
         """
         n_base = len(self._token)
         if n_tokens + n_base > self._LIMIT:
@@ -1732,14 +1645,11 @@ class _PretokenCache(dict[str, "tuple[int, ...]"]):
 
 
 class _Encoder:
-    """A definition, ready to run: turns prepared text into ids, and ids into bytes.
-
-    Attributes:
-        tokens: id -> the bytes it stands for, added tokens included.
-    """
+    """A definition, ready to run: turns prepared text into ids, and ids into bytes."""
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
+        # What each id stands for, added tokens included.
         self.tokens = {id_: token for token, id_ in definition.vocab.items()}
         # An ordinary token wins over an added one with its id; of added ones, the last listed.
         for added in reversed(definition.added):
@@ -1779,15 +1689,7 @@ class _Encoder:
             return len(self.encode(text))  # raises with the place
 
     def encode_aligned(self, text: str, spans: Sequence[_Span]) -> tuple[list[int], list[_Span]]:
-        """Encode as `encode` does, and tell where each token comes from.
-
-        Args:
-            text: as for `encode`.
-            spans: for each of its characters the (start, end) it comes from.
-
-        Returns:
-            n ids, and their n (start, end).
-        """
+        """Return the ids of a text, and the (start, end) of each, from those of its characters."""
         ids = self.encode(text)
         places = self.places(text, ids)
         return ids, [(spans[start][0], spans[end - 1][1]) for start, end in places]
@@ -1873,15 +1775,9 @@ def _encode_parts(
 def _merge_by_scanning(
     ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
 ) -> list[int]:
-    """Apply every merge that fits, lowest rank first; O(n**2), fast for small n.
+    """Apply every merge that fits, lowest rank first, to the ids of bytes, in place.
 
-    Args:
-        ids: the ids of n parts, at first one byte each; mutated.
-        ranks: (left, right) -> rank.
-        merged: rank -> id.
-
-    Returns:
-        `ids`, now 1..n tokens.
+    O(n**2), fast for small n.  `ranks` are of (left, right), and `merged` the id by rank.
     """
     get = ranks.get
     found = list(map(get, itertools.pairwise(ids), itertools.repeat(_NO_RANK)))
@@ -1944,29 +1840,6 @@ class _Engine:
 
 
 _engine = _Engine()  # section 13 may put another here
-
-
-def _trim(
-    text: str, spans: Iterable[_Span], tokens: Iterable[str | None], keep_prefix_space: bool
-) -> Iterator[_Span]:
-    """Leave white space at a token's ends out of its offsets, as RoBERTa's kin want.
-
-    Args:
-        text: what was encoded.
-        spans: the (start, end) of each token.
-        tokens: each in printable form; None for an added one, which stands for its text.
-        keep_prefix_space: whether one space before the first token stays.
-
-    Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
-    """
-    for i, ((start, end), token) in enumerate(zip(spans, tokens)):
-        visible = (text[start:end] if token is None else token).replace("Ġ", " ")
-        leading = len(visible) - len(visible.lstrip())
-        trailing = len(visible) - len(visible.rstrip())
-        if leading == 1 and keep_prefix_space and (i == 0 or start == 0):
-            leading = 0  # the space that was put there has no place in the text
-        begin = min(start + leading, end)
-        yield begin, max(end - trailing, begin) if end >= trailing else end
 
 
 def _decode_ids(ids: Sequence[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
@@ -2068,70 +1941,65 @@ def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
 # represents exactly or refuses, naming the part that it cannot.  Byte-level BPE
 # is read here; bpe_tokenizer_tools reads every other BPE, and other formats.
 
+_Named = Mapping[str, Any]
+
+
+def _tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files of a tokenizer, HEAD first; from the fourth on, chat templates."""
+    names = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+    named = sorted(folder.glob("additional_chat_templates/*.jinja"))
+    return [*(folder / name for name in (*names, "chat_template.jinja")), *named]
+
 
 # -- Writing ------------------------------------------------------------------
 
 _BYTE_LEVEL = {
     "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": False,
-    "use_regex": False,
+    **dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), False),
 }
 
 
-def _tokenizer_layout(
-    vocab: Mapping[str, int],
-    merges: Iterable[Iterable[str]],
-    added: Iterable[AddedToken],
-    parts: Mapping[str, Any],
-    **options: Any,
-) -> dict[str, Any]:
-    """Lay out a tokenizer.json: a model, unusual options of it, added tokens, and other parts."""
-    usual = {
-        **{"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None},
-        **{"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False},
-    }
+def _tokenizer_layout(model: _Named, added: Iterable[AddedToken], parts: _Named) -> dict[str, Any]:
+    """Lay out a tokenizer.json; `model` has vocab, merges, and options unless they are usual."""
+    none = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+    flags = ("fuse_unk", "byte_fallback", "ignore_merges")
+    usual = {"type": "BPE", **dict.fromkeys(none), **dict.fromkeys(flags, False)}
     return {
         **{"version": "1.0", "truncation": None, "padding": None},
         "added_tokens": list(map(dataclasses.asdict, added)),
         **dict.fromkeys(("normalizer", "pre_tokenizer", "decoder", "model", "post_processor")),
         **parts,
-        "model": {
-            **{**usual, "ignore_merges": False, **options},
-            **{"vocab": vocab, "merges": list(map(list, merges))},
-        },
+        "model": {**usual, **model, "merges": list(map(list, model["merges"]))},
     }
 
 
 def _tokenizer_json(
-    definition: Definition, around: _Template, settings: Mapping[str, Any] | None = None
+    definition: Definition, around: _Template, settings: _Named | None = None
 ) -> dict[str, Any]:
     """Write a definition, with truncation and padding from `settings`, as tokenizer.json."""
     printable = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     vocab = {printable[id_]: id_ for id_ in sorted(printable)}
-    # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from
-    # the size of that onwards.  Where that is not their id, they have to be in it.
-    outside = {token.content: token.id for token in definition.added if token.id not in printable}
     if len({token.id for token in definition.added}) < len(definition.added):
         _tools("formats.tiktoken").refuse_shared_ids(definition)
     if definition.components:
         parts = dict(_tools("formats.components").writable(definition.components))
     else:
-        parts = {
-            "normalizer": {"type": definition.normalizer} if definition.normalizer else None,
-            "pre_tokenizer": _pre_tokenizer_json(definition),
-            "decoder": _BYTE_LEVEL,
-        }
+        form = definition.normalizer
+        parts = {"normalizer": {"type": form} if form else None, "decoder": _BYTE_LEVEL}
+        parts["pre_tokenizer"] = _pre_tokenizer_json(definition)
     options = {**parts.get("model", {}), "ignore_merges": definition.ignore_merges}
-    unknown = options.get("unk_token")
-    if unknown in outside:  # has to be in it, too
-        vocab[unknown] = cast("int", outside.pop(unknown))
-    if list(outside.values()) != list(range(len(vocab), len(vocab) + len(outside))):
-        vocab.update(cast("dict[str, int]", outside))
+    # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from the size of
+    # that onwards.  Where that is not their id, they have to be in it; the unknown one always.
+    outside: Any = {token.content: token.id for token in definition.added}
+    outside = {token: id_ for token, id_ in outside.items() if id_ not in printable}
+    if options.get("unk_token") in outside:
+        vocab[options["unk_token"]] = outside.pop(options["unk_token"])
+    if [*outside.values()] != [*range(len(vocab), len(vocab) + len(outside))]:
+        vocab.update(outside)
     parts |= {key: (settings or {}).get(key) for key in ("truncation", "padding")}
     parts["post_processor"] = _post_processor_json(definition, around)
-    merges = ((printable[left], printable[right]) for left, right in definition.merges)
-    return _tokenizer_layout(vocab, merges, definition.added, parts, **options)
+    merges = [(printable[left], printable[right]) for left, right in definition.merges]
+    return _tokenizer_layout({**options, "vocab": vocab, "merges": merges}, definition.added, parts)
 
 
 def _pre_tokenizer_json(definition: Definition) -> dict[str, Any]:
@@ -2139,12 +2007,8 @@ def _pre_tokenizer_json(definition: Definition) -> dict[str, Any]:
     if is_gpt2 or definition.split_pattern == _UNCUT_PATTERN:
         prefix_space = {"add_prefix_space": definition.prefix_space}
         return {**_BYTE_LEVEL, **prefix_space, "use_regex": is_gpt2}
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": _to_oniguruma(definition.split_pattern)},
-        "behavior": "Isolated",
-        "invert": False,
-    }
+    pattern = {"Regex": _to_oniguruma(definition.split_pattern)}
+    split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]}
 
 
@@ -2153,20 +2017,20 @@ def _post_processor_json(definition: Definition, around: _Template) -> dict[str,
     if definition.trim_offsets:
         keep = definition.keep_prefix_space
         steps.append({**_BYTE_LEVEL, "add_prefix_space": keep, "trim_offsets": True})
-    content = {token.id: token.content for token in definition.added}
-    before, after = ([("SpecialToken", content[id_]) for id_ in ids] for ids in around)
-    if before or after:
-        pieces = {
-            text: [
-                {kind: {"id": name, "type_id": type_id}}
-                for kind, name in (*before, ("Sequence", text), *after)
+    if any(around):
+        content = {token.id: token.content for token in definition.added}
+        ids = {content[id_]: id_ for side in around for id_ in side}
+        before, after = ([content[id_] for id_ in side] for side in around)
+        first, second = (
+            [
+                {"SpecialToken" if name else "Sequence": {"id": name or text, "type_id": i}}
+                for name in (*before, "", *after)
             ]
-            for type_id, text in enumerate("AB")
-        }
-        used = {content[id_]: id_ for ids in around for id_ in ids}
-        tokens = {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in used.items()}
-        template = {"single": pieces["A"], "pair": pieces["A"] + pieces["B"]}
-        steps.append({"type": "TemplateProcessing", **template, "special_tokens": tokens})
+            for i, text in enumerate("AB")
+        )
+        tokens = {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in ids.items()}
+        pieces = {"single": first, "pair": first + second, "special_tokens": tokens}
+        steps.append({"type": "TemplateProcessing", **pieces})
     if len(steps) > 1:
         return {"type": "Sequence", "processors": steps}
     return steps[0] if steps else None
@@ -2181,57 +2045,50 @@ def _template_ids(rule: _Template | str, bos_id: int | None, eos_id: int | None)
     return before, after
 
 
+_ROLES = tuple(_ROLE_NAMES)
+_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
+
+
+def _config_json(
+    definition: Definition, roles: _Named, settings: _Named, templates: _Named
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return tokenizer_config.json and special_tokens_map.json.
+
+    A default chat template alone is a file of its own, chat_template.jinja.
+
+    NOTE: these fields make transformers 4 and 5 agree.  Other class names carry
+    their own split pattern, and a list in `extra_special_tokens` stops version 4.
+    """
+    if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
+        raise TypeError("chat_templates must map names to Jinja source, both of them str")
+    special = [token.content for token in definition.added if token.special]
+    others = [token for token in special if token not in roles.values()]
+    names = {**roles, **({"additional_special_tokens": others} if others else {})}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 10**30,  # no limit
+        **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
+        **names,
+        "added_tokens_decoder": {
+            token.pop("id"): token for token in map(dataclasses.asdict, definition.added)
+        },
+    }
+    if isinstance(definition.template, str):
+        config["surround"] = definition.template
+    if templates.keys() - {"default"}:
+        items = templates.items()
+        config["chat_template"] = [{"name": name, "template": text} for name, text in items]
+    return config, names
+
+
 # -- Reading ------------------------------------------------------------------
 
-# The keys of each object in a tokenizer.json, and their types: what tokenizers 0.23 reads, and
-# what older versions wrote.  HuggingFace refuses other keys at the top and ignores most others;
-# here all are refused: one may be misspelled, or change the ids in a later version.
-_SEQUENCES = {
-    "normalizer": "normalizers",
-    "pre_tokenizer": "pretokenizers",
-    "post_processor": "processors",
-    "decoder": "decoders",
+_SEQUENCES = {  # field -> where a Sequence has its components
+    **{"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"},
+    **{"post_processor": "processors", "decoder": "decoders"},
 }
-_KEYS = {
-    "tokenizer": "version:str truncation:dict|null padding:dict|null added_tokens:list|null "
-    "normalizer:dict|null pre_tokenizer:dict|null post_processor:dict|null decoder:dict|null "
-    "model:dict",
-    "model": "type:str|null dropout:int|float|null unk_token:str|null fuse_unk:bool|null "
-    "continuing_subword_prefix:str|null end_of_word_suffix:str|null byte_fallback:bool|null "
-    "ignore_merges:bool|null vocab:dict merges:list",
-    "added_tokens": "id:int content:str single_word:bool lstrip:bool rstrip:bool normalized:bool "
-    "special:bool",
-    **dict.fromkeys(_NORMALIZERS, ""),
-    "Split": "pattern:dict behavior:str invert:bool",
-    "ByteLevel": "add_prefix_space:bool trim_offsets:bool use_regex:bool",
-    "TemplateProcessing": "single:list pair:list special_tokens:dict",
-}
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-
-
-def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a tokenizer, HEAD first; from the fourth on, chat templates."""
-    names = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-    named = sorted(folder.glob("additional_chat_templates/*.jinja"))
-    return [*(folder / name for name in (*names, "chat_template.jinja")), *named]
-
-
-def _open_tokenizer_json(path: Path) -> tuple[_JsonReader, dict[Path, bytes]] | None:
-    """Open a tokenizer.json, or a directory's, with the files beside it; None if it isn't one."""
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    elif path.name != "tokenizer.json":
-        with open(path, "rb") as file:
-            is_json = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
-        if not is_json or path.with_name(f"{path.stem}_config.json").exists():  # before 0.8
-            return None
-    beside = _tokenizer_files(path.parent)[1 if path.stem == "tokenizer" else 2 :]
-    files = _transactions(path.parent).read_files([path, *beside])
-    if path not in files:
-        return None
-    data = _JsonReader.parse(path, files.pop(path))
-    ours = isinstance(data.data.get("model"), dict) or path.name == "tokenizer.json"
-    return (data, files) if ours and not _is_plain(data.data) else None
 
 
 def _is_plain(data: Mapping[str, Any]) -> bool:
@@ -2239,34 +2096,40 @@ def _is_plain(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
 
 
-def _steps(data: _JsonReader, field: str) -> list[_JsonReader]:
-    """Return the components in a field, those of nested Sequences in order; check their keys."""
-    node, within = data.child(field), _SEQUENCES[field]
-
-    def flattened(step: _JsonReader, depth: int) -> Iterator[_JsonReader]:
-        kind = step.get("type", str)
-        keys = f"{within}:list" if kind == "Sequence" else _KEYS.get(kind)
-        if keys is not None:  # otherwise, bpe_tokenizer_tools checks it
-            step.check(f"type:str {keys}")
-        if kind != "Sequence":
+def _steps(data: _JsonReader, field: str, key: str = "") -> Iterator[_JsonReader]:
+    """Yield the components in a field, those of nested Sequences in order."""
+    within = _SEQUENCES[field]
+    for step in data.children(key) if key else filter(None, [data.child(field)]):
+        if step.get("type", str) != "Sequence":
             yield step
-            return
+            continue
         step.get(within, list)
-        if depth > 8:
+        if step.field.count(".") > 8:
             raise step.error("sequences are nested too deeply")
-        for child in step.children(within):
-            yield from flattened(child, depth + 1)
+        yield from _steps(step, field, within)
 
-    return [] if node is None else list(flattened(node, 0))
+
+def _reader_of(what: str, part: _JsonReader, key: str = "") -> Any:
+    """Return what reads what isn't read here."""
+    try:
+        return _tools("formats.components", what)
+    except ImportError as error:
+        raise part.error(str(error), key) from None
+
+
+def _check_keys(data: _JsonReader, model: _JsonReader) -> None:
+    """Refuse unknown keys: one may be misspelled, or change the ids in a later version."""
+    try:
+        _tools("formats.keys").check_tokenizer(data)
+    except ImportError:  # alone, this module ignores those of components, as HuggingFace does
+        usual = _tokenizer_layout({"vocab": {}, "merges": ()}, (), {})
+        for part, known in ((data, usual), (model, usual["model"])):
+            for key in part.data.keys() - known.keys():
+                raise part.error("unknown key", _shorten(key)[1:-1]) from None
 
 
 def _read_definition(data: _JsonReader) -> Definition:
-    """Read tokenizer.json.
-
-    Raises:
-        FileFormatError: the file is damaged, or holds a component that this
-            library does not represent exactly.
-    """
+    """Read tokenizer.json, or refuse what this library does not represent exactly."""
     if data.get("version", str, default="1.0") != "1.0":
         raise data.error(f"expected '1.0', got {_shorten(data.data['version'])}", "version")
     model = _JsonReader(data.get("model", dict), data.path, "model")
@@ -2275,10 +2138,8 @@ def _read_definition(data: _JsonReader) -> Definition:
         raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
     if model.data.get("dropout"):
         raise model.error("is not supported: ids would be random; set it to null", "dropout")
-    data.check(_KEYS["tokenizer"])
-    model.check(_KEYS["model"])
-    for field in _SEQUENCES:
-        _steps(data, field)
+    _check_keys(data, model)
+    steps = {field: list(_steps(data, field)) for field in _SEQUENCES}
     ids = _read_vocab(model)
     added = _read_added_tokens(data, ids)
     special = {token.content for token in added if token.special}
@@ -2289,65 +2150,46 @@ def _read_definition(data: _JsonReader) -> Definition:
         for token, id_ in ids.items()
         if token not in contents or token in used or re.fullmatch(r".|<0x[0-9A-F]{2}>", token)
     }
-    try:
-        definition = _read_byte_level(data, model, ordinary, merges)
-    except FileFormatError as error:
-        components = _tools_for(error).read_components(data)
-        special -= used
-        vocab = {t.encode(): i for t, i in ordinary.items() if len(t) > 1 or t not in special}
-        definition = Definition(vocab, merges, "", None, components=components)
-    definition = dataclasses.replace(
-        definition,
-        ignore_merges=model.data.get("ignore_merges") or False,
-        added=tuple(sorted(added, key=lambda token: cast("int", token.id))),
+    parts = _read_byte_level(model, steps, ordinary)
+    if parts is None:
+        tools = _reader_of("a tokenizer other than byte-level BPE with one split pattern", data)
+        parts = tools.read_components(data, ordinary, special - used)
+    parts |= _read_post_processor(steps["post_processor"], {token.id for token in added})
+    return Definition(
+        merges=merges,
+        ignore_merges=model.get("ignore_merges", bool, None, default=None) or False,
+        added=tuple(sorted(added, key=operator.attrgetter("id"))),
+        **parts,
     )
-    return _read_post_processor(data, definition)
-
-
-def _tools_for(reason: FileFormatError) -> Any:
-    """Return what reads every other kind of BPE; `reason` says why that is needed."""
-    try:
-        return _tools("formats.components", "reading it")
-    except ImportError as error:
-        if "bpe_tokenizer_tools" in reason.problem:  # it says so itself
-            raise reason from None
-        raise FileFormatError(reason.path, reason.field, f"{reason.problem}; {error}") from None
 
 
 def _read_byte_level(
-    data: _JsonReader, model: _JsonReader, ids: Mapping[str, int], merges: list[tuple[int, int]]
-) -> Definition:
-    """Read byte-level BPE with one split pattern, or say why it is none."""
-    for option in ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
-        if model.data.get(option):
-            value = _shorten(model.data[option])
-            raise model.error(f"{value} is not supported: it is not byte-level BPE", option)
-    vocab = _byte_vocab(model, ids)
-    pattern, prefix_space = _read_pre_tokenizer(data)
-    kinds = {field: [step.data["type"] for step in _steps(data, field)] for field in _SEQUENCES}
-    if kinds["decoder"] != ["ByteLevel"]:
-        found = " + ".join(kinds["decoder"]) or "none"
-        raise data.error(f"{found} is not supported, only ByteLevel", "decoder")
-    forms = kinds["normalizer"]
-    if len(forms) > 1 or not set(forms) <= set(_NORMALIZERS):
-        known = ", ".join(_NORMALIZERS)
-        raise data.error(f"{_shorten(forms)} is not supported, only one of {known}", "normalizer")
-    return Definition(vocab, merges, pattern, forms[0] if forms else None, prefix_space)
-
-
-def _byte_vocab(model: _JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
-    """Take tokens from the byte alphabet to bytes; all 256 must be among them."""
-    vocab: dict[bytes, int] = {}
-    for written, id_ in ids.items():
-        token = _from_printable(written)
-        if token is None:
-            shown = f"token {_shorten(written)} (id {id_})"
-            raise model.error(f"{shown} is not written in the byte alphabet", "vocab")
-        vocab[token] = id_
-    for byte, char in _BYTE_TO_CHAR.items():
-        if bytes([byte]) not in vocab:
-            raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
-    return vocab
+    model: _JsonReader, steps: Mapping[str, list[_JsonReader]], ids: Mapping[str, int]
+) -> dict[str, Any] | None:
+    """Return what is special to byte-level BPE with one split pattern; None if it is no such."""
+    kinds = {field: [step.data["type"] for step in found] for field, found in steps.items()}
+    vocab = {_from_printable(token): id_ for token, id_ in ids.items()}
+    options = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+    if (
+        any(map(model.data.get, options))
+        or not ids.keys() >= _CHAR_TO_BYTE.keys()
+        or None in vocab
+        or kinds["decoder"] != ["ByteLevel"]
+        or kinds["normalizer"] not in ([], *([form] for form in _NORMALIZERS))
+        or kinds["pre_tokenizer"] not in (["ByteLevel"], ["Split", "ByteLevel"])
+    ):
+        return None
+    *split, last = steps["pre_tokenizer"]
+    flags = ("add_prefix_space", "use_regex")
+    space, use_regex = (last.get(flag, bool, default=True) for flag in flags)
+    pattern = GPT2_SPLIT_PATTERN if use_regex else _UNCUT_PATTERN
+    for step in split:
+        if space or use_regex or step.data.get("behavior") != "Isolated":
+            return None
+        known = _KNOWN_SPELLINGS.get(str(step.get("pattern", dict, default={}).get("Regex")))
+        pattern = known or _reader_of(_CUSTOM, step, "pattern.Regex").read_pattern(step)
+    form = next(iter(kinds["normalizer"]), None)
+    return {"vocab": vocab, "split_pattern": pattern, "normalizer": form, "prefix_space": space}
 
 
 def _read_vocab(model: _JsonReader) -> dict[str, int]:
@@ -2375,7 +2217,7 @@ def _read_merges(
     control = {t for t in special if len(t) > 1 and _from_printable(t) in (None, t.encode())}
     merges: dict[tuple[int, int], None] = {}
     used: set[str] = set()
-    unwritten = len(model.data.get("continuing_subword_prefix") or "")
+    unwritten = len(model.get("continuing_subword_prefix", str, None, default=None) or "")
     for i, merge in enumerate(model.get("merges", list)):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         is_pair = isinstance(parts, list) and len(parts) == 2
@@ -2400,9 +2242,9 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
     taken = {id_: token for token, id_ in ids.items()}
     next_id = len(ids)  # HuggingFace's own numbering of tokens not in model.vocab
     for item in data.children("added_tokens"):
-        item.check(_KEYS["added_tokens"])
         content, id_ = item.get("content", str), item.get("id", int)
-        token = AddedToken(**{**dict.fromkeys(_FLAGS, False), **item.data})
+        flags = [field.name for field in dataclasses.fields(AddedToken)[2:]]
+        token = AddedToken(content, id_, **{f: item.get(f, bool, default=False) for f in flags})
         if tokens.get(content) == token:  # listed twice alike, which HuggingFace reads
             continue
         if not content or _has_surrogate(content):
@@ -2423,122 +2265,61 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedT
     return list(tokens.values())
 
 
-def _read_pre_tokenizer(data: _JsonReader) -> tuple[str, bool]:
-    """Return the split pattern, and whether a space goes before the text."""
-    steps = _steps(data, "pre_tokenizer")
-    kinds = [step.data["type"] for step in steps]
-    if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
-        found = " + ".join(kinds) or "none"
-        problem = f"{found} is not supported, only ByteLevel and Split + ByteLevel"
-        raise data.error(problem, "pre_tokenizer")
-    on = {key: steps[-1].data.get(key, True) for key in ("add_prefix_space", "use_regex")}
-    if len(steps) == 1:
-        pattern = GPT2_SPLIT_PATTERN if on["use_regex"] else _UNCUT_PATTERN
-        return pattern, on["add_prefix_space"]
-    for option in filter(on.get, on):
-        raise steps[-1].error("true is not supported after a Split", option)
-    behavior = steps[0].get("behavior", str)
-    if behavior != "Isolated":
-        problem = f"{_shorten(behavior)} is not supported, only 'Isolated'"
-        raise steps[0].error(problem, "behavior")
-    return _read_pattern(steps[0]), False
-
-
-def _read_pattern(step: _JsonReader) -> str:
-    """Read a {"String": ..} or {"Regex": ..}, and spell it for `regex`."""
-    pattern = step.child("pattern")
-    if pattern is not None:
-        pattern.check("Regex:str String:str")
-    if pattern is None or len(pattern.data) != 1:
-        raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
-    if "String" in pattern.data:
-        return re.escape(str(pattern.data["String"]))
-    written = pattern.data["Regex"]
-    if len(written) > _MAX_PATTERN_LENGTH:
-        limit = f"at most {_MAX_PATTERN_LENGTH}"
-        raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
-    try:
-        found = _KNOWN_SPELLINGS.get(written)
-        found = found or _tools("patterns.oniguruma", _CUSTOM).from_oniguruma(written)
-        _splitter(found)
-    except (ValueError, RecursionError, regex.error, ImportError) as error:
-        raise pattern.error(f"not supported: {error}", "Regex") from None
-    return found
-
-
-def _read_post_processor(data: _JsonReader, definition: Definition) -> Definition:
+def _read_post_processor(
+    steps: Iterable[_JsonReader], added: Container[int | None]
+) -> dict[str, Any]:
+    """Return what a definition takes from its components."""
     template: _Template = ((), ())
-    trim_offsets = keep_prefix_space = False
-    added = {token.id for token in definition.added}
-    for step in _steps(data, "post_processor"):
+    trim = keep = False
+    for step in steps:
         kind = step.data["type"]
         if kind == "TemplateProcessing":
             template = _read_template(step, added)
             continue
         if kind != "ByteLevel":
-            other = _tools_for(step.error(f"{_shorten(kind)} is not supported"))
+            other = _reader_of(f"the post-processor {_shorten(kind)}", step)
             template = other.read_post_processor(step, added)
-        trim_offsets = step.data.get("trim_offsets", kind != "BertProcessing")
-        keep_prefix_space = trim_offsets and step.data.get("add_prefix_space", True)
-    return dataclasses.replace(
-        definition,
-        template=template,
-        trim_offsets=trim_offsets,
-        keep_prefix_space=keep_prefix_space,
-    )
+        trim = step.get("trim_offsets", bool, default=kind != "BertProcessing")
+        keep = trim and step.get("add_prefix_space", bool, default=True)
+    return {"template": template, "trim_offsets": trim, "keep_prefix_space": keep}
 
 
-def _read_template(step: _JsonReader, added: set[int | None]) -> _Template:
+def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template:
     """Read which ids a TemplateProcessing puts before and after a single text."""
-    before: list[int] = []
-    after: list[int] = []
-    side, texts = before, 0
+    sides: list[list[int]] = [[]]
     tokens = step.child("special_tokens") or _JsonReader({}, step.path)
-    for token in tokens.fields():
-        token.check("id:str ids:list tokens:list")
-    for item in (*step.children("pair"), *step.children("single")):
-        item.check("SpecialToken:dict Sequence:dict")
-        for piece in item.fields():
-            piece.check("id:str type_id:int")
+    known = {name: tokens.child(name) for name in tokens.data}
     for item in step.children("single"):
         if "Sequence" in item.data:
-            side, texts = after, texts + 1
+            sides.append([])
             continue
         special = item.child("SpecialToken")
-        known = tokens.child(special.get("id", str)) if special else None
-        if known is None:
+        found = known.get(special.get("id", str)) if special else None
+        if found is None:
             raise item.error(f"expected a Sequence or a special token, got {_shorten(item.data)}")
-        ids = known.get("ids", list)
+        ids = found.get("ids", list)
         if not all(type(id_) is int and id_ in added for id_ in ids):
-            raise known.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
-        side += ids
-    if texts != 1:
+            raise found.error(f"expected ids of added tokens, got {_shorten(ids)}", "ids")
+        sides[-1] += ids
+    if len(sides) != 2:
         raise step.error("expected the text exactly once", "single")
-    return tuple(before), tuple(after)
+    return tuple(sides[0]), tuple(sides[1])
 
 
 # -- The files beside it ------------------------------------------------------
 
-_ROLES = tuple(_ROLE_NAMES)
-_KEPT_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "name")
-# What a file says: the definition, token by role, settings, chat template by name.
-_Read = tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]
-
 
 def _read_config(
-    folder: Path,
-    files: Mapping[Path, bytes],
-    definition: Definition,
-    names: Sequence[str] = ("special_tokens_map.json", "tokenizer_config.json"),
-) -> _Read:
-    """Read what stands beside tokenizer.json: roles, settings, chat templates.
+    files: dict[Path, bytes], definition: Definition
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
+    """Read what stands beside tokenizer.json: the definition, roles, settings, chat templates.
 
-    Of `names`, a later one wins.  Every token declared there must be one of tokenizer.json.
+    Every token declared there must be one of tokenizer.json.
     """
     roles: dict[str, str] = {}
     settings: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    for path in (path for path in map(folder.joinpath, names) if path in files):
+    for path in (path for path in reversed(files) if path.suffix == ".json"):  # the first wins
         config = _JsonReader.parse(path, files[path])
         for role in _ROLES:
             value = config.get(role, str, dict, None, default=None)
@@ -2549,24 +2330,24 @@ def _read_config(
         _read_settings(config, settings)
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
-        definition = _read_surround(config, definition, roles)
-    return definition, roles, settings, _read_template_files(folder, files) or templates
+        rule: Any = config.data.get("surround")  # counts if it gives the ids in tokenizer.json
+        ids = {token.content: token.id for token in definition.added}
+        ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
+        if rule in _SURROUND and _template_ids(rule, *ends) == definition.template:
+            definition = dataclasses.replace(definition, template=rule)
+    return definition, roles, settings, _read_template_files(files) or templates
 
 
 def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
     """Add what tokenizer_config.json says about lengths and sides; null says nothing."""
-    settings.update({key: config.data[key] for key in _KEPT_SETTINGS if key in config.data})
-    limit = settings.get("model_max_length")
-    if limit is None or (isinstance(limit, (int, float)) and limit >= 10**29):
-        settings.pop("model_max_length", None)  # transformers' way to say: no limit
-    for side in ("padding_side", "truncation_side"):
-        if settings.get(side) is None:
-            settings.pop(side, None)
-        elif settings[side] not in ("left", "right"):
-            shown = _shorten(settings[side])
-            raise config.error(f"expected 'left' or 'right', got {shown}", side)
-    if not _is_label(settings.get("name")):  # another program's
-        settings.pop("name", None)
+    for key in _KEPT_SETTINGS:
+        value = config.data.get(key)
+        if key.endswith("_side") and value not in ("left", "right", None):
+            raise config.error(f"expected 'left' or 'right', got {_shorten(value)}", key)
+        no_limit = isinstance(value, (int, float)) and value >= 10**29  # as transformers says it
+        if value is None or no_limit or (key == "name" and not _is_label(value)):
+            continue  # a name that is no label is another program's
+        settings[key] = value
 
 
 def _is_label(name: object) -> bool:
@@ -2582,11 +2363,12 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
     return {item.get("name", str): item.get("template", str) for item in items}
 
 
-def _read_template_files(folder: Path, files: Mapping[Path, bytes]) -> dict[str, str]:
+def _read_template_files(files: Mapping[Path, bytes]) -> dict[str, str]:
     templates: dict[str, str] = {}
     for path in (path for path in files if path.suffix == ".jinja"):
+        is_named = path.parent.name == "additional_chat_templates"
         try:  # line ends as they are
-            templates["default" if path.parent == folder else path.stem] = files[path].decode()
+            templates[path.stem if is_named else "default"] = files[path].decode()
         except UnicodeDecodeError as error:
             raise FileFormatError(path, "", f"not UTF-8: {error}") from None
     return templates
@@ -2594,64 +2376,16 @@ def _read_template_files(folder: Path, files: Mapping[Path, bytes]) -> dict[str,
 
 def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definition:
     """Check that every token tokenizer_config.json declares is one of tokenizer.json."""
-    known = {token.id: token for token in definition.added}
+    known = {str(token.id): token for token in definition.added}
     declared = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
-    for key, item in zip(declared.data, declared.fields()):
+    for key in declared.data:
+        item = declared.at(key, declared.data[key])
         content = item.get("content", str)
-        token = known.get(int(key)) if key.isdecimal() else None
-        if token is None or token.content != content:
+        if key not in known or known[key].content != content:
             raise item.error(f"token {_shorten(content)} is not in tokenizer.json with id {key}")
         if item.get("special", bool, default=False):
-            known[token.id] = dataclasses.replace(token, special=True)
+            known[key] = dataclasses.replace(known[key], special=True)
     return dataclasses.replace(definition, added=tuple(known.values()))
-
-
-def _read_surround(config: _JsonReader, given: Definition, roles: dict[str, str]) -> Definition:
-    """Restore the saved `surround` rule if it gives the ids in tokenizer.json."""
-    rule: Any = config.data.get("surround")
-    ids = {token.content: token.id for token in given.added}
-    ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
-    known = rule in _SURROUND and _template_ids(rule, *ends) == given.template
-    return dataclasses.replace(given, template=rule) if known else given
-
-
-def _config_json(
-    definition: Definition,
-    roles: Mapping[str, str],
-    settings: Mapping[str, Any],
-    templates: Mapping[str, str],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return tokenizer_config.json and special_tokens_map.json.
-
-    A default chat template alone is a file of its own, chat_template.jinja.
-
-    NOTE: these fields make transformers 4 and 5 agree.  Other class names carry
-    their own split pattern, and a list in `extra_special_tokens` stops version 4.
-    """
-    if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
-        raise TypeError("chat_templates must map names to Jinja source, both of them str")
-    special = [token.content for token in definition.added if token.special]
-    others = [token for token in special if token not in roles.values()]
-    names = {**roles, **({"additional_special_tokens": others} if others else {})}
-    flags = ("content", *_FLAGS)
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_input_names": ["input_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": 10**30,  # no limit
-        **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
-        **names,
-        "added_tokens_decoder": {
-            str(token.id): {flag: getattr(token, flag) for flag in flags}
-            for token in definition.added
-        },
-    }
-    if isinstance(definition.template, str):
-        config["surround"] = definition.template
-    if templates.keys() - {"default"}:
-        items = templates.items()
-        config["chat_template"] = [{"name": name, "template": text} for name, text in items]
-    return config, names
 
 
 # =============================================================================
@@ -2662,17 +2396,15 @@ def _config_json(
 
 @dataclass
 class EncodingResult:
-    """One encoded text.
-
-    What a tokenizer gives works out mask, tokens and offsets when they are first read.
+    """One encoded text; a tokenizer's work out tokens and offsets when they are first read.
 
     Attributes:
         input_ids: n ids.
         attention_mask: n numbers, 1 for tokens and 0 for padding.
         tokens: n printable tokens.
         token_type_ids: n numbers, for models that want them; None otherwise.
-        offsets: n pairs (start, end) of characters of the text as given, or None if not
-            asked for; (0, 0) for tokens that do not stand in it.
+        offsets: n pairs (start, end) of characters of the text as given, (0, 0) for tokens
+            that are not in it; None if not asked for.
 
     >>> len(EncodingResult([5, 7], [1, 1], ["a", "b"]))
     2
@@ -2685,20 +2417,21 @@ class EncodingResult:
     offsets: list[_Span] | None = dataclasses.field(default_factory=lambda: None)
 
     @classmethod
-    def _worked_out_by(cls, later: Any, ids: list[int]) -> EncodingResult:
-        """Make a result that asks a function for a field when it is first read."""
-        result = cls.__new__(cls)
-        vars(result).update(input_ids=ids, token_type_ids=None, _later=later)
+    def _of(cls, source: _Source, ids: list[int]) -> EncodingResult:
+        """Make a result from padded ids."""
+        result, (left, right) = cls.__new__(cls), source.padding
+        mask = [0] * left + [1] * (len(ids) - left - right) + [0] * right
+        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": None}
+        vars(result).update(known, _source=source)
         return result
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            if "_later" not in vars(self) or name not in self.__dataclass_fields__:
-                raise AttributeError(
-                    f"EncodingResult has no attribute {name!r}", name=name, obj=self
-                )
-            value = vars(self)[name] = self._later(self.input_ids, name)
+            if "_source" not in vars(self) or name not in ("tokens", "offsets"):
+                problem = f"EncodingResult has no attribute {name!r}"
+                raise AttributeError(problem, name=name, obj=self)
+            value = vars(self)[name] = getattr(self._source, name)(self.input_ids)
             return value
 
     def __getstate__(self) -> dict[str, Any]:
@@ -2716,6 +2449,30 @@ class EncodingResult:
         if key not in self.__dataclass_fields__:
             raise KeyError(key)
         return getattr(self, key)
+
+
+class _Source(NamedTuple):
+    """What a result was made from; `tokenizer` is as it was then."""
+
+    tokenizer: BPETokenizer
+    text: str
+    allowed: frozenset[str]
+    kept: slice | None  # of what the text gave; None for no offsets
+    around: tuple[int, int]  # how many ids are before and after that
+    padding: tuple[int, int]  # and around these
+    pad_token: str
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        left, right = self.padding
+        own = self.tokenizer._printable(ids[left : len(ids) - right])
+        return [self.pad_token] * left + own + [self.pad_token] * right
+
+    def offsets(self, _: list[int]) -> list[_Span] | None:
+        if self.kept is None:
+            return None
+        own = self.tokenizer._offsets(self.text, self.allowed)[self.kept]
+        left, right = map(operator.add, self.around, self.padding)
+        return [(0, 0)] * left + own + [(0, 0)] * right
 
 
 class _Batch:
@@ -2751,9 +2508,8 @@ class _Batch:
 class BatchEncoding(_Batch, Sequence[EncodingResult]):
     """Several encoded texts: a sequence of `EncodingResult`, which are also its `encodings`.
 
-    ``batch[0]`` is the first text's result, ``batch["input_ids"]`` all ids as a list of lists.
-    ``dict(batch)`` and ``model(**batch)`` work; where a library asks for a Mapping, pass `data`,
-    a dict of the fields that a model takes.
+    ``batch[0]`` is a text's result, ``batch["input_ids"]`` all ids as a list of lists; `data` is
+    a dict of the fields that a model takes, as are ``dict(batch)`` and ``model(**batch)``.
     """
 
     def __init__(self, encodings: Iterable[EncodingResult]) -> None:
@@ -2789,10 +2545,8 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
 
 
 class TensorBatch(_Batch, UserDict[str, Any]):
-    """Several encoded texts as tensors: a mapping, a model's input.
+    """Several encoded texts as tensors: a mapping, a model's input, as transformers' are.
 
-    ``model(**batch)``, ``batch["labels"] = ...`` and ``batch.to(device)`` work, and so does what
-    torch, accelerate and transformers do with batches.  `data` is a dict of the fields;
     `encodings` has one result per text, and is empty once "input_ids" is assigned to.
     """
 
@@ -2845,53 +2599,193 @@ def _to_tensor(rows: list[list[int]], kind: str) -> Any:
     return make(rows, dtype=module.int64).reshape(shape)
 
 
-def _batch_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the tokenizer's files say about batches."""
-    cut, pad = settings.get("truncation", {}), settings.get("padding", {})
-    own, fixed = settings.get("model_max_length"), pad.get("strategy")
-    limit = own if type(own) is int and own > 0 else cut.get("max_length")
-    is_sane = limit is not None and limit <= 2**24  # else it means no limit
-    return {
-        "model_max_length": own,
-        "max_length": limit,
-        "pad_length": fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None,
-        "padding_side": settings.get("padding_side", pad.get("direction", "right").lower()),
-        "truncation_side": settings.get("truncation_side", cut.get("direction", "right").lower()),
-        "multiple": pad.get("pad_to_multiple_of") or 1,
-    }
+class _Lengths:
+    """How the rows of a batch come to one length: as asked, else as the tokenizer's files say.
+
+    Attributes:
+        limit: how many tokens truncation leaves; None without it.
+        padding_side, truncation_side: "left" or "right".
+    """
+
+    def __init__(
+        self,
+        tokenizer: BPETokenizer,
+        padding: bool | str,
+        truncation: bool,
+        max_length: int | None,
+        return_tensors: str | None,
+        multiple: int | None,
+        padding_side: str | None,
+        truncation_side: str | None = None,
+    ) -> None:
+        cut, pad = (tokenizer._settings.get(field, {}) for field in ("truncation", "padding"))
+        own, fixed = tokenizer.model_max_length, pad.get("strategy")
+        limit = own if type(own) is int and own > 0 else cut.get("max_length")
+        is_sane = limit is not None and limit <= 2**24  # else it means no limit
+        pad_length = fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None
+        if max_length is not None:
+            limit = pad_length = max_length
+        self.limit = limit if truncation else None
+        self.padding_side = padding_side or tokenizer.padding_side
+        self.truncation_side = truncation_side or tokenizer.truncation_side
+        self._padding, self._pad_length = padding, pad_length
+        self._multiple = multiple or pad.get("pad_to_multiple_of") or 1
+        for name, value, choices in (
+            ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
+            ("truncation", truncation, (True, False)),
+            ("return_tensors", return_tensors, (None, "np", "pt")),
+            ("padding_side", self.padding_side, ("left", "right")),
+            ("truncation_side", self.truncation_side, ("left", "right")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+        if (truncation and limit is None) or (padding == "max_length" and pad_length is None):
+            raise ValueError("truncation and padding='max_length' need max_length=...")
+        _check_size("max_length", max_length, 0)
+        _check_size("pad_to_multiple_of", multiple, 1)
+
+    def kept(self, rows: Sequence[Sequence[int]], n_added: int) -> list[slice]:
+        """Return which ids of each row truncation leaves, beside those that are added."""
+        if self.limit is None:
+            return [slice(None)] * len(rows)
+        room = self.limit - n_added
+        if self.truncation_side == "right":
+            return [slice(room)] * len(rows)
+        return [slice(max(0, len(ids) - room), None) for ids in rows]
+
+    def missing(self, rows: Iterable[Sequence[int]]) -> list[int]:
+        """Return how many ids must pad each row."""
+        lengths = list(map(len, rows))
+        if self._padding in (False, "do_not_pad"):
+            return [0] * len(lengths)
+        to: Any = self._pad_length if self._padding == "max_length" else max(lengths, default=0)
+        to = -(-to // self._multiple) * self._multiple
+        return [max(0, to - length) for length in lengths]
 
 
-def _check_batch_options(
-    padding: bool | str,
-    truncation: bool,
-    max_length: int | None,
-    pad_length: int | None,
-    return_tensors: str | None,
-    padding_side: str,
-    truncation_side: str,
-) -> None:
-    for name, value, choices in (
-        ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
-        ("truncation", truncation, (True, False)),
-        ("return_tensors", return_tensors, (None, "np", "pt")),
-        ("padding_side", padding_side, ("left", "right")),
-        ("truncation_side", truncation_side, ("left", "right")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-    if (truncation and max_length is None) or (padding == "max_length" and pad_length is None):
-        raise ValueError("truncation and padding='max_length' need max_length=...")
-    _check_size("max_length", max_length, 0)
+def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
+    """Return the id and the token that pad."""
+    pad_id, token = tokenizer.pad_token_id, tokenizer.pad_token
+    if pad_id is None and "padding" in tokenizer._settings:
+        pad_id, token = (tokenizer._settings["padding"][key] for key in ("pad_id", "pad_token"))
+    if pad_id is None:
+        pad_id = tokenizer.eos_token_id or 0
+        if not tokenizer._warned_about_padding:
+            tokenizer._warned_about_padding = True
+            _warn(
+                f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
+                "tokenizer.pad_token to a special token, or add one with add_special_tokens"
+            )
+    return pad_id, token or tokenizer._printable([pad_id])[0]
 
 
 # =============================================================================
 # 9. Chat templates
 # =============================================================================
-# A conversation is rendered to segments, the template's own or what people wrote, where
-# "<|eot_id|>" is characters and no control token: bpe_tokenizer_tools/chat/rendering.py.
+# A conversation is rendered to segments: texts, each with whether the template or people wrote
+# it.  A template trusts its own text, where "<|eot_id|>" is a control token.  It never trusts
+# what people wrote: there it is ten characters, whatever is around them, and whatever
+# normalization and merges make of them.
+
+_Messages = Iterable[Mapping[str, Any]]
+_Talk = list[dict[str, Any]]  # a conversation that was checked
+_Segment = tuple[str, bool]
+
+# The roles that chat templates know.  One of these words is as good as the template's own
+# text: some templates make control tokens of it, such as "<|" + role + "|>".
+_CHAT_ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function"}
+_CHAT_ROLES |= {"ipython", "observation", "tool_response"}
+_SYSTEM_ROLES = ("system", "developer")
 
 
-_Messages = Iterable[Mapping[str, str]]
+def _check_messages(messages: Any, system_prompt: str | None = None, least: int = 0) -> _Talk:
+    """Return a conversation of `least` messages or more, without the fields that are None.
+
+    A system prompt that isn't empty goes first, unless a message gives instructions.
+    """
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        got = type(messages).__name__
+        raise TypeError(f"messages must be a list of {{'role': ..., 'content': ...}}, got {got}")
+    checked: _Talk = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
+        if not all(isinstance(key, str) for key in message):
+            raise TypeError(f"messages[{i}]: the keys of a message must be strings")
+        known = {key: value for key, value in message.items() if value is not None}
+        role, content = known.get("role"), known.get("content", "")
+        if not isinstance(role, str) or not role:
+            raise ValueError(f"messages[{i}]['role'] must be a word, got {_shorten(role)}")
+        if not isinstance(content, (str, list, tuple)):
+            got = _shorten(content)
+            raise ValueError(f"messages[{i}]['content'] must be a string or a list, got {got}")
+        checked.append(known)
+    if not isinstance(system_prompt, (str, type(None))):
+        raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
+    if system_prompt and not any(each["role"] in _SYSTEM_ROLES for each in checked):
+        checked.insert(0, {"role": "system", "content": system_prompt})
+    if len(checked) < least:
+        raise ValueError("the conversation is empty, pass at least one message")
+    return checked
+
+
+def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> Iterator[_Segment]:
+    """Yield turns with their roles in a header, and with `prompt` the header of an answer."""
+    for message in talk:
+        yield start, True
+        yield message["role"], message["role"] in _CHAT_ROLES
+        yield middle, True
+        yield message["content"], False
+        yield end, True
+    if prompt:
+        yield f"{start}assistant{middle}", True
+
+
+def _llama3(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
+    """Source: Meta-Llama-3-8B-Instruct's chat template; contents are stripped there."""
+    stripped = [{**each, "content": each["content"].strip()} for each in talk]
+    yield "<|begin_of_text|>", True
+    header = "<|start_header_id|>", "<|end_header_id|>\n\n"
+    yield from _turns(stripped, prompt, *header, "<|eot_id|>")
+
+
+def _chatml(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
+    """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
+    return _turns(talk, prompt, "<|im_start|>", "\n", "<|im_end|>\n")
+
+
+_ALPACA = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
+_ALPACA_TASK = (
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request."
+)
+
+
+def _alpaca(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
+    """Source: Stanford Alpaca's prompt as github.com/tloen/alpaca-lora spells it, by turns."""
+    has_system = bool(talk) and talk[0]["role"] == "system"
+    yield (talk[0]["content"], False) if has_system else (_ALPACA_TASK, True)
+    for message in talk[has_system:]:
+        if message["role"] not in _ALPACA:
+            raise ValueError(
+                f"the alpaca template has no role {str(message['role'])!r} here: it knows one "
+                "system message, first, then user and assistant"
+            )
+        yield f"\n\n{_ALPACA[message['role']]}", True
+        yield message["content"], False
+    yield f"\n\n{_ALPACA['assistant']}" if prompt else "\n\n", True
+
+
+_BUILT_IN = {"llama3": _llama3, "chatml": _chatml, "alpaca": _alpaca}
+
+
+def _render(name: str, talk: _Talk, prompt: bool) -> list[_Segment]:
+    """Render a conversation with a built-in template."""
+    for i, message in enumerate(talk):
+        if not isinstance(message.get("content"), str):
+            got = f"{name!r}, got {_shorten(message.get('content'))}"
+            raise ValueError(f"messages[{i}]['content'] must be a string for the template {got}")
+    return list(_BUILT_IN[name](talk, prompt))
 
 
 class ChatTemplate:
@@ -2936,13 +2830,135 @@ class ChatTemplate:
         Raises:
             ValueError: there is no template of that name.
         """
-        if name not in ("llama3", "chatml", "alpaca"):
-            raise ValueError(f"unknown chat template {name!r}, expected llama3, chatml, alpaca")
+        if name not in _BUILT_IN:
+            raise ValueError(f"unknown chat template {name!r}, expected {', '.join(_BUILT_IN)}")
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
 
 
-def _as_text(*options: Any) -> str:
-    return cast("str", _tools("chat.rendering").as_text(*options))
+def _as_text(name: str, messages: _Messages, prompt: bool, system_prompt: str | None) -> str:
+    segments = _render(name, _check_messages(messages, system_prompt), prompt)
+    return "".join([text for text, _ in segments])
+
+
+# The shapes that only control tokens have.  "<think>" or "[INST]" may be ordinary text.
+_CONTROL = re.compile(
+    r"<\|[^|<>\s\0]+\|?>|<[^|<>\s\0]+\|>|<｜[^｜<>\s\0]+｜>|<(?:start|end)_of_turn>"
+)
+
+
+def _missing(segments: Iterable[_Segment], added: Collection[str]) -> list[str]:
+    """Return the control tokens that a template writes and that are in no added token."""
+    own = "".join([text if trusted else "\0" for text, trusted in segments])
+    written = [token for token in dict.fromkeys(_CONTROL.findall(own)) if token not in added]
+    return [token for token in written if not any(token in known for known in added)]
+
+
+def _check_control(segments: Iterable[_Segment], added: Collection[str], default: str) -> None:
+    """Refuse control tokens that aren't tokens; `default` names the template if nobody chose it."""
+    missing = ", ".join(map(repr, _missing(segments, added)[:8]))
+    which = f"this tokenizer has no chat template, and the default one, {default},"
+    if missing:
+        raise ValueError(
+            f"{which if default else 'the chat template'} writes {missing}, which this tokenizer "
+            "has no tokens for: add them with add_special_tokens, or choose another template"
+        )
+
+
+def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> str | None:
+    """Return the name of the built-in template that is meant, if it is one.
+
+    `own` are the tokenizer's templates by name, and `added` its added tokens.
+    """
+    if template is None and not own:
+        question = [{"role": "user", "content": "question"}]
+        both = ("llama3", "chatml")
+        fits = [name for name in both if not _missing(_render(name, question, True), added)]
+        return [*fits, "llama3"][0]
+    if template is None or isinstance(template, str):
+        template = own.get("default" if template is None else template, template)
+    names = (name for name in _BUILT_IN if template in (name, getattr(ChatTemplate, name)))
+    return next(names, None)
+
+
+def _spells_text(token: AddedToken) -> bool:
+    """Return whether a token stands for white space or one visible character: no control token.
+
+    Vocabularies have such tokens for indented code, for instance.  "▁" is SentencePiece's space.
+    """
+    content = token.content
+    is_visible = len(content) == 1 and not unicodedata.category(content).startswith("C")
+    return not token.special and (is_visible or not content.strip(" ▁\t\r\n"))
+
+
+class _SegmentEncoder:
+    """Encodes segments of text, each with the added tokens that may come out of it.
+
+    Tokens that control nothing, as `is_text` tells, count everywhere, also across segments.
+    """
+
+    def __init__(
+        self,
+        encoder: _Encoder,
+        definition: Definition,
+        is_text: Callable[[AddedToken], bool] = _spells_text,
+    ) -> None:
+        added = definition.added
+        texts = [token for token in added if not token.special and is_text(token)]
+        ids = {token.id for token in texts}
+        control = {token.content: token for token in added if token.id not in ids}
+        self._encoder, self._control, self._pipeline = encoder, control, encoder.pipeline(texts)
+        self._ids = {token.id for token in control.values()}
+        self._learned = self._ids.intersection(definition.vocab.values())  # merges may give them
+        self._finder = functools.lru_cache(maxsize=64)(
+            lambda contents: _TokenFinder(control[each] for each in contents if each in control)
+        )
+
+    def encode(
+        self,
+        segments: Iterable[tuple[str, frozenset[str]]],
+        align: bool = False,
+        first: bool = True,
+    ) -> tuple[list[int], list[_Span]]:
+        """Encode segments as one text, with offsets if `align`; `first` is as for a pipeline."""
+        groups = itertools.groupby(segments, operator.itemgetter(1))
+        joined = [("".join([text for text, _ in group]), tokens) for tokens, group in groups]
+        parts = list(self._pipeline.parts(*self._matches(joined), align, first))
+        ids, offsets = _encode_parts(self._encoder, parts, align)
+        # Merges, too, can give a token to its own text, where a vocabulary has learned them.
+        if self._learned:
+            control = (part.id in self._ids for part, _ in parts if isinstance(part, AddedToken))
+            if sum(map(self._ids.__contains__, ids)) > sum(control):
+                ids, offsets = _encode_parts(self._encoder, self._cut(parts), align)
+        return ids, offsets
+
+    def _matches(self, segments: list[tuple[str, frozenset[str]]]) -> tuple[str, list[_Match]]:
+        """Return the text, and its control tokens, each in a segment, with the others between."""
+        text = "".join([part for part, _ in segments])
+        found: list[_Match] = []
+        at = done = 0
+        for part, tokens in segments:
+            if tokens:
+                inside = self._finder(tokens).find(text, done, at, stop=at + len(part))
+                found += [match for match in inside if match[2]]
+            at, done = at + len(part), found[-1][1] if found else 0
+        matches: list[_Match] = []
+        for begin, end, token in _text_between(found, len(text)):
+            between = self._pipeline.raw.find(text, begin, stop=end)
+            matches += [(begin, end, token, end)] if token else between
+        return text, matches
+
+    def _cut(self, parts: Iterable[_Part]) -> Iterator[_Part]:
+        """Cut text behind the first character of each control token that it spells."""
+        contents = [*self._control, *map(self._pipeline.normalize, self._control)]
+        # A look-ahead finds all of them, also those that overlap.
+        find = re.compile(f"(?={'|'.join(map(re.escape, filter(None, contents)))})")
+        for part, spans in parts:
+            if isinstance(part, AddedToken):
+                yield part, spans
+                continue
+            cuts = [0, *(found.start() + 1 for found in find.finditer(part)), len(part)]
+            for start, stop in itertools.pairwise(cuts):
+                yield part[start:stop], spans[start:stop]
 
 
 # =============================================================================
@@ -3007,21 +3023,18 @@ class _Sampling(NamedTuple):
         """Return the ids that top_k and top_p keep, likeliest first; all of them by number."""
         import numpy
 
-        limit = min(self.top_k or len(weights), len(weights))
-        is_cut = limit < len(weights)
+        ids, total = numpy.arange(len(weights)), weights.sum()
+        is_cut = 0 < self.top_k < len(weights)
         if self.top_p == 1 and not is_cut:
-            return numpy.arange(limit)
-        # Sorting all 100,000 is slow, and 1,024 nearly always have the share.
-        for count in (limit if is_cut else min(limit, 1024), limit):
-            ids = numpy.arange(len(weights))
-            if count < len(weights):
-                ids = numpy.flatnonzero(weights >= numpy.partition(weights, -count)[-count])
-            ids = ids[(-weights[ids]).argsort(kind="stable")[:count]]
-            sums = weights[ids].cumsum()
-            wanted = self.top_p * (sums[-1] if is_cut else weights.sum())
-            if sums[-1] >= wanted:
-                break
-        return ids[: sums.searchsorted(wanted) + 1]
+            return ids
+        # Sorting 100,000 is slow.  All below this have less than the share that top_p leaves out.
+        least = (1 - self.top_p) * total / len(weights)
+        if is_cut:
+            least = numpy.partition(weights, -self.top_k)[-self.top_k]
+        ids = ids[weights >= least]
+        ids = ids[(-weights[ids]).argsort(kind="stable")][: self.top_k or None]
+        sums = weights[ids].cumsum()
+        return ids[: sums.searchsorted(self.top_p * (sums[-1] if is_cut else total)) + 1]
 
 
 @dataclass(frozen=True)
@@ -3188,7 +3201,6 @@ def _cannot_use(name: str, error: ImportError) -> str:
 # The face of the library: each method checks its arguments, calls the functions
 # above, and wraps what they return.
 
-_Named = Mapping[str, Any]
 _AllowedSpecial = str | Iterable[str]
 _SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
 
@@ -3243,13 +3255,10 @@ def _by_id(tokens: Iterable[AddedToken]) -> tuple[AddedToken, ...]:
     return tuple(sorted(tokens, key=lambda token: cast("int", token.id)))
 
 
-def _with_added_tokens(
-    definition: Definition, tokens: Iterable[AddedToken], share_ids: bool = False
-) -> Definition:
+def _with_added_tokens(definition: Definition, tokens: Iterable[AddedToken]) -> Definition:
     """Add tokens to a definition; those without an id go to the end.
 
-    Nothing is overwritten: a ValueError says if an id or a string is taken.  Of several that
-    `share_ids`, as in published tables, the one listed last decodes it.
+    Raises ValueError if an id or a text is taken.
     """
     taken: dict[Any, Any] = {id_: token for token, id_ in definition.vocab.items()}
     free = itertools.count(max(taken, default=-1) + 1)
@@ -3263,7 +3272,7 @@ def _with_added_tokens(
             raise ValueError(f"{token.content!r} is {there}; ids and flags of a token don't change")
         added[token.content] = token
         other = token.content if token.id is None else taken.setdefault(token.id, token.content)
-        if other != token.content and not (share_ids and isinstance(other, str)):
+        if other != token.content:
             name = other if isinstance(other, str) else definition.write(other)
             raise ValueError(
                 f"special token {token.content!r}: id {token.id} is already that of {name!r}; "
@@ -3274,6 +3283,12 @@ def _with_added_tokens(
             id_ = next(id_ for id_ in free if id_ not in taken)
             added[content] = dataclasses.replace(token, id=id_)
     return dataclasses.replace(definition, added=_by_id(added.values()))
+
+
+def _recognized(definition: Definition, allowed: frozenset[str]) -> list[AddedToken]:
+    """Return the added tokens to look for: of special ones, those `allowed`."""
+    added = definition.added
+    return [token for token in added if not token.special or token.content in allowed]
 
 
 def _number_merges(
@@ -3304,7 +3319,6 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
             f"vocab_size must be from {smallest} (bytes and added tokens) to "
             f"{size} (what this tokenizer has), got {vocab_size}"
         )
-    room = vocab_size - smallest
     vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
     merges: list[tuple[int, int]] = []
     for left, right in definition.merges:
@@ -3314,13 +3328,12 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
                 f"this vocabulary cannot be cut: its merge {len(merges)} joins a token that only a "
                 "later one makes, so its first merges are no vocabulary of their own"
             )
-        if joined not in vocab:
-            if not room:
-                break
-            vocab[joined] = definition.vocab[joined]
-            room -= 1
+        if joined not in vocab and len(vocab) + len(ids) == vocab_size:
+            break
+        vocab[joined] = definition.vocab[joined]
         merges.append((left, right))
     unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
+    room = vocab_size - len(ids) - len(vocab)
     vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
     # Added tokens that stood right behind the last ordinary one still do.
     following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
@@ -3363,14 +3376,6 @@ def _check_sources(corpus: object, counts: Mapping[bytes, int] | None) -> None:
         raise ValueError(_EMPTY)
 
 
-def _report(
-    counts: Mapping[bytes, int], learned: _Learned, vocab_size: int, seconds: tuple[float, float]
-) -> TrainingReport:
-    made = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
-    found = sum(counts.values()), len(counts), len(learned.merges), vocab_size
-    return TrainingReport(*made, *found, *seconds, learned.stopped)
-
-
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(
@@ -3398,17 +3403,18 @@ def _named_tokens(
     return frozenset(words[given] if isinstance(given, str) else given)
 
 
-def _refuse_tokens(text: str, tokens: Iterable[str]) -> None:
-    """Raise ValueError if a disallowed token stands in a text."""
-    found = [token for token in tokens if token in text]
-    if found:
-        token = min(found, key=lambda token: (text.index(token), -len(token)))
-        raise ValueError(
-            f"text holds the special token {token!r}, which is disallowed here.\n"
-            f"To encode it as a special token, pass allowed_special={{{token!r}, ...}}.\n"
-            f"To encode it as ordinary text, leave it out of disallowed_special.\n"
-            "To switch this check off, pass disallowed_special=()."
-        )
+def _refuse_tokens(texts: Iterable[str], tokens: Collection[str]) -> None:
+    """Raise ValueError if a disallowed token is in a text."""
+    for text in texts:
+        found = [token for token in tokens if token in text]
+        if found:
+            token = min(found, key=lambda token: (text.index(token), -len(token)))
+            raise ValueError(
+                f"text holds the special token {token!r}, which is disallowed here.\n"
+                f"To encode it as a special token, pass allowed_special={{{token!r}, ...}}.\n"
+                f"To encode it as ordinary text, leave it out of disallowed_special.\n"
+                "To switch this check off, pass disallowed_special=()."
+            )
 
 
 def _check_texts(texts: object) -> list[str]:
@@ -3420,80 +3426,17 @@ def _check_texts(texts: object) -> list[str]:
     return texts
 
 
-class _Later(NamedTuple):
-    """Works out what a result has besides ids; `tokenizer` is as it was then."""
-
-    tokenizer: BPETokenizer
-    text: str
-    allowed: frozenset[str]
-    kept: slice | None  # of what the text gave; None for no offsets
-    around: tuple[int, int]  # how many ids were put before and after that
-    padding: tuple[int, int] = (0, 0)  # and how many of padding
-    pad_token: str = ""
-
-    def __call__(self, ids: list[int], name: str) -> Any:
-        left, right = self.padding
-        own = ids[left : len(ids) - right] if left or right else ids
-        fill: Any = (0, 0)
-        values: list[Any]
-        if name == "attention_mask":
-            fill, values = 0, [1] * len(own)
-        elif name == "tokens":
-            fill, values = self.pad_token, self.tokenizer._printable(own)
-        elif self.kept is None:
-            return None
-        else:
-            values = self.tokenizer._offsets(self.text, self.allowed)
-            values = values if self.kept == slice(None) else values[self.kept]
-            before, after = ([fill] * n for n in self.around)
-            values = [*before, *values, *after] if before or after else values
-        return [fill] * left + values + [fill] * right if left or right else values
-
-
-def _pad(tokenizer: BPETokenizer, results: list[EncodingResult], length: int, side: str) -> None:
-    """Fill results up to a length, in place."""
-    short = [result for result in results if len(result) < length]
-    if not short:
-        return
-    pad_id, token = tokenizer.pad_token_id, tokenizer.pad_token
-    if pad_id is None and "padding" in tokenizer._settings:
-        pad_id, token = (tokenizer._settings["padding"][key] for key in ("pad_id", "pad_token"))
-    if pad_id is None:
-        pad_id = tokenizer.eos_token_id or 0
-        if not tokenizer._warned_about_padding:
-            tokenizer._warned_about_padding = True
-            _warn(
-                f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
-                "tokenizer.pad_token to a special token, or add one with add_special_tokens"
-            )
-    token = token or tokenizer._printable([pad_id])[0]
-    fill = {"input_ids": pad_id, "attention_mask": 0, "tokens": token, "offsets": (0, 0)}
-    for result in short:
-        n = length - len(result)
-        left, right = (n, 0) if side == "left" else (0, n)
-        if later := vars(result).get("_later"):
-            vars(result)["_later"] = later._replace(padding=(left, right), pad_token=token)
-        for name, value in fill.items():
-            if (values := vars(result).get(name)) is not None:
-                setattr(result, name, [value] * left + values + [value] * right)
-
-
-def _prefixes(
-    tokenizer: BPETokenizer, text: str, room: int, allowed: frozenset[str]
-) -> Iterator[str]:
-    """Yield ever shorter prefixes, from `room` tokens downwards."""
-    if tokenizer._definition.components is None:  # else what a normalizer does is no prefix
-        plain = tokenizer._pipeline(allowed)
-        pipeline = _Pipeline(plain.splitter, plain.normalizer, tokens=plain.tokens)
-        text = "".join(
-            text[slice(*spans[0])] if isinstance(part, AddedToken) else part
-            for part, spans in pipeline.parts(text, align=bool(plain.tokens))
-        )
-    offsets = tokenizer._offsets(text, allowed)
-    if len(offsets) <= room:
-        yield text
-    for end in sorted({end for _, end in offsets[:room]}, reverse=True):
-        yield text[:end]
+def _encode_segments(
+    tokenizer: BPETokenizer, segments: list[_Segment], allowed_special: Any, default: str
+) -> list[int]:
+    """Encode a rendered conversation; `default` names its template if nobody chose it."""
+    if allowed_special == "all":
+        _check_control(segments, tokenizer._added, default)
+    own = tokenizer._recognized(tokenizer._allowed(allowed_special))
+    contents = frozenset(token.content for token in own)
+    counted = ((text, contents if trusted else _NONE) for text, trusted in segments)
+    made: _SegmentEncoder = tokenizer._derived(_SegmentEncoder)
+    return made.encode(counted)[0]
 
 
 def _to_json(data: Any) -> str:
@@ -3552,80 +3495,78 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
         raise FileNotFoundError(f"{path}: {problem}")
     if not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path}: expected a file or a directory")
-    opened = _open_tokenizer_json(path)
-    if opened is None and path.is_dir():
-        path = Path(_tools("formats").file_within(path))
-    if opened is None:
-        return (*_tools("formats").read_parts(path, pattern, tokens), path)
-    data, files = opened
+    file, files = path / "tokenizer.json" if path.is_dir() else path, {}
+    if file.name == "tokenizer.json":
+        files = _transactions(file.parent).read_files(_tokenizer_files(file.parent))
+    data = _JsonReader.parse(file, files.pop(file)) if file in files else None
+    if data is None or _is_plain(data.data):
+        formats = _tools("formats", f"{path}: reading another format than tokenizer.json")
+        return cast("tuple[Any, ...]", formats.read_parts(path, pattern, tokens))
     if pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-    parts = _read_config(data.path.parent, files, _read_definition(data))
+    parts = _read_config(files, _read_definition(data))
     if any(data.data.get(field) is not None for field in ("truncation", "padding")):
         lengths = _tools("formats.lengths", f"truncation or padding in {path}")
         parts[2].update(lengths.read(data, parts[0]))
     return (*parts, path)
 
 
+def _download(repo: str, verbose: bool, **options: Any) -> str:
+    """Download the files of a tokenizer from the HuggingFace Hub; return their directory."""
+    hub = _import_optional("huggingface_hub", f"downloading {repo}", "huggingface_hub")
+    names = [*(path.name for path in _tokenizer_files(Path())), "*chat_templates/*.jinja"]
+    return cast("str", hub.snapshot_download(repo, allow_patterns=names, **options))
+
+
 class _Attribute:
     """A role's token, its id, or a default of batches; None stands for none."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name, self._role = name, name.removesuffix("_id")
+        self._name, self._key = name, name.removesuffix("_id")
 
     def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> Any:
         if tokenizer is None:
             return None
-        if self._role not in _ROLE_NAMES:
-            return _batch_defaults(tokenizer._settings)[self._name]
-        token = tokenizer._roles.get(self._role)
-        return token if token is None or self._role == self._name else tokenizer._added[token].id
+        settings = tokenizer._settings
+        if self._key == "model_max_length":
+            return settings.get(self._key)
+        if self._key not in _ROLE_NAMES:  # what truncates or pads may have a direction, too
+            other = settings.get(self._key.removesuffix("_side"), {}).get("direction", "right")
+            return settings.get(self._key, other.lower())
+        token = tokenizer._roles.get(self._key)
+        return token if token is None or self._key == self._name else tokenizer._added[token].id
 
     def __set__(self, tokenizer: BPETokenizer, value: Any) -> None:
-        kept = tokenizer._roles if self._role in _ROLE_NAMES else tokenizer._settings
+        is_role, new, problem = self._key in _ROLE_NAMES, value, ""
+        kept = tokenizer._roles if is_role else tokenizer._settings
         if value is None:
-            kept.pop(self._role, None)
-        else:
-            kept[self._role] = self._checked(tokenizer, value)
-
-    def _checked(self, tokenizer: BPETokenizer, value: Any) -> Any:
-        problem = ""
-        if self._role != self._name:
-            token = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
-            if token in tokenizer._special:
-                return token
+            kept.pop(self._key, None)
+            return
+        if self._key != self._name:
+            new = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
             problem = "is not the id of a special token"
-        elif self._role in _ROLE_NAMES:
-            if value not in tokenizer._special:
-                problem = "is not a special token; add it first, with add_special_tokens"
-        elif self._name == "model_max_length":
+        elif is_role:
+            problem = "is not a special token; add it first, with add_special_tokens"
+        elif self._key == "model_max_length":
             _check_size(self._name, value, 1)
-        elif value not in ("left", "right"):
+        else:
             problem = "must be 'left' or 'right'"
-        if problem:
+        if problem and new not in (tokenizer._special if is_role else ("left", "right")):
             raise ValueError(f"{self._name}: {_shorten(value)} {problem}")
-        return value
-
-
-def _no_attribute(name: str, known: Iterable[str]) -> AttributeError:
-    public = [own for own in known if not own.startswith("_")]
-    close = difflib.get_close_matches(name, public, 1)
-    meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
-    return AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
+        kept[self._key] = new
 
 
 class BPETokenizer:
     """A byte-level BPE tokenizer, for any number of threads.
 
-    A new one knows the 256 bytes and no merges; `train` teaches it, and `from_pretrained`
-    loads one.  `chat_templates` are its own (Jinja), by name, such as "default", "tool_use"
-    and "rag"; `training_report` says what `train` did.
+    A new one knows the 256 bytes; `train` teaches it merges, and `from_pretrained` loads one.
+    `chat_templates` are its own Jinja templates, by name, such as "default" and "tool_use".
 
     Args:
-        split_pattern: where text is cut before merging: a regular expression of
-            the `regex` package, or a name from `SPLIT_PATTERNS`.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None: applied to all text, so
-            that different spellings of a character get the same ids.
+        split_pattern: where text is cut before merging: a pattern of the `regex` package, or
+            a name from `SPLIT_PATTERNS`.
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None: applied to all text, so that
+            different spellings of a character get the same ids.
         surround: what ``add_special_tokens`` adds: "bos+eos", "bos", "eos" or "none".
 
     >>> tokenizer = BPETokenizer("cl100k")
@@ -3635,6 +3576,7 @@ class BPETokenizer:
 
     chat_templates: dict[str, str] = {}  # noqa: RUF012 - each tokenizer has its own
     training_report: TrainingReport | None = None
+    _warned_about_padding = False
 
     def __init__(
         self,
@@ -3648,14 +3590,16 @@ class BPETokenizer:
         self.chat_templates = {}
         self._roles: dict[str, str] = {}
         self._settings: dict[str, Any] = {}
-        self._warned_about_padding = False
         self._install(_new_definition(pattern, normalizer, str(surround)))
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __setattr__(self, name: str, value: Any) -> None:
             if type(self) is BPETokenizer and not name.startswith("_") and name not in dir(self):
-                raise _no_attribute(name, dir(self))
+                public = [own for own in dir(self) if not own.startswith("_")]
+                close = difflib.get_close_matches(name, public, 1)
+                meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
+                raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
             super().__setattr__(name, value)
 
     def _install(self, definition: Definition, named: Iterable[AddedToken] = ()) -> None:
@@ -3677,11 +3621,12 @@ class BPETokenizer:
         self._show = functools.cache(lambda id_: contents.get(id_) or write(tokens[id_]))
         self._definition = definition
         # Text needs no preparing but normalization where no added token is looked for.
-        plain = not (of_tools or definition.prefix_space or self._recognized(_NONE))
+        plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
         self._encode_plain = self._encoder.encode_plain if plain else None
-        # NOTE: after the definition, and `_pipeline` takes this before it: so that a
-        # thread that is at it meanwhile cannot leave an old pipeline here.
-        self._pipelines: dict[frozenset[str], _Pipeline] = {}
+        # How text is prepared when some special tokens are recognized, and others not.
+        self._pipeline = functools.lru_cache(64)(
+            lambda allowed: encoder.pipeline(_recognized(definition, allowed))
+        )
         self._derived = functools.cache(lambda derive: derive(encoder, definition))  # for tools
         kept = {role: token for role, token in self._roles.items() if token in self._added}
         self._roles = {**_roles_by_name(named), **kept}
@@ -3706,31 +3651,28 @@ class BPETokenizer:
         character_coverage: float | None = None,
         ties: str = "huggingface",
     ) -> BPETokenizer:
-        """Learn a vocabulary from a corpus, instead of what was learned before.
+        """Learn a vocabulary from a corpus, instead of what was learned before; return `self`.
 
-        The merges are those of HuggingFace's BpeTrainer on the same documents with the full
-        byte alphabet.  They do not depend on the number of workers or the order of documents.
-        Returns the tokenizer itself; `training_report` says what was done.
+        The merges are those of HuggingFace's BpeTrainer with the full byte alphabet, whatever the
+        number of workers or the order of documents.  `training_report` says what was done.
 
         Args:
-            corpus: as for `count_pretokens`, like `num_workers` and `text_field`; or give `counts`.
+            corpus, num_workers, text_field: as for `count_pretokens`; or give its `counts`.
             vocab_size: tokens in all: 256 bytes, merged ones, special tokens.
             min_frequency: pairs that occur less often are not merged.
-            special_tokens: {text: id or None}, or a list of texts or of `AddedToken`.  One
-                without an id goes to the end; an id within the range is reserved, one above
-                leaves a gap.  Tokens already there keep their ids, unless named here.
-            verbose: whether to show progress and a summary, on stderr.
+            special_tokens: as for `add_special_tokens`; an id within the range is reserved, one
+                above leaves a gap.  Tokens already there keep their ids, unless named here.
+            verbose: show progress and a summary on stderr.
             max_token_length: a merge whose token would have this many bytes or more is not
                 counted, except for the pairs of single bytes: HuggingFace's rule.
             surround: as for the constructor; None keeps what the tokenizer has.
-            style: "sentencepiece" (docs/sentencepiece.md) learns characters, with "▁" for a space,
-                and takes `byte_fallback` and `character_coverage`.
-            ties: which of equally frequent pairs is merged (docs/ties.md): HuggingFace's choice,
-                the "greatest", or the "first" in the text.  The last two run in Python.
+            style: "sentencepiece" takes `byte_fallback` and `character_coverage`; see
+                docs/sentencepiece.md.
+            ties: which of equally frequent pairs is merged: HuggingFace's choice, the "greatest",
+                or the "first" in the text (docs/ties.md).
 
-        Raises:
-            ValueError: the corpus is empty, the vocabulary too small, or an id taken.
-            FileNotFoundError, FileFormatError, ImportError: see `count_pretokens`.
+        Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; and what
+        `count_pretokens` raises.
 
         >>> BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False).tokenize("abc")
         ['ab', 'c']
@@ -3760,36 +3702,36 @@ class BPETokenizer:
             counts.check_made_by(empty.split_pattern, empty.normalizer)
         elif counts is None:
             cut: Any = {"special_tokens": contents, "normalizer": empty.normalizer}
-            read: Any = {"num_workers": num_workers, "text_field": text_field, "verbose": verbose}
+            how: Any = {"num_workers": num_workers, "text_field": text_field, "verbose": verbose}
             in_order = ties == "first"
-            counts = count_pretokens(corpus, empty.split_pattern, in_order=in_order, **cut, **read)
+            counts = count_pretokens(corpus, empty.split_pattern, in_order=in_order, **cut, **how)
         counted = time.perf_counter()
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
         learned = _learn_merges(learner, room, min_frequency, contents, verbose)
         self._install(_number_merges(learned, empty, tokens, self._contents), named)
+        read = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
+        found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
         seconds = counted - started, time.perf_counter() - counted
-        self.training_report = _report(counts, learned, self.vocab_size, seconds)
+        self.training_report = TrainingReport(*read, *found, *seconds, learned.stopped)
         if verbose:
             print(f"Trained: {self.training_report}", file=sys.stderr)
         return self
 
     def with_vocab_size(self, vocab_size: int) -> BPETokenizer:
-        """Return a copy cut down to the merges learned first, without retraining.
+        """Return a copy cut down to the merges learned first.
 
-        Special tokens that followed the last merged token follow the new last.  Raises
-        ValueError if there are not that many tokens, or not that few.
+        Special tokens right after the last merged token stay right after it.  Raises ValueError if
+        the vocabulary can't have this size.
         """
-        smaller = self.__copy__()
-        smaller._install(_cut_vocab(self._definition, vocab_size))
-        smaller.training_report = None
-        return smaller
+        smaller = _cut_vocab(self._definition, vocab_size)
+        return self._from_parts(smaller, *self._rest(), Path())
 
     def add_special_tokens(self, special_tokens: _SpecialTokens) -> int:
         """Add special tokens: {text: id}, or a list of texts or `AddedToken`; return how many.
 
-        Those without an id go to the end.  One that is there already stays as it is, if it is
-        given the same id or none, and the same flags or only default ones.  Raises ValueError
-        if an id or a text is taken; then nothing is added.
+        Those without an id, or with None, go to the end.  One that is there already stays as it is
+        if its id and flags, where given, are the same.  Raises ValueError, and adds none, if an id
+        or a text is taken.
         """
         given, added = _as_added_tokens(special_tokens), self._added
         tokens = [each for each in given if not _is_there(each, added.get(each.content))]
@@ -3863,42 +3805,26 @@ class BPETokenizer:
 
     # -- Encoding ---
 
-    def _allowed(self, allowed_special: _AllowedSpecial) -> frozenset[str]:
-        words = {"none": (), "all": self._special}
+    def _allowed(
+        self, allowed_special: Any = "none", disallowed_special: Any = (), texts: Any = ()
+    ) -> frozenset[str]:
+        """Return the special tokens to recognize; check that texts hold no disallowed one."""
+        for text in texts:
+            _check_text(text)
+        words: _Named = {"none": (), "all": self._special}
         allowed = _named_tokens("allowed_special", allowed_special, words)
         if not allowed <= self._special:
             raise ValueError(
                 f"allowed_special: {_shorten(sorted(map(str, allowed - self._special)))} are no "
                 "special tokens of this tokenizer"
             )
+        if disallowed_special:
+            words = {"all": self._special - allowed}
+            _refuse_tokens(texts, _named_tokens("disallowed_special", disallowed_special, words))
         return allowed
 
     def _recognized(self, allowed: frozenset[str]) -> list[AddedToken]:
-        added = self._definition.added
-        return [token for token in added if not token.special or token.content in allowed]
-
-    def _pipeline(self, allowed: frozenset[str]) -> _Pipeline:
-        """Return how text is prepared when these special tokens are recognized, others not."""
-        pipelines = self._pipelines
-        pipeline = pipelines.get(allowed)
-        if pipeline is None:
-            pipeline = self._encoder.pipeline(self._recognized(allowed))
-            if len(pipelines) >= 64:
-                pipelines.clear()
-            pipelines[allowed] = pipeline
-        return pipeline
-
-    def _check_special(
-        self, text: str, allowed_special: Any = "none", disallowed_special: Any = ()
-    ) -> frozenset[str]:
-        """Check a text, and that no disallowed token is in it; return the allowed ones."""
-        _check_text(text)
-        allowed = self._allowed(allowed_special)
-        if disallowed_special:
-            words = {"all": self._special - allowed}
-            tokens = _named_tokens("disallowed_special", disallowed_special, words)
-            _refuse_tokens(text, tokens)
-        return allowed
+        return _recognized(self._definition, allowed)
 
     def encode(
         self,
@@ -3908,40 +3834,37 @@ class BPETokenizer:
         *,
         disallowed_special: _AllowedSpecial = (),
     ) -> list[int]:
-        """Encode a text.
+        """Encode a text; decoded, the ids are the normalized text.
 
         Args:
-            text: any text but lone surrogates.
+            text: any text but lone surrogates, which raise ValueError.
             add_special_tokens: add what `surround` says, or the file it came from.
-            allowed_special: "none" reads special tokens in the text as ordinary text, "all" or
-                a set recognizes them.
-            disallowed_special: "all" (that are not allowed) or a set: those that must not occur.
-
-        Returns:
-            The ids.  Decoded, they are the normalized text.
-
-        Raises:
-            TypeError: the text is no str.
-            ValueError: a disallowed token occurs, or a lone surrogate.
+            allowed_special: "all" or a set of special tokens to recognize in the text; with "none"
+                they are ordinary text.
+            disallowed_special: a set, or "all" that are not allowed: ValueError if one occurs.
         """
         ids = None
         if allowed_special == "none" and not disallowed_special:
             plain = self._encode_plain  # once: another thread may be training
             ids = plain(text) if plain else None
         if ids is None:
-            allowed = self._check_special(text, allowed_special, disallowed_special)
+            allowed = self._allowed(allowed_special, disallowed_special, [text])
             ids, _ = _encode_parts(self._encoder, self._pipeline(allowed).parts(text))
-        return self._surround(ids, add_special_tokens) if add_special_tokens else ids
+        if add_special_tokens:
+            before, after = self._asked_around(add_special_tokens)
+            ids = [*before, *ids, *after]
+        return ids
 
     @property
     def _around(self) -> _Template:
         """The ids that ``add_special_tokens`` puts before and after a text."""
         return _template_ids(self._definition.template, self.bos_token_id, self.eos_token_id)
 
-    def _surround(self, ids: list[int], asked: object = True) -> list[int]:
+    def _asked_around(self, asked: object) -> _Template:
+        if not asked:
+            return (), ()
         _refuse_pair(asked)
-        before, after = self._around
-        return [*before, *ids, *after]
+        return self._around
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode a text in which every special token is ordinary text."""
@@ -3976,9 +3899,7 @@ class BPETokenizer:
     ) -> EncodingResult:
         """Encode a text, and say which characters of it, as given, each token stands for.
 
-        Tokens that share a character share its offsets.
-
-        >>> BPETokenizer().encode_with_offsets("é!").offsets
+        >>> BPETokenizer().encode_with_offsets("é!").offsets  # the first two share a character
         [(0, 1), (0, 1), (1, 2)]
         """
         return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
@@ -3994,9 +3915,8 @@ class BPETokenizer:
             parts = self._pipeline(allowed).parts(text, align=True)
             ids, offsets = _encode_parts(self._encoder, parts, align=True)
         if self._definition.trim_offsets:
-            shown = zip(ids, self._printable(ids))
-            tokens = (None if id_ in self._contents else token for id_, token in shown)
-            offsets = [*_trim(text, offsets, tokens, self._definition.keep_prefix_space)]
+            trim = _tools("support.offsets", "offsets without white space").trim
+            return cast("list[_Span]", trim(self, text, ids, offsets))
         return offsets
 
     @overload
@@ -4023,60 +3943,48 @@ class BPETokenizer:
         return_offsets: bool = True,
         disallowed_special: _AllowedSpecial = (),
     ) -> BatchEncoding | TensorBatch:
-        """Encode several texts for a model.
+        """Encode several texts for a model, as lists or, with `return_tensors`, as tensors.
 
         Options left at None come from `padding_side`, `truncation_side` and `model_max_length`,
-        which tokenizer_config.json sets, and from `truncation` and `padding` in tokenizer.json.
-        Files never truncate or pad by themselves.  Options not listed are as for `encode`; what
-        `add_special_tokens` adds survives truncation.
+        and from `truncation` and `padding` in tokenizer.json, which don't cut or pad by themselves.
+        Options not listed are as for `encode`; what `add_special_tokens` adds is never cut off.
 
         Args:
-            texts: any number of them.
-            padding: True or "longest" pads to the longest text, "max_length" to `max_length`.
-                Without a pad token it pads with eos, else with id 0; the mask leaves it out.
-            truncation: whether to cut texts down to `max_length` tokens.
-            max_length: in tokens, special ones included; needed if the tokenizer has none.
+            padding: True or "longest" pads to the longest text, "max_length" to `max_length`;
+                without a pad token with eos, else with id 0.
+            truncation: whether to cut texts down to `max_length` tokens, special ones included.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
-            padding_side: "right" or "left", like `truncation_side`.
+            padding_side, truncation_side: "right" or "left".
             pad_to_multiple_of: round the padded length up to a multiple.
             return_offsets: whether results have offsets; they are worked out when first read.
-
-        Returns:
-            A `BatchEncoding`, a sequence; with `return_tensors` a `TensorBatch`, a mapping.
         """
         texts = _check_texts(texts)
-        known = _batch_defaults(self._settings)
-        side = padding_side or known["padding_side"]
-        cut_side = truncation_side or known["truncation_side"]
-        pad_length = known["pad_length"] if max_length is None else max_length
-        limit = known["max_length"] if max_length is None else max_length
-        _check_batch_options(padding, truncation, limit, pad_length, return_tensors, side, cut_side)
-        _check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
-        n_added = len(self._surround([], add_special_tokens)) if add_special_tokens else 0
-        if truncation and limit < n_added:
-            raise ValueError(f"max_length={limit} leaves no room for {n_added} special tokens")
-        room = limit - n_added if truncation else None
-        allowed = self._allowed(allowed_special)  # once, and iterators too
-        if isinstance(disallowed_special, Iterator):
-            disallowed_special = frozenset(disallowed_special)
-        for text in texts if disallowed_special else ():
-            self._check_special(text, allowed, disallowed_special)
-        before, after = self._around if add_special_tokens else ((), ())
-        around, results = (len(before), len(after)), []
+        asked = padding, truncation, max_length, return_tensors, pad_to_multiple_of
+        lengths = _Lengths(self, *asked, padding_side, truncation_side)
+        before, after = self._asked_around(add_special_tokens)
+        n_added = len(before) + len(after)
+        if lengths.limit is not None and lengths.limit < n_added:
+            problem = f"leaves no room for {n_added} special tokens"
+            raise ValueError(f"max_length={lengths.limit} {problem}")
+        allowed = self._allowed(allowed_special, disallowed_special, texts)
         frozen = object.__new__(type(self))  # what `train` does later does not change it
         vars(frozen).update(vars(self))
-        rows: Any = (self.encode(text, allowed_special=allowed) for text in texts)
-        for text, ids in zip(texts, rows if allowed else self.encode_ordinary_batch(texts, 1)):
-            kept = slice(None)
-            if room is not None and len(ids) > room:
-                kept = slice(room) if cut_side == "right" else slice(len(ids) - room, None)
-            ids = [*before, *ids[kept], *after] if truncation or add_special_tokens else ids
-            later = _Later(frozen, text, allowed, kept if return_offsets else None, around)
-            results.append(EncodingResult._worked_out_by(later, ids))
-        if padding not in (False, "do_not_pad"):
-            length = max(map(len, results), default=0) if padding != "max_length" else pad_length
-            multiple = pad_to_multiple_of or known["multiple"]
-            _pad(self, results, -(-length // multiple) * multiple, side)
+        if allowed:
+            rows = [self.encode(text, allowed_special=allowed) for text in texts]
+        else:
+            rows = self.encode_ordinary_batch(texts, 1)
+        kept = lengths.kept(rows, n_added)
+        if truncation or n_added:
+            rows = [[*before, *ids[part], *after] for ids, part in zip(rows, kept)]
+        missing, results = lengths.missing(rows), []
+        pad_id, pad_token = _pad_token(self) if any(missing) else (0, "")
+        around = len(before), len(after)
+        for text, ids, part, n in zip(texts, rows, kept, missing):
+            left, right = (n, 0) if lengths.padding_side == "left" else (0, n)
+            of = part if return_offsets else None
+            source = _Source(frozen, text, allowed, of, around, (left, right), pad_token)
+            padded = [pad_id] * left + ids + [pad_id] * right if n else ids
+            results.append(EncodingResult._of(source, padded))
         batch = BatchEncoding(results)
         if return_tensors is None:
             return batch
@@ -4106,13 +4014,12 @@ class BPETokenizer:
     def encode_streaming(
         self, text_stream: Iterable[str], allowed_special: _AllowedSpecial = "none"
     ) -> Iterator[list[int]]:
-        """Encode text that arrives in chunks, of any size.
+        """Encode text that arrives in chunks, of any size; joined, the lists are `encode`'s.
 
-        The lists, joined, are exactly what `encode` gives for the whole text.  Text is held
-        back until no later text can change its ids: usually to the end of a word.  NOTE: a
-        pattern that can match without end (a run of spaces, say) holds the whole run.  One
-        that looks behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for
-        the end; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
+        Text is held back until no later text can change its ids: usually to the end of a word.
+        NOTE: a pattern that can match without end (a run of spaces, say) holds the whole run.  One
+        that looks behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for the
+        end; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 
         >>> list(BPETokenizer().encode_streaming(["a b", "c d"]))
         [[97], [32, 98, 99], [32, 100]]
@@ -4142,8 +4049,9 @@ class BPETokenizer:
         disallowed_special: _AllowedSpecial = (),
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
-        allowed = self._check_special(text, allowed_special, disallowed_special)
-        count = len(self._surround([], add_special_tokens)) if add_special_tokens else 0
+        allowed = self._allowed(allowed_special, disallowed_special, [text])
+        before, after = self._asked_around(add_special_tokens)
+        count = len(before) + len(after)
         for part, _ in self._pipeline(allowed).parts(text):
             count += 1 if isinstance(part, AddedToken) else self._encoder.count(part)
         return count
@@ -4151,28 +4059,36 @@ class BPETokenizer:
     def truncate(
         self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
     ) -> str:
-        """Return a prefix of the text that encodes to at most `max_tokens` tokens.
+        """Return a prefix of the normalized text that encodes to at most `max_tokens` tokens.
 
-        It is one of the normalized text, as long as whole tokens of the text make it, and never
-        splits a character.  Options as for `encode`; what `add_special_tokens` adds counts.
+        It is as long as whole tokens of the text make it, and never splits a character.  Options as
+        for `encode`; what `add_special_tokens` adds counts.
         """
         _check_size("max_tokens", max_tokens, 0)
-        allowed = self._check_special(text, **options)
-        room = max_tokens - (len(self._surround([])) if add_special_tokens else 0)
-        prefixes = _prefixes(self, text, room, allowed) if room > 0 else ()
-        fits = (each for each in prefixes if self.count_tokens(each, False, allowed) <= room)
-        return next(fits, "")  # not always the first: less text may be cut otherwise
+        allowed = self._allowed(texts=[text], **options)
+        room = max(0, max_tokens - sum(map(len, self._asked_around(add_special_tokens))))
+        if self._definition.components is None:  # else what a normalizer does is no prefix
+            found = _text_between(self._pipeline(allowed).raw.find(text), len(text))
+            text = "".join(
+                text[start:end] if token else _normalize(text[start:end], self.normalizer)
+                for start, end, token in found
+            )
+        offsets = self._offsets(text, allowed)
+        ends = {0, *(end for _, end in offsets[:room])}
+        if len(offsets) <= room:
+            ends.add(len(text))
+        for end in sorted(ends, reverse=True):  # less text may be cut into more tokens
+            if self.count_tokens(text[:end], False, allowed) <= room:
+                break
+        return text[:end]
 
     # -- Decoding ---
 
     def decode(self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace") -> str:
-        """Decode ids to text.
+        """Decode ids, a list or a NumPy array or tensor of one dimension, to text.
 
-        Args:
-            ids: a list, a NumPy array or a tensor of ids, of one dimension.
-            skip_special_tokens: whether to leave special tokens out.
-            errors: what becomes of bytes that are not UTF-8, and of unknown ids: "strict"
-                raises ValueError, "replace" gives U+FFFD, "ignore" drops them.
+        `errors` says what becomes of bytes that are not UTF-8, and of unknown ids: "strict" raises
+        ValueError, "replace" gives U+FFFD, "ignore" drops them.
         """
         return self._encoder.decode_to_str(self._kept(ids, skip_special_tokens, errors), errors)
 
@@ -4197,9 +4113,8 @@ class BPETokenizer:
     ) -> list[str]:
         """Decode several lists of ids, an array or tensor of two dimensions, or a batch.
 
-        `skip_padding` leaves out what the attention mask says is padding.  Without a mask that
-        is pad tokens at both ends.  If eos is the pad token, too, a text's own eos at the end
-        looks the same and goes as well; between other ids it stays.
+        `skip_padding` leaves out what the attention mask says is padding; without a mask, pad
+        tokens at both ends, and with them a text's own eos if eos is the pad token.
         """
         named = isinstance(batch_ids, (BatchEncoding, Mapping))
         fields = dict(batch_ids) if named else {"input_ids": batch_ids}
@@ -4255,10 +4170,9 @@ class BPETokenizer:
         return -1 if id_ is None else id_
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
-        """Look up the printable token of an id, or of several; "" for an id without a token."""
-        ids, known = _plain_ids(i), self._id_to_bytes
-        found = iter(self._printable([id_ for id_ in ids if id_ in known]))
-        tokens = [next(found) if id_ in known else "" for id_ in ids]
+        """Look up the printable token of an id, or of several; "" for unknown ids."""
+        known, show = self._id_to_bytes, self._show
+        tokens = [show(id_) if id_ in known else "" for id_ in _plain_ids(i)]
         return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
@@ -4277,16 +4191,10 @@ class BPETokenizer:
     ) -> None:
         """Save to a directory, which is made if need be, in HuggingFace's format.
 
-        Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and, if there is
-        only a default chat template, chat_template.jinja.  `tokenizers` and `transformers` load
-        them and give the same ids.  Whenever a save is interrupted, `from_file` finds the old
-        tokenizer or the new one, whole.  `name` is a label in tokenizer_config.json; the default
-        keeps the one that the tokenizer was loaded with.
-
-        Raises:
-            ValueError: the split pattern has no equal in HuggingFace's engine, or the name
-                is not 1 to 100 printable characters.
-            OSError: the disk is full, say; then the old tokenizer is still there.
+        `tokenizers` and `transformers` load the files and give the same ids.  Whenever a save is
+        interrupted, `from_file` finds the old tokenizer or the new one, whole.  `name`, 1 to 100
+        printable characters, is a label; the default keeps the one of the file it came from.
+        Raises ValueError if HuggingFace's engine has no equal of the split pattern.
         """
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
@@ -4328,18 +4236,11 @@ class BPETokenizer:
         The format is detected from the content: tokenizer.json, ``.tiktoken``, tekken.json,
         vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with "vocab",
         "merges", "split_pattern" and "special_tokens".  The ids are those of the format's own
-        library; what cannot be represented exactly is refused.
+        library.  A FileFormatError names the file and the field that is damaged, not recognized, or
+        cannot be represented exactly.
 
-        Args:
-            path: the file or directory.
-            split_pattern: a pattern or its name, for files that do not carry one.
-            special_tokens: as for `add_special_tokens`.  For ``.tiktoken`` files, several may
-                share an id, as in o200k_harmony; the one listed last decodes it.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            FileFormatError: it is damaged, not recognized, or not supported; names the field.
-            ValueError: a pattern is missing, or one is given and the file has its own.
+        `split_pattern` (or its name) is for files without one.  `special_tokens` are as for
+        `add_special_tokens`; of several with one id, in ``.tiktoken`` files, the last decodes it.
         """
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
@@ -4353,7 +4254,7 @@ class BPETokenizer:
     ) -> BPETokenizer:
         tokenizer = cls.__new__(cls)
         tokenizer.chat_templates, tokenizer._settings = dict(templates), dict(settings)
-        tokenizer._roles, tokenizer._warned_about_padding = {}, False
+        tokenizer._roles = {}
         tokenizer._install(definition)
         for role, token in roles.items():
             if token not in tokenizer._added:
@@ -4372,8 +4273,7 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Make a tokenizer from a vocabulary of bytes (id -> token or token -> id) and merges.
 
-        A special token that `vocab` has keeps its id there; others come last.  A TypeError
-        or ValueError names the entry that is wrong.  See `formats.objects` of the tools.
+        A special token that `vocab` has keeps its id there.  Errors name the entry that is wrong.
         """
         read = _tools("formats.objects").from_merges
         return _from_read(cls, *read(vocab, merges, special_tokens, split_pattern, normalizer))
@@ -4407,19 +4307,18 @@ class BPETokenizer:
     ) -> BPETokenizer:
         """Load "org/model" from the HuggingFace Hub, or a directory, as `from_pretrained` does.
 
-        Only the tokenizer's own files are downloaded, and once: they are kept in `cache_dir`, by
-        default the Hub's own.  `token` is for models that need a login, `revision` a branch, tag
-        or commit; `local_files_only` uses what has been downloaded, and does not ask the Hub.
-
-        Raises:
-            ImportError: huggingface_hub is needed and not installed.
-            OSError: no such model or revision, a login is needed, or no network.
+        Only the tokenizer's own files are downloaded, once, to `cache_dir` or the Hub's own cache.
+        `token` is for models that need a login, `revision` a branch, tag or commit, and
+        `local_files_only` uses what has been downloaded.  Raises OSError if the Hub can't give it.
         """
         where = os.fspath(model_name_or_path)
         if not _names_file(where):
             asked: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
             asked |= {"local_files_only": local_files_only, "verbose": verbose}
-            where = _tools("formats.hub").download(where, **asked)
+            download = _download
+            with contextlib.suppress(ImportError):
+                download = _tools("formats.hub").download
+            where = download(where, **asked)
         own: Any = {"split_pattern": split_pattern, "special_tokens": special_tokens}
         return cls.from_pretrained(where, verbose, **own)
 
@@ -4428,9 +4327,8 @@ class BPETokenizer:
     ) -> None:
         """Write another format: "tokenizer.json", "tiktoken", "gguf", or "gpt2" to a directory.
 
-        Raises ValueError, and writes nothing, if the format can't hold something that decides
-        ids; `without_normalizer` leaves the normalizer out, for callers who normalize all text.
-        Raises FileExistsError if a directory holds another tokenizer's tokenizer.json.
+        Raises ValueError if the format can't hold something that decides ids; `without_normalizer`
+        leaves the normalizer out, for callers who normalize all text.
         """
         _tools("formats", "export").export(self, Path(path), format, without_normalizer)
 
@@ -4475,10 +4373,9 @@ class BPETokenizer:
         allowed_special: _AllowedSpecial = "all",
         **options: Any,
     ) -> Any:
-        r"""Render a conversation, or a batch of them, and encode it.
+        r"""Render a conversation, or a batch of them, and encode it (docs/chat.md).
 
-        Control tokens come out of the template's own text alone.  What people wrote, names of
-        roles and keys of arguments included, is text, whatever it spells (docs/chat.md).
+        Control tokens come out of the template's own text alone: what people wrote is text.
 
         Args:
             messages: a list of {"role": ..., "content": ...}, or a list of such lists.
@@ -4490,25 +4387,32 @@ class BPETokenizer:
             system_prompt: the system message, if it isn't empty and no message is one.
             tokenize: False returns the text, which doesn't tell control tokens from contents.
             allowed_special: which special tokens of the template become ids.
-            **options: in docs/chat.md: ``tools``, ``documents``, ``continue_final_message``,
-                ``truncation``, ``content_tokens``, ``return_dict``, ``return_offsets_mapping``,
-                ``return_assistant_tokens_mask``; as for `encode_batch`: ``max_length``,
-                ``return_tensors``, ``padding`` and its options; else the template's variables.
+            **options: of docs/chat.md, such as ``continue_final_message``, ``return_dict`` and
+                ``padding``; else the template's variables, such as ``tools``.
 
-        Returns:
-            A list of ids, a str, or a dict; for a batch, a list of these or one dict.
-
-        Raises:
-            ValueError: there are no messages; the template is damaged, refuses them, or
-                writes control tokens that this tokenizer doesn't have.
-            ImportError: a Jinja template needs the package jinja2.
+        Returns a list of ids, a str, or a dict; for a batch, a list of these or one dict.  Raises
+        ValueError if the template is damaged, refuses the messages, or writes control tokens that
+        this tokenizer doesn't have.
 
         >>> user = {"role": "user", "content": "Hi"}
         >>> BPETokenizer().apply_chat_template([user], "chatml", tokenize=False)
         '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
         """
-        given = (messages, template, add_generation_prompt, system_prompt, allowed_special)
-        return _tools("chat.apply_template").apply(self, *given, tokenize=tokenize, **options)
+        asked: Any = messages
+        if isinstance(asked, Iterable) and not isinstance(asked, (str, bytes, Mapping)):
+            asked = list(asked)  # an iterator can be read once
+        given = (asked, template, add_generation_prompt, system_prompt, allowed_special)
+        name = None if options else _built_in(template, self.chat_templates, self._added)
+        is_batch = isinstance(asked, list) and isinstance([*asked, 0][0], (list, tuple))
+        if name is None or is_batch:
+            tools = _tools("chat.apply_template", "a template that is not built in, or an option,")
+            return tools.apply(self, *given, tokenize=tokenize, **options)
+        prompt = add_generation_prompt is None or bool(add_generation_prompt)
+        segments = _render(name, _check_messages(asked, system_prompt, least=1), prompt)
+        is_default = template is None and not self.chat_templates
+        if not tokenize:
+            return "".join([text for text, _ in segments])
+        return _encode_segments(self, segments, allowed_special, name if is_default else "")
 
     def chat(
         self,
@@ -4525,27 +4429,22 @@ class BPETokenizer:
         verbose: bool = False,
         **options: Any,
     ) -> Any:
-        """Let a model answer a conversation.
+        """Let a model answer a conversation; with ``stream=True`` return an iterator of pieces.
 
-        This tokenizer makes the ids that go in, and the text of those that come out; it is
-        refused if it is not the model's.  The model stays loaded for the next call, until
-        ``bpe_tokenizer_tools.backends.unload()``.
+        A tokenizer that is not the model's is refused.  The model stays loaded for the next call,
+        until ``bpe_tokenizer_tools.backends.unload()``.
 
         Args:
-            messages: as for `apply_chat_template`, like `template` and `system_prompt`.
+            messages, template, system_prompt: as for `apply_chat_template`.
             model_path: a .gguf file, or a directory with safetensors or an OpenVINO model.
-            max_new_tokens: the length of the answer, at most.
-            temperature: 0 always takes the likeliest token.
-            top_p: sample from the likeliest tokens that have this share together.
+            temperature, top_p: 0 always takes the likeliest token; else one of the likeliest that
+                have this share together.
             backend: how to run the model; None takes the best one installed.
             n_gpu_layers: how many layers go to a GPU; -1 for all.
             n_ctx: how many tokens fit, prompt and answer; 0 for what the model was made for.
             verbose: tell on stderr what ran, and how fast.
-            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer); others are
-                the template's variables.
-
-        Returns:
-            The answer; with ``stream=True`` an iterator of pieces of it.
+            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer), and variables
+                of the template.
         """
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
@@ -4584,13 +4483,12 @@ class BPETokenizer:
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), _pack(self._definition, *self._rest()))
 
-    def __copy__(self) -> BPETokenizer:
+    def __copy__(self, memo: Any = None) -> BPETokenizer:
         copy = self._from_parts(self._definition, *self._rest(), Path())
         copy.training_report = self.training_report
         return copy
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> BPETokenizer:
-        return self.__copy__()
+    __deepcopy__ = __copy__
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BPETokenizer):

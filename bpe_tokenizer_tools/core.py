@@ -48,6 +48,7 @@ ROLES = bpe_tokenizer._ROLES
 ROLE_NAMES = bpe_tokenizer._ROLE_NAMES
 SURROUND = bpe_tokenizer._SURROUND
 as_added_tokens = bpe_tokenizer._as_added_tokens
+by_id = bpe_tokenizer._by_id
 with_added_tokens = bpe_tokenizer._with_added_tokens
 roles_by_name = bpe_tokenizer._roles_by_name
 template_ids = bpe_tokenizer._template_ids
@@ -91,17 +92,13 @@ MAX_FILE_BYTES = bpe_tokenizer._MAX_FILE_BYTES
 MAX_PATTERN_LENGTH = bpe_tokenizer._MAX_PATTERN_LENGTH
 REQUIRED = bpe_tokenizer._REQUIRED
 EMPTY = bpe_tokenizer._EMPTY
-KEYS = bpe_tokenizer._KEYS
+SEQUENCES = bpe_tokenizer._SEQUENCES
 JsonReader = bpe_tokenizer._JsonReader
-parse_keys = bpe_tokenizer._parse_keys
 to_json = bpe_tokenizer._to_json
 is_plain = bpe_tokenizer._is_plain
-byte_vocab = bpe_tokenizer._byte_vocab
 read_definition = bpe_tokenizer._read_definition
 read_merges = bpe_tokenizer._read_merges
 read_vocab = bpe_tokenizer._read_vocab
-read_pattern = bpe_tokenizer._read_pattern
-read_pre_tokenizer = bpe_tokenizer._read_pre_tokenizer
 read_config = bpe_tokenizer._read_config
 read_settings = bpe_tokenizer._read_settings
 read_chat_templates = bpe_tokenizer._read_chat_templates
@@ -121,9 +118,22 @@ rebuild = bpe_tokenizer._rebuild
 
 # Batches
 to_tensor = bpe_tokenizer._to_tensor
-batch_defaults = bpe_tokenizer._batch_defaults
-check_batch_options = bpe_tokenizer._check_batch_options
-pad = bpe_tokenizer._pad
+Lengths = bpe_tokenizer._Lengths
+pad_token = bpe_tokenizer._pad_token
+
+# Conversations
+CHAT_ROLES = bpe_tokenizer._CHAT_ROLES
+SYSTEM_ROLES = bpe_tokenizer._SYSTEM_ROLES
+BUILT_IN = bpe_tokenizer._BUILT_IN
+Segment = bpe_tokenizer._Segment
+Talk = bpe_tokenizer._Talk
+check_messages = bpe_tokenizer._check_messages
+built_in = bpe_tokenizer._built_in
+render = bpe_tokenizer._render
+check_control = bpe_tokenizer._check_control
+spells_text = bpe_tokenizer._spells_text
+SegmentEncoder = bpe_tokenizer._SegmentEncoder
+encode_segments = bpe_tokenizer._encode_segments
 
 # Models
 Sampling = bpe_tokenizer._Sampling
@@ -145,7 +155,6 @@ import_optional = bpe_tokenizer._import_optional
 # Steps of a tokenizer
 allowed = BPETokenizer._allowed
 recognized = BPETokenizer._recognized
-pipeline = BPETokenizer._pipeline
 rest = BPETokenizer._rest
 install = BPETokenizer._install
 tokenizer_json_of = BPETokenizer._tokenizer_json
@@ -155,6 +164,11 @@ from_parts = BPETokenizer._from_parts
 def engine() -> bpe_tokenizer._Engine:
     """Return the engine in use, in C or in Python."""
     return bpe_tokenizer._engine
+
+
+def pipeline(tokenizer: BPETokenizer, allowed: frozenset[str]) -> bpe_tokenizer._Pipeline:
+    """Return how text is prepared when these special tokens are recognized, others not."""
+    return tokenizer._pipeline(allowed)
 
 
 def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:

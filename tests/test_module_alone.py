@@ -73,6 +73,17 @@ def outcomes(alone: Path, packages: Path) -> dict[str, str]:
     return found
 
 
+# What the design lists of the class.
+CARD = """add_special_tokens apply_chat_template clear_cache convert_ids_to_tokens
+convert_tokens_to_ids convert_tokens_to_string count_tokens decode decode_batch encode encode_batch
+encode_streaming from_huggingface from_pretrained get_cache_stats get_vocab save tokenize train
+truncate with_vocab_size"""
+
+
+def test_each_name_has_a_check() -> None:
+    assert {*bpe_tokenizer.__all__, *CARD.split()} <= alone_checks.CHECKS.keys()
+
+
 @pytest.mark.parametrize("name", alone_checks.CHECKS)
 def test_it_works_alone(outcomes: dict[str, str], name: str) -> None:
     assert not outcomes[name], outcomes[name]

@@ -192,12 +192,12 @@ class OpenVino(Backend, runners.OpenVino):
         if loading.dtype not in (None, *_PRECISIONS):
             known = ", ".join(_PRECISIONS)
             raise ValueError(f"dtype must be one of {known}, got {loading.dtype!r}")
-        settings: dict[str, Any] = {}
-        if wanted := loading.dtype or (self.files.dtype == "float32" and "float32"):
-            settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[wanted]
-            if device == "CPU" and wanted == "float32":
-                settings["KV_CACHE_PRECISION"] = "f32"
-        super()._load(dataclasses.replace(loading, settings={**settings, **loading.settings}))
+        settings = dict(loading.settings)
+        if loading.dtype:
+            settings = {"INFERENCE_PRECISION_HINT": _PRECISIONS[loading.dtype], **settings}
+            if device == "CPU" and loading.dtype == "float32":
+                settings = {"KV_CACHE_PRECISION": "f32", **settings}
+        super()._load(dataclasses.replace(loading, settings=settings))
         names = {port.any_name for port in self._model.inputs}
         others = sorted(names - {"input_ids", "attention_mask", "position_ids", "beam_idx"})
         if others or "input_ids" not in names:

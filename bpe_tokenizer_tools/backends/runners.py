@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
-import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Container, Generator, Iterator, Mapping
@@ -73,7 +72,7 @@ class Runner(ABC):
         from there on, unless there is a seed: the last bits may differ.
         """
         core.check_size("max_new_tokens", most, 1)
-        room = math.inf if self.context is None else self.context - len(prompt)
+        room = most if self.context is None else min(most, self.context - len(prompt))
         if room < 1:
             raise ValueError(
                 f"the prompt has {len(prompt):,} tokens and the context holds "
@@ -81,50 +80,40 @@ class Runner(ABC):
                 "the model with a larger n_ctx (up to what it was trained for: "
                 f"{self.files.context or 'unknown'})"
             )
+        return self._ids(prompt, room, how, stops, rows)
 
-        def ids() -> Generator[int, None, None]:
-            import numpy
+    def _ids(
+        self, prompt: list[int], most: int, how: core.Sampling, stops: Container[int], rows: int
+    ) -> Generator[int, None, None]:
+        import numpy
 
-            if not self._lock.acquire(blocking=False):
-                raise RuntimeError(
-                    f"{self.path}: the model is busy with another call; use up or close() that "
-                    "iterator first"
-                )
-            try:
-                random = numpy.random.default_rng(how.seed)
-                pending = self._continue_or_forget(prompt, how.seed)
-                for _ in range(int(min(most, room))):
-                    id_ = how.draw(self._advance(pending)[:rows], random)
-                    yield id_
-                    if id_ in stops:
-                        return
-                    pending = [id_]
-            finally:
-                self._lock.release()
-
-        return ids()
-
-    def _continue_or_forget(self, prompt: list[int], seed: int | None) -> list[int]:
-        """Return the part of the prompt that is still to be fed."""
-        held, self._held = self._held, None
-        # A repeated prompt is fed again, so that a repeated call repeats its answer.
-        if not held or seed is not None or not held == prompt[: len(held)] != prompt:
-            self._forget()
-            held = []
-        self._held = held
-        return prompt[len(held) :]
-
-    def _advance(self, ids: list[int]) -> Logits:
-        """Feed ids in blocks; return the logits behind the last."""
-        # If this is interrupted, nobody knows what the model holds.
-        held, self._held = self._held or [], None
-        for start in range(0, len(ids), self.block):
-            part = ids[start : start + self.block]
-            with self._explained("failed"):
-                logits = self._feed(part)
-            held.extend(part)
-        self._held = held
-        return logits
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                f"{self.path}: the model is busy with another call; use up or close() that "
+                "iterator first"
+            )
+        try:
+            random, held = numpy.random.default_rng(how.seed), self._held or []
+            # A repeated prompt is fed again, so that a repeated call repeats its answer.
+            if how.seed is not None or not held or not held == prompt[: len(held)] != prompt:
+                held = []
+                self._forget()
+            pending = prompt[len(held) :]
+            for _ in range(most):
+                self._held = None  # if this is interrupted, nobody knows what the model holds
+                for start in range(0, len(pending), self.block):
+                    part = pending[start : start + self.block]
+                    with self._explained("failed"):
+                        logits = self._feed(part)
+                    held.extend(part)
+                self._held = held
+                id_ = how.draw(logits[:rows], random)
+                yield id_
+                if id_ in stops:
+                    return
+                pending = [id_]
+        finally:
+            self._lock.release()
 
     @contextlib.contextmanager
     def _explained(self, what: str = "could not load it") -> Iterator[None]:
@@ -266,13 +255,17 @@ class OpenVino(Runner):
     _past = 0
 
     def _load(self, loading: Loading) -> None:
-        core = importlib.import_module("openvino").Core()
+        openvino = importlib.import_module("openvino").Core()
         self.device = (loading.device or "CPU").upper()
         # The logits of a whole block are computed, where only the last are needed.
         self.block = max(16, min(512, 2**24 // self.vocab_rows))
-        path, settings = self.path / "openvino_model.xml", dict(loading.settings)
+        path, settings = self.path / "openvino_model.xml", dict[str, Any]()
+        if self.files.dtype == "float32" and loading.dtype in (None, "float32"):  # no bfloat16
+            settings = {"INFERENCE_PRECISION_HINT": "f32"}
+            settings |= {"KV_CACHE_PRECISION": "f32"} if self.device == "CPU" else {}
         with self._explained():
-            self._model = core.compile_model(path, self.device, settings)
+            settings |= loading.settings
+            self._model = openvino.compile_model(path, self.device, settings)
             self._request = self._model.create_infer_request()
 
     def _feed(self, ids: list[int]) -> Logits:

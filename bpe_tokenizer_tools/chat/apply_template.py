@@ -7,10 +7,10 @@ transformers' mean what they mean there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bpe_tokenizer import BPETokenizer, EncodingResult, TensorBatch
+from bpe_tokenizer import BPETokenizer, TensorBatch
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.encoding import encode
@@ -146,27 +146,19 @@ def apply(
     **options: Any,
 ) -> Any:
     """Render and encode conversations; see `BPETokenizer.apply_chat_template`."""
-    if isinstance(messages, Iterator):  # which can be read once
-        messages = list(messages)
     asked = messages, template, add_generation_prompt, system_prompt, allowed_special
     if options or _conversations(messages)[1]:
         return _apply(tokenizer, asked, tokenize=tokenize, **options)
     chosen = rendering.find_template(template, tokenizer.chat_templates, core.added(tokenizer))
-    if chosen is None or (isinstance(chosen, str) and chosen not in rendering.BUILT_IN):
+    if not callable(chosen):
         return _apply(tokenizer, asked, tokenize=tokenize)
-    # Segments are all that this takes: text need not know who wrote each character.
+    # Segments are all that a function takes: text need not know who wrote each character.
     prompt = add_generation_prompt is None or bool(add_generation_prompt)
-    talk = rendering.check_messages(messages, system_prompt, least=1)
+    talk = core.check_messages(messages, system_prompt, least=1)
     segments = rendering.render(chosen, talk, prompt)
     if not tokenize:
         return "".join([text for text, _ in segments])
-    if allowed_special == "all":
-        default = "" if template or tokenizer.chat_templates else chosen
-        rendering.check_control(segments, core.added(tokenizer), default)
-    own = core.recognized(tokenizer, core.allowed(tokenizer, allowed_special))
-    contents = frozenset(token.content for token in own)
-    counted = ((text, contents if trusted else frozenset()) for text, trusted in segments)
-    return rendering.segment_encoder(tokenizer).encode(counted)[0]
+    return core.encode_segments(tokenizer, segments, allowed_special, "")
 
 
 def _apply(
@@ -192,21 +184,17 @@ def _apply(
     _check_options(continue_final_message, add_generation_prompt, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
-    known = core.batch_defaults(core.settings(tokenizer))
-    side, multiple = padding_side or known["padding_side"], pad_to_multiple_of or known["multiple"]
-    length: Any = known["max_length"] if max_length is None and truncation else max_length
-    pad_length = known["pad_length"] if max_length is None else max_length
+    lengths = None
     if tokenize:
-        options = padding, truncation, length, pad_length, return_tensors, side
-        core.check_batch_options(*options, truncation_side="left")
-        core.check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
+        asked = padding, truncation, max_length, return_tensors, pad_to_multiple_of, padding_side
+        lengths = core.Lengths(tokenizer, *asked, truncation_side="left")
     field = "content" if continue_final_message is True else continue_final_message or ""
     request = _Request(
         render=Renderer(template, tokenizer, variables),
         prompt=not field if add_generation_prompt is None else bool(add_generation_prompt),
         field=field,
         allowed_special=allowed_special,
-        limit=length if truncation else None,
+        limit=lengths.limit if lengths else None,
         masked=return_assistant_tokens_mask,
         aligned=return_offsets_mapping,
     )
@@ -214,19 +202,16 @@ def _apply(
     rows: list[Any] = []
     for i, conversation in enumerate(conversations):
         try:
-            talk = rendering.check_messages(conversation, system_prompt, least=1)
+            talk = core.check_messages(conversation, system_prompt, least=1)
             rows.append(request.row(talk) if tokenize else request.text(talk).plain)
         except (TypeError, ValueError) as error:
             if not is_batch:
                 raise
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"conversation {i} of the batch (counting from 0): {error}") from error
-    if not tokenize:
+    if lengths is None:
         return rows if is_batch else rows[0]
-    if padding not in (False, "do_not_pad"):
-        longest = max(len(row["input_ids"]) for row in rows)
-        length = pad_length if padding == "max_length" else longest
-        _pad(tokenizer, rows, -(-length // multiple) * multiple, side)
+    _pad(tokenizer, rows, lengths)
     is_alone = not is_batch and return_tensors is None
     made = rows[0] if is_alone else _columns(rows, return_tensors)
     return made if return_dict else made["input_ids"]
@@ -266,17 +251,17 @@ def _conversations(messages: Any) -> tuple[list[Any], bool]:
     return (messages if is_batch else [messages]), is_batch
 
 
-def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], length: int, side: str) -> None:
-    """Fill what was encoded up to a length, in place."""
-    for row in rows:
-        result = EncodingResult(row["input_ids"], row["attention_mask"], [])
-        core.pad(tokenizer, [result], length, side)
-        n = len(result) - len(row["input_ids"])
-        row.update(input_ids=result.input_ids, attention_mask=result.attention_mask)
-        for name, value in (("assistant_masks", 0), ("offset_mapping", (0, 0))):
+def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], lengths: core.Lengths) -> None:
+    """Bring what was encoded to one length, in place."""
+    missing = lengths.missing([row["input_ids"] for row in rows])
+    pad_id = core.pad_token(tokenizer)[0] if any(missing) else 0
+    fields = {"input_ids": pad_id, "attention_mask": 0, "assistant_masks": 0}
+    for row, n in zip(rows, missing):
+        for name, value in {**fields, "offset_mapping": (0, 0)}.items():
             if name in row:
                 fill = [value] * n
-                row[name] = fill + row[name] if side == "left" else row[name] + fill
+                left = lengths.padding_side == "left"
+                row[name] = fill + row[name] if left else row[name] + fill
 
 
 def _columns(

@@ -183,7 +183,7 @@ class Conversation:
         **variables: Any,
     ) -> None:
         self.tokenizer = tokenizer
-        self.messages: list[dict[str, Any]] = rendering.check_messages([], system_prompt)
+        self.messages: list[dict[str, Any]] = core.check_messages([], system_prompt)
         self._default = next(iter(self.messages), None)
         self.rewrites: list[Rewrite] = []
         self._render = templates.Renderer(template, tokenizer, variables)
@@ -229,8 +229,8 @@ class Conversation:
 
     def extend(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Append messages, each {"role": ..., "content": ...}."""
-        checked = rendering.check_messages(messages)
-        has_system = any(message["role"] in rendering.SYSTEM_ROLES for message in checked)
+        checked = core.check_messages(messages)
+        has_system = any(message["role"] in core.SYSTEM_ROLES for message in checked)
         if not self._state.ids and has_system:
             self.messages[:] = [each for each in self.messages if each is not self._default]
         self.messages += checked

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 
 if TYPE_CHECKING:
@@ -70,9 +69,9 @@ def encode(
     pieces = segments(text[start:] if start else text)
     own = core.recognized(tokenizer, core.allowed(tokenizer, allowed_special))
     counts = {TEMPLATE: frozenset(token.content for token in own)}
-    encoder = rendering.segment_encoder(tokenizer)
+    encoder: core.SegmentEncoder = core.derived(tokenizer, core.SegmentEncoder)
     if render.content_tokens == "as-huggingface":
-        encoder = rendering.SegmentEncoder(
+        encoder = core.SegmentEncoder(
             core.encoder(tokenizer), tokenizer.definition, lambda token: not token.special
         )
     else:
@@ -124,7 +123,7 @@ _THINKING: list[dict[str, Any]] = [
 def _marks_in_answers(render: Renderer, pieces: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Return the marks that count in what the assistant said; worked out only if it has one."""
     plain = [token for token in render.tokenizer.added_tokens if not token.special]
-    marks = frozenset(token.content for token in plain if not rendering.spells_text(token))
+    marks = frozenset(token.content for token in plain if not core.spells_text(token))
     said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
     if render.jinja_source is None or not core.one_of(marks).search(said):
         return _NONE

@@ -51,7 +51,7 @@ def as_given_message(i: int, message: Message) -> dict[str, Any]:
         key: _marked(value, Origin(i, key, answer=is_answer and key in _SAID))
         for key, value in message.items()
     }
-    if message["role"] in rendering.CHAT_ROLES:
+    if message["role"] in core.CHAT_ROLES:
         given["role"] = Marked(str.__str__(message["role"]), TEMPLATE)
     return rendering.with_thoughts(given)
 
@@ -103,7 +103,7 @@ def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
 
 def _resolve(source: Any) -> Template:
     """Return what renders: a built-in template, Jinja source or a function."""
-    if source in rendering.BUILT_IN or callable(source):
+    if source in core.BUILT_IN or callable(source):
         return functools.partial(_from_segments, source)
     core.import_optional("jinja2", "a Jinja chat template", "jinja2")
     from bpe_tokenizer_tools.chat import jinja
@@ -165,7 +165,7 @@ class Renderer:
         """The template, if it is Jinja."""
         made = getattr(self._template, "args", ())
         source = made[0] if made else None
-        return source if isinstance(source, str) and source not in rendering.BUILT_IN else None
+        return source if isinstance(source, str) and source not in core.BUILT_IN else None
 
     def __call__(self, messages: Sequence[Message], add_generation_prompt: bool = False) -> Marked:
         """Render messages as `check_messages` gives them."""
@@ -187,7 +187,7 @@ class Renderer:
     @property
     def locality(self) -> Locality | None:
         """How far the template looks; None if it may look at all messages."""
-        if self.jinja_source is None and self._source not in rendering.BUILT_IN:
+        if self.jinja_source is None and self._source not in core.BUILT_IN:
             return None
         try:
             from bpe_tokenizer_tools.chat import locality
@@ -216,7 +216,7 @@ class Renderer:
         default = self._source if self._is_default and not self.tokenizer.chat_templates else ""
         segments = ((part, origin.trusted) for part, origin in text.runs())
         try:
-            rendering.check_control(segments, core.added(self.tokenizer), default)
+            core.check_control(segments, core.added(self.tokenizer), default)
         except ValueError:
             if not self._is_own():
                 raise

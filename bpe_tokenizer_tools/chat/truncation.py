@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import encoding, rendering
+from bpe_tokenizer_tools.chat import encoding
 from bpe_tokenizer_tools.chat.marked_text import Marked
 from bpe_tokenizer_tools.chat.templates import Message, Renderer, message_starts
 
@@ -59,7 +59,7 @@ def newest(
 def _turns(messages: Sequence[Message]) -> tuple[int, list[int]]:
     """Return how many messages are before the turns, and where these begin: with a user each."""
     roles = [message["role"] for message in messages]
-    head = len(list(itertools.takewhile(rendering.SYSTEM_ROLES.__contains__, roles)))
+    head = len(list(itertools.takewhile(core.SYSTEM_ROLES.__contains__, roles)))
     users = [i for i in range(head + 1, len(roles)) if roles[i] == "user"]
     return head, [head, *users]
 
@@ -172,7 +172,7 @@ class _Least:
             token.id: token.content
             for token in own
             if token.id in ids
-            and not (token.single_word or token.normalized or rendering.spells_text(token))
+            and not (token.single_word or token.normalized or core.spells_text(token))
             and not any(_may_overlap(other, token.content) for other in contents)
         }
 

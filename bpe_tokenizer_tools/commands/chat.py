@@ -11,7 +11,6 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.chat import rendering
 
 _TEXT, _, _ADD_OPTIONS = core.COMMANDS["chat"]
 
@@ -33,7 +32,7 @@ def _chat_options(add: Callable[..., Any]) -> None:
 
 def _chat_template(given: str | None) -> str | None:
     """Return what --template means: the text of a file, or a name or Jinja as they are."""
-    if given is None or given in rendering.BUILT_IN or "{" in given:
+    if given is None or given in core.BUILT_IN or "{" in given:
         return given
     if not Path(given).is_file():
         if re.fullmatch(r"[\w-]+", given):

@@ -79,7 +79,7 @@ def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> di
 # and each writer
 #     contents(tokenizer, path) -> {path: what to write there, None to remove it}; the first is what
 #     is loaded, and comes before those read along with it (`_read_files`).
-_READERS = ("gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "named", "plain")
+_READERS = ("named", "gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "plain")
 _WRITERS = {"gguf": "gguf", "tiktoken": "tiktoken", "gpt2": "vocab_merges"}
 _HEAD_BYTES = 4096
 # The files that may hold the tokenizer of a directory; the first that is there does.
@@ -133,13 +133,14 @@ def read(
 
 def read_parts(
     path: Path, split_pattern: str | None, special_tokens: Iterable[AddedToken]
-) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
-    """Read a file as `read` does, to a definition, roles, settings and chat templates."""
+) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]:
+    """Read as `read` does, to a definition, roles, settings and chat templates; and which file."""
+    path = file_within(path) if path.is_dir() else path
     named = {token.content: token.id for token in special_tokens if token.id is not None}
     source = read(path, split_pattern, named or None)
     data = core.JsonReader(source.tokenizer, path)
     definition = source.definition or core.read_definition(data)
-    return definition, source.roles, source.settings, source.chat_templates
+    return definition, source.roles, source.settings, source.chat_templates, path
 
 
 def file_within(folder: Path) -> Path:

@@ -22,7 +22,7 @@ import itertools
 import json
 import operator
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -32,13 +32,20 @@ import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import component_twin
+from bpe_tokenizer_tools.formats.keys import KEYS, check
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
-from bpe_tokenizer_tools.patterns.oniguruma import Parser
+from bpe_tokenizer_tools.patterns.oniguruma import Parser, from_oniguruma
 
-__all__ = ["ComponentEncoder", "read_components", "read_post_processor", "writable"]
+__all__ = [
+    "ComponentEncoder",
+    "read_components",
+    "read_pattern",
+    "read_post_processor",
+    "writable",
+]
 
 Span = tuple[int, int]
 
@@ -84,6 +91,27 @@ def _finder(pattern: str) -> Find:
 
 
 _GPT2 = GPT2_SPLIT_PATTERN
+
+
+def read_pattern(step: core.JsonReader) -> str:
+    """Read a {"String": ..} or {"Regex": ..}, and spell it for `regex`."""
+    pattern = step.child("pattern")
+    if pattern is not None:
+        check(pattern, KEYS["pattern"])
+    if pattern is None or len(pattern.data) != 1:
+        raise step.error("expected {'Regex': ...} or {'String': ...}", "pattern")
+    if "String" in pattern.data:
+        return re.escape(str(pattern.data["String"]))
+    written = pattern.data["Regex"]
+    if len(written) > core.MAX_PATTERN_LENGTH:
+        limit = f"at most {core.MAX_PATTERN_LENGTH}"
+        raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
+    try:
+        found: str = core.KNOWN_SPELLINGS.get(written) or from_oniguruma(written)
+        core.splitter(found)
+    except (ValueError, RecursionError, regex.error) as error:
+        raise pattern.error(f"not supported: {error}", "Regex") from None
+    return found
 
 
 # -- Normalizers --------------------------------------------------------------
@@ -141,7 +169,7 @@ def _strip(step: core.JsonReader) -> Normalizer:
 
 
 def _replace(step: core.JsonReader) -> Normalizer:
-    find = _finder(core.read_pattern(step))
+    find = _finder(read_pattern(step))
     content = step.get("content", str)
     literal = step.data["pattern"].get("String")
 
@@ -307,7 +335,7 @@ def _read_behavior(step: core.JsonReader, default: Any = core.REQUIRED) -> str:
 
 
 def _split(step: core.JsonReader) -> PreTokenizer:
-    pattern = core.read_pattern(step)
+    pattern = read_pattern(step)
     behavior = _read_behavior(step)
     invert = step.get("invert", bool, default=False)
     if behavior == "Isolated":
@@ -408,8 +436,8 @@ _METASPACE = (  # the last two in older files
     "replacement:str prepend_scheme:str split:bool|null add_prefix_space:bool str_rep:str"
 )
 _PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]] = {
-    "ByteLevel": (_byte_level, core.KEYS["ByteLevel"]),
-    "Split": (_split, core.KEYS["Split"]),
+    "ByteLevel": (_byte_level, KEYS["ByteLevel"]),
+    "Split": (_split, KEYS["Split"]),
     "Digits": (_digits, "individual_digits:bool"),
     "Punctuation": (_punctuation, "behavior:str"),
     "Whitespace": (_whitespace, ""),
@@ -450,7 +478,7 @@ def _decode_replace(step: core.JsonReader) -> TokenDecoder:
     pattern = step.child("pattern")
     if pattern is None or "Regex" in pattern.data:
         raise step.error("only {'String': ...} is supported in a decoder", "pattern")
-    pattern.check("String:str")
+    check(pattern, "String:str")
     old, new = pattern.get("String", str).encode(), step.get("content", str).encode()
     if not old:
         raise step.error("is empty", "pattern")
@@ -512,7 +540,7 @@ def _fuse(step: core.JsonReader) -> TokenDecoder:
 
 
 _DECODERS: dict[str, tuple[Callable[[core.JsonReader], TokenDecoder], str]] = {
-    "ByteLevel": (_decode_byte_level, core.KEYS["ByteLevel"]),
+    "ByteLevel": (_decode_byte_level, KEYS["ByteLevel"]),
     "Replace": (_decode_replace, "pattern:dict content:str"),
     "ByteFallback": (_decode_byte_fallback, ""),
     "Metaspace": (_decode_metaspace, _METASPACE),
@@ -530,7 +558,7 @@ class Decoder:
     """
 
     def __init__(self, data: core.JsonReader) -> None:
-        steps = core.steps(data, "decoder")
+        steps = list(core.steps(data, "decoder"))
         self._steps: list[tuple[str, TokenDecoder]] = []
         self._strip: tuple[bytes, int] | None = None  # from the start of the whole
         self._finally: TokenDecoder | None = None
@@ -654,14 +682,25 @@ def _kind(step: core.JsonReader, known: _Kinds) -> tuple[Callable[[core.JsonRead
     return known[kind]
 
 
-def read_components(data: core.JsonReader) -> dict[str, Any]:
-    """Take from a tokenizer.json what `ComponentEncoder` runs, or refuse it by name."""
+def read_components(
+    data: core.JsonReader, ids: Mapping[str, int], special: Container[str]
+) -> dict[str, Any]:
+    """Take from a tokenizer.json what `ComponentEncoder` runs, or refuse it by name.
+
+    Args:
+        data: the file.
+        ids: its tokens, without those that are only added.
+        special: tokens that stand for no character, not even if they are one.
+
+    Returns:
+        What is special to it in a definition.
+    """
     known: dict[str, _Kinds] = {
         **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
     }
     for field, kinds in known.items():
         for step in core.steps(data, field):
-            step.check("type:str " + _kind(step, kinds)[1])
+            check(step, "type:str " + _kind(step, kinds)[1])
     components = {field: data.data.get(field) for field in known}
     model = data.child("model")
     options: dict[str, Any] = {}
@@ -675,7 +714,8 @@ def read_components(data: core.JsonReader) -> dict[str, Any]:
     if core.has_surrogate(json.dumps(components, ensure_ascii=False)):
         raise data.error("a component holds a lone surrogate, which is no character")
     _Chain(core.JsonReader(components, data.path, data.field))
-    return components
+    vocab = {t.encode(): i for t, i in ids.items() if len(t) > 1 or t not in special}
+    return {"vocab": vocab, "split_pattern": "", "normalizer": None, "components": components}
 
 
 _POST_PROCESSORS = {
@@ -692,7 +732,7 @@ def read_post_processor(
     if kind not in _POST_PROCESSORS:
         known = "ByteLevel, TemplateProcessing, RobertaProcessing and BertProcessing"
         raise step.error(f"{core.shorten(kind)} is not supported, only {known}")
-    step.check(_POST_PROCESSORS[kind])
+    check(step, _POST_PROCESSORS[kind])
     sides = []
     for name in ("cls", "sep"):
         pair = step.get(name, list)
@@ -737,8 +777,8 @@ class _Chain:
     """The components of a tokenizer, compiled."""
 
     def __init__(self, data: core.JsonReader) -> None:
-        normalizers = core.steps(data, "normalizer")
-        pre_tokenizers = core.steps(data, "pre_tokenizer")
+        normalizers = list(core.steps(data, "normalizer"))
+        pre_tokenizers = list(core.steps(data, "pre_tokenizer"))
         self._normalizers = [_made(step, _NORMALIZERS) for step in normalizers]
         self._pre_tokenizers = [_made(step, _PRE_TOKENIZERS) for step in pre_tokenizers]
         self.decoder = Decoder(data)

@@ -490,7 +490,9 @@ def read(
     parts["post_processor"] = _post_processor(fields, roles, family)
     added = [token for _, token in sorted(vocabulary.added.items())]
     return Source(
-        core.tokenizer_layout(vocabulary.ids(), merges, added, parts, **options),
+        core.tokenizer_layout(
+            {**options, "vocab": vocabulary.ids(), "merges": merges}, added, parts
+        ),
         {role: token.content for role, token in roles.items() if token},
         chat_templates=_chat_templates(fields),
     )

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats.keys import check
 
 _KEYS = {
     "truncation": "direction:str max_length:int strategy:str stride:int",
@@ -23,13 +24,13 @@ def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
     nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
     for field, node in nodes.items():
         strategies, limit = _LENGTHS[field]
-        node.check(_KEYS[field])
-        kinds = core.parse_keys(_KEYS[field])
-        values = {key: node.get(key, *kinds[key], default=None) for key in kinds}
+        check(node, _KEYS[field])
+        keys = [each.partition(":")[0] for each in _KEYS[field].split()]
+        values = {key: node.data.get(key) for key in keys}
         values["direction"] = values["direction"] or "Right"  # older files do not say
         if isinstance(values["strategy"], dict):  # {"Fixed": to how many tokens}
             fixed = cast("core.JsonReader", node.child("strategy"))
-            fixed.check("Fixed:int")
+            check(fixed, "Fixed:int")
             values |= {"strategy": strategies[0], "strategy.Fixed": fixed.get("Fixed", int)}
         for key, choices in (("strategy", strategies), ("direction", ("Left", "Right"))):
             if values[key] not in choices:

@@ -1,16 +1,16 @@
-"""Tokenizers that were saved under a name before 0.8: NAME.json and NAME_config.json.
+"""tokenizer.json under another name.
 
-NAME.json is a tokenizer.json.  Version 0.6 put special_tokens_map.json and chat_template.jinja
-beside it, for all names alike; with version 0.7, NAME_config.json says everything.
+Before 0.8, tokenizers were saved as NAME.json and NAME_config.json.  Version 0.6 put
+special_tokens_map.json and chat_template.jinja beside them, for all names alike; with version
+0.7, NAME_config.json says everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bpe_tokenizer import Definition, FileFormatError
+from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens, lengths
 from bpe_tokenizer_tools.support import transactions
@@ -19,13 +19,14 @@ __all__ = ["matches", "read", "read_config", "read_files"]
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by the name of the file beside it, and by its own keys."""
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or not _config(path).exists():
+    """Tell by its keys.
+
+    Raises:
+        FileFormatError: it is a JSON object, and damaged.
+    """
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
-    try:
-        data = core.JsonReader.open(path).data
-    except FileFormatError:
-        return False
+    data = core.JsonReader.open(path).data
     return isinstance(data.get("model"), dict) and not core.is_plain(data)
 
 
@@ -41,7 +42,7 @@ def read(
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     files = read_files(path)
-    data = core.JsonReader.parse(path, files[path])
+    data = core.JsonReader.parse(path, files.pop(path))
     parts = read_config(path, files, core.read_definition(data))
     parts[2].update(lengths.read(data, parts[0]))
     return Source(data.data, *parts[1:], parts[0])
@@ -54,15 +55,16 @@ def read_files(path: Path) -> dict[Path, bytes]:
 
 
 def read_config(
-    path: Path, files: Mapping[Path, bytes], definition: Definition
+    path: Path, files: dict[Path, bytes], definition: Definition
 ) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
     """Read what NAME_config.json says or, if there is none, the standard files."""
     config = _config(path)
     if path.stem == "tokenizer" or config not in files:
-        return core.read_config(path.parent, files, definition)
-    if "chat_template" in core.JsonReader.parse(config, files[config]).data:
-        files = {each: raw for each, raw in files.items() if each.suffix != ".jinja"}
-    return core.read_config(path.parent, files, definition, [config.name])
+        return core.read_config(files, definition)
+    found = {config: files[config]}
+    if "chat_template" not in core.JsonReader.parse(config, files[config]).data:
+        found |= {each: raw for each, raw in files.items() if each.suffix == ".jinja"}
+    return core.read_config(found, definition)
 
 
 def _config(path: Path) -> Path:

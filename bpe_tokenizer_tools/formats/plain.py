@@ -12,20 +12,28 @@ or refused: all 256 bytes must be tokens, and a key that is not known is an erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import regex
 
-from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, Definition, FileFormatError
+from bpe_tokenizer import (
+    GPT2_SPLIT_PATTERN,
+    SPLIT_PATTERNS,
+    AddedToken,
+    Definition,
+    FileFormatError,
+)
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens
+from bpe_tokenizer_tools.formats.components import read_pattern
+from bpe_tokenizer_tools.formats.keys import KEYS, check, check_steps
 from bpe_tokenizer_tools.formats.named import read_config, read_files
 
 __all__ = ["matches", "read"]
 
-_MODEL_KEYS = core.KEYS["model"].replace("vocab:dict", "vocab:dict|list")
+_MODEL_KEYS = KEYS["model"].replace("vocab:dict", "vocab:dict|list")
 _KEYS = (
     f"{_MODEL_KEYS} version:str|int|float|null name:str|null model:dict split_pattern:str|null "
     "special_tokens:dict|list|null vocab_size:int|null bos_token:str|null eos_token:str|null "
@@ -64,10 +72,10 @@ def read(
         ValueError: a pattern is given, and the file has its own.
     """
     data = core.JsonReader.open(path)
-    data.check(_KEYS)
+    check(data, _KEYS)
     model = data.child("model") or data
     if model is not data:
-        model.check(_MODEL_KEYS)
+        check(model, _MODEL_KEYS)
         twice = [key for key in ("vocab", "merges") if key in data.data]
         if twice:
             raise data.error("is also in model; delete one of them", twice[0])
@@ -79,13 +87,15 @@ def read(
     contents = {token.content for token in added}
     merges, used = core.read_merges(pairs, ids, contents)
     ordinary = {t: i for t, i in ids.items() if t not in contents or t in used or len(t) == 1}
-    definition = Definition(core.byte_vocab(model, ordinary), merges, pattern, None)
+    definition = Definition(_byte_vocab(model, ordinary), merges, pattern, None)
     try:
         definition = core.with_added_tokens(definition, added)
     except ValueError as error:
         raise data.error(str(error), "special_tokens") from None
     _check_size(data, definition)
-    definition, roles, settings, templates = read_config(path, read_files(path), definition)
+    files = read_files(path)
+    del files[path]
+    definition, roles, settings, templates = read_config(path, files, definition)
     return Source({}, {**_roles(data), **roles}, settings, templates, definition)
 
 
@@ -101,6 +111,7 @@ def _check_options(data: core.JsonReader, model: core.JsonReader) -> None:
                 raise reader.error(problem, key)
     if model is not data and model.data.get("unk_token"):
         raise model.error("is not supported: byte-level BPE has no unknown text", "unk_token")
+    check_steps(data, "decoder")
     decoders = [step.data["type"] for step in core.steps(data, "decoder")]
     if decoders not in ([], ["ByteLevel"]):
         found = " + ".join(decoders)
@@ -122,11 +133,48 @@ def _pattern(data: core.JsonReader, given: str | None) -> str:
     except (ValueError, RecursionError, regex.error) as error:
         raise data.error(f"not a regular expression: {error}", "split_pattern") from None
     if data.data.get("pre_tokenizer") is not None:
-        cut, prefix_space = core.read_pre_tokenizer(data)
+        cut, prefix_space = _pre_tokenizer(data)
         if prefix_space or cut not in (pattern, core.UNCUT_PATTERN):
             problem = "and split_pattern cut text in different ways; delete one of them"
             raise data.error(problem, "pre_tokenizer")
     return pattern
+
+
+def _pre_tokenizer(data: core.JsonReader) -> tuple[str, bool]:
+    """Return the split pattern, and whether a space goes before the text."""
+    check_steps(data, "pre_tokenizer")
+    steps = list(core.steps(data, "pre_tokenizer"))
+    kinds = [step.data["type"] for step in steps]
+    if kinds not in (["ByteLevel"], ["Split", "ByteLevel"]):
+        found = " + ".join(kinds) or "none"
+        problem = f"{found} is not supported, only ByteLevel and Split + ByteLevel"
+        raise data.error(problem, "pre_tokenizer")
+    on = {key: steps[-1].data.get(key, True) for key in ("add_prefix_space", "use_regex")}
+    if len(steps) == 1:
+        pattern = GPT2_SPLIT_PATTERN if on["use_regex"] else core.UNCUT_PATTERN
+        return pattern, on["add_prefix_space"]
+    for option in filter(on.get, on):
+        raise steps[-1].error("true is not supported after a Split", option)
+    behavior = steps[0].get("behavior", str)
+    if behavior != "Isolated":
+        problem = f"{core.shorten(behavior)} is not supported, only 'Isolated'"
+        raise steps[0].error(problem, "behavior")
+    return read_pattern(steps[0]), False
+
+
+def _byte_vocab(model: core.JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
+    """Take tokens from the byte alphabet to bytes; all 256 must be among them."""
+    vocab: dict[bytes, int] = {}
+    for written, id_ in ids.items():
+        token = core.from_printable(written)
+        if token is None:
+            shown = f"token {core.shorten(written)} (id {id_})"
+            raise model.error(f"{shown} is not written in the byte alphabet", "vocab")
+        vocab[token] = id_
+    for byte, char in core.BYTE_TO_CHAR.items():
+        if bytes([byte]) not in vocab:
+            raise model.error(f"has no token for byte 0x{byte:02X} ({char!r})", "vocab")
+    return vocab
 
 
 def _vocab(model: core.JsonReader) -> dict[str, int]:
@@ -171,7 +219,7 @@ def _added_tokens(
     """Return the tokens of `added_tokens`, then those that only `special_tokens` names."""
     found: dict[str, AddedToken] = {}
     for item in data.children("added_tokens"):
-        item.check(core.KEYS["added_tokens"])
+        check(item, KEYS["added"])
         content, id_ = item.get("content", str), item.get("id", int)
         if content in found:
             raise item.error(f"{core.shorten(content)} is listed twice", "content")

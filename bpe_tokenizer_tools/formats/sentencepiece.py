@@ -629,8 +629,13 @@ def read(
     added = _added_tokens(model)
     roles = {**_roles(model), **_configured_roles(config, added)}
     tokenizer = core.tokenizer_layout(
-        {piece.text: id_ for id_, piece in enumerate(model.pieces)},
-        _merges(model),
+        {
+            "unk_token": roles["unk_token"],
+            "fuse_unk": True,
+            "byte_fallback": model.trainer["byte_fallback"],
+            "vocab": {piece.text: id_ for id_, piece in enumerate(model.pieces)},
+            "merges": _merges(model),
+        },
         added.values(),
         {
             "normalizer": _normalizer(model),
@@ -638,11 +643,8 @@ def read(
             "post_processor": _post_processor(config, roles, added),
             "decoder": _decoder(model),
         },
-        unk_token=roles["unk_token"],
-        fuse_unk=True,
-        byte_fallback=model.trainer["byte_fallback"],
     )
-    templates = core.read_template_files(settings.parent, files) or core.read_chat_templates(config)
+    templates = core.read_template_files(files) or core.read_chat_templates(config)
     return Source(tokenizer, roles, chat_templates=templates)
 
 

@@ -436,7 +436,7 @@ def byte_level(
             core.utf8_length(content)  # names a lone surrogate
             if not content:
                 raise ValueError("special_tokens: expected texts, one of them is empty")
-        definition = core.with_added_tokens(definition, tokens, share_ids=True)
+        definition = _with_shared_ids(definition, tokens)
         if roles is None:
             roles = file_roles(definition.added)
         ids = {token.content: token.id for token in definition.added}
@@ -460,6 +460,17 @@ def byte_level(
         )
     data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
     return Source(data, dict(roles))
+
+
+def _with_shared_ids(definition: Definition, tokens: list[AddedToken]) -> Definition:
+    """Add tokens, of which several may share an id; those stay in the order given."""
+    first: dict[int | None, AddedToken] = {}
+    alone = (
+        token if first.setdefault(token.id, token) is token else AddedToken(token.content)
+        for token in tokens
+    )
+    checked = core.with_added_tokens(definition, alone)
+    return dataclasses.replace(checked, added=core.by_id(tokens))
 
 
 def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:

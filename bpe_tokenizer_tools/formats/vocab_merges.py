@@ -210,16 +210,18 @@ def read(
         known = _plain_byte_level(path, vocab, merges, split_pattern)
     tokens = beside.tokens(known, vocab, special_tokens or {})
     data = core.tokenizer_layout(
-        # NOTE: added tokens as well, so that each keeps its id (see `Source`).
-        {**vocab, **{token.content: token.id or 0 for token in tokens.values()}},
-        merges,
+        {
+            "unk_token": None if known.marker is None else beside.roles.get("unk_token"),
+            "end_of_word_suffix": None if known.is_symbol else known.marker,
+            # NOTE: added tokens as well, so that each keeps its id (see `Source`).
+            "vocab": {**vocab, **{token.content: token.id or 0 for token in tokens.values()}},
+            "merges": merges,
+        },
         tokens.values(),
         {
             **_components(known, beside),
             "post_processor": _post_processor(known, beside, tokens),
         },
-        unk_token=None if known.marker is None else beside.roles.get("unk_token"),
-        end_of_word_suffix=None if known.is_symbol else known.marker,
     )
     roles = {role: beside.roles[role] for role in core.ROLE_NAMES if role in beside.roles}
     definition = _with_marker(path, data, known.marker) if known.is_symbol else None
@@ -455,7 +457,7 @@ class _SideFiles:
         if self._class is None and model in files:
             config = _JsonReader.parse(model, files[model])
             self._class = _MODEL_TYPES.get(config.get("model_type", str, None, default=None))
-        found = core.read_template_files(directory, files)
+        found = core.read_template_files(files)
         self.chat_templates = found or self.chat_templates
 
     def known_class(self) -> _Class | None:

@@ -27,8 +27,8 @@ from bpe_tokenizer import (
     ChatTemplate,
 )
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin, concat
-from bpe_tokenizer_tools.chat.rendering import check_messages
 from bpe_tokenizer_tools.chat.templates import Renderer, assistant_spans, end_of_turn
+from bpe_tokenizer_tools.core import check_messages
 
 need("jinja2")
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import AddedToken, BPETokenizer
-from bpe_tokenizer_tools.chat.rendering import check_messages
 from bpe_tokenizer_tools.chat.templates import Renderer
+from bpe_tokenizer_tools.core import check_messages
 
 need("jinja2")
 

@@ -7,6 +7,7 @@ whose HF_ENDPOINT is the server's address.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -306,6 +307,7 @@ def run(
     cache: Path,
     *jobs: dict[str, Any],
     program: str = PROGRAM,
+    load: str = LOAD,
     quiet: bool = True,
     **changes: str,
 ) -> Any:
@@ -332,7 +334,7 @@ def run(
     }
     asked = [{"model_name_or_path": REPO, "text": TEXT, **job} for job in jobs]
     done = subprocess.run(
-        [sys.executable, "-c", LOAD + program],
+        [sys.executable, "-c", load + program],
         input=json.dumps(asked),
         capture_output=True,
         encoding="utf-8",
@@ -372,6 +374,14 @@ def test_gives_the_ids_of_the_source_and_asks_for_no_more_than_needed(
     wanted = {"config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"}
     assert hub.asked_for("GET") == sorted(wanted & set(repo.branches["main"].files))
     assert set(hub.asked_for("HEAD")) <= wanted  # not even that of the others
+
+
+def test_the_module_alone_downloads_too(hub: Hub, repo: Repo, tmp_path: Path) -> None:
+    hide = "import sys; sys.modules['bpe_tokenizer_tools'] = None\n"
+    program = hide + LOAD.replace("from bpe_tokenizer_tools.formats import hub\n", "") + PROGRAM
+    run_alone = functools.partial(run, hub, tmp_path, program=program, load="")
+    assert run_alone({}, {"local_files_only": True}, quiet=False) == [loaded(FIRST)] * 2
+    assert "vocab.json" not in hub.asked_for("GET")
 
 
 def test_cached_files_are_not_downloaded_again(hub: Hub, repo: Repo, tmp_path: Path) -> None:

@@ -517,5 +517,5 @@ def test_what_is_read_later_is_what_the_tokenizer_said_then() -> None:
     assert dataclasses.asdict(batch[0])["tokens"] == batch[0]["tokens"]
     with pytest.raises(AttributeError, match="EncodingResult has no attribute 'token'"):
         batch[0].token  # noqa: B018
-    with pytest.raises(KeyError, match="_later"):
-        batch[0]["_later"]
+    with pytest.raises(KeyError, match="_source"):
+        batch[0]["_source"]

@@ -22,8 +22,8 @@ from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools.chat import encoding
 from bpe_tokenizer_tools.chat.apply_template import _continued
 from bpe_tokenizer_tools.chat.marked_text import Marked
-from bpe_tokenizer_tools.chat.rendering import check_messages, spells_text
 from bpe_tokenizer_tools.chat.templates import Renderer
+from bpe_tokenizer_tools.core import check_messages, spells_text
 
 Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
@@ -152,7 +151,16 @@ def model(tied: bool) -> TinyModel:
 
 
 def text() -> str:
-    return Path(bpe_tokenizer.__file__).read_text(encoding="utf-8")[:20_000]
+    """Code, which stays the same, so that the model's answers do."""
+    names = """answer believe corpus decode encode forbid gather history import journal keyboard
+    language merge number open prompt question repeat special token unknown vocabulary whitespace
+    export yield zero naïve count split byte pair"""
+    words = names.split()
+    each = enumerate(words * 20)
+    lines = (
+        f"def {word}_{i}(x):\n    return {word}(x, {i * 7}) or 'the {word}'" for i, word in each
+    )
+    return "\n\n".join(lines)
 
 
 @functools.cache
