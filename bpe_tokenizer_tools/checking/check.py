@@ -41,9 +41,7 @@ from bpe_tokenizer_tools.formats.gguf import as_in_llama_cpp
 
 __all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "check"]
 
-# =============================================================================
-# 1. The report
-# =============================================================================
+# -- The report ---------------------------------------------------------------
 
 EQUAL, DIFFERS = "equal", "differs"
 APPROXIMATE = "approximate"  # llama.cpp splits some text differently; all else is equal
@@ -55,9 +53,7 @@ NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be 
 class Difference:
     """The first thing that a library does otherwise."""
 
-    # "encode", "encode, special tokens allowed,", "encode, with what goes around a text," or
-    # "decode"
-    what: str
+    what: str  # "decode", "encode", or that with ", special tokens allowed," or the like behind
     text: str  # what was encoded, or whose ids were decoded
     position: int  # the first id that differs, or the first character of decoded text
     expected_ids: list[int]  # what this library gives, from there on, a few of them
@@ -131,9 +127,7 @@ class Report:
         )
 
 
-# =============================================================================
-# 2. Libraries
-# =============================================================================
+# -- Libraries ----------------------------------------------------------------
 
 
 class _NotReadError(Exception):
@@ -148,17 +142,14 @@ class _Peer(NamedTuple):
     """A tokenizer as another library has loaded it."""
 
     detail: str  # what was loaded, and how
-    # (text, whether special tokens are recognized) -> ids
-    encode: Callable[[str, bool], Sequence[int]]
+    encode: Callable[[str, bool], Sequence[int]]  # text, whether to recognize special tokens
     decode: Callable[[list[int]], str]  # ids -> text
     token: Callable[[int], Any]  # id -> how the library spells it
-    # encodes with what goes around a text, if the library has that
-    surround: Callable[[str], Sequence[int]] | None = None
+    surround: Callable[[str], Sequence[int]] | None = None  # encodes with what goes around
     recognizes: bool = True  # whether it can be asked to recognize special tokens
     form: str | None = None  # the normal form that all text has to be brought to first
     findings: Sequence[Finding] = ()  # what else was noticed
-    # the tokenizer as the library approximates it, where it does
-    approximation: BPETokenizer | None = None
+    approximation: BPETokenizer | None = None  # what the library cuts text like, if not quite so
 
 
 class _Case:
@@ -279,7 +270,8 @@ def _load_tokenizers(case: _Case) -> _Peer:
 def _load_transformers(case: _Case) -> _Peer:
     transformers = importlib.import_module("transformers")
     path, how = case.find("directory")
-    with _quiet_transformers(transformers):
+    logs = transformers.utils.logging
+    with _quiet(logs.set_verbosity, logs.get_verbosity()):
         loaded = transformers.AutoTokenizer.from_pretrained(
             str(path), local_files_only=True, trust_remote_code=False, use_fast=True
         )
@@ -303,14 +295,13 @@ def _load_transformers(case: _Case) -> _Peer:
 
 
 @contextlib.contextmanager
-def _quiet_transformers(transformers: Any) -> Iterator[None]:
-    settings = transformers.utils.logging
-    before = settings.get_verbosity()
-    settings.set_verbosity(logging.CRITICAL)
+def _quiet(set_level: Callable[[int], Any], before: int) -> Iterator[None]:
+    """Silence a library, by what sets the level of its log."""
+    set_level(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        settings.set_verbosity(before)
+        set_level(before)
 
 
 def _rewritten(loaded: Any, folder: Path) -> list[Finding]:
@@ -387,9 +378,11 @@ def _load_tiktoken(case: _Case) -> _Peer:
 
 def _with_ranks_of(loaded: Any, path: Path) -> Any:
     """Make the same encoding with the ranks as tiktoken's own loader reads a file."""
+    from unittest import mock
+
     from tiktoken.load import load_tiktoken_bpe
 
-    with _no_cache():
+    with mock.patch.dict(os.environ, TIKTOKEN_CACHE_DIR=""):  # or it copies the file there
         ranks = load_tiktoken_bpe(str(path))
     return type(loaded)(
         name=loaded.name,
@@ -397,20 +390,6 @@ def _with_ranks_of(loaded: Any, path: Path) -> Any:
         mergeable_ranks=ranks,
         special_tokens=loaded._special_tokens,
     )
-
-
-@contextlib.contextmanager
-def _no_cache() -> Iterator[None]:
-    """Keep tiktoken from copying files to its cache."""
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
-    os.environ["TIKTOKEN_CACHE_DIR"] = ""
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TIKTOKEN_CACHE_DIR"]
-        else:
-            os.environ["TIKTOKEN_CACHE_DIR"] = before
 
 
 def _load_sentencepiece(case: _Case) -> _Peer:
@@ -511,16 +490,10 @@ class _LlamaVocabulary:
             self._llama.llama_model_free(model)
 
 
-@contextlib.contextmanager
-def _quiet_llama() -> Iterator[None]:
+def _quiet_llama() -> contextlib.AbstractContextManager[None]:
     """Silence llama.cpp, which writes to stderr what this logger lets through."""
     log = logging.getLogger("llama-cpp-python")
-    before = log.level
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
+    return _quiet(log.setLevel, log.level)
 
 
 # module to import -> (name on the package index, how it is loaded)
@@ -539,15 +512,11 @@ def _version(module: str, package: str) -> str:
     return str(found) if found else importlib.metadata.version(package)
 
 
-# =============================================================================
-# 3. Comparing
-# =============================================================================
+# -- Comparing ----------------------------------------------------------------
 
 
 def check(
-    tokenizer: BPETokenizer,
-    path: Path | None = None,
-    texts: Sequence[str] | None = None,
+    tokenizer: BPETokenizer, path: Path | None = None, texts: Sequence[str] | None = None
 ) -> Report:
     """Load a tokenizer through every library that is installed, and compare.
 
@@ -565,8 +534,8 @@ def check(
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         case = _Case(tokenizer, path, Path(scratch))
-        for module, (package, load) in _LOADERS.items():
-            row, more = _compare_with(case, module, package, load, tried)
+        for module in _LOADERS:
+            row, more = _compare_with(case, module, tried)
             rows.append(row)
             findings += more
     folder = None if path is None else path if path.is_dir() else path.parent
@@ -577,11 +546,9 @@ def check(
     return Report(rows, [*findings, *known], len(tried))
 
 
-def _compare_with(
-    case: _Case, module: str, package: str, load: Callable[[_Case], _Peer], texts: Sequence[str]
-) -> tuple[Row, Sequence[Finding]]:
+def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, Sequence[Finding]]:
     """Load with one library and compare; whatever it raises becomes a row."""
-    version = None
+    (package, load), version = _LOADERS[module], None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -621,7 +588,7 @@ def _first_difference(
     for compare in (_compare_ids, _compare_text):
         for text in texts:
             try:
-                found = next(compare(tokenizer, peer, text), None)
+                found = compare(tokenizer, peer, text)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:
@@ -631,67 +598,53 @@ def _first_difference(
     return None
 
 
-def _narrowed(found: Difference, compare: Callable[[str], Iterator[Difference]]) -> Difference:
+def _narrowed(found: Difference, compare: Callable[[str], Difference | None]) -> Difference:
     """Return what a line or a word of the text alone shows, if it shows anything."""
     for separator in "\n ":
         parts = found.text.split(separator) if separator in found.text else []
         with contextlib.suppress(Exception):
-            found = next(itertools.chain.from_iterable(map(compare, parts)), found)
+            found = next(filter(None, map(compare, parts)), found)
     return found
-
-
-def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
-    given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
-    yield from _compare(
-        tokenizer, peer, "encode", text, tokenizer.encode(text), peer.encode(given, False)
-    )
-    if peer.recognizes:
-        what = "encode, special tokens allowed,"
-        ids = tokenizer.encode(text, allowed_special="all")
-        yield from _compare(tokenizer, peer, what, text, ids, peer.encode(given, True))
-    if peer.surround is not None:
-        what = "encode, with what goes around a text,"
-        ids = tokenizer.encode(text, True, "all")
-        yield from _compare(tokenizer, peer, what, text, ids, peer.surround(given))
-
-
-def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Iterator[Difference]:
-    ids = tokenizer.encode(text, allowed_special="all" if peer.recognizes else "none")
-    # Which of the texts that share an id tiktoken decodes depends on its hash table.
-    shared = shared_ids(tokenizer)
-    ids = [id_ for id_ in ids if id_ not in shared] if shared else ids
-    expected, found = tokenizer.decode(ids), peer.decode(ids)
-    if expected != found:
-        at = _first_unequal(expected, found)
-        here, there = expected[at : at + 12], found[at : at + 12]
-        yield Difference("decode", text, at, [], [], [here], [there])
 
 
 _SHOWN = 3  # ids
 
 
-def _compare(
-    tokenizer: BPETokenizer,
-    peer: _Peer,
-    what: str,
-    text: str,
-    expected: list[int],
-    ids: Sequence[int],
-) -> Iterator[Difference]:
-    ids = list(ids)
-    if ids == expected:
-        return
-    at = _first_unequal(expected, ids)
-    here, there = expected[at : at + _SHOWN], ids[at : at + _SHOWN]
-    yield Difference(
-        what,
-        text,
-        at,
-        here,
-        there,
-        [str(token) for token in tokenizer.convert_ids_to_tokens(here)],
-        [_spelt(peer, id_) for id_ in there],
-    )
+def _compare_ids(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Difference | None:
+    for what, expected, ids in _encoded(tokenizer, peer, text):
+        if ids != expected:
+            at = _first_unequal(expected, ids)
+            here, there = expected[at : at + _SHOWN], ids[at : at + _SHOWN]
+            tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(here)]
+            theirs = [_spelt(peer, id_) for id_ in there]
+            return Difference(what, text, at, here, there, tokens, theirs)
+    return None
+
+
+def _encoded(
+    tokenizer: BPETokenizer, peer: _Peer, text: str
+) -> Iterator[tuple[str, list[int], list[int]]]:
+    """Yield ways to encode a text, in words, with the ids here and those there."""
+    given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
+    yield "encode", tokenizer.encode(text), list(peer.encode(given, False))
+    if peer.recognizes:
+        ids = tokenizer.encode(text, allowed_special="all")
+        yield "encode, special tokens allowed,", ids, list(peer.encode(given, True))
+    if peer.surround is not None:
+        ids = tokenizer.encode(text, True, "all")
+        yield "encode, with what goes around a text,", ids, list(peer.surround(given))
+
+
+def _compare_text(tokenizer: BPETokenizer, peer: _Peer, text: str) -> Difference | None:
+    ids = tokenizer.encode(text, allowed_special="all" if peer.recognizes else "none")
+    # Which of the texts that share an id tiktoken decodes depends on its hash table.
+    shared = shared_ids(tokenizer)
+    ids = [id_ for id_ in ids if id_ not in shared] if shared else ids
+    expected, found = tokenizer.decode(ids), peer.decode(ids)
+    if expected == found:
+        return None
+    at = _first_unequal(expected, found)
+    return Difference("decode", text, at, [], [], [expected[at : at + 12]], [found[at : at + 12]])
 
 
 def _spelt(peer: _Peer, id_: int) -> str:

@@ -73,10 +73,7 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
         return named[definition.split_pattern]
     components = definition.components
     own = steps_of((components or {}).get("pre_tokenizer"))
-    if components is None:
-        same = [name for name, family in FAMILIES.items() if _is_split(definition, family.steps)]
-    else:
-        same = [name for name, family in FAMILIES.items() if _is_same(own, family.pre_tokenizer())]
+    same = [name for name in FAMILIES if _cuts_like(definition, name)]
     # Of families that only the normalizer tells apart, the right one.
     same.sort(key=lambda name: FAMILIES[name].normalizer != _normal_form(definition))
     if same:
@@ -88,12 +85,13 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
     return "sentencepiece" if "▁" in json.dumps(components, ensure_ascii=False) else "none"
 
 
-def _is_same(own: list[Component], pre_tokenizer: Component | None) -> bool:
-    return bool(own) and own == steps_of(pre_tokenizer)
-
-
-def _is_split(definition: Definition, steps: Sequence[Component]) -> bool:
-    return _one_pattern(steps) == definition.split_pattern
+def _cuts_like(definition: Definition, name: str) -> bool:
+    """Tell whether a tokenizer cuts text like a family."""
+    family = FAMILIES[name]
+    if definition.components is None:
+        return _one_pattern(family.steps) == definition.split_pattern
+    own = steps_of(definition.components.get("pre_tokenizer"))
+    return bool(own) and own == steps_of(family.pre_tokenizer())
 
 
 def _normal_form(definition: Definition) -> str | None:
@@ -105,7 +103,9 @@ def _normal_form(definition: Definition) -> str | None:
 
 
 def _one_pattern(steps: Sequence[Component]) -> str | None:
-    """Return the pattern of a Split and a ByteLevel, as the core spells it."""
+    """Return the pattern of a ByteLevel, alone or after a Split, as the core spells it."""
+    if len(steps) == 1 and steps[0].get("use_regex"):
+        return GPT2_SPLIT_PATTERN
     if len(steps) != 2 or steps[0]["type"] != "Split" or steps[1].get("use_regex"):
         return None
     try:
@@ -142,26 +142,21 @@ def _char_symbols(definition: Definition) -> _Symbols:
 
     def symbols(token: bytes) -> list[int] | None:
         body = token.decode()
-        inner, final = bool(prefix) and body.startswith(prefix), ""
-        body = body[len(prefix) :] if inner else body
-        if suffix and body.endswith(suffix):
-            body, final = body[: -len(suffix)], suffix
-        ends = bool(marker) and body.endswith(marker)
-        body = body[: -len(marker)] if ends else body
-        last = len(body) - 1
-        ids = [
-            vocab.get(
-                ((prefix if i or inner else "") + char + (final if i == last else "")).encode()
-            )
-            for i, char in enumerate(body)
-        ]
-        ids += [vocab[marker.encode()]] if ends else []
+        inner = bool(prefix) and body.startswith(prefix)
+        ends = [marker] if marker and body.endswith(marker) else []
+        body = body.removeprefix(prefix)
+        final = suffix if suffix and body.endswith(suffix) else ""
+        body = body.removesuffix(suffix).removesuffix(marker)
+        pieces = [(prefix if i or inner else "") + char for i, char in enumerate(body)]
+        pieces[-1:] = [piece + final for piece in pieces[-1:]]
+        ids = [vocab.get(piece.encode()) for piece in pieces + ends]
         return None if None in ids or not ids else cast("list[int]", ids)
 
     return symbols
 
 
-def _is_byte_token(token: bytes) -> bool:
+def is_byte_token(token: bytes) -> bool:
+    """Tell whether a token is one like "<0x41>", for a byte."""
     return len(token) == 6 and token.startswith(b"<0x") and token.endswith(b">")
 
 
@@ -187,13 +182,7 @@ _AFTER = ("", " ", "a", "A", "1", "!", "\n", "  ", "é", "中", "s", "m", "ll", 
 
 
 def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
-    """Tell whether there is a context in which no cut falls into a text.
-
-    Args:
-        text: that of a token.
-        lengths: how text is cut.
-        whole: ask for cuts right before and right behind it, too.
-    """
+    """Tell whether a text is not cut in some context; `whole`: but right before and behind it."""
     size = len(text.encode())
     for before, after in itertools.product(_BEFORE, _AFTER):
         found = lengths(before + text + after)
@@ -208,17 +197,11 @@ def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
     return False
 
 
-@dataclass
-class _Unreached:
-    """Tokens that no text gives, by what is in the way."""
+def unreached(tokenizer: BPETokenizer) -> dict[str, list[bytes]]:
+    """Return the tokens that no text gives, by what is in the way.
 
-    merges: list[bytes]
-    merges_but_whole: list[bytes]  # only `ignore_merges` gives them
-    normalizer: list[bytes]
-    pattern: list[bytes]
-
-
-def _unreached(tokenizer: BPETokenizer) -> _Unreached:
+    That is "merges", "normalizer" or "pattern"; `ignore_merges` alone gives those of "flag".
+    """
     definition = tokenizer.definition
     byte_level = definition.components is None
     # The engine in Python, whichever is in use: its steps are needed one by one.
@@ -226,33 +209,33 @@ def _unreached(tokenizer: BPETokenizer) -> _Unreached:
     symbols = _byte_symbols(definition.vocab) if byte_level else _char_symbols(definition)
     lengths = _cutter(tokenizer)
     options = (definition.components or {}).get("model", {})
+    unknown = options.get("unk_token")
     form = definition.normalizer
-    out = _Unreached([], [], [], [])
+    out: dict[str, list[bytes]] = {"merges": [], "flag": [], "normalizer": [], "pattern": []}
     for token, id_ in definition.vocab.items():
-        if options.get("byte_fallback") and _is_byte_token(token):
+        if options.get("byte_fallback") and is_byte_token(token):
             continue
-        if id_ in core.contents(tokenizer) or token.decode("utf-8", "replace") == options.get(
-            "unk_token"
-        ):
+        if id_ in core.contents(tokenizer) or token.decode("utf-8", "replace") == unknown:
             continue
         start = symbols(token)
         made = start is not None and encoder._merge(start) == [id_]
-        text = _text_of(token, byte_level)
+        text = text_of(token, tokenizer)
         if not made and not (
             definition.ignore_merges and text and lengths and _uncut(text, lengths, whole=True)
         ):
-            out.merges.append(token)
+            out["merges"].append(token)
         elif text and form and core.normalize(text, form) != text:
-            out.normalizer.append(token)
+            out["normalizer"].append(token)
         elif not made:
-            out.merges_but_whole.append(token)
+            out["flag"].append(token)
         elif text and lengths and len(lengths(text) or "1") > 1 and not _uncut(text, lengths):
-            out.pattern.append(token)
+            out["pattern"].append(token)
     return out
 
 
-def _text_of(token: bytes, byte_level: bool) -> str | None:
+def text_of(token: bytes, tokenizer: BPETokenizer) -> str | None:
     """Return the text of a token, or None if it is a part of a character."""
+    byte_level = tokenizer.definition.components is None
     raw = token if byte_level else core.from_printable(token.decode())
     try:
         return raw.decode() if raw is not None else None
@@ -260,40 +243,30 @@ def _text_of(token: bytes, byte_level: bool) -> str | None:
         return None
 
 
+_FLAGGED = (
+    "no merges lead to {}; only a pre-token that is one gives it (ignore_merges), which readers "
+    "that drop this flag do not do"
+)
+_UNREACHABLE = {  # what is in the way -> severity, name and message
+    "merges": ("warning", "unreachable", "no merges lead to {}, so no text gives them"),
+    "flag": ("note", "ignore-merges", _FLAGGED),
+    "normalizer": ("warning", "unreachable", "normalization changes {}, so no text gives them"),
+    "pattern": ("note", "unreachable", "the split pattern always cuts {}, so no text gives them"),
+}
+
+
 def _unreachable(tokenizer: BPETokenizer) -> Iterator[Finding]:
-    found = _unreached(tokenizer)
-    kinds = (
-        ("warning", "unreachable", found.merges, "no merges lead to {}, so no text gives them"),
-        (
-            "note",
-            "ignore-merges",
-            found.merges_but_whole,
-            "no merges lead to {}; only a pre-token that is one gives it (ignore_merges), which "
-            "readers that drop this flag do not do",
-        ),
-        (
-            "warning",
-            "unreachable",
-            found.normalizer,
-            "normalization changes {}, so no text gives them",
-        ),
-        (
-            "note",
-            "unreachable",
-            found.pattern,
-            "the split pattern always cuts {}, so no text gives them",
-        ),
-    )
-    for severity, name, tokens, message in kinds:
+    for problem, tokens in unreached(tokenizer).items():
         if tokens:
-            shown = _some([_readable(tokenizer, token) for token in tokens])
+            severity, name, message = _UNREACHABLE[problem]
+            shown = _some([readable(tokenizer, token) for token in tokens])
             noun = "token" if len(tokens) == 1 else "tokens"
             yield Finding(severity, name, message.format(f"{len(tokens)} {noun} ({shown})"))
 
 
-def _readable(tokenizer: BPETokenizer, token: bytes) -> str:
+def readable(tokenizer: BPETokenizer, token: bytes) -> str:
     """Write a token as its text, or as vocabulary files do where it is a part of one."""
-    text = _text_of(token, tokenizer.definition.components is None)
+    text = text_of(token, tokenizer)
     return tokenizer.definition.write(token) if text is None else text
 
 
@@ -303,7 +276,7 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
     ids: defaultdict[bytes, list[int]] = defaultdict(list)
     for id_, token in core.tokens(tokenizer).items():
         if not byte_level and id_ not in core.contents(tokenizer):
-            if _is_byte_token(token):
+            if is_byte_token(token):
                 continue  # "<0x41>" is there for where "A" is not
             # The first and the last token may be decoded otherwise.
             token = list(encoder.decode_pieces([id_] * 3, "replace"))[1]
@@ -345,28 +318,39 @@ def _shared(tokenizer: BPETokenizer) -> Iterator[Finding]:
 _UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
 
 
-def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
-    """Find characters or bytes that would silently be dropped."""
+def is_byte_level(tokenizer: BPETokenizer) -> bool:
+    """Tell whether components write each byte of text as a character."""
+    chain = getattr(core.encoder(tokenizer), "_chain", None)  # only where there are components
+    return chain is not None and chain.is_byte_level
+
+
+def byte_tokens(tokenizer: BPETokenizer) -> list[bytes] | None:
+    """Return how each of the 256 bytes is written in the vocabulary; None if bytes are nothing."""
     components = tokenizer.definition.components
     if components is None:
-        return  # all 256 bytes are there: nothing else is byte-level here
-    options = components.get("model", {})
-    vocab = tokenizer.definition.vocab
+        return [bytes([byte]) for byte in range(256)]
+    if is_byte_level(tokenizer):
+        return [core.BYTE_TO_CHAR[byte].encode() for byte in range(256)]
+    if components.get("model", {}).get("byte_fallback"):
+        return [f"<0x{byte:02X}>".encode() for byte in range(256)]
+    return None
+
+
+def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    """Find characters or bytes that would silently be dropped."""
+    options = (tokenizer.definition.components or {}).get("model", {})
     unknown = options.get("unk_token")
     becomes = f"become {unknown!r}" if unknown else "are dropped"
     severity = "warning" if unknown else "error"
-    if cast("Any", core.encoder(tokenizer))._chain.is_byte_level:
-        missing = [b for b in _UTF8_BYTES if core.BYTE_TO_CHAR[b].encode() not in vocab]
-    elif options.get("byte_fallback"):
-        missing = [b for b in _UTF8_BYTES if f"<0x{b:02X}>".encode() not in vocab]
-    else:
-        yield Finding(
-            severity,
-            "unknown-characters",
-            f"characters that are no token {becomes}",
-            "" if unknown else "give the model an unk_token, or byte_fallback with its 256 tokens",
+    written = byte_tokens(tokenizer)
+    if written is None:
+        message = f"characters that are no token {becomes}"
+        mend = (
+            "" if unknown else "give the model an unk_token, or byte_fallback with its 256 tokens"
         )
+        yield Finding(severity, "unknown-characters", message, mend)
         return
+    missing = [byte for byte in _UTF8_BYTES if written[byte] not in tokenizer.definition.vocab]
     if missing:
         shown = _some([f"0x{byte:02X}" for byte in missing])
         message = f"{len(missing)} bytes have no token ({shown}); they {becomes}"
@@ -404,12 +388,11 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
             )
 
 
-def _within(text: str, contents: Iterable[str]) -> list[str]:
+def _within(text: str, contents: set[str]) -> list[str]:
     """Return which of some strings stand in a text, but not at its start."""
-    known = contents if isinstance(contents, set) else set(contents)
     size = min(len(text), 64)
     parts = {text[i:j] for i in range(1, size) for j in range(i + 1, size + 1)}
-    return sorted(parts & known)
+    return sorted(parts & contents)
 
 
 def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iterator[Finding]:
@@ -520,59 +503,23 @@ _CLASSES: dict[str, _Class] = {
     "Qwen3_5Tokenizer": _Class("qwen35", "NFC"),
 }
 
-# The model_type of config.json wins over tokenizer_class for these ...
-_OVERRIDING = {
-    "qwen2": "Qwen2Tokenizer",
-    **dict.fromkeys(
-        ("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"), "Qwen3_5Tokenizer"
-    ),
+# For these, the model_type of config.json stands in for a tokenizer_class that is not there ...
+_MODEL_TYPES = {
+    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen2_5_omni qwen2_audio qwen3 "
+    "qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe qwen3_omni_moe internvl",
+    "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen4_exp",
+    "GPT2Tokenizer": "gpt2 gpt_neo gptj codegen dbrx phi opt starcoder2 jais2 gpt-sw3",
+    "GPTNeoXTokenizer": "gpt_neox mpt olmo olmoe mamba mamba2 rwkv",
+    "CohereTokenizer": "cohere cohere2 aya_vision",
+    "RobertaTokenizer": "roberta bart led longformer mvp",
+    "BlenderbotTokenizer": "blenderbot",
+    "DebertaTokenizer": "deberta",
+    "LukeTokenizer": "luke",
+    "WhisperTokenizer": "whisper",
 }
-# ... and stands in for it, where there is none, for these.
-_BY_MODEL_TYPE = {
-    **dict.fromkeys(
-        [
-            "qwen2_moe",
-            "qwen2_vl",
-            "qwen2_5_vl",
-            "qwen2_5_omni",
-            "qwen2_audio",
-            "qwen3",
-            "qwen3_moe",
-            "qwen3_next",
-            "qwen3_vl",
-            "qwen3_vl_moe",
-            "qwen3_omni_moe",
-            "internvl",
-        ],
-        "Qwen2Tokenizer",
-    ),
-    **_OVERRIDING,
-    "qwen3_5_text": "Qwen3_5Tokenizer",
-    **dict.fromkeys(
-        [
-            "gpt2",
-            "gpt_neo",
-            "gptj",
-            "codegen",
-            "dbrx",
-            "phi",
-            "opt",
-            "starcoder2",
-            "jais2",
-            "gpt-sw3",
-        ],
-        "GPT2Tokenizer",
-    ),
-    **dict.fromkeys(
-        ["gpt_neox", "mpt", "olmo", "olmoe", "mamba", "mamba2", "rwkv"], "GPTNeoXTokenizer"
-    ),
-    **dict.fromkeys(("cohere", "cohere2", "aya_vision"), "CohereTokenizer"),
-    **dict.fromkeys(("roberta", "bart", "led", "longformer", "mvp"), "RobertaTokenizer"),
-    "blenderbot": "BlenderbotTokenizer",
-    "deberta": "DebertaTokenizer",
-    "luke": "LukeTokenizer",
-    "whisper": "WhisperTokenizer",
-}
+_BY_MODEL_TYPE = {kind: name for name, kinds in _MODEL_TYPES.items() for kind in kinds.split()}
+# ... and for these it wins over one that is.
+_OVERRIDING = {"qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"}
 
 
 def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]:
@@ -607,7 +554,7 @@ def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
     """Say in words what a class does otherwise than a tokenizer."""
     definition = tokenizer.definition
     form, space = _normal_form(definition), definition.prefix_space
-    if not _cuts_like(tokenizer, known):
+    if not _cuts_like(definition, known.family):
         yield f"the split pattern of {known.family!r}"
     if form != known.normalizer:
         yield f"normalization to {known.normalizer}" if known.normalizer else "no normalization"
@@ -615,23 +562,12 @@ def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:
         yield "a space before text" if known.prefix_space else "no space before text"
 
 
-def field_of(path: Path, key: str) -> str | None:
-    """Read a string from a JSON file that may not be there, or be damaged."""
+def field_of(path: Path, key: str, kind: type = str) -> Any:
+    """Read a value of a type from a JSON file; None if either isn't there, or it is damaged."""
     if not path.is_file():
         return None
     try:
         value = core.JsonReader.open(path).data.get(key)
     except (ValueError, OSError):
         return None
-    return value if isinstance(value, str) else None
-
-
-def _cuts_like(tokenizer: BPETokenizer, known: _Class) -> bool:
-    definition, family = tokenizer.definition, FAMILIES[known.family]
-    if definition.components is not None:
-        return _is_same(
-            steps_of(definition.components.get("pre_tokenizer")), family.pre_tokenizer()
-        )
-    if known.family == "gpt-2":
-        return definition.split_pattern == GPT2_SPLIT_PATTERN
-    return _is_split(definition, family.steps)
+    return value if isinstance(value, kind) else None

@@ -3,22 +3,14 @@
     report = diagnose("model/", tokenizer)
     print(report)
 
-A token that training text never held keeps the embedding it was born with, and a model
-that meets it answers nonsense: a glitch token.  Some rows of an embedding are known to
-be untrained, because no text gives their ids: those beyond the vocabulary, those of
-bytes that UTF-8 does not have, those of tokens that no merges lead to.  They are the
-reference.  The rows of tokens that look like them, by their norm or by their direction,
-are likely untrained as well.
+Rows of an embedding whose ids no text gives are known to be untrained: the reference.  Tokens
+that look like them, by norm or by direction, likely are, too.  How well both tell is measured
+first, by the share of pairs of a reference row and another that they put in the right order; one
+that is near one half is not used.  docs/doctor.md explains more.
 
-How well norm and direction tell reference rows from others is measured first, model by
-model: the share of all pairs of a reference row and another that they put in the right
-order.  One that is near one half says nothing, and is not used; where both are good, a
-token has to look untrained by both.
-
-The idea, and that norms and cosines do it, are of Sander Land and Max Bartolo, "Fishing
-for Magikarp: Automatically Detecting Under-trained Tokens in Large Language Models"
-(2024, arXiv 2405.05417).  They then ask the model to repeat each token; that is left to
-the reader, who has the model.
+Source: Sander Land and Max Bartolo, "Fishing for Magikarp: Automatically Detecting Under-trained
+Tokens in Large Language Models" (2024, arXiv 2405.05417).  They then ask the model to repeat each
+token; that is left to the reader, who has the model.
 """
 
 from __future__ import annotations
@@ -48,9 +40,7 @@ THRESHOLD = 0.5  # half the way from the median of the other tokens to that of r
 _SEPARATES = 0.8
 _ENOUGH = 8  # rows of a group; chance puts 80 % of their pairs in order once in a thousand times
 
-# =============================================================================
-# 1. The report
-# =============================================================================
+# -- The report ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,8 +50,7 @@ class Group:
     name: str  # "padded rows", "impossible bytes" or "unreachable tokens"
     rows: int  # how many there are
     norm: float  # the median of their norms
-    # how well norm or direction tells them from other tokens, from 0.5 to 1; None if they are too
-    # few
+    # how well norm or direction tells them from others, from 0.5 to 1; None if they are too few
     separation: float | None
     used: bool  # whether they are part of the reference
 
@@ -160,12 +149,8 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data, without the tokens nothing is wrong with."""
-        data = {
-            each.name: _plain(getattr(self, each.name))
-            for each in dataclasses.fields(self)
-            if each.name != "vocabulary"
-        }
-        return {"tells": self.tells, **data}
+        bare = dataclasses.replace(self, vocabulary=None)  # type: ignore[arg-type]
+        return {"tells": self.tells, **dataclasses.asdict(bare, dict_factory=_told)}
 
     def to_csv(self) -> str:
         """Return a line for every token, as vocabulary files write it, with all its figures."""
@@ -189,24 +174,19 @@ class Diagnosis:
             ImportError: matplotlib is not installed.
             ValueError: the name ends in something else.
         """
-        _plot(self, Path(path))
+        count = len(self.embeddings)
+        with outputs.figure(path, 6.4 * count, 5) as figure:
+            places = figure.subplots(1, count, squeeze=False)[0]
+            for axes, embedding in zip(places, self.embeddings):
+                _draw(axes, self, embedding)
 
 
-def _plain(value: Any) -> Any:
-    """Turn parts of a report into what JSON has."""
-    if dataclasses.is_dataclass(value):
-        names = (each.name for each in dataclasses.fields(value) if each.name != "values")
-        return {name: _plain(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+def _told(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Leave out of a part of a report what is no plain data."""
+    return {name: value for name, value in pairs if name not in ("values", "vocabulary")}
 
 
-# =============================================================================
-# 2. The report as text
-# =============================================================================
+# -- The report as text -------------------------------------------------------
 
 
 _PARTS = ("byte", "fragment")
@@ -222,7 +202,7 @@ def _sections(report: Diagnosis, limit: int) -> Iterator[str]:
         if suspects:
             noun = "token" if len(suspects) == 1 else "tokens"
             title = f"{len(suspects):,} {noun} that no text gives: {problem}"
-            yield str(_table(suspects[:limit], report, title)) + _more(len(suspects), limit)
+            yield _listed(suspects, report, limit, title)
     if report.notes:
         yield "\n".join(f"Note: {note}." for note in report.notes)
 
@@ -236,22 +216,18 @@ def _section_of_table(embedding: Embedding) -> str:
     groups = Table(
         ["reference rows", "rows", "median norm", "right pairs", "used"],
         [
-            [group.name, group.rows, group.norm, _percent(group.separation), _yes(group.used)]
+            [group.name, group.rows, group.norm, _percent(group.separation), group.used]
             for group in embedding.groups
         ],
     )
+    sides = [
+        f"{'<' if x.reference < x.typical else '>'} {x.limit:.3f}" for x in embedding.indicators
+    ]
     indicators = Table(
         ["indicator", "reference", "typical", "looks untrained", "right pairs", "used"],
         [
-            [
-                each.name,
-                each.reference,
-                each.typical,
-                f"{'<' if each.reference < each.typical else '>'} {each.limit:.3f}",
-                _percent(each.separation),
-                _yes(each.used),
-            ]
-            for each in embedding.indicators
+            [each.name, each.reference, each.typical, side, _percent(each.separation), each.used]
+            for each, side in zip(embedding.indicators, sides)
         ],
     )
     parts = [title, *([str(groups)] if embedding.groups else []), str(indicators)]
@@ -267,7 +243,7 @@ def _section_of_suspects(report: Diagnosis, limit: int) -> str:
     parts = [each for each in report.under_trained if each.kind in _PARTS]
     whole = [each for each in report.under_trained if each.kind not in _PARTS]
     title = f"{len(whole):,} of {report.tokens - report.parts:,} tokens of text look under-trained"
-    text = str(_table(whole[:limit], report, title)) + _more(len(whole), limit) if whole else title
+    text = _listed(whole, report, limit, title) if whole else title
     if parts:
         some = ", ".join(_shown(each, report) for each in parts[:limit])
         text += (
@@ -279,14 +255,12 @@ def _section_of_suspects(report: Diagnosis, limit: int) -> str:
 
 def _section_of_special(report: Diagnosis, limit: int) -> str:
     bad = [each for each in report.special if (each.score or 0) >= report.threshold]
-    title = f"{len(bad):,} of {len(report.special):,} special tokens look never trained"
-    if not report.tells:
-        title = "Special tokens"
+    judged = f"{len(bad):,} of {len(report.special):,} special tokens look never trained"
     shown = sorted(report.special, key=lambda each: (-(each.score or 0), each.id))
-    return str(_table(shown[:limit], report, title)) + _more(len(shown), limit)
+    return _listed(shown, report, limit, judged if report.tells else "Special tokens")
 
 
-def _table(suspects: Sequence[Suspect], report: Diagnosis, title: str) -> Table:
+def _listed(suspects: Sequence[Suspect], report: Diagnosis, limit: int, title: str) -> str:
     roles = [embedding.role for embedding in report.embeddings]
     suffix = {role: f" ({role})" if len(roles) > 1 else "" for role in roles}
     columns = ["id", "token", "kind", "score"]
@@ -297,14 +271,15 @@ def _table(suspects: Sequence[Suspect], report: Diagnosis, title: str) -> Table:
         [str(each.id), _shown(each, report), each.kind, each.score]
         + [figures[role] for role in roles for figures in (each.norm, each.cosine)]
         + [_trained(each, role, report.threshold) for role in roles if len(roles) > 1]
-        for each in suspects
+        for each in suspects[:limit]
     ]
-    return Table(columns, rows, title)
+    more = f"\n... and {len(suspects) - limit:,} more" if len(suspects) > limit else ""
+    return str(Table(columns, rows, title)) + more
 
 
-def _trained(suspect: Suspect, role: str, threshold: float) -> str | None:
+def _trained(suspect: Suspect, role: str, threshold: float) -> bool | None:
     score = suspect.scores.get(role)
-    return None if score is None else _yes(score < threshold)
+    return None if score is None else score < threshold
 
 
 def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
@@ -316,21 +291,11 @@ def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
     return repr(token if len(token) <= limit else token[: limit - 3] + "...")
 
 
-def _more(total: int, limit: int) -> str:
-    return f"\n... and {total - limit:,} more" if total > limit else ""
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
 def _percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
 
 
-# =============================================================================
-# 3. Rows that no text reaches
-# =============================================================================
+# -- Rows that no text reaches ------------------------------------------------
 
 _IMPOSSIBLE_BYTES = (0xC0, 0xC1, *range(0xF5, 0x100))  # none of them is in any UTF-8
 _IN_THE_WAY = {
@@ -347,29 +312,17 @@ class _Vocabulary:
         self.tokenizer = tokenizer
         self.ids = sorted(core.tokens(tokenizer))
         self.special = set(tokenizer.special_tokens.values())
-        chain = getattr(core.encoder(tokenizer), "_chain", None)  # only where there are components
-        self._is_byte_level = chain is not None and chain.is_byte_level
+        self._is_byte_level = lint.is_byte_level(tokenizer)
         vocab = tokenizer.definition.vocab
-        names = map(self._byte_name, _IMPOSSIBLE_BYTES)
+        written = lint.byte_tokens(tokenizer)
+        names = [written[byte] for byte in _IMPOSSIBLE_BYTES] if written else []
         self.bytes = {vocab[name] for name in names if name in vocab} - self.special
-        found = lint._unreached(tokenizer)
+        found = lint.unreached(tokenizer)
         self.unreachable: dict[str, list[int]] = {
-            text: sorted(
-                id_ for token in getattr(found, name) if (id_ := vocab[token]) not in self.bytes
-            )
+            text: sorted(id_ for token in found[name] if (id_ := vocab[token]) not in self.bytes)
             for name, text in _IN_THE_WAY.items()
         }
-
         self._without_text = {id_ for ids in self.unreachable.values() for id_ in ids}
-
-    def _byte_name(self, byte: int) -> bytes:
-        """Return how a byte stands in the vocabulary."""
-        components = self.tokenizer.definition.components
-        if components is None:
-            return bytes([byte])
-        if components.get("model", {}).get("byte_fallback"):
-            return f"<0x{byte:02X}>".encode()
-        return core.BYTE_TO_CHAR[byte].encode() if self._is_byte_level else b""
 
     def groups(self, rows: int) -> dict[str, list[int]]:
         """Return the rows of a table that no text reaches, by why."""
@@ -384,7 +337,7 @@ class _Vocabulary:
         """Return a token as people read it."""
         if id_ in core.contents(self.tokenizer):
             return core.contents(self.tokenizer)[id_]
-        return lint._readable(self.tokenizer, core.tokens(self.tokenizer)[id_])
+        return lint.readable(self.tokenizer, core.tokens(self.tokenizer)[id_])
 
     def kind(self, id_: int) -> str:
         """Say what a token is; see `Suspect`."""
@@ -396,17 +349,11 @@ class _Vocabulary:
             return "unreachable"
         if id_ in core.contents(self.tokenizer):
             return "added"
-        raw = self.raw(id_)
-        if raw is None:
-            is_byte = lint._is_byte_token(core.tokens(self.tokenizer)[id_])
-            return "byte" if is_byte else "text"
-        if len(raw) == 1:
+        token, raw = core.tokens(self.tokenizer)[id_], self.raw(id_)
+        if len(raw or b"") == 1 or (raw is None and lint.is_byte_token(token)):
             return "byte"
-        try:
-            raw.decode()
-        except UnicodeDecodeError:
-            return "fragment"
-        return "text"
+        is_text = raw is None or lint.text_of(token, self.tokenizer) is not None
+        return "text" if is_text else "fragment"
 
     def raw(self, id_: int) -> bytes | None:
         """Return the bytes of a token; None if the vocabulary is one of characters."""
@@ -416,20 +363,14 @@ class _Vocabulary:
         return core.from_printable(token.decode()) if self._is_byte_level else None
 
     def typical(self) -> list[int]:
-        """Return the tokens that the others are compared with: pieces of text.
-
-        Bytes are no part of it: most of them never occur alone in text, so that their rows
-        are often untrained.
-        """
+        """Return what others are compared with: text; not bytes, which rarely stand alone."""
         kinds = {id_: self.kind(id_) for id_ in self.ids}
         text = [id_ for id_, kind in kinds.items() if kind == "text"]
         known = ("special", "impossible byte", "unreachable")
         return text or [id_ for id_, kind in kinds.items() if kind not in known]
 
 
-# =============================================================================
-# 4. Measures of a table
-# =============================================================================
+# -- Measures of a table ------------------------------------------------------
 # Two passes over the rows.  The first takes norms and means; the second what each row
 # has in common with the mean of each group of reference rows, once the mean of all other
 # tokens is taken away: the direction that all rows share says nothing.
@@ -505,9 +446,7 @@ def _separation(reference: Any, others: Any) -> float:
     return float(1 - (left + right).sum() / (2 * len(reference) * len(ordered)))
 
 
-# =============================================================================
-# 5. Indicators
-# =============================================================================
+# -- Indicators ---------------------------------------------------------------
 
 
 def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: float) -> Embedding:
@@ -575,14 +514,9 @@ def _group(
 def _indicator(
     name: str, reference: Any, others: Any, threshold: float, is_known: bool
 ) -> Indicator:
-    """Tell what an indicator is worth.
+    """Tell what an indicator is worth, by its values in reference rows and at other tokens.
 
-    Args:
-        name: "norm" or "cosine"; a cosine has to be greater in reference rows.
-        reference: its values there.
-        others: its values at other tokens.
-        threshold: where to draw the limit, from the others (0) to the reference (1).
-        is_known: whether the reference rows differ from others at all.
+    A cosine has to be greater in reference rows.  `is_known`: whether these differ at all.
     """
     low, high = float(numpy.median(others)), float(numpy.median(reference))
     sign = -1 if name == "cosine" or high > low else 1
@@ -607,9 +541,7 @@ def _scores(indicators: Sequence[Indicator], values: Mapping[str, Any]) -> Any:
     return numpy.where(numpy.isfinite(values["norm"]), score, numpy.nan)
 
 
-# =============================================================================
-# 6. The diagnosis
-# =============================================================================
+# -- The diagnosis ------------------------------------------------------------
 
 _INPUT = (
     r"(.*\.)?(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embeddings|token_embedding"
@@ -759,7 +691,8 @@ def _tables(
     second = _named(model, found, output_tensor, _OUTPUT, "--output-tensor")
     if second is None or second is first or _is_same(first, second):
         notes = []
-        if second is None and _says_untied(first.path.parent / "config.json"):
+        config = first.path.parent / "config.json"
+        if second is None and lint.field_of(config, "tie_word_embeddings", bool) is False:
             notes = [
                 "config.json says that the output embedding is another table, but no tensor has "
                 "its usual name; name it with --output-tensor"
@@ -797,17 +730,7 @@ def _is_same(first: Tensor, second: Tensor) -> bool:
     return all(numpy.array_equal(one, other, equal_nan=True) for (_, one), (_, other) in pairs)
 
 
-def _says_untied(path: Path) -> bool:
-    try:
-        data = core.JsonReader.open(path).data if path.is_file() else {}
-    except (ValueError, OSError):
-        return False
-    return data.get("tie_word_embeddings") is False
-
-
-# =============================================================================
-# 7. Pictures
-# =============================================================================
+# -- Pictures -----------------------------------------------------------------
 
 _MARKS = (  # what is drawn, upon one another
     ("other tokens", "#b8c4d6", ".", 12),
@@ -815,13 +738,6 @@ _MARKS = (  # what is drawn, upon one another
     ("reference rows", "#1f5fa8", "o", 16),
     ("special tokens", "#2e7d32", "^", 34),
 )
-
-
-def _plot(report: Diagnosis, path: Path) -> None:
-    count = len(report.embeddings)
-    with outputs.figure(path, 6.4 * count, 5) as figure:
-        for axes, embedding in zip(figure.subplots(1, count, squeeze=False)[0], report.embeddings):
-            _draw(axes, report, embedding)
 
 
 def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:

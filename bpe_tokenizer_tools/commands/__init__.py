@@ -8,36 +8,16 @@ from __future__ import annotations
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands import (
-    chat,
-    corpus,
-    doctor,
-    evaluate,
-    files,
-    info,
-    learn,
+    basic,
+    checking,
+    corpora,
+    evaluation,
     pipeline,
     registry,
-    scale,
-    sweep,
-    train,
-    view,
+    showing,
 )
 
-_MODULES = (
-    info,
-    train,
-    chat,
-    files,
-    evaluate,
-    sweep,
-    corpus,
-    scale,
-    pipeline,
-    registry,
-    view,
-    learn,
-    doctor,
-)
+_MODULES = (basic, checking, evaluation, corpora, pipeline, registry, showing)
 
 COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.commands import files
+from bpe_tokenizer_tools.commands import checking
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.workflow.registry import Entry, Registry
@@ -42,7 +42,7 @@ def _register_options(add: Callable[..., Any]) -> None:
     add("--metadata", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
     add("--corpus-sha256", metavar="HASH", help="sha256 of the text that it was trained on")
     add("--report", metavar="FILE", help="JSON on how it was trained, or how it does")
-    files._loading_options(add)
+    checking.loading_options(add)
     _registry_options(add)
 
 
@@ -50,7 +50,7 @@ def _cmd_register(options: argparse.Namespace) -> None:
     registry = _open(options)
     metadata = _parse_metadata(options.metadata)
     report = None if options.report is None else _read_json(options.report)
-    tokenizer = files._load(options.path, options)
+    tokenizer = checking.load(options.path, options)
     entry = registry.register(
         tokenizer,
         options.name,
@@ -79,7 +79,7 @@ def _parse_metadata(items: list[str]) -> dict[str, str]:
 
 def _read_json(path: str) -> Any:
     try:
-        return json.loads(files.expect_file(path, "a report as JSON").read_bytes().decode())
+        return json.loads(checking.expect_file(path, "a report as JSON").read_bytes().decode())
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "", f"expected JSON: {error}") from None
 

@@ -37,42 +37,33 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, PretokenCounts, count_pretokens
-from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools import core, evaluation
 from bpe_tokenizer_tools.corpus.documents import find_files
 from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import file_sha256
 from bpe_tokenizer_tools.support.settings import Settings
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.workflow.registry import Entry, Registry, check_name
 from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, Stamp, changes, hashes
-
-if TYPE_CHECKING:
-    from bpe_tokenizer_tools.workflow.registry import Entry, Registry
 
 __all__ = ["Pipeline", "PipelineReport", "StepReport"]
 
 _Results = Mapping[str, Mapping[str, Any]]  # step -> what it found out
 
-# =============================================================================
-# 1. Steps
-# =============================================================================
+# -- Steps --------------------------------------------------------------------
 
 
+@dataclass
 class _Step:
-    """One step of a pipeline.
+    """One step of a pipeline."""
 
-    Attributes:
-        name: what it is called.
-    """
-
-    name = ""
-
-    def __init__(self, work: Path) -> None:
-        self.work = work
+    work: Path
+    name: ClassVar[str]
 
     def prepare(self) -> None:
         """Refuse what would make the step fail, before another one has taken its time."""
@@ -98,13 +89,15 @@ def _known(results: _Results, step: str, key: str) -> Any:
     return results.get(step, {}).get(key, UNKNOWN)
 
 
+@dataclass
 class _Corpus(_Step):
+    recipe: Recipe
+    format: str
     name = "corpus"
 
-    def __init__(self, work: Path, recipe: Recipe, format: str) -> None:
-        super().__init__(work)
-        self.recipe, self._format = recipe, format
-        self._out = work / f"corpus.{format}"
+    @property
+    def _out(self) -> Path:
+        return self.work / f"corpus.{self.format}"
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         facts = self.recipe.to_json()
@@ -114,7 +107,7 @@ class _Corpus(_Step):
             source["name"]: {key: value for key, value in source.items() if key != "name"}
             for source in listed
         }
-        return {**facts, "format": self._format}
+        return {**facts, "format": self.format}
 
     def files(self) -> dict[str, Path]:
         return {
@@ -151,33 +144,27 @@ class _Training:
         return BPETokenizer(self.pattern, normalizer=self.normalizer)
 
 
-class _TrainingStep(_Step):
-    """A step of the training: to count, or to learn."""
-
-    def __init__(self, work: Path, training: _Training) -> None:
-        super().__init__(work)
-        self._training = training
-
-
-class _Count(_TrainingStep):
+@dataclass
+class _Count(_Step):
+    training: _Training
     name = "count"
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         return {
             "corpus": _known(results, "corpus", "sha256"),
-            "pattern": self._training.new().split_pattern,
-            "normalizer": self._training.normalizer,
-            "special_tokens": sorted(self._training.special_tokens),
+            "pattern": self.training.new().split_pattern,
+            "normalizer": self.training.normalizer,
+            "special_tokens": sorted(self.training.special_tokens),
         }
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
-        tokenizer = self._training.new()
+        tokenizer = self.training.new()
         counts = count_pretokens(
             self.work / results["corpus"]["file"],
             tokenizer.split_pattern or "",
-            special_tokens=list(self._training.special_tokens),
+            special_tokens=list(self.training.special_tokens),
             normalizer=tokenizer.normalizer,
-            num_workers=self._training.num_workers,
+            num_workers=self.training.num_workers,
             verbose=verbose,
         )
         path = self.work / "counts.json"
@@ -185,17 +172,19 @@ class _Count(_TrainingStep):
         return [path], {"sha256": file_sha256(path)}
 
 
-class _Train(_TrainingStep):
+@dataclass
+class _Train(_Step):
+    training: _Training
     name = "train"
 
     def inputs(self, results: _Results) -> dict[str, Any]:
-        facts = dataclasses.asdict(self._training)
+        facts = dataclasses.asdict(self.training)
         del facts["num_workers"]  # which decides how long it takes, and nothing else
-        facts["pattern"] = self._training.new().split_pattern
+        facts["pattern"] = self.training.new().split_pattern
         return {"counts": _known(results, "count", "sha256"), **facts}
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
-        given = self._training
+        given = self.training
         counts = PretokenCounts.load(self.work / "counts.json")
         tokenizer = given.new().train(
             None,
@@ -217,20 +206,37 @@ class _Train(_TrainingStep):
 _PACKAGES = {"tiktoken": "tiktoken", "hf": "tokenizers", "sp": "sentencepiece"}  # of specs
 
 
-@dataclass(frozen=True)
-class _Measuring:
-    """The settings of [evaluate]: names as they are written, with what they stand for."""
+@dataclass
+class _Evaluate(_Step):
+    """The evaluation: names as they are written, with what they stand for."""
 
+    called: str
+    sources: Sequence[str]  # of the corpus
     texts: Mapping[str, Mapping[str, Path]]  # none: what the recipe holds out
     parallel: Mapping[str, Mapping[str, Path]]  # one for each language
     against: Mapping[str, tuple[str, str]]  # name -> (as written, spec)
+    name = "evaluate"
 
-    @property
-    def on_held_out(self) -> bool:
-        return not self.texts
+    def prepare(self) -> None:
+        for name, (_, spec) in self.against.items():
+            evaluation.open_tokenizer(spec, name)
 
-    def files(self) -> Iterator[tuple[str, Path]]:
-        """Yield the files that are read, by label."""
+    def inputs(self, results: _Results) -> dict[str, Any]:
+        held_out = _known(results, "corpus", "held_out_sha256")
+        return {
+            "tokenizer": _known(results, "train", "fingerprint"),
+            **({} if self.texts else {"held_out": held_out}),
+            "called": self.called,
+            "texts": {name: list(paths) for name, paths in self.texts.items()},
+            "parallel": {name: list(paths) for name, paths in self.parallel.items()},
+            "against": {name: written for name, (written, _) in self.against.items()},
+            "packages": self._packages(),
+        }
+
+    def files(self) -> dict[str, Path]:
+        return dict(self._files())
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
         for paths in (*self.texts.values(), *self.parallel.values()):
             for written, path in paths.items():
                 yield from _files_below(written, path)
@@ -242,7 +248,7 @@ class _Measuring:
             if path.suffix == ".tiktoken" and beside.is_file():  # what ranks do not hold
                 yield f"{written} ({beside.name})", beside
 
-    def packages(self) -> dict[str, str]:
+    def _packages(self) -> dict[str, str]:
         """Return the versions of the packages that tokenizers are opened with."""
         kinds = {spec.partition(":")[0] for _, spec in self.against.values()} & set(_PACKAGES)
         versions = {}
@@ -250,6 +256,26 @@ class _Measuring:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[package] = importlib.metadata.version(package)
         return versions
+
+    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
+        from bpe_tokenizer_tools.evaluation.texts import FileGroup
+
+        own = BPETokenizer.from_pretrained(self.work / "tokenizer", verbose=False)
+        texts: dict[str, Any] = {
+            name: FileGroup(name, list(paths.values())) for name, paths in self.texts.items()
+        }
+        if not self.texts:
+            held_out = self.work / results["corpus"]["held_out_file"]
+            texts = {name: _held_out(held_out, name) for name in self.sources}
+        parallel = evaluation.parallel_lines(
+            [f"{name}={path}" for name, paths in self.parallel.items() for path in paths.values()]
+        )
+        tokenizers = {self.called: own, **{name: spec for name, (_, spec) in self.against.items()}}
+        found = evaluation.evaluate(tokenizers, texts, parallel=parallel, verbose=verbose)
+        written = {"json": core.to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
+        contents = {self.work / f"evaluation.{ending}": text for ending, text in written.items()}
+        core.write_files(contents)
+        return list(contents), {"sha256": file_sha256(self.work / "evaluation.json")}
 
 
 def _files_below(written: str, path: Path) -> Iterator[tuple[str, Path]]:
@@ -260,63 +286,6 @@ def _files_below(written: str, path: Path) -> Iterator[tuple[str, Path]]:
             yield f"{written}/{file.relative_to(path).as_posix()}", file
 
 
-class _Evaluate(_Step):
-    name = "evaluate"
-
-    def __init__(
-        self, work: Path, called: str, sources: Sequence[str], measuring: _Measuring
-    ) -> None:
-        super().__init__(work)
-        self._called, self._sources, self._measuring = called, sources, measuring
-
-    def prepare(self) -> None:
-        from bpe_tokenizer_tools.evaluation import open_tokenizer
-
-        for name, (_, spec) in self._measuring.against.items():
-            open_tokenizer(spec, name)
-
-    def inputs(self, results: _Results) -> dict[str, Any]:
-        given = self._measuring
-        held_out = _known(results, "corpus", "held_out_sha256")
-        return {
-            "tokenizer": _known(results, "train", "fingerprint"),
-            **({"held_out": held_out} if given.on_held_out else {}),
-            "called": self._called,
-            "texts": {name: list(paths) for name, paths in given.texts.items()},
-            "parallel": {name: list(paths) for name, paths in given.parallel.items()},
-            "against": {name: written for name, (written, _) in given.against.items()},
-            "packages": given.packages(),
-        }
-
-    def files(self) -> dict[str, Path]:
-        return dict(self._measuring.files())
-
-    def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
-        from bpe_tokenizer_tools.evaluation import evaluate, parallel_lines
-        from bpe_tokenizer_tools.evaluation.texts import FileGroup
-
-        given = self._measuring
-        own = BPETokenizer.from_pretrained(self.work / "tokenizer", verbose=False)
-        texts: dict[str, Any] = {
-            name: FileGroup(name, list(paths.values())) for name, paths in given.texts.items()
-        }
-        if given.on_held_out:
-            held_out = self.work / results["corpus"]["held_out_file"]
-            texts = {name: _held_out(held_out, name) for name in self._sources}
-        parallel = parallel_lines(
-            [f"{name}={path}" for name, paths in given.parallel.items() for path in paths.values()]
-        )
-        tokenizers = {
-            self._called: own,
-            **{name: spec for name, (_, spec) in given.against.items()},
-        }
-        found = evaluate(tokenizers, texts, parallel=parallel, verbose=verbose)
-        written = {"json": core.to_json(found.to_json()), "csv": found.to_csv(), "txt": f"{found}"}
-        contents = {self.work / f"evaluation.{ending}": text for ending, text in written.items()}
-        core.write_files(contents)
-        return list(contents), {"sha256": file_sha256(self.work / "evaluation.json")}
-
-
 def _held_out(path: Path, source: str) -> Iterator[str]:
     """Yield the documents that were held out of a source."""
     with core.decompressed(path) as file:
@@ -325,55 +294,41 @@ def _held_out(path: Path, source: str) -> Iterator[str]:
                 yield record["text"]
 
 
-@dataclass(frozen=True)
-class _Registration:
-    """The settings of [register]."""
-
+@dataclass
+class _Register(_Step):
     written: str  # the registry, as it is written
     registry: Path
-    name: str
+    called: str
     metadata: Mapping[str, Any]
-
-
-class _Register(_Step):
+    evaluated: bool
     name = "register"
 
-    def __init__(self, work: Path, registration: _Registration, evaluated: bool) -> None:
-        super().__init__(work)
-        self._given, self._evaluated = registration, evaluated
-
     def prepare(self) -> None:
-        from bpe_tokenizer_tools.workflow import registry
-
-        registry._check_name(self._given.name)
-        outputs.check_directory(self._given.registry)
+        check_name(self.called)
+        outputs.check_directory(self.registry)
 
     def inputs(self, results: _Results) -> dict[str, Any]:
         return {
             "tokenizer": _known(results, "train", "fingerprint"),
             "corpus": _known(results, "corpus", "sha256"),
-            "evaluation": _known(results, "evaluate", "sha256") if self._evaluated else None,
-            "registry": self._given.written,
-            "name": self._given.name,
-            "metadata": dict(self._given.metadata),
+            "evaluation": _known(results, "evaluate", "sha256") if self.evaluated else None,
+            "registry": self.written,
+            "name": self.called,
+            "metadata": dict(self.metadata),
         }
 
     def missing(self, result: Mapping[str, Any]) -> str:
-        from bpe_tokenizer_tools.workflow.registry import Registry
-
         try:
-            Registry(self._given.registry).show(result["entry"])
+            Registry(self.registry).show(result["entry"])
         except (ValueError, OSError):
             return f"{result['entry']} is not in the registry any more, or damaged"
         return ""
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
-        from bpe_tokenizer_tools.workflow.registry import Registry
-
         folder = self.work / "tokenizer"
-        registry = Registry(self._given.registry)
+        registry = Registry(self.registry)
         report: dict[str, Any] = {"training": results["train"]["report"]}
-        if self._evaluated:
+        if self.evaluated:
             report["evaluation"] = json.loads((self.work / "evaluation.json").read_bytes())
         corpus, note = results["corpus"]["sha256"], ""
         there = self._registered(registry, folder)
@@ -382,8 +337,8 @@ class _Register(_Step):
             note = "another corpus gave the same tokenizer before, whose entry stays"
         entry = registry.register(
             BPETokenizer.from_pretrained(folder, verbose=False),
-            self._given.name,
-            metadata=self._given.metadata,
+            self.called,
+            metadata=self.metadata,
             corpus_sha256=corpus,
             report=report,
         )
@@ -394,7 +349,7 @@ class _Register(_Step):
         files = {file.name: file_sha256(file) for file in folder.iterdir()}
         entries = registry.entries() if registry.path.is_dir() else []
         for entry in entries:
-            if entry.name != self._given.name:
+            if entry.name != self.called:
                 continue
             with contextlib.suppress(ValueError, OSError):  # one that is damaged is not it
                 found = registry.show(f"{entry.name}@{entry.hash}")
@@ -403,9 +358,7 @@ class _Register(_Step):
         return None
 
 
-# =============================================================================
-# 2. The file
-# =============================================================================
+# -- The file -----------------------------------------------------------------
 
 _TABLES = ("corpus", "train", "evaluate", "register")
 
@@ -472,7 +425,7 @@ def _read_evaluation(
             raise settings.error(f"expected name = tokenizer, got {name} = {spec!r}", "against")
         against[name] = spec, _below(folder, spec)
     sources = [source.name for source in recipe.sources]
-    return _Evaluate(work, called, sources, _Measuring(texts, parallel, against))
+    return _Evaluate(work, called, sources, texts, parallel, against)
 
 
 def _read_paths(settings: Settings, key: str, folder: Path) -> dict[str, dict[str, Path]]:
@@ -495,7 +448,7 @@ def _below(folder: Path, spec: str) -> str:
     return f"{prefix}{path}" if spec and path.exists() else spec
 
 
-def _read_registration(settings: Settings, folder: Path) -> _Registration:
+def _read_registration(settings: Settings, work: Path, folder: Path, evaluated: bool) -> _Register:
     settings.check_keys("registry", "name", "metadata")
     written = settings.get("registry", str)
     metadata = settings.get("metadata", dict, default={})
@@ -504,12 +457,10 @@ def _read_registration(settings: Settings, folder: Path) -> _Registration:
     except TypeError as error:  # TOML has dates
         raise settings.error(str(error), "metadata") from None
     registry = folder / Path(written).expanduser()
-    return _Registration(written, registry, settings.get("name", str), metadata)
+    return _Register(work, written, registry, settings.get("name", str), metadata, evaluated)
 
 
-# =============================================================================
-# 3. The pipeline
-# =============================================================================
+# -- The pipeline -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -589,8 +540,7 @@ class Pipeline:
         if evaluate is not None:
             steps.append(_read_evaluation(evaluate, self.work, folder, called, recipe))
         if register is not None:
-            registration = _read_registration(register, folder)
-            steps.append(_Register(self.work, registration, evaluate is not None))
+            steps.append(_read_registration(register, self.work, folder, evaluate is not None))
         self._steps = {step.name: step for step in steps}
 
     @property

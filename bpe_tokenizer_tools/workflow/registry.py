@@ -47,7 +47,7 @@ from bpe_tokenizer_tools.support.text import printable
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff
 
-__all__ = ["Entry", "Registry", "default_path"]
+__all__ = ["Entry", "Registry", "check_name", "default_path"]
 
 FORMAT = 1  # of entry.json; readers refuse what is newer
 STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old has no writer any more
@@ -65,9 +65,7 @@ _LARGEST_ENTRY = 2**26  # bytes of entry.json, most of which are the report
 _DEEPEST = 100  # lists and objects within each other
 _LONGEST_SHOWN = 400  # characters of a report, for people
 
-# =============================================================================
-# 1. Names and references
-# =============================================================================
+# -- Names and references -----------------------------------------------------
 # A name is a directory on every file system: no separators, nothing that Windows
 # reserves, and no two names that differ in case alone.
 
@@ -78,7 +76,8 @@ _SHORTEST_PREFIX = 4
 _DIGITS = re.compile(rf"[0-9a-fA-F]{{{_SHORTEST_PREFIX},64}}")
 
 
-def _check_name(name: object) -> str:
+def check_name(name: object) -> str:
+    """Return a name if a tokenizer may be registered under it, or else say why not."""
     if not isinstance(name, str):
         raise TypeError(f"a name is a str, got {type(name).__name__}")
     if not _NAME.fullmatch(name):
@@ -96,7 +95,7 @@ def _split_reference(ref: object) -> tuple[str, str | None]:
     if not isinstance(ref, str):
         raise TypeError(f"a reference is a str such as 'name@hash', got {type(ref).__name__}")
     name, at, digits = ref.partition("@")
-    _check_name(name)
+    check_name(name)
     if not at:
         return name, None
     if not _DIGITS.fullmatch(digits):
@@ -117,9 +116,7 @@ def default_path() -> Path:
     return base / "bpe-tokenizer" / "registry"
 
 
-# =============================================================================
-# 2. Entries
-# =============================================================================
+# -- Entries ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -240,26 +237,16 @@ def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
     }
 
 
-# =============================================================================
-# 3. entry.json and its checksum
-# =============================================================================
+# -- entry.json and its checksum ----------------------------------------------
 # The checksum covers everything above it, byte for byte, and the hash in it covers the
 # tokenizer's files: no byte can change without one of them showing it.  Entries written up
 # to version 0.8 may also have a signature; the checksum covers it, and nothing reads it.
 
 
 def _encode_entry(entry: Entry) -> bytes:
-    data: dict[str, Any] = {
-        "format": FORMAT,
-        "name": entry.name,
-        "hash": entry.hash,
-        "created": entry.created,
-        "library_version": entry.library_version,
-        "facts": entry.facts,
-        "corpus_sha256": entry.corpus_sha256,
-        "metadata": entry.metadata,
-        "report": entry.report,
-    }
+    data = {"format": FORMAT, **dataclasses.asdict(entry)}
+    for each in ("files", "path", "is_new"):  # of the copy at hand
+        del data[each]
     data["checksum"] = hashlib.sha256(_to_bytes(data)).hexdigest()
     encoded = _to_bytes(data)
     if len(encoded) > _LARGEST_ENTRY:
@@ -287,17 +274,10 @@ def _decode_entry(raw: bytes, path: Path) -> Entry:
     checksum = data.pop("checksum", None) if isinstance(data, dict) else None
     if not is_as_written or checksum != hashlib.sha256(_to_bytes(data)).hexdigest():
         raise FileFormatError(path, "", f"has been changed: its checksum does not fit; {_MEND}")
-    entry = Entry(
-        name=reader.get("name", str),
-        hash=reader.get("hash", str),
-        created=reader.get("created", str),
-        library_version=reader.get("library_version", str),
-        facts=reader.get("facts", dict),
-        corpus_sha256=reader.get("corpus_sha256", str, None),
-        metadata=reader.get("metadata", dict),
-        report=data.get("report"),
-        path=path.parent,
-    )
+    kinds = {"name": str, "hash": str, "created": str, "library_version": str, "facts": dict}
+    known = {key: reader.get(key, kind) for key, kind in {**kinds, "metadata": dict}.items()}
+    corpus = reader.get("corpus_sha256", str, None)
+    entry = Entry(**known, corpus_sha256=corpus, report=data.get("report"), path=path.parent)
     if (entry.name, entry.hash) != (path.parent.parent.name, path.parent.name):
         raise FileFormatError(path, "", f"is that of {entry.ref}; it was put here from elsewhere")
     return entry
@@ -305,26 +285,20 @@ def _decode_entry(raw: bytes, path: Path) -> Entry:
 
 _MEND = "restore it from a copy, or move its directory away and register the tokenizer again"
 
-# =============================================================================
-# 4. Files
-# =============================================================================
-
-
-def _read(path: Path, limit: int) -> bytes:
-    """Read a plain file; what a link, a pipe or a device gives is not asked for."""
-    info = path.lstat()
-    if not stat.S_ISREG(info.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "no file"
-        raise FileFormatError(path, "", f"is {kind}; expected a plain file")
-    if info.st_size > limit:
-        raise FileFormatError(path, "", f"{info.st_size:,} bytes, at most {limit:,} are read")
-    with open(path, "rb") as file:
-        return file.read(limit + 1)
+# -- Files --------------------------------------------------------------------
 
 
 def _read_part(path: Path, limit: int = core.MAX_FILE_BYTES) -> bytes:
+    """Read a plain file; what a link, a pipe or a device gives is not asked for."""
     try:
-        return _read(path, limit)
+        info = path.lstat()
+        if not stat.S_ISREG(info.st_mode):
+            kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "no file"
+            raise FileFormatError(path, "", f"is {kind}; expected a plain file")
+        if info.st_size > limit:
+            raise FileFormatError(path, "", f"{info.st_size:,} bytes, at most {limit:,} are read")
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
     except FileNotFoundError:
         raise FileFormatError(path, "", f"is missing; {_MEND}") from None
 
@@ -344,11 +318,6 @@ def _parse_sums(raw: bytes, path: Path) -> dict[str, str]:
     return sums
 
 
-def _make_read_only(directory: Path) -> None:
-    for file in directory.iterdir():
-        file.chmod(file.stat().st_mode & ~0o222)
-
-
 def _remove(directory: Path) -> None:
     """Remove an unfinished entry; what cannot go stays."""
     if os.name == "nt":  # which does not remove what is read-only
@@ -359,15 +328,10 @@ def _remove(directory: Path) -> None:
 
 def _is_directory(path: Path) -> bool:
     """Tell whether a path is a directory itself, not a link to one."""
-    try:
-        return stat.S_ISDIR(path.lstat().st_mode)
-    except (OSError, ValueError):
-        return False
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
-# =============================================================================
-# 5. The registry
-# =============================================================================
+# -- The registry -------------------------------------------------------------
 
 
 class Registry:
@@ -426,7 +390,7 @@ class Registry:
             FileFormatError: it is registered already, and damaged.
             OSError: the registry cannot be written to; then nothing of it is left there.
         """
-        _check_name(name)
+        check_name(name)
         said = Entry(
             name=name,
             hash="",
@@ -442,14 +406,15 @@ class Registry:
             entry = dataclasses.replace(
                 said, hash=_write_tokenizer(tokenizer, draft), created=self._now(name)
             )
-            if not _is_directory(self._place(entry)):
+            place = self.path / name / entry.hash
+            if not _is_directory(place):
                 core.write_files({draft / _ENTRY: _encode_entry(entry)})
-                _make_read_only(draft)
+                for file in draft.iterdir():
+                    file.chmod(file.stat().st_mode & ~0o222)
                 flush_directory(draft)
-                if self._settle(draft, entry):
-                    there = self._verified(self._place(entry))[0]
-                    return dataclasses.replace(there, is_new=True)
-        there = self._verified(self._place(entry))[0]
+                if self._settle(draft, place):
+                    return dataclasses.replace(self._verified(place)[0], is_new=True)
+        there = self._verified(place)[0]
         _check_agreement(there, entry)
         return there
 
@@ -461,9 +426,6 @@ class Registry:
                 last = datetime.datetime.fromisoformat(entry.created)
                 now = max(now, last + datetime.timedelta(microseconds=1))
         return now.isoformat()
-
-    def _place(self, entry: Entry) -> Path:
-        return self.path / entry.name / entry.hash
 
     def _prepare(self, name: str) -> None:
         """See that there is a registry, and that a name can be had in it."""
@@ -498,9 +460,8 @@ class Registry:
             if draft.exists():
                 _remove(draft)
 
-    def _settle(self, draft: Path, entry: Entry) -> bool:
+    def _settle(self, draft: Path, place: Path) -> bool:
         """Move a whole entry into its place; tell whether it was not there already."""
-        place = self._place(entry)
         place.parent.mkdir(exist_ok=True)
         flush_directory(self.path)
         try:
@@ -671,7 +632,7 @@ class Registry:
     def _scan(self, name: str | None) -> tuple[list[Entry], list[FileFormatError]]:
         """Read the descriptions of entries; return those that are whole, and problems."""
         known = self._names()
-        if name is not None and _check_name(name) not in known:
+        if name is not None and check_name(name) not in known:
             raise ValueError(self._unknown(name, known))
         entries: list[Entry] = []
         problems: list[FileFormatError] = []
@@ -764,11 +725,9 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
 
 def _check_agreement(there: Entry, said: Entry) -> None:
     """Refuse to drop silently what was said of a tokenizer that is registered already."""
-    pairs: tuple[tuple[str, object, object], ...] = (
-        ("metadata", there.metadata, said.metadata or there.metadata),
-        ("corpus_sha256", there.corpus_sha256, said.corpus_sha256 or there.corpus_sha256),
-    )
-    for what, old, new in pairs:
+    for what in ("metadata", "corpus_sha256"):
+        old = getattr(there, what)
+        new = getattr(said, what) or old
         if old != new:
             raise ValueError(
                 f"{there.ref} is registered already, and its {what} is {core.shorten(old)}, not "

@@ -36,7 +36,7 @@ from bpe_tokenizer import BPETokenizer
 
 np = need("numpy")
 
-from bpe_tokenizer_tools.commands.evaluate import COMMANDS  # noqa: E402
+from bpe_tokenizer_tools.commands.evaluation import COMMANDS  # noqa: E402
 from bpe_tokenizer_tools.evaluation import (  # noqa: E402
     Evaluation,
     Measures,
@@ -1411,4 +1411,4 @@ def test_what_is_not_installed_is_named(missing: str, files: Path) -> None:
 
 
 def test_the_commands_are_there() -> None:
-    assert set(COMMANDS) == {"evaluate", "compare"}
+    assert set(COMMANDS) == {"evaluate", "compare", "sweep"}

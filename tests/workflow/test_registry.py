@@ -35,7 +35,7 @@ import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.checking.tokenizer_diff import compare_tokenizers
 from bpe_tokenizer_tools.workflow import registry as registry_module
-from bpe_tokenizer_tools.workflow.registry import Entry, Registry, default_path
+from bpe_tokenizer_tools.workflow.registry import Registry, default_path
 
 pytestmark = EITHER_ENGINE
 
@@ -340,7 +340,7 @@ def test_names_that_would_leave_the_directory_or_confuse(registry: Registry, nam
 @given(name=st.text(max_size=12))
 def test_no_name_leads_elsewhere(name: str) -> None:
     try:
-        registry_module._check_name(name)
+        registry_module.check_name(name)
     except ValueError:
         return
     assert re.fullmatch(r"[A-Za-z0-9._-]+", name) and name[0] not in ".-" and name[-1] != "."
@@ -625,9 +625,9 @@ def test_a_writer_whose_draft_was_cleared_away_says_so(
 ) -> None:
     settle = Registry._settle
 
-    def settle_late(self: Registry, draft: Path, entry: Entry) -> bool:
+    def settle_late(self: Registry, draft: Path, place: Path) -> bool:
         assert self.clean(older_than=-1) == 1
-        return settle(self, draft, entry)
+        return settle(self, draft, place)
 
     monkeypatch.setattr(Registry, "_settle", settle_late)
     with pytest.raises(FileNotFoundError):

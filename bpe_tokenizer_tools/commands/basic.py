@@ -1,4 +1,4 @@
-"""The command `chat`."""
+"""The commands `info`, `train` and `chat`, with what the module alone lacks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,56 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 
-_TEXT, _, _ADD_OPTIONS = core.COMMANDS["chat"]
+_INFO, _TRAIN, _CHAT = (core.COMMANDS[name] for name in ("info", "train", "chat"))
+
+
+def _more(tokenizer: BPETokenizer) -> dict[str, Any]:
+    known = sorted(core.tokens(tokenizer))
+    first, last = known[:5], known[-5:]
+    return {
+        "has_chat_template": bool(tokenizer.chat_templates),
+        "chat_templates": list(tokenizer.chat_templates),
+        "truncation": core.settings(tokenizer).get("truncation"),
+        "padding": core.settings(tokenizer).get("padding"),
+        "fingerprint": tokenizer.fingerprint,
+        "accelerated": bpe_tokenizer.ACCELERATED,
+        "first_tokens": dict(zip(first, tokenizer.convert_ids_to_tokens(first))),
+        "last_tokens": dict(zip(last, tokenizer.convert_ids_to_tokens(last))),
+    }
+
+
+def _cmd_info(options: argparse.Namespace) -> int | None:
+    return _INFO[1](options, more=_more)
+
+
+def _train_options(add: Callable[..., Any]) -> None:
+    _TRAIN[2](add)
+    around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
+    add("--surround", choices=core.SURROUND, default="bos+eos", help=around)
+    add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
+    ties = "huggingface", "greatest", "first"
+    add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
+    form = "what merges start from: bytes, or characters with ▁ for a space"
+    add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
+    fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
+    add("--byte-fallback", action=argparse.BooleanOptionalAction, help=fallback)
+    coverage = "with sentencepiece: share of text whose characters get tokens (default: 0.9995)"
+    add("--character-coverage", type=float, metavar="X", help=coverage)
+
+
+def _cmd_train(options: argparse.Namespace) -> int | None:
+    if options.pattern and options.style == "sentencepiece":
+        raise core.UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
+    names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
+    return _TRAIN[1](options, **{name: getattr(options, name) for name in names})
 
 
 def _chat_options(add: Callable[..., Any]) -> None:
-    _ADD_OPTIONS(add)
+    _CHAT[2](add)
     add("--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest; 0: all")
     add("--seed", type=int, metavar="N", help="the same seed repeats the same answers")
     add(
@@ -89,4 +131,8 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         session.model.close()
 
 
-COMMANDS: dict[str, core.Command] = {"chat": (_TEXT, _cmd_chat, _chat_options)}
+COMMANDS: dict[str, core.Command] = {
+    "info": (_INFO[0], _cmd_info, _INFO[2]),
+    "train": (_TRAIN[0], _cmd_train, _train_options),
+    "chat": (_CHAT[0], _cmd_chat, _chat_options),
+}

@@ -1,4 +1,4 @@
-"""The commands `check` and `convert`."""
+"""The commands `check`, `convert` and `doctor`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def expect_file(path: str, what: str) -> Path:
 
 def _check_options(add: Callable[..., Any]) -> None:
     add("path", metavar="PATH", help="a file or a directory with a tokenizer, in any format")
-    _loading_options(add)
+    loading_options(add)
 
 
-def _loading_options(add: Callable[..., Any]) -> None:
+def loading_options(add: Callable[..., Any]) -> None:
+    """Add the options that `load` reads."""
     patterns = ", ".join(SPLIT_PATTERNS)
     text = f"for files that carry none: {patterns}, or a regular expression"
     add("--split-pattern", metavar="NAME", help=text)
@@ -49,7 +50,8 @@ def _loading_options(add: Callable[..., Any]) -> None:
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
 
 
-def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
+def load(path: str, options: argparse.Namespace) -> BPETokenizer:
+    """Load a tokenizer in any format."""
     if not path:
         raise core.UsageError("expected the path of a tokenizer, got ''")
     tokens = [core.parse_special_token(text) for text in options.special_tokens]
@@ -59,7 +61,7 @@ def _load(path: str, options: argparse.Namespace) -> BPETokenizer:
 def _cmd_check(options: argparse.Namespace) -> int:
     from bpe_tokenizer_tools.checking.check import check
 
-    tokenizer = _load(options.path, options)
+    tokenizer = load(options.path, options)
     report = check(tokenizer, Path(options.path))
     print(json.dumps(report.to_json()) if options.json else report)
     return 0 if report.ok else 1
@@ -76,7 +78,7 @@ def _convert_options(add: Callable[..., Any]) -> None:
     text = "leave out the normalizer, which only tokenizer.json can hold; normalize text yourself"
     add("--without-normalizer", action="store_true", help=text)
     add("--force", action="store_true", help="overwrite OUT, or the tokenizer that it has already")
-    _loading_options(add)
+    loading_options(add)
 
 
 def _cmd_convert(options: argparse.Namespace) -> None:
@@ -90,7 +92,7 @@ def _cmd_convert(options: argparse.Namespace) -> None:
             f"OUT {str(target)!r} does not end in one of {endings}; pass --format, one of "
             f"{', '.join(_FORMATS)}"
         )
-    tokenizer = _load(options.source, options)
+    tokenizer = load(options.source, options)
     _check_target(target, format_, Path(options.source))
     written, lost = convert(
         tokenizer, target, format_, options.without_normalizer, force=options.force
@@ -243,6 +245,56 @@ def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
         yield dataclasses.replace(token, normalized=token.normalized and changes)
 
 
+def _doctor_options(add: Callable[..., Any]) -> None:
+    model = "a directory with safetensors, model.safetensors.index.json, or a .safetensors file"
+    add("model", metavar="MODEL", help=model)
+    own = "the model's tokenizer, in any format; default: the one beside the model"
+    add("--tokenizer", metavar="PATH", help=own)
+    usual = "default: the one with a usual name"
+    add("--input-tensor", metavar="NAME", help=f"the table of input embeddings; {usual}")
+    add("--output-tensor", metavar="NAME", help=f"the table of output embeddings; {usual}")
+    score = "list tokens from this score on: 0 is a typical token, 1 a row known to be untrained"
+    add("--threshold", type=float, default=0.5, metavar="X", help=score)
+    add("--limit", type=int, default=20, metavar="N", help="tokens to show in each list")
+    add("--csv", metavar="FILE", help="write the figures of every token there")
+    add("--plot", metavar="FILE", help="draw norm against cosine, as .png or .svg")
+
+
+def _cmd_doctor(options: argparse.Namespace) -> None:
+    if options.limit < 0:
+        raise core.UsageError(f"--limit must be at least 0, got {options.limit}")
+    outputs.check_table_and_plot(options.csv, options.plot)
+    from bpe_tokenizer_tools.checking.model_doctor import diagnose
+
+    report = diagnose(
+        options.model,
+        _tokenizer_of(options),
+        input_tensor=options.input_tensor,
+        output_tensor=options.output_tensor,
+        threshold=options.threshold,
+    )
+    if options.csv is not None:
+        outputs.write({Path(options.csv): report.to_csv()})
+    if options.plot is not None:
+        report.plot(options.plot)
+    written = [path for path in (options.csv, options.plot) if path]
+    if written and not options.quiet:
+        print(f"Wrote {' and '.join(written)}", file=sys.stderr)
+    print(json.dumps(report.to_json()) if options.json else report.show(options.limit))
+
+
+def _tokenizer_of(options: argparse.Namespace) -> BPETokenizer:
+    if options.tokenizer is not None:
+        return BPETokenizer.from_file(options.tokenizer)
+    model = Path(options.model)
+    if not model.exists():
+        raise FileNotFoundError(f"{model}: no such file or directory")
+    try:
+        return BPETokenizer.from_file(model if model.is_dir() else model.parent)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; name the model's with --tokenizer") from None
+
+
 COMMANDS: dict[str, core.Command] = {
     "check": (
         "Compare what every installed library makes of a tokenizer, and look for oddities; in a "
@@ -251,4 +303,9 @@ COMMANDS: dict[str, core.Command] = {
         _check_options,
     ),
     "convert": ("Write a tokenizer in another format.", _cmd_convert, _convert_options),
+    "doctor": (
+        "Find tokens that a model has never learned, from its embeddings.",
+        _cmd_doctor,
+        _doctor_options,
+    ),
 }

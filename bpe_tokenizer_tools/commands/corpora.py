@@ -1,4 +1,4 @@
-"""The commands `count` and `pack`."""
+"""The commands `corpus`, `count` and `pack`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,41 @@ from typing import Any
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import core
+
+
+def _corpus_options(add: Callable[..., Any]) -> None:
+    add("recipe", metavar="RECIPE", help="a .toml or .json file: sources, fractions, target size")
+    endings = "a name that ends in .jsonl or .txt, and maybe .gz, .bz2, .xz or .zst"
+    add("--output", metavar="OUT", help=f"{endings}; or a folder, for shards")
+    add("--seed", type=int, metavar="N", help="draw with this seed, not with the recipe's")
+    add("--format", metavar="NAME", help="for shards: jsonl, txt.gz ...; by default jsonl")
+    add("--shard-size", metavar="SIZE", help="for shards: such as '500 MB', before compression")
+    add("--separator", default="<|endoftext|>", metavar="TEXT", help="what ends a document in .txt")
+    add("--dry-run", action="store_true", help="write nothing, and report what would be taken")
+
+
+def _cmd_corpus(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus, parse_size
+
+    if options.output is None and not options.dry_run:
+        raise core.UsageError("one of the arguments --output and --dry-run is required")
+    recipe = Recipe.from_file(options.recipe)
+    if options.seed is not None:
+        recipe = dataclasses.replace(recipe, seed=options.seed)
+    report = build_corpus(
+        recipe,
+        options.output,
+        format=options.format,
+        separator=options.separator,
+        shard_size=None if options.shard_size is None else parse_size(options.shard_size),
+        dry_run=options.dry_run,
+        verbose=not options.quiet,
+    )
+    if options.json:
+        print(json.dumps(report.to_json()))
+    elif not options.quiet:
+        report.table().print()
+        print(f"sha256 {report.sha256}")
 
 
 def _input_options(add: Callable[..., Any]) -> None:
@@ -209,6 +244,7 @@ def _cmd_pack(options: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, core.Command] = {
+    "corpus": ("Draw documents from sources by a recipe.", _cmd_corpus, _corpus_options),
     "count": ("Count the pre-tokens of a large corpus, to train from.", _cmd_count, _count_options),
     "pack": ("Encode a large corpus to files of token ids.", _cmd_pack, _pack_options),
 }
