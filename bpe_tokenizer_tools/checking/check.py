@@ -35,17 +35,16 @@ from typing import Any, NamedTuple, cast
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.backends import fit
-from bpe_tokenizer_tools.checking.conformance import CONFORMANCE_TEXTS, conformance_texts
+from bpe_tokenizer_tools.checking.conformance import conformance_texts
 from bpe_tokenizer_tools.checking.lint import Finding, field_of, lint, shared_ids
 from bpe_tokenizer_tools.formats.gguf import as_in_llama_cpp
 
-__all__ = ["CONFORMANCE_TEXTS", "Difference", "Finding", "Report", "Row", "check"]
-
 # -- The report ---------------------------------------------------------------
 
-EQUAL, DIFFERS = "equal", "differs"
-APPROXIMATE = "approximate"  # llama.cpp splits some text differently; all else is equal
-CANNOT_LOAD, FAILS, NOT_INSTALLED = "cannot load", "fails", "not installed"
+EQUAL, DIFFERS, NOT_INSTALLED = "equal", "differs", "not installed"
+APPROXIMATE = "approximate"  # llama.cpp is known to split some text differently; all else is equal
+CANNOT_LOAD = "cannot load"
+FAILS = "fails"  # it has loaded it, and cannot encode or decode
 NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be given an export
 
 
@@ -78,11 +77,7 @@ class Row:
 
     loader: str  # the library
     version: str | None  # its version, if it is installed
-    # "equal", "approximate" where llama.cpp is known to split some text differently and all else is
-    # equal, "differs", "cannot load", "fails" where it has loaded it and cannot encode or decode,
-    # "not installed", or "not applicable" where it does not read the format and cannot be given an
-    # export
-    status: str
+    status: str  # one of the words above
     detail: str = ""  # what was loaded, or what went wrong
     difference: Difference | None = None  # the first, if there is one
 
@@ -507,11 +502,6 @@ _LOADERS: dict[str, tuple[str, Callable[[_Case], _Peer]]] = {
 }
 
 
-def _version(module: str, package: str) -> str:
-    found = getattr(importlib.import_module(module), "__version__", None)
-    return str(found) if found else importlib.metadata.version(package)
-
-
 # -- Comparing ----------------------------------------------------------------
 
 
@@ -552,7 +542,8 @@ def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            version = _version(module, package)
+            version = getattr(importlib.import_module(module), "__version__", None)
+            version = version or importlib.metadata.version(package)
             peer = load(case)
             difference = _first_difference(case.tokenizer, peer, texts)
             status = EQUAL if difference is None else DIFFERS

@@ -143,12 +143,14 @@ def _char_symbols(definition: Definition) -> _Symbols:
     def symbols(token: bytes) -> list[int] | None:
         body = token.decode()
         inner = bool(prefix) and body.startswith(prefix)
-        ends = [marker] if marker and body.endswith(marker) else []
         body = body.removeprefix(prefix)
         final = suffix if suffix and body.endswith(suffix) else ""
-        body = body.removesuffix(suffix).removesuffix(marker)
+        body = body.removesuffix(suffix)
+        ends = [marker] if marker and body.endswith(marker) else []
+        body = body.removesuffix(marker)
         pieces = [(prefix if i or inner else "") + char for i, char in enumerate(body)]
-        pieces[-1:] = [piece + final for piece in pieces[-1:]]
+        if pieces:
+            pieces[-1] += final
         ids = [vocab.get(piece.encode()) for piece in pieces + ends]
         return None if None in ids or not ids else cast("list[int]", ids)
 
@@ -287,12 +289,9 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
             f"{core.shorten(token)} is {' and '.join(map(str, same))}"
             for token, same in itertools.islice(doubled.items(), 3)
         )
-        yield Finding(
-            "warning",
-            "duplicates",
-            f"{len(doubled)} texts have more than one id: {shown}",
-            "ids that a model gives do not come back when its text is encoded again",
-        )
+        message = f"{len(doubled)} texts have more than one id: {shown}"
+        mend = "ids that a model gives do not come back when its text is encoded again"
+        yield Finding("warning", "duplicates", message, mend)
 
 
 def shared_ids(tokenizer: BPETokenizer) -> dict[int, list[str]]:
@@ -307,12 +306,11 @@ def shared_ids(tokenizer: BPETokenizer) -> dict[int, list[str]]:
 
 def _shared(tokenizer: BPETokenizer) -> Iterator[Finding]:
     for id_, texts in shared_ids(tokenizer).items():
-        yield Finding(
-            "note",
-            "shared-id",
+        message = (
             f"id {id_} is {', '.join(map(repr, texts))}, and decodes to the last one listed; "
-            "which one tiktoken decodes to depends on its version",
+            "which one tiktoken decodes to depends on its version"
         )
+        yield Finding("note", "shared-id", message)
 
 
 _UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
@@ -368,24 +366,18 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
         text = token.content
         heads = [text[:end] for end in range(1, min(len(text), 256)) if text[:end] in contents]
         if heads:
-            yield Finding(
-                "warning",
-                name,
-                f"{text!r} begins with {_some(heads)}",
-                "tiktoken takes whichever it lists first, others the longest; rename one",
-            )
+            message = f"{text!r} begins with {_some(heads)}"
+            mend = "tiktoken takes whichever it lists first, others the longest; rename one"
+            yield Finding("warning", name, message, mend)
         elif within := _within(text, contents):
             yield Finding("note", name, f"{text!r} holds {_some(within)}")
     yield from _as_ordinary(tokenizer, special)
     for token in special:
         form = tokenizer.normalizer
         if form and core.normalize(token.content, form) != token.content:
-            yield Finding(
-                "warning",
-                name,
-                f"{token.content!r} is not in the form {form}, which text is normalized to",
-                f"spell it as {core.normalize(token.content, form)!r}",
-            )
+            message = f"{token.content!r} is not in the form {form}, which text is normalized to"
+            mend = f"spell it as {core.normalize(token.content, form)!r}"
+            yield Finding("warning", name, message, mend)
 
 
 def _within(text: str, contents: set[str]) -> list[str]:
@@ -403,38 +395,30 @@ def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iter
         plain = tokenizer.encode(token.content)
         content = token.content.encode()
         if plain == [token.id]:
-            yield Finding(
-                "error",
-                "special-tokens",
+            message = (
                 f"{token.content!r} (id {token.id}) is an ordinary token too: text that holds it "
-                "becomes the control token, whether special tokens are allowed or not",
-                "take it out of the merges, or give the special token another text",
+                "becomes the control token, whether special tokens are allowed or not"
             )
+            mend = "take it out of the merges, or give the special token another text"
+            yield Finding("error", "special-tokens", message, mend)
         elif len(content) > 3 and content in everything:
-            yield Finding(
-                "warning",
-                "special-tokens",
-                f"{token.content!r} also stands in ordinary tokens",
-                "the training text held it; train with it as a special token",
-            )
+            message = f"{token.content!r} also stands in ordinary tokens"
+            mend = "the training text held it; train with it as a special token"
+            yield Finding("warning", "special-tokens", message, mend)
 
 
 def _padding(tokenizer: BPETokenizer) -> Iterator[Finding]:
     if tokenizer.pad_token is None:
-        yield Finding(
-            "warning",
-            "pad-token",
-            "there is no pad token, which batches of different lengths need",
-            "set tokenizer.pad_token to a special token of its own",
-        )
+        message = "there is no pad token, which batches of different lengths need"
+        mend = "set tokenizer.pad_token to a special token of its own"
+        yield Finding("warning", "pad-token", message, mend)
     elif tokenizer.pad_token == tokenizer.eos_token:
-        yield Finding(
-            "warning",
-            "pad-token",
+        message = (
             f"the pad token is the eos token, {tokenizer.eos_token!r}: training that masks padding "
-            "masks the end of every text as well, and the model never learns to stop",
-            "give padding a token of its own",
+            "masks the end of every text as well, and the model never learns to stop"
         )
+        mend = "give padding a token of its own"
+        yield Finding("warning", "pad-token", message, mend)
 
 
 def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
@@ -443,13 +427,12 @@ def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
     if bos is None or tokenizer.bos_token_id not in before:
         return
     if any("bos_token" in template or bos in template for template in templates.values()):
-        yield Finding(
-            "warning",
-            "double-bos",
+        message = (
             f"the chat template writes {bos!r}, and encoding with special tokens puts it before "
-            "the text as well",
-            "encode rendered chats with add_special_tokens=False",
+            "the text as well"
         )
+        mend = "encode rendered chats with add_special_tokens=False"
+        yield Finding("warning", "double-bos", message, mend)
 
 
 def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
@@ -457,13 +440,12 @@ def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
     missing = tokenizer.max_id + 1 - len(ids)
     if missing:
         first = next(i for i in itertools.count() if i not in ids)
-        yield Finding(
-            "note",
-            "gaps",
+        message = (
             f"{missing} ids below the largest, {tokenizer.max_id}, have no token; the first is "
-            f"{first}",
-            f"a model needs {tokenizer.max_id + 1} embeddings, not {len(ids)}",
+            f"{first}"
         )
+        mend = f"a model needs {tokenizer.max_id + 1} embeddings, not {len(ids)}"
+        yield Finding("note", "gaps", message, mend)
 
 
 _CHECKS: tuple[Callable[[BPETokenizer], Iterator[Finding]], ...] = (
@@ -541,13 +523,10 @@ def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]
         said = f"model_type {model_type!r} in config.json"
         if declared is not None:
             mend = "keep config.json elsewhere, or load with PreTrainedTokenizerFast by name"
-    yield Finding(
-        "error",
-        "tokenizer-class",
-        f"{said} makes transformers 5 use {name}, which has {instead}, whatever "
-        "tokenizer.json says",
-        mend,
+    message = (
+        f"{said} makes transformers 5 use {name}, which has {instead}, whatever tokenizer.json says"
     )
+    yield Finding("error", "tokenizer-class", message, mend)
 
 
 def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:

@@ -32,8 +32,6 @@ from bpe_tokenizer_tools.support.tables import Table
 
 numpy: Any = core.import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
 
-__all__ = ["Diagnosis", "Embedding", "Group", "Indicator", "Suspect", "diagnose"]
-
 THRESHOLD = 0.5  # half the way from the median of the other tokens to that of reference rows
 # Of the pairs that an indicator has to put in the right order.  It cannot be all of them:
 # of the other tokens some are untrained, too, and of pairs with those half are in order.
@@ -50,8 +48,7 @@ class Group:
     name: str  # "padded rows", "impossible bytes" or "unreachable tokens"
     rows: int  # how many there are
     norm: float  # the median of their norms
-    # how well norm or direction tells them from others, from 0.5 to 1; None if they are too few
-    separation: float | None
+    separation: float | None  # how well they can be told from others, 0.5 to 1; None: too few
     used: bool  # whether they are part of the reference
 
 
@@ -62,12 +59,8 @@ class Indicator:
     name: str  # "norm" or "cosine"
     reference: float  # its median over the reference rows
     typical: float  # its median over other tokens, bytes and parts of characters left out
-    # the value half-way, or at another share of the way if asked for; tokens on the side of the
-    # reference look under-trained
-    limit: float
-    # the share of pairs of a reference row and another that it puts in the right order; None where
-    # there are no reference rows
-    separation: float | None
+    limit: float  # half-way, or where asked for; beyond it, tokens look under-trained
+    separation: float | None  # share of pairs put in the right order; None without reference rows
     used: bool  # whether that is enough
 
 
@@ -99,16 +92,10 @@ class Suspect:
 
     id: int  # its id
     token: str  # its text, or as vocabulary files have it where it is a part of one
-    # "text", "fragment" (no whole characters), "byte", "added", "special", "impossible byte" or
-    # "unreachable"
-    kind: str
-    # 0 is a typical token, 1 a typical reference row; None if nothing tells. The mean over the
-    # tables, where there are two.
-    score: float | None
+    kind: str  # text, byte, fragment (of characters), added, special, impossible byte, unreachable
+    score: float | None  # 0: typical; 1: as reference rows; None: unknown; of two tables, the mean
     norm: Mapping[str, float]  # of its row, by the role of the table
-    # its similarity to the mean of the reference rows, both less the mean of all tokens, by the
-    # role of the table
-    cosine: Mapping[str, float]
+    cosine: Mapping[str, float]  # with the mean reference row, both less the mean of all tokens
     scores: Mapping[str, float]  # by the role of the table
 
 

@@ -22,13 +22,13 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.oniguruma import to_oniguruma
 from bpe_tokenizer_tools.support.text import printable
 
-__all__ = ["TokenizerDiff", "compare_tokenizers"]
-
 _SHOWN = 12  # tokens of a kind that are printed
 _TRIED_TOKENS = 500  # of those that one has and the other has not, to find an example
 
 _Token = tuple[str, int]  # as it is shown, and its id
 _Pair = tuple[str, str] | None
+_Differences = dict[str, tuple[Any, Any]]  # by name: in a and in b
+_Example = tuple[str, list[int], list[int]]  # a text, its ids by a and by b
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,18 @@ class TokenizerDiff:
     names: tuple[str, str]  # what a and b are called
     equal: bool = True  # whether nothing differs
     ids_change: bool = False  # whether anything differs that decides the ids of ordinary text
-    # a text that gets other ids, with those of a and of b, if one was found
-    example: tuple[str, list[int], list[int]] | None = None
+    example: _Example | None = None  # a text that gets other ids, if one was found
     tried: int = 0  # how many texts were tried to find it
-    # "a" if a is b cut down to its first merges, "b" the other way round, or None
-    cut: str | None = None
+    cut: str | None = None  # "a" if a is b cut down to its first merges, or "b", likewise
     merges: tuple[int, int] = (0, 0)  # how many each has
     same_merges: int = 0  # how many from the first on are the same in both
     first_merges: tuple[_Pair, _Pair] = (None, None)  # the first merge that differs, of a and of b
     removed: list[_Token] = field(default_factory=list)  # ordinary tokens that only a has
     added: list[_Token] = field(default_factory=list)  # ordinary tokens that only b has
-    # tokens that both have, with the id in a and in b
-    moved: list[tuple[str, int, int]] = field(default_factory=list)
-    # all else that differs, by name: in a and in b
-    parts: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    # the lines that differ, as `diff -u` shows them
-    chat_template: list[str] = field(default_factory=list)
-    # metadata that differ; they change nothing
-    about: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    moved: list[tuple[str, int, int]] = field(default_factory=list)  # the id in a and in b
+    parts: _Differences = field(default_factory=dict)  # all else that differs
+    chat_template: list[str] = field(default_factory=list)  # lines, as `diff -u` shows them
+    about: _Differences = field(default_factory=dict)  # metadata; they change nothing
 
     @property
     def verdict(self) -> str:
@@ -177,7 +171,7 @@ def compare_tokenizers(
     return found if deciding else dataclasses.replace(found, cut=_cut(found))
 
 
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> _Differences:
     names = dict.fromkeys([*a, *b])
     return {name: (a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name)}
 
@@ -299,9 +293,7 @@ def _texts(a: BPETokenizer, b: BPETokenizer) -> list[str]:
     return list(dict.fromkeys([*texts, *conformance_texts(a), *conformance_texts(b)]))
 
 
-def _examples(
-    a: BPETokenizer, b: BPETokenizer, texts: list[str]
-) -> Iterator[tuple[str, list[int], list[int]]]:
+def _examples(a: BPETokenizer, b: BPETokenizer, texts: list[str]) -> Iterator[_Example]:
     for text in texts:
         ids = a.encode(text), b.encode(text)
         if ids[0] != ids[1]:

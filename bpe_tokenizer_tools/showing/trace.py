@@ -40,8 +40,6 @@ from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import display_width
 
-__all__ = ["Merge", "Part", "Pretoken", "Special", "Trace", "trace"]
-
 _LONGEST = 2_000  # characters: a trace is to be read, and a page of it to be drawn
 
 # -- What is kept -----------------------------------------------------------------
@@ -77,9 +75,9 @@ class Pretoken(NamedTuple):
     text: str  # the piece
     start: tuple[Part, ...]  # the parts that merging begins with: bytes, or characters
     merges: tuple[Merge, ...]  # the merges, in the order in which they are done
-    # whether it is a token that no merges make, taken as it stands: tiktoken and others look for
-    # the whole piece first
-    is_whole: bool
+    is_whole: (
+        bool  # a token that no merges make: tiktoken and others look for the whole piece first
+    )
 
     def states(self) -> Iterator[tuple[Part, ...]]:
         """Yield the parts before the first merge, and after each."""

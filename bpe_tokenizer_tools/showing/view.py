@@ -26,8 +26,6 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.text import display_width, visible
 
-__all__ = ["View", "ViewedToken", "shown", "view"]
-
 # -- One token ------------------------------------------------------------------
 
 _WHITE_SPACE = {" ": "·", "\t": "→", "\n": "⏎"}
@@ -95,8 +93,7 @@ _SPECIAL = "\033[1;97;48;5;54m"
 class View:
     """The tokens of a text; printed, what a terminal without colours shows."""
 
-    # the tokens. Joined, they are the text as the tokenizer normalizes it.
-    tokens: Sequence[ViewedToken]
+    tokens: Sequence[ViewedToken]  # joined, they are the text as the tokenizer normalizes it
     characters: int  # characters of the text as given
     bytes: int  # UTF-8 bytes of it
     name: str = ""  # what the tokenizer is called

@@ -10,18 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-__all__ = [
-    "FileStatus",
-    "draft_name",
-    "file_sha256",
-    "flush",
-    "flush_directory",
-    "naming",
-    "renamed",
-    "stream_sha256",
-    "status_of",
-]
-
 _BLOCK = 2**20
 
 

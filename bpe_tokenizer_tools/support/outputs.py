@@ -7,6 +7,7 @@ import errno
 import importlib
 import io
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,19 +15,6 @@ from typing import IO, Any
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.files import draft_name, flush, naming, renamed
-
-__all__ = [
-    "check_directory",
-    "check_file",
-    "check_table_and_plot",
-    "draft_of",
-    "existing_path",
-    "figure",
-    "locked",
-    "plot_format",
-    "replacing",
-    "write",
-]
 
 _PLOTS = {".png": "png", ".svg": "svg"}
 
@@ -144,14 +132,15 @@ def write(contents: Mapping[Path, str | bytes]) -> None:
 
 @contextlib.contextmanager
 def draft_of(path: Path) -> Iterator[Path]:
-    """Give a hidden name to write to; at the end, remove its file unless it has been renamed."""
+    """Give a hidden name to write to; at the end, remove what it has unless that was renamed."""
     draft = draft_name(path)
     try:
         with naming(path, drafts_only=True):
             yield draft
     finally:
         with contextlib.suppress(OSError):
-            draft.unlink()
+            remove = shutil.rmtree if draft.is_dir() else os.unlink
+            remove(draft)
 
 
 @contextlib.contextmanager
@@ -193,11 +182,7 @@ def locked(path: Path, shared: bool = False) -> Iterator[None]:
 
 
 def _lock(handle: int, shared: bool) -> bool:
-    """Tell whether a lock was got; if not, there is none to be had.
-
-    Raises:
-        BlockingIOError: another process holds it.
-    """
+    """Tell whether a lock was got; if not, there is none to be had, or a BlockingIOError."""
     try:
         if os.name == "nt":
             locking: Any = importlib.import_module("msvcrt")

@@ -13,8 +13,6 @@ from typing import Any
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 
-__all__ = ["Settings"]
-
 
 class Settings(core.JsonReader):
     """A table of settings: typed access, and errors that name the file and the key.

@@ -16,12 +16,9 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.text import display_width, printable
-
-__all__ = ["Table"]
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
 _NARROW = 12  # columns that a text needs at least, in several lines
@@ -54,7 +51,7 @@ class Table:
 
     def __str__(self) -> str:
         cells, right = self._cells()
-        lines = [self._names(), *cells]
+        lines = [list(map(printable, self.columns)), *cells]
         widths = [max(map(display_width, column)) for column in zip(*lines)]
         text = [
             "  ".join(_pad(cell, width, at) for cell, width, at in zip(line, widths, right))
@@ -75,9 +72,6 @@ class Table:
         writer.writerows([self.columns, *self.rows])
         return file.getvalue()
 
-    def _names(self) -> list[str]:
-        return list(map(printable, self.columns))
-
     def _cells(self) -> tuple[list[list[str]], list[bool]]:
         """Return all rows as they are shown, and which columns hold numbers."""
         columns = [_shown_column([row[i] for row in self.rows]) for i in range(len(self.columns))]
@@ -90,6 +84,7 @@ class Table:
 
     def _print_richly(self) -> bool:
         try:
+            from rich.box import SIMPLE_HEAD
             from rich.console import Console
             from rich.table import Table as RichTable
             from rich.text import Text
@@ -99,7 +94,9 @@ class Table:
         console = Console()
         title = Text(self.title, style="bold") if self.title else None
         for part in self._parts(cells, right, console.width):
-            table = RichTable(title=title, title_justify="left", header_style="bold", box=_box())
+            table = RichTable(
+                title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD
+            )
             for i in part:
                 # Texts may take several lines; a number that is cut would be another one.
                 table.add_column(
@@ -117,10 +114,7 @@ class Table:
     def _parts(
         self, cells: list[list[str]], right: list[bool], width: int
     ) -> Iterator[Sequence[int]]:
-        """Yield the columns that go below each other where a terminal has no room for all.
-
-        What stands at the left, up to the first numbers, is there each time.
-        """
+        """Yield columns that a terminal has room for, each time with those left of all numbers."""
         lines = [self.columns, *cells]
         widths = [max(map(display_width, column)) for column in zip(*lines)]
         needs = [3 + (n if at else min(n, _NARROW)) for n, at in zip(widths, right)]
@@ -137,12 +131,6 @@ class Table:
 def _pad(cell: str, width: int, right: bool) -> str:
     space = " " * (width - display_width(cell))
     return space + cell if right else cell + space
-
-
-def _box() -> Any:
-    from rich import box
-
-    return box.SIMPLE_HEAD
 
 
 def _shown_column(values: Sequence[object]) -> list[str]:

@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["counted", "display_width", "name_of", "names_of", "printable", "shortened", "visible"]
-
 # -- What can be seen -----------------------------------------------------------
 
 _PICTURES = {i: chr(0x2400 + i) for i in range(32) if chr(i) not in "\n\t"}
@@ -40,14 +38,9 @@ def display_width(text: str) -> int:
     >>> display_width("abc"), display_width("日本"), display_width("e\u0301")
     (3, 4, 1)
     """
-    return sum(
-        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + _is_wide(char)
-        for char in text
-    )
-
-
-def _is_wide(char: str) -> bool:
-    return unicodedata.east_asian_width(char) in "WF"
+    unseen = ("Mn", "Me", "Cf")
+    seen = [char for char in text if unicodedata.category(char) not in unseen]
+    return len(seen) + sum(unicodedata.east_asian_width(char) in "WF" for char in seen)
 
 
 def counted(number: int, noun: str) -> str:

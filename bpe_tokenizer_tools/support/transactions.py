@@ -35,8 +35,6 @@ from pathlib import Path
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 
-__all__ = ["read_files", "save_files"]
-
 _LOCK, _JOURNAL = ".bpe-tokenizer.lock", core.JOURNAL
 
 
@@ -119,8 +117,7 @@ def _finish_save(journal: Path) -> None:
 def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
     """Return the two places of each file that is being saved; none if it is to be removed.
 
-    Journals are untrusted: one renames only temporary files of its own directory,
-    and removes only chat templates.
+    Untrusted, it renames only temporary files of its own directory, and removes only templates.
     """
     raw = core.read_file(journal)
     places: dict[Path, tuple[Path, ...]] = {}

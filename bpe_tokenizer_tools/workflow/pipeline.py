@@ -1,28 +1,8 @@
 """A tokenizer from one file: corpus, counts, training, evaluation, registration.
 
-    [corpus]                        # a recipe; see bpe_tokenizer_tools.corpus.drawing
-    target_size = "20 MB"
-    held_out = "1 MB"
-    [[corpus.sources]]
-    name = "english"
-    path = "english.txt"
-    fraction = 1
-
-    [train]
-    vocab_size = 16000
-    pattern = "cl100k"
-    special_tokens = ["<|endoftext|>"]
-
-    [evaluate]                      # on what the recipe holds out, unless it names texts
-    against = ["tiktoken:gpt2"]
-
-    [register]
-    registry = "tokenizers"
-    name = "mix"
-
-Each step leaves a stamp when it is done; one whose settings, files and predecessors' results are
-those of its stamp is skipped.  So a run that was stopped, in whatever way, goes on where it was
-when it is started again, and ends as one that was not stopped.
+docs/pipeline.md says what the file holds.  Each step leaves a stamp when it is done; one whose
+settings, files and predecessors' results are those of its stamp is skipped.  So a run that was
+stopped goes on where it was when it is started again, and ends as one that was not stopped.
 """
 
 from __future__ import annotations
@@ -50,8 +30,6 @@ from bpe_tokenizer_tools.support.settings import Settings
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.workflow.registry import Entry, Registry, check_name
 from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, Stamp, changes, hashes
-
-__all__ = ["Pipeline", "PipelineReport", "StepReport"]
 
 _Results = Mapping[str, Mapping[str, Any]]  # step -> what it found out
 
@@ -502,8 +480,7 @@ class Pipeline:
     """The way from a recipe to a registered tokenizer.
 
     Args:
-        path: a .toml or .json file; see the head of this module.  Paths in it start from
-            its directory.
+        path: a .toml or .json file, from whose directory paths in it start.
         work_dir: where all is made; by default a directory beside the file, with its
             name and ".work" at the end.
 

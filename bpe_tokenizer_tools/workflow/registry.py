@@ -41,13 +41,11 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.files import draft_name, flush_directory, naming
+from bpe_tokenizer_tools.support.files import flush_directory, naming
 from bpe_tokenizer_tools.support.text import printable
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff
-
-__all__ = ["Entry", "Registry", "check_name", "default_path"]
 
 FORMAT = 1  # of entry.json; readers refuse what is newer
 STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old has no writer any more
@@ -131,11 +129,9 @@ class Entry:
     corpus_sha256: str | None = None  # of the text that it was trained on, if that was said
     metadata: Mapping[str, Any] = field(default_factory=dict)  # what its owner said of it
     report: Any = None  # how it was trained or how it does, as JSON, or None
-    # the tokenizer's files and the sha256 of each; empty where they were not read
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # file -> sha256; empty if not read
     path: Path = field(default=Path(), compare=False)  # its directory
-    # whether the call that returned this has registered it
-    is_new: bool = field(default=False, compare=False)
+    is_new: bool = field(default=False, compare=False)  # whether this call has registered it
 
     @property
     def ref(self) -> str:
@@ -175,11 +171,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: Any, what: str) -> Any:
-    """Bring a value into the form in which it comes back from JSON.
-
-    Raises:
-        ValueError: JSON has no place for it.
-    """
+    """Bring a value into the form in which it comes back from JSON; a ValueError if it has none."""
     to_json = getattr(value, "to_json", None)
     if callable(to_json):
         value = to_json()
@@ -445,10 +437,8 @@ class Registry:
 
     @contextlib.contextmanager
     def _draft(self, name: str) -> Iterator[Path]:
-        """Give a directory to write an entry in; it is removed if it is still there at the end.
-
-        NOTE: not by `tempfile`, whose directories only their owner may ever read.
-        """
+        """Give a directory to write an entry in; it is removed if it is still there at the end."""
+        # NOTE: not by `tempfile`, whose directories only their owner may ever read.
         incoming = self.path / _INCOMING
         incoming.mkdir(exist_ok=True)
         draft = incoming / f"{name}-{os.getpid()}-{os.urandom(8).hex()}"
@@ -533,15 +523,12 @@ class Registry:
                 self._verified(entry.path)
             except FileFormatError as error:
                 problems.append(error)
-        return problems + self._foreign(name)
-
-    def _foreign(self, name: str | None) -> list[FileFormatError]:
-        return [
-            FileFormatError(path, "", "does not belong to the registry; move it elsewhere")
-            for known in ([name] if name is not None else self._names())
-            for path in sorted((self.path / known).iterdir())
-            if not _HASH.fullmatch(path.name) and not path.name.startswith(".")
-        ]
+        for folder in [self.path / each for each in ([name] if name else self._names())]:
+            for path in sorted(folder.iterdir()):
+                if not _HASH.fullmatch(path.name) and not path.name.startswith("."):
+                    problem = "does not belong to the registry; move it elsewhere"
+                    problems.append(FileFormatError(path, "", problem))
+        return problems
 
     def show(self, ref: str) -> Entry:
         """Return an entry, its files checked.
@@ -585,16 +572,12 @@ class Registry:
             return entry
         outputs.check_directory(target.parent if target.is_dir() else target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = draft_name(target)
-        try:
+        with outputs.draft_of(target) as draft:
             draft.mkdir()
             core.write_files({draft / name: content for name, content in contents.items()})
             if target.is_dir():
                 target.rmdir()
             os.rename(draft, target)
-        finally:
-            if draft.exists():
-                _remove(draft)
         return entry
 
     def diff(self, a: str, b: str) -> TokenizerDiff:
@@ -736,11 +719,7 @@ def _check_agreement(there: Entry, said: Entry) -> None:
 
 
 def _holds(target: Path, contents: Mapping[str, bytes]) -> bool:
-    """Tell whether a directory holds just these files; False if it is empty or not there.
-
-    Raises:
-        ValueError: it holds something else.
-    """
+    """Tell whether a directory holds just these files, not nothing; FileExistsError for others."""
     if not os.path.lexists(target):
         return False
     if not target.is_dir():

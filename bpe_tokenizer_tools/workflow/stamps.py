@@ -16,8 +16,6 @@ from typing import Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.files import file_sha256
 
-__all__ = ["UNKNOWN", "Stamp", "changes", "hashes"]
-
 UNKNOWN: Any = object()  # a setting that only another step, which has not run, will tell
 
 _FORMAT = 2
@@ -39,8 +37,7 @@ def _sha256(path: Path) -> str | None:
 class Stamp:
     """What a step was made of, and what it made."""
 
-    # the settings that decide the result, the results of other steps among them
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any]  # what decides the result: settings, results of other steps
     files: Mapping[str, str | None]  # label -> sha256 of what was read
     outputs: Mapping[str, str]  # file below the working directory -> sha256 of what was written
     result: Mapping[str, Any]  # what other steps need to know of it
