@@ -109,17 +109,14 @@ class Report:
             for row in self.rows
         ]
         widths = [max(len(line[i]) for line in cells) for i in range(3)]
-        table = [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths)), line[3]]).rstrip()
-            for line in cells
-        ]
-        for i, row in reversed(list(enumerate(self.rows))):
+        lines = []
+        for row, (*head, rest) in zip(self.rows, cells):
+            padded = (cell.ljust(width) for cell, width in zip(head, widths))
+            lines.append("  ".join([*padded, rest]).rstrip())
             if row.difference is not None and row.detail:
-                table.insert(i + 1, " " * (sum(widths) + 6) + f"({row.detail})")
-        notes = list(map(str, self.findings))
-        return "\n".join(
-            [*table, f"{self.n_texts} texts compared", *(["", *notes] if notes else [])]
-        )
+                lines.append(" " * (sum(widths) + 6) + f"({row.detail})")
+        lines.append(f"{self.n_texts} texts compared")
+        return "\n".join([*lines, *([""] if self.findings else []), *map(str, self.findings)])
 
 
 # -- Libraries ----------------------------------------------------------------
@@ -162,11 +159,7 @@ class _Case:
         return self.exported(kind), "through export"
 
     def exported(self, kind: str) -> Path:
-        """Write the tokenizer in a format, once.
-
-        Raises:
-            _NotReadError: the format cannot hold it.
-        """
+        """Write the tokenizer in a format, once; _NotReadError if it cannot hold it."""
         path = self._scratch / ("saved" if kind in _SAVED else f"exported.{kind}")
         try:
             if not path.exists() and kind in _SAVED:

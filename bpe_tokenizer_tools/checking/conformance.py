@@ -180,10 +180,7 @@ def _class_texts(tokenizer: BPETokenizer) -> Iterator[str]:
 
 
 def _shape_texts(tokens: list[str]) -> Iterator[str]:
-    """Put tokens one below the other, one of each shape.
-
-    The shape is the categories of its characters in a row, and whether they are ASCII.
-    """
+    """Put tokens below each other, one of each shape: categories, and what is ASCII, in a row."""
     shapes: dict[tuple[object, ...], str] = {}
     for token in tokens:
         kinds = ((unicodedata.category(char), char.isascii()) for char in token)

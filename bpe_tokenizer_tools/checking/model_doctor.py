@@ -120,11 +120,7 @@ class Diagnosis:
         return any(embedding.tells for embedding in self.embeddings)
 
     def token(self, id_: int) -> Suspect:
-        """Return the figures of a token, whatever they are.
-
-        Raises:
-            KeyError: there is no token with this id.
-        """
+        """Return the figures of a token, whatever they are; KeyError if there is none."""
         return _suspect(self.vocabulary, self.embeddings, id_)
 
     def show(self, limit: int = 20) -> str:
@@ -403,11 +399,7 @@ def _measure(tensor: Tensor, groups: Sequence[Sequence[int]], others: Sequence[i
 
 
 def _cosines(measures: _Measures, groups: Sequence[Sequence[int]], used: Sequence[int]) -> Any:
-    """Return the cosine of each row with the mean of the rows of some groups.
-
-    A row of these groups is compared with the mean of the others, or it would be like a
-    mean that it is a part of.
-    """
+    """Return the cosine of each row with the mean of the other rows of some groups."""
     sizes = numpy.array([len(groups[number]) for number in used], dtype=float)
     total = sizes.sum()
     if not total:
@@ -457,8 +449,8 @@ def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: floa
     known = used or [number for number, ids in enumerate(members) if len(ids) >= _ENOUGH]
     cosine = numpy.nan_to_num(_cosines(measures, members, known))
     reference = numpy.array([id_ for number in known for id_ in members[number]], dtype=int)
+    values = {"norm": measures.norm, "cosine": cosine}
     if len(reference):
-        values = {"norm": measures.norm, "cosine": cosine}
         indicators = [
             _indicator(name, value[reference], value[rest], threshold, bool(used))
             for name, value in values.items()
@@ -467,20 +459,10 @@ def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: floa
         typical = float(numpy.median(measures.norm[rest]))
         limit = typical * (1 - threshold)
         indicators = [Indicator("norm", 0.0, typical, limit, None, typical > 0)]
-    score = _scores(indicators, {"norm": measures.norm, "cosine": cosine})
-    return Embedding(
-        role,
-        tensor.name,
-        tensor.path.name,
-        tensor.dtype,
-        rows,
-        columns,
-        groups,
-        indicators,
-        int((measures.norm == 0).sum()),
-        int((~sound).sum()),
-        {"norm": measures.norm, "cosine": cosine, "score": score},
-    )
+    score = _scores(indicators, values)
+    facts = role, tensor.name, tensor.path.name, tensor.dtype, rows, columns
+    counts = int((measures.norm == 0).sum()), int((~sound).sum())
+    return Embedding(*facts, groups, indicators, *counts, {**values, "score": score})
 
 
 def _group(
@@ -513,10 +495,7 @@ def _indicator(
 
 
 def _scores(indicators: Sequence[Indicator], values: Mapping[str, Any]) -> Any:
-    """Return where each row is between typical tokens (0) and reference rows (1).
-
-    Of two indicators it is the geometric mean: a row that is typical by one has 0.
-    """
+    """Return where rows are from typical (0) to reference (1): the geometric mean of indicators."""
     shares = [
         numpy.clip((values[each.name] - each.typical) / (each.reference - each.typical), 0, 1)
         for each in indicators
@@ -578,7 +557,8 @@ def diagnose(
         return [_suspect(vocabulary, embeddings, id_) for id_ in ids]
 
     ordinary = [id_ for id_ in vocabulary.ids if id_ not in apart]
-    scores = _mean_scores(embeddings, ordinary)
+    columns = [each.values["score"][ordinary] for each in embeddings if each.tells]
+    scores = sum(columns) / len(columns) if columns else ()
     chosen = [(-score, id_) for id_, score in zip(ordinary, scores) if score >= threshold]
     return Diagnosis(
         embeddings,
@@ -592,12 +572,6 @@ def diagnose(
         [*notes, *_notes(embeddings, groups["padded rows"])],
         vocabulary,
     )
-
-
-def _mean_scores(embeddings: Sequence[Embedding], ids: Sequence[int]) -> Any:
-    """Return the mean of the scores in all tables that tell; nan if none does."""
-    columns = [each.values["score"][list(ids)] for each in embeddings if each.tells]
-    return sum(columns) / len(columns) if columns else numpy.full(len(ids), numpy.nan)
 
 
 def _suspect(vocabulary: _Vocabulary, embeddings: Sequence[Embedding], id_: int) -> Suspect:
@@ -736,17 +710,10 @@ def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:
     others = [id_ for id_ in report.vocabulary.ids if id_ not in taken]
     for (label, colour, mark, size), ids in zip(_MARKS, (others, listed, reference, special)):
         if ids:
-            axes.scatter(
-                embedding.values["norm"][ids],
-                embedding.values["cosine"][ids],
-                s=size,
-                color=colour,
-                marker=mark,
-                linewidths=0.4,
-                edgecolors="white",
-                label=f"{label} ({len(ids):,})",
-                rasterized=len(ids) > 5_000,
-            )
+            places = [embedding.values[name][ids] for name in ("norm", "cosine")]
+            style = {"linewidths": 0.4, "edgecolors": "white", "rasterized": len(ids) > 5_000}
+            label += f" ({len(ids):,})"
+            axes.scatter(*places, s=size, color=colour, marker=mark, label=label, **style)
     for indicator, line in zip(embedding.indicators, (axes.axvline, axes.axhline)):
         if indicator.used:
             line(indicator.limit, color="#666666", linewidth=1, linestyle="--")

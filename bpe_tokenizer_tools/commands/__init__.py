@@ -7,17 +7,9 @@ All of these modules are imported for every command: what only one needs is impo
 from __future__ import annotations
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.commands import (
-    basic,
-    checking,
-    corpora,
-    evaluation,
-    pipeline,
-    registry,
-    showing,
-)
+from bpe_tokenizer_tools.commands import basic, checking, corpora, evaluation, showing, workflow
 
-_MODULES = (basic, checking, evaluation, corpora, pipeline, registry, showing)
+_MODULES = (basic, checking, evaluation, corpora, workflow, showing)
 
 COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()

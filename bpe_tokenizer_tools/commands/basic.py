@@ -61,14 +61,8 @@ def _chat_options(add: Callable[..., Any]) -> None:
     _CHAT[2](add)
     add("--top-k", type=int, default=0, metavar="N", help="sample from the N likeliest; 0: all")
     add("--seed", type=int, metavar="N", help="the same seed repeats the same answers")
-    add(
-        "--stop",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TEXT",
-        help="end an answer before any of these",
-    )
+    stop = "end an answer before any of these"
+    add("--stop", nargs="+", action="extend", default=[], metavar="TEXT", help=stop)
     add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
 
 
@@ -114,15 +108,9 @@ def _cmd_chat(options: argparse.Namespace) -> None:
     message = "".join(core.stdin_text()) if options.message == "-" else options.message
     if message is not None and not message.strip():
         raise core.UsageError("argument --message: expected text, got nothing")
-    session = Session(
-        options.model_path,
-        tokenizer,
-        template,
-        options.system_prompt,
-        options.backend,
-        options.n_gpu_layers,
-        options.n_ctx,
-    )
+    settings = ("system_prompt", "backend", "n_gpu_layers", "n_ctx")
+    given = (getattr(options, name) for name in settings)
+    session = Session(options.model_path, tokenizer, template, *given)
     names = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop")
     sampled = {name: getattr(options, name) for name in names}
     try:

@@ -156,14 +156,11 @@ def convert(
         force: overwrite the target, or the tokenizer that it has already.
 
     Returns:
-        The files written; and what was left out: the normalizer, if that was asked for,
-        and what the format has no place for and doesn't affect ids, such as the
-        chat template, roles, what goes around a text.
+        The files written; and what was left out and doesn't affect ids, such as the chat template.
 
     Raises:
         FileExistsError: the target is there already, or has a tokenizer.
-        ValueError: the format cannot hold the tokenizer, and what would be lost.
-            Then what stood at the target is still there.
+        ValueError: the format cannot hold the tokenizer; what stood at the target still does.
     """
     is_folder = format in ("gpt2", "directory")
     if target.exists() and target.is_dir() != is_folder:

@@ -167,25 +167,18 @@ def _cmd_count(options: argparse.Namespace) -> None:
             report = job.to_file(options.output, options.min_frequency)
             if options.work_dir is None:
                 job.forget()
-    _show(options, report)
+    if options.json:
+        print(json.dumps(report.to_json()))
 
 
 @contextlib.contextmanager
 def _only_results(executor: str) -> Iterator[None]:
-    """Keep standard output free of Ray's notices, such as one about a lost node.
-
-    Ray prints them there whatever its settings; those that matter come as exceptions, too.
-    """
+    """Keep standard output free of Ray's notices; those that matter come as exceptions, too."""
     if executor != "ray":
         yield
         return
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
-
-
-def _show(options: argparse.Namespace, report: Any) -> None:
-    if options.json:
-        print(json.dumps(report.to_json()))
 
 
 # -- pack ---------------------------------------------------------------------
@@ -200,11 +193,8 @@ def _pack_options(add: Callable[..., Any]) -> None:
     add("--format", choices=("bin", "megatron", "parquet"), default="bin", help="of the shards")
     add("--dtype", default="auto", metavar="NAME", help="of the ids: uint16, uint32 or int32")
     add("--bos", metavar="TOKEN", help="or its id, before each document; without it, nothing")
-    add(
-        "--eot",
-        metavar="TOKEN",
-        help="or its id, after each document; default: the tokenizer's eos token",
-    )
+    eot = "or its id, after each document; default: the tokenizer's eos token"
+    add("--eot", metavar="TOKEN", help=eot)
     add("--no-eot", action="store_true", help="put nothing after a document")
     allowed = "whether special tokens in the text become their ids"
     add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
@@ -240,7 +230,8 @@ def _cmd_pack(options: argparse.Namespace) -> None:
             report = job.run_share(options.shard_index, options.num_shards)
         else:
             report = job.run()
-    _show(options, report)
+    if options.json:
+        print(json.dumps(report.to_json()))
 
 
 COMMANDS: dict[str, core.Command] = {

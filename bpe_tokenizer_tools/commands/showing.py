@@ -46,6 +46,7 @@ def read_text(text: str | None, file: str | None) -> str:
 
 def _cmd_view(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.chat.terminal import has_colours
+    from bpe_tokenizer_tools.showing.page import write_page
     from bpe_tokenizer_tools.showing.view import view
 
     given = options.text is not None or options.file is not None or not options.html
@@ -54,21 +55,25 @@ def _cmd_view(options: argparse.Namespace) -> None:
         outputs.check_file(options.html)
     tokenizers = _load(options)
     if options.html is not None:
-        return _write_page(tokenizers, text, options)
+        write_page(tokenizers, Path(options.html), text)
+        if options.json:
+            print(json.dumps({"html": options.html, "tokenizers": list(tokenizers)}))
+        elif not options.quiet:
+            print(f"Wrote {options.html}", file=sys.stderr)
+        return
     views = [
         view(text, tokenizer, name=name, allowed_special=options.allowed_special)
         for name, tokenizer in tokenizers.items()
     ]
     if options.json:
         print(json.dumps({"views": [each.to_json() for each in views]}))
-        return None
+        return
     colours = has_colours(sys.stdout, os.environ)
     width = shutil.get_terminal_size().columns
     for number, each in enumerate(views):
         if len(views) > 1:
             print("\n" * (number > 0) + each.heading(colours))
         print(each.render(ids=options.ids, bytes=options.bytes, colours=colours, width=width))
-    return None
 
 
 def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
@@ -78,18 +83,6 @@ def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
     if "" in paths:
         raise core.UsageError("expected the path of a tokenizer, got ''")
     return {name: BPETokenizer.from_file(path) for name, path in zip(names_of(paths), paths)}
-
-
-def _write_page(
-    tokenizers: dict[str, BPETokenizer], text: str, options: argparse.Namespace
-) -> None:
-    from bpe_tokenizer_tools.showing.page import write_page
-
-    write_page(tokenizers, Path(options.html), text)
-    if options.json:
-        print(json.dumps({"html": options.html, "tokenizers": list(tokenizers)}))
-    elif not options.quiet:
-        print(f"Wrote {options.html}", file=sys.stderr)
 
 
 def _trace_options(add: Callable[..., Any]) -> None:

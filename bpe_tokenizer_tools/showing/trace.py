@@ -139,10 +139,7 @@ class Trace:
         }
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page that goes through the steps, forward and back.
-
-        It needs nothing but itself: no network, and no other file.
-        """
+        """Write a page that goes through the steps, and needs no network and no other file."""
         outputs.check_file(path)
         template = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
         outputs.write({Path(path): fill(template, self.to_json())})

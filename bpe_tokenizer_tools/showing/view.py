@@ -206,7 +206,7 @@ class _Column(NamedTuple):
     """A token and what stands beneath it."""
 
     cells: tuple[str, ...]
-    padded: tuple[str, ...]  # to the same width
+    spaces: tuple[str, ...]  # behind each, so that all are as wide
     width: int
     special: bool
     ends_line: bool
@@ -221,10 +221,9 @@ def _draw_columns(
     def column(token: ViewedToken) -> _Column:
         cells = (str(token), *[str(token.id)] * ids, *[token.data.hex(" ")] * bytes)
         widths = list(map(display_width, cells))
-        spaces = (" " * (max(widths) - each) for each in widths)
-        padded = tuple(map(operator.add, cells, spaces))
+        spaces = tuple(" " * (max(widths) - each) for each in widths)
         ends_line = token.data.endswith(b"\n")
-        return _Column(cells, padded, max(widths), token.special, ends_line)
+        return _Column(cells, spaces, max(widths), token.special, ends_line)
 
     place = 0
     for row in _rows(map(column, tokens), width):
@@ -250,13 +249,10 @@ def _rows(columns: Iterable[_Column], width: int) -> Iterator[list[_Column]]:
 
 
 def _draw_line(row: Sequence[_Column], i: int, place: int, colours: bool) -> str:
-    if not colours:
-        return "│".join([column.padded[i] for column in row]).rstrip(" ")
-    cells = [column.padded[i] for column in row]
-    if i == 0:
-        for number, column in enumerate(row):
-            bare = column.cells[0]
-            cells[number] = (
-                _painted(bare, place + number, column.special) + cells[number][len(bare) :]
-            )
-    return " ".join(cells).rstrip(" ")
+    drawn = []
+    for number, column in enumerate(row, place):
+        cell = column.cells[i]
+        if colours and i == 0:
+            cell = _painted(cell, number, column.special)
+        drawn.append(cell + column.spaces[i])
+    return (" " if colours else "│").join(drawn).rstrip(" ")

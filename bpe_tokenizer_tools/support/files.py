@@ -27,11 +27,7 @@ class FileStatus(NamedTuple):
 
 
 def status_of(path: str | os.PathLike[str]) -> FileStatus:
-    """Return the status of a file: equal ones mean that nobody has written to it.
-
-    Raises:
-        OSError: there is no such file.
-    """
+    """Return the status of a file: equal ones mean that nobody has written to it."""
     status = os.stat(path)
     return FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -88,11 +84,8 @@ def naming(
 
     Errors of the library itself pass unchanged: they name their file in their message.
 
-    Args:
-        path: what the errors will name.
-        note: what to add to the reason, such as "; nothing was written".
-        drafts_only: whether an error that names neither the path nor a draft of it passes
-            unchanged; for blocks that read other files, too.
+    `note` is added to the reason, such as "; nothing was written".  With `drafts_only`, an error
+    that names neither the path nor a draft of it passes unchanged, too: blocks read other files.
     """
     try:
         yield

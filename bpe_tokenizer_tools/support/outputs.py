@@ -27,10 +27,8 @@ def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) 
         with_directories: whether those that it is in will be made.
 
     Raises:
-        FileNotFoundError: its directory is not there, and will not be made.
-        IsADirectoryError: it is a directory.
         ValueError: it names no file that could be replaced.
-        OSError: its directory cannot be written to.
+        OSError: it is a directory, or that which it is in is not there or cannot be written to.
     """
     given, path = os.fspath(path), Path(path)
     if given in ("", "-"):
@@ -51,9 +49,8 @@ def check_directory(path: str | os.PathLike[str]) -> None:
     """Raise an error if a directory cannot be made, or written to; nothing is made yet.
 
     Raises:
-        NotADirectoryError: it is a file, or one of those above it is.
         ValueError: it is "" or "-".
-        OSError: it cannot be written to.
+        OSError: it, or one of those above it, is a file, or it cannot be written to.
     """
     given, path = os.fspath(path), Path(path)
     if given in ("", "-"):

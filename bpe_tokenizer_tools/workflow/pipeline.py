@@ -212,19 +212,18 @@ class _Evaluate(_Step):
         }
 
     def files(self) -> dict[str, Path]:
-        return dict(self._files())
-
-    def _files(self) -> Iterator[tuple[str, Path]]:
+        found: dict[str, Path] = {}
         for paths in (*self.texts.values(), *self.parallel.values()):
             for written, path in paths.items():
-                yield from _files_below(written, path)
+                found.update(_files_below(written, path))
         for written, spec in self.against.values():
             kind, _, rest = spec.partition(":")
             path = Path(rest if kind in _PACKAGES else spec)
-            yield from _files_below(written, path) if path.exists() else ()
+            found.update(_files_below(written, path) if path.exists() else ())
             beside = path.with_suffix(".json")
             if path.suffix == ".tiktoken" and beside.is_file():  # what ranks do not hold
-                yield f"{written} ({beside.name})", beside
+                found[f"{written} ({beside.name})"] = beside
+        return found
 
     def _packages(self) -> dict[str, str]:
         """Return the versions of the packages that tokenizers are opened with."""
@@ -372,12 +371,8 @@ def _read_training(settings: Settings) -> _Training:
             tokenizer.add_special_tokens(tokens)
         except TypeError as error:
             raise ValueError(str(error)) from None
-    for name, least in (
-        ("vocab_size", tokenizer.vocab_size),
-        ("min_frequency", 0),
-        ("max_token_length", 1),
-        ("num_workers", 1),
-    ):
+    sizes = {"min_frequency": 0, "max_token_length": 1, "num_workers": 1}
+    for name, least in {"vocab_size": tokenizer.vocab_size, **sizes}.items():
         with settings.placing_errors():
             core.check_size(name, getattr(training, name), least)
     return training

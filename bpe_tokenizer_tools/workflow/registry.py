@@ -336,9 +336,6 @@ class Registry:
         path: the directory, made when the first tokenizer is registered; by default
             `default_path()`.
 
-    Attributes:
-        path: the directory.
-
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     registry = Registry(folder)
     ...     entry = registry.register(BPETokenizer("cl100k"), "bytes")
@@ -464,15 +461,9 @@ class Registry:
         return True
 
     def clean(self, older_than: float = STALE_SECONDS) -> int:
-        """Remove unfinished entries that writers left when they were killed.
+        """Remove unfinished entries that writers left when they were killed; return how many.
 
-        `register` does so, too.
-
-        Args:
-            older_than: seconds since the entry was begun; younger ones may have a writer.
-
-        Returns:
-            How many there were.
+        `register` does so, too.  Those begun less than `older_than` seconds ago may have a writer.
         """
         incoming = self.path / _INCOMING
         removed = 0
@@ -506,14 +497,10 @@ class Registry:
         return self._scan(name)[0]
 
     def problems(self, name: str | None = None, *, deep: bool = True) -> list[FileFormatError]:
-        """Look for damage: files missing, changed or that do not belong here.
+        """Look for damage, of one name or all: files missing, changed or that do not belong here.
 
-        Args:
-            name: look at the entries of this name only.
-            deep: read every file of every tokenizer; False: their descriptions only.
-
-        Returns:
-            An error for each entry that cannot be trusted, with its path.
+        Returns an error for each entry that cannot be trusted, with its path; `deep` reads every
+        file of every tokenizer, not their descriptions only.
         """
         entries, problems = self._scan(name)
         if not deep:
@@ -534,13 +521,11 @@ class Registry:
         """Return an entry, its files checked.
 
         Args:
-            ref: "name@hash", with four or more digits of the hash; or "name", which is
-                the one registered last.
+            ref: "name@hash", with four or more digits of the hash; or "name", the newest.
 
         Raises:
             FileNotFoundError: there is no such registry.
-            ValueError: there is no such entry, or more than one.
-            FileFormatError: it is damaged.
+            ValueError: there is no such entry, or more than one; FileFormatError: it is damaged.
         """
         return self._verified(self._find(ref))[0]
 

@@ -64,11 +64,8 @@ def changes(
 ) -> Iterator[str]:
     """Yield, in words, what is not as it was when a stamp was written.
 
-    Args:
-        stamp: what was written then.
-        inputs: the settings now.
-        files: label -> sha256 of what the step reads now; None if it cannot be read.
-        work: the working directory.
+    That is the settings, the files that the step reads, by label, with their sha256 now (None if
+    one cannot be read), and what it made in the working directory.
     """
     before, now = dict(_flat(stamp.inputs)), dict(_flat(inputs))
     for key in sorted({**before, **now}, key=list({**now, **before}).index):

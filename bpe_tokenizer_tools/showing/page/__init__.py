@@ -66,15 +66,11 @@ def write_page(
             by side; the page can choose others.
         out: the file to write; it is replaced as a whole or not at all.
         text: what the page shows at first.
-        allowed_special: whether special tokens in the text are recognized at first,
-            "all" or "none"; the page has a switch for it.
-
-    Returns:
-        The path of the file.
+        allowed_special: whether special tokens in the text are recognized at first, "all" or
+            "none"; the page has a switch for it.
 
     Raises:
-        ValueError: there is no tokenizer, or one that the page cannot run exactly; the
-            message says why.
+        ValueError: there is no tokenizer, or one that the page cannot run exactly, and why.
         OSError: the file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -83,6 +79,5 @@ def write_page(
     'page.html'
     """
     path = Path(out)
-    content = page(tokenizers, text, allowed_special=allowed_special)
-    outputs.write({path: content})
+    outputs.write({path: page(tokenizers, text, allowed_special=allowed_special)})
     return path

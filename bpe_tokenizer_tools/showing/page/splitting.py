@@ -47,11 +47,7 @@ def members(pattern: str) -> Runs:
 
 
 def _partition(sets: dict[str, Runs]) -> tuple[list[tuple[int, int]], dict[str, list[int]]]:
-    """Find the coarsest classes that keep each set apart from what is not in it.
-
-    Returns:
-        runs as `Split` has them, and the classes of each set.
-    """
+    """Find the coarsest classes that keep sets whole: runs as in `Split`, the classes by set."""
     changes: dict[int, set[str]] = {0: set()}
     for name, runs in sets.items():
         for border in (border for run in runs for border in run):
