@@ -29,6 +29,7 @@ from bpe_tokenizer_tools.backends.safetensors import Tensor, tensors
 from bpe_tokenizer_tools.checking import lint
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import counted
 
 numpy: Any = core.import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
 
@@ -183,8 +184,7 @@ def _sections(report: Diagnosis, limit: int) -> Iterator[str]:
         yield _section_of_special(report, limit)
     for problem, suspects in report.unreachable.items():
         if suspects:
-            noun = "token" if len(suspects) == 1 else "tokens"
-            title = f"{len(suspects):,} {noun} that no text gives: {problem}"
+            title = f"{counted(len(suspects), 'token')} that no text gives: {problem}"
             yield _listed(suspects, report, limit, title)
     if report.notes:
         yield "\n".join(f"Note: {note}." for note in report.notes)
