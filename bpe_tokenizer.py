@@ -1830,6 +1830,15 @@ def _merge_by_heap(
     return [id_ for id_ in ids if id_ >= 0]
 
 
+def _fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bool) -> None:
+    """Write rows into an array, with padding on one side, and into another where they are."""
+    ids.fill(pad_id)
+    mask.fill(0)
+    for row, ids_there, mask_there in zip(rows, ids, mask):
+        place = slice(len(ids_there) - len(row), None) if left else slice(len(row))
+        ids_there[place], mask_there[place] = row, 1
+
+
 @dataclass(frozen=True)
 class _Engine:
     """What does the work of sections 4 and 5: these classes, or others that do the same."""
@@ -1837,6 +1846,7 @@ class _Engine:
     encoder: Callable[[Definition], _Encoder] = _Encoder
     counter: Callable[[_Pipeline, int, Callable[[int], Any]], _PretokenCounter] = _PretokenCounter
     learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
+    fill_rows: Callable[[list[list[int]], Any, Any, int, bool], None] = _fill_rows
 
 
 _engine = _Engine()  # section 13 may put another here
@@ -2396,7 +2406,7 @@ def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definiti
 
 @dataclass
 class EncodingResult:
-    """One encoded text; a tokenizer's work out tokens and offsets when they are first read.
+    """One encoded text; a tokenizer's work out their fields when they are first read.
 
     Attributes:
         input_ids: n ids.
@@ -2417,21 +2427,18 @@ class EncodingResult:
     offsets: list[_Span] | None = dataclasses.field(default_factory=lambda: None)
 
     @classmethod
-    def _of(cls, source: _Source, ids: list[int]) -> EncodingResult:
-        """Make a result from padded ids."""
-        result, (left, right) = cls.__new__(cls), source.padding
-        mask = [0] * left + [1] * (len(ids) - left - right) + [0] * right
-        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": None}
-        vars(result).update(known, _source=source)
+    def _of(cls, source: _Source) -> EncodingResult:
+        result = cls.__new__(cls)
+        vars(result).update(_source=source, token_type_ids=None)
         return result
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            if "_source" not in vars(self) or name not in ("tokens", "offsets"):
+            if "_source" not in vars(self) or name not in self.__dataclass_fields__:
                 problem = f"EncodingResult has no attribute {name!r}"
                 raise AttributeError(problem, name=name, obj=self)
-            value = vars(self)[name] = getattr(self._source, name)(self.input_ids)
+            value = vars(self)[name] = getattr(self._source, name)(self)
             return value
 
     def __getstate__(self) -> dict[str, Any]:
@@ -2456,23 +2463,35 @@ class _Source(NamedTuple):
 
     tokenizer: BPETokenizer
     text: str
+    ids: list[int]  # without padding
     allowed: frozenset[str]
     kept: slice | None  # of what the text gave; None for no offsets
     around: tuple[int, int]  # how many ids are before and after that
     padding: tuple[int, int]  # and around these
-    pad_token: str
+    pad: tuple[int, str]
 
-    def tokens(self, ids: list[int]) -> list[str]:
+    def padded(self, row: list[Any], fill: Any) -> list[Any]:
         left, right = self.padding
-        own = self.tokenizer._printable(ids[left : len(ids) - right])
-        return [self.pad_token] * left + own + [self.pad_token] * right
+        return [fill] * left + row + [fill] * right if left or right else row
 
-    def offsets(self, _: list[int]) -> list[_Span] | None:
+    def input_ids(self, _: EncodingResult) -> list[int]:
+        return self.padded(self.ids, self.pad[0])
+
+    def attention_mask(self, _: EncodingResult) -> list[int]:
+        return self.padded([1] * len(self.ids), 0)
+
+    def tokens(self, result: EncodingResult) -> list[str]:
+        left, right = self.padding
+        own = result.input_ids[left : len(result) - right]
+        return self.padded(self.tokenizer._printable(own), self.pad[1])
+
+    def offsets(self, _: EncodingResult) -> list[_Span] | None:
         if self.kept is None:
             return None
-        own = self.tokenizer._offsets(self.text, self.allowed)[self.kept]
-        left, right = map(operator.add, self.around, self.padding)
-        return [(0, 0)] * left + own + [(0, 0)] * right
+        own = self.tokenizer._offsets(self.text, self.allowed)
+        own = own if self.kept == slice(None) else own[self.kept]
+        before, after = ([(0, 0)] * n for n in self.around)
+        return self.padded([*before, *own, *after] if before or after else own, (0, 0))
 
 
 class _Batch:
@@ -2585,18 +2604,30 @@ class TensorBatch(_Batch, UserDict[str, Any]):
         return self
 
 
-def _to_tensor(rows: list[list[int]], kind: str) -> Any:
-    """Make an int64 array ("np") or tensor ("pt") of equally long rows."""
-    if len({len(row) for row in rows}) > 1:
+def _one_length(lengths: Iterable[int]) -> int:
+    """Return the length of all rows."""
+    found, *others = {*lengths} or {0}
+    if others:
         raise ValueError(
             "texts of different lengths do not make a tensor; pass padding=True, and "
             "truncation=True with max_length if they may be too long"
         )
-    shape = (len(rows), len(rows[0]) if rows else 0)
-    package = {"np": "numpy", "pt": "torch"}[kind]
-    module = _import_optional(package, f"return_tensors={kind!r}", package)
-    make = module.array if kind == "np" else module.tensor
-    return make(rows, dtype=module.int64).reshape(shape)
+    return found
+
+
+def _to_tensor(rows: list[list[int]], kind: str) -> Any:
+    """Make an int64 array ("np") or tensor ("pt") of equally long rows."""
+    return _to_tensors(rows, _one_length(map(len, rows)), 0, False, kind)[0]
+
+
+def _to_tensors(rows: list[list[int]], length: int, pad_id: int, left: bool, kind: str) -> Any:
+    """Make two int64 arrays or tensors: of rows, filled up to a length, and of their mask."""
+    asked = f"return_tensors={kind!r}"
+    torch = _import_optional("torch", asked, "torch") if kind == "pt" else None
+    numpy = _import_optional("numpy", asked, "numpy")
+    ids = numpy.empty((len(rows), length), numpy.int64)
+    _engine.fill_rows(rows, ids, mask := numpy.empty_like(ids), pad_id, left)
+    return (torch.from_numpy(ids), torch.from_numpy(mask)) if torch else (ids, mask)
 
 
 class _Lengths:
@@ -3977,19 +4008,17 @@ class BPETokenizer:
         if truncation or n_added:
             rows = [[*before, *ids[part], *after] for ids, part in zip(rows, kept)]
         missing, results = lengths.missing(rows), []
-        pad_id, pad_token = _pad_token(self) if any(missing) else (0, "")
-        around = len(before), len(after)
+        pad = _pad_token(self) if any(missing) else (0, "")
+        around, left = (len(before), len(after)), lengths.padding_side == "left"
         for text, ids, part, n in zip(texts, rows, kept, missing):
-            left, right = (n, 0) if lengths.padding_side == "left" else (0, n)
-            of = part if return_offsets else None
-            source = _Source(frozen, text, allowed, of, around, (left, right), pad_token)
-            padded = [pad_id] * left + ids + [pad_id] * right if n else ids
-            results.append(EncodingResult._of(source, padded))
-        batch = BatchEncoding(results)
+            of, sides = part if return_offsets else None, (n, 0) if left else (0, n)
+            source = _Source(frozen, text, ids, allowed, of, around, sides, pad)
+            results.append(EncodingResult._of(source))
         if return_tensors is None:
-            return batch
-        tensors = {name: _to_tensor(rows, return_tensors) for name, rows in batch.items()}
-        return TensorBatch(tensors, results)
+            return BatchEncoding(results)
+        length = _one_length(map(operator.add, map(len, rows), missing))
+        both = _to_tensors(rows, length, pad[0], left, return_tensors)
+        return TensorBatch(dict(zip(("input_ids", "attention_mask"), both)), results)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]

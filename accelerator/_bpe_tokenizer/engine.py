@@ -257,4 +257,4 @@ def _counter(
     return NativeCounter(scanner, pipeline, num_workers, advance)
 
 
-ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner)
+ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner, fill_rows)
