@@ -3549,6 +3549,17 @@ def _download(repo: str, verbose: bool, **options: Any) -> str:
     return cast("str", hub.snapshot_download(repo, allow_patterns=names, **options))
 
 
+class _Shown(dict[int, str]):
+    """Id -> printable token, written when it is first asked for."""
+
+    def __init__(self, write: Callable[[int], str]) -> None:
+        self._write = write
+
+    def __missing__(self, id_: int) -> str:
+        token = self[id_] = self._write(id_)
+        return token
+
+
 class _Attribute:
     """A role's token, its id, or a default of batches; None stands for none."""
 
@@ -3649,7 +3660,7 @@ class BPETokenizer:
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = tokens = self._encoder.tokens
         contents, write = self._contents, definition.write
-        self._show = functools.cache(lambda id_: contents.get(id_) or write(tokens[id_]))
+        self._shown = _Shown(lambda id_: contents.get(id_) or write(tokens[id_]))
         self._definition = definition
         # Text needs no preparing but normalization where no added token is looked for.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
@@ -3935,19 +3946,21 @@ class BPETokenizer:
         """
         return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
 
-    def _offsets(self, text: str, allowed: frozenset[str]) -> list[_Span]:
+    def _is_plain(self, text: str, allowed: frozenset[str]) -> bool:
+        """Tell whether splitting and merging are all that a text needs."""
+        plain = self._encode_plain and not allowed
+        return bool(plain and _normalize(text, self.normalizer) is text)
+
+    def _offsets(self, text: str, allowed: frozenset[str], trimmed: bool = True) -> list[_Span]:
         """Return the characters of a text that each of its ids stands for."""
-        if self._encode_plain and not allowed and _normalize(text, self.normalizer) is text:
-            if not self._definition.trim_offsets:
-                return self._encoder.encode_to_places(text)
-            ids = self._encoder.encode(text)
-            offsets = self._encoder.places(text, ids)
-        else:
-            parts = self._pipeline(allowed).parts(text, align=True)
-            ids, offsets = _encode_parts(self._encoder, parts, align=True)
-        if self._definition.trim_offsets:
+        trimmed = trimmed and self._definition.trim_offsets
+        if self._is_plain(text, allowed) and not trimmed:
+            return self._encoder.encode_to_places(text)
+        parts = self._pipeline(allowed).parts(text, align=True)
+        ids, offsets = _encode_parts(self._encoder, parts, align=True)
+        if trimmed:
             trim = _tools("support.offsets", "offsets without white space").trim
-            return cast("list[_Span]", trim(self, text, ids, offsets))
+            offsets = trim(self, text, ids, offsets)
         return offsets
 
     @overload
@@ -4102,9 +4115,16 @@ class BPETokenizer:
                 text[start:end] if token else _normalize(text[start:end], self.normalizer)
                 for start, end, token in found
             )
-        offsets = self._offsets(text, allowed)
-        ends = {0, *(end for _, end in offsets[:room])}
-        if len(offsets) <= room:
+        places: list[_Span] = []
+        length = 6 * room if self._is_plain(text, allowed) else len(text)
+        while len(places) <= room and length < len(text):  # the beginning is mostly enough
+            at = _splitter(self._definition.split_pattern).last_cut(text, length) or 0
+            places = self._encoder.encode_to_places(text[:at])
+            length = 2 * length + 64
+        if len(places) <= room:
+            places = self._offsets(text, allowed, False)
+        ends = {0, *(end for _, end in places[:room])}
+        if len(places) <= room:
             ends.add(len(text))
         for end in sorted(ends, reverse=True):  # less text may be cut into more tokens
             if self.count_tokens(text[:end], False, allowed) <= room:
@@ -4176,7 +4196,7 @@ class BPETokenizer:
     # -- Tokens ---
 
     def _printable(self, ids: Iterable[int]) -> list[str]:
-        return list(map(self._show, ids))
+        return list(map(self._shown.__getitem__, ids))
 
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""
@@ -4200,7 +4220,7 @@ class BPETokenizer:
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
         """Look up the printable token of an id, or of several; "" for unknown ids."""
-        known, show = self._id_to_bytes, self._show
+        known, show = self._id_to_bytes, self._shown.__getitem__
         tokens = [show(id_) if id_ in known else "" for id_ in _plain_ids(i)]
         return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
