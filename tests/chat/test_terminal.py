@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ class Scripted(Backend):
     """Gives one answer after the other; of an error among its parts, it fails."""
 
     name = "scripted"
+    block = sys.maxsize  # each part of an answer is fed once
 
     def __init__(self, answers: list[list[Any]], context: int, n_tokens: int) -> None:
         super().__init__(ModelFiles(Path("some/tiny.gguf"), "gguf", n_tokens, "float32", context))
@@ -117,11 +118,15 @@ class Scripted(Backend):
     def _forget(self) -> None:
         pass
 
-    def _continue_or_forget(self, *args: Any) -> list[int]:
+    def _ids(self, *args: Any) -> Generator[int, None, None]:
         self.answer = iter(next(self.answers))
-        return super()._continue_or_forget(*args)
+        yield from super()._ids(*args)
 
-    def _advance(self, ids: Any) -> Any:
+    @contextlib.contextmanager
+    def _explained(self, what: str = "") -> Iterator[None]:
+        yield  # what fails says so itself
+
+    def _feed(self, ids: list[int]) -> Any:
         import numpy
 
         said = next(self.answer)
@@ -130,9 +135,6 @@ class Scripted(Backend):
         logits = numpy.full(self.vocab_rows, -100.0)
         logits[said] = 0.0
         return logits
-
-    def _feed(self, ids: list[int]) -> Any:
-        raise NotImplementedError
 
     def _release(self) -> None:
         pass
@@ -695,9 +697,11 @@ def test_a_seed_repeats_and_options_reach_the_model(model: Path, tmp_path: Path)
     word = greedy[5:8]
     stopped = chat(tmp_path, *asked, "--temperature", 0, "--stop", "never said", word)[1]
     assert stopped == greedy[: greedy.index(word)].rstrip("\n") + "\n"
-    few = chat(tmp_path, *asked, "--n-ctx", 100, "--json")[1]
+    question = [{"role": "user", "content": "Hi"}]
+    prompt = len(tiny_models.tokenizer().apply_chat_template(question, "alpaca"))
+    few = chat(tmp_path, *asked, "--n-ctx", prompt + 7, "--json")[1]
     facts = json.loads(few)
-    assert facts["prompt_tokens"] + facts["new_tokens"] == 100
+    assert (facts["prompt_tokens"], facts["new_tokens"]) == (prompt, 7)
 
 
 def test_a_system_prompt_and_a_template_of_a_file(model: Path, tmp_path: Path) -> None:
