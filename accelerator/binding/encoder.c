@@ -356,7 +356,13 @@ PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
 
 PyObject *buffer_of(const Encoder *Py_UNUSED(self), const uint32_t *ids, size_t n)
 {
-    return PyByteArray_FromStringAndSize((const char *)ids, (Py_ssize_t)(n * sizeof *ids));
+    // Made empty first: where memory fails, CPython frees one of another size half initialized.
+    PyObject *buffer = PyByteArray_FromStringAndSize(NULL, 0);
+    if (buffer && PyByteArray_Resize(buffer, (Py_ssize_t)(n * sizeof *ids)) < 0)
+        Py_CLEAR(buffer);
+    if (buffer && n > 0)
+        memcpy(PyByteArray_AS_STRING(buffer), ids, n * sizeof *ids);
+    return buffer;
 }
 
 PyDoc_STRVAR(encode_doc, "encode(text, /)\n--\n\nReturn the ids of a text, a list.");
