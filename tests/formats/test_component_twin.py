@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from pathlib import Path
@@ -18,6 +19,7 @@ from bpe_tokenizer_tools.formats import component_twin
 from bpe_tokenizer_tools.formats.component_twin import Model
 
 tokenizers = need("tokenizers")
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 
@@ -99,7 +101,8 @@ def test_random_models(engine: str, name: str, tmp_path: Path) -> None:
             expected = theirs.encode(text, add_special_tokens=False).ids
             assert ours.encode(text) == expected
             assert ours.count_tokens(text) == len(expected)
-            assert list(ours.encode_to_numpy(text)) == expected
+            if HAS_NUMPY:
+                assert list(ours.encode_to_numpy(text)) == expected
             prepared = core.pipeline(ours, frozenset()).normalize(text)
             assert encoder.encode(prepared) == core.Encoder.encode(encoder, prepared)
 
