@@ -2867,7 +2867,10 @@ class ChatTemplate:
 
 
 def _as_text(name: str, messages: _Messages, prompt: bool, system_prompt: str | None) -> str:
-    segments = _render(name, _check_messages(messages, system_prompt), prompt)
+    return _plain_text(_render(name, _check_messages(messages, system_prompt), prompt))
+
+
+def _plain_text(segments: Iterable[_Segment]) -> str:
     return "".join([text for text, _ in segments])
 
 
@@ -4460,7 +4463,7 @@ class BPETokenizer:
         segments = _render(name, _check_messages(asked, system_prompt, least=1), prompt)
         is_default = template is None and not self.chat_templates
         if not tokenize:
-            return "".join([text for text, _ in segments])
+            return _plain_text(segments)
         return _encode_segments(self, segments, allowed_special, name if is_default else "")
 
     def chat(

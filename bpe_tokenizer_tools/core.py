@@ -130,6 +130,7 @@ Talk = bpe_tokenizer._Talk
 check_messages = bpe_tokenizer._check_messages
 built_in = bpe_tokenizer._built_in
 render = bpe_tokenizer._render
+plain_text = bpe_tokenizer._plain_text
 check_control = bpe_tokenizer._check_control
 spells_text = bpe_tokenizer._spells_text
 SegmentEncoder = bpe_tokenizer._SegmentEncoder

@@ -9,8 +9,8 @@
 
 #include "encode/encode.h"
 
-/* Get a number that whoever writes a text or a vocabulary cannot know: Python's own hashes depend
- * on it.  Returns 0, or -1 and an exception. */
+/* Get a secret number, the one that Python's own hashes depend on: the author of a text or a
+ * vocabulary can't know it.  Returns 0, or -1 and an exception. */
 int get_seed(uint64_t *seed);
 
 /* Check that an object is a string, ready to be read.  Returns 0, or -1 and an exception. */

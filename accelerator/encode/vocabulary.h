@@ -69,8 +69,7 @@ struct vocabulary {
     struct long_token *whole_longs; /* a hash table of the others */
     unsigned whole_long_bits;
 
-    /* Whoever chooses a vocabulary does not know this number, and so cannot make the entries of its
-     * tables collide. */
+    /* A secret: without it, no vocabulary can be written whose table entries collide. */
     uint64_t seed;
     uint64_t probes; /* how many slots of all tables were looked at to fill them */
 };

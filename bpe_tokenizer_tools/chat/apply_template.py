@@ -157,7 +157,7 @@ def apply(
     talk = core.check_messages(messages, system_prompt, least=1)
     segments = rendering.render(chosen, talk, prompt)
     if not tokenize:
-        return "".join([text for text, _ in segments])
+        return core.plain_text(segments)
     return core.encode_segments(tokenizer, segments, allowed_special, "")
 
 
