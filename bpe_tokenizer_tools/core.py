@@ -39,9 +39,7 @@ pattern_named = bpe_tokenizer._pattern_named
 splitter = bpe_tokenizer._splitter
 
 # Added tokens and roles
-Match = bpe_tokenizer._Match
 TokenFinder = bpe_tokenizer._TokenFinder
-text_between = bpe_tokenizer._text_between
 Pipeline = bpe_tokenizer._Pipeline
 SpecialTokens = bpe_tokenizer._SpecialTokens
 ROLES = bpe_tokenizer._ROLES
@@ -82,7 +80,6 @@ MAX_ID = bpe_tokenizer._MAX_ID
 Encoder = bpe_tokenizer._Encoder
 PretokenCache = bpe_tokenizer._PretokenCache
 merge_by_scanning = bpe_tokenizer._merge_by_scanning
-encode_parts = bpe_tokenizer._encode_parts
 decode_ids = bpe_tokenizer._decode_ids
 plain_ids = bpe_tokenizer._plain_ids
 new_definition = bpe_tokenizer._new_definition

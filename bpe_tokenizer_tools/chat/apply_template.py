@@ -56,10 +56,7 @@ def _continued(render: Renderer, messages: Sequence[Message], field: str) -> Mar
 def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked:
     """Put the mark behind a field of a message; return the text before it.
 
-    Args:
-        message: as `as_given_message` makes it.
-        field: its name.
-        source: the template, if it is Jinja.
+    `message` is as `as_given_message` makes it; `source` is the template, if it is Jinja.
     """
     said = message.get(field)
     names = [field]
@@ -83,25 +80,15 @@ def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked
 
 
 class _Request(NamedTuple):
-    """What is wanted of each conversation.
+    """What is wanted of each conversation."""
 
-    Attributes:
-        render: the template.
-        prompt: whether to end where the assistant begins.
-        field: the field of the last message to end in, or "".
-        allowed_special: as for `BPETokenizer.apply_chat_template`.
-        limit: how many tokens to keep, by whole turns; None for all.
-        masked: whether to tell what the assistant wrote.
-        aligned: whether to give offsets.
-    """
-
-    render: Renderer
-    prompt: bool
-    field: str
-    allowed_special: Any
-    limit: int | None
-    masked: bool
-    aligned: bool
+    render: Renderer  # the template
+    prompt: bool  # whether to end where the assistant begins
+    field: str  # the field of the last message to end in, or ""
+    allowed_special: Any  # as for `BPETokenizer.apply_chat_template`
+    limit: int | None  # how many tokens to keep, by whole turns; None for all
+    masked: bool  # whether to tell what the assistant wrote
+    aligned: bool  # whether to give offsets
 
     def text(self, messages: Sequence[Message]) -> Marked:
         """Render a conversation."""

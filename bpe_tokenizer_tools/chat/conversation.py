@@ -46,35 +46,22 @@ class Turn(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """Where a template wrote the past in another way than before.
+    """Where a template wrote the past in another way than before."""
 
-    Attributes:
-        before: the past as it was, from the first difference on.
-        after: as it is now.
-        kept: how many of the old ids are still the beginning of the new ones.
-    """
-
-    before: str
-    after: str
-    kept: int
+    before: str  # the past as it was, from the first difference on
+    after: str  # as it is now
+    kept: int  # how many of the old ids are still the beginning of the new ones
 
 
 class _State(NamedTuple):
-    """What a model has seen.
+    """What a model has seen."""
 
-    Attributes:
-        ids: all ids, the last answer's included.
-        turns: see `Conversation`.
-        text: what the ids stand for, but for those of the last answer.
-        answer: the ids that were generated behind that; None if there are none yet.
-        counted: how many messages are in `text`.
-    """
-
-    ids: tuple[int, ...] = ()
-    turns: tuple[Turn, ...] = ()
-    text: str = ""
+    ids: tuple[int, ...] = ()  # all ids, the last answer's included
+    turns: tuple[Turn, ...] = ()  # see `Conversation`
+    text: str = ""  # what the ids stand for, but for those of the last answer
+    # the ids that were generated behind that; None if there are none yet
     answer: tuple[int, ...] | None = None
-    counted: int = 0
+    counted: int = 0  # how many messages are in `text`
 
     @property
     def n_messages(self) -> int:
@@ -89,19 +76,12 @@ class _State(NamedTuple):
 
 
 class _Thoughts(NamedTuple):
-    """How a template writes a thought, and what is said after it.
+    """How a template writes a thought, and what is said after it."""
 
-    Attributes:
-        opening: what stands before a thought; "" where the prompt for an answer ends with it.
-        closing: what stands between a thought and what is said.
-        control: finds control tokens.
-        is_open: whether an answer begins with a thought, because the prompt opens it.
-    """
-
-    opening: str
-    closing: str
-    control: re.Pattern[str]
-    is_open: bool
+    opening: str  # what stands before a thought; "" where the prompt for an answer ends with it
+    closing: str  # what stands between a thought and what is said
+    control: re.Pattern[str]  # finds control tokens
+    is_open: bool  # whether an answer begins with a thought, because the prompt opens it
 
     @classmethod
     def of(cls, render: templates.Renderer, control: Iterable[str]) -> _Thoughts | None:

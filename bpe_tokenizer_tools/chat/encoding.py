@@ -55,12 +55,8 @@ def encode(
 ) -> tuple[list[int], list[Span]]:
     """Encode a rendered conversation, from a place on.
 
-    Args:
-        render: what rendered it.
-        text: the conversation.
-        allowed_special: which special tokens of the template's own text become ids.
-        start: the place, in characters.
-        align: whether offsets are wanted.
+    `allowed_special` says which special tokens of the template's own text become ids; `start` is
+    the place, in characters.
 
     Returns:
         The ids, and the (start, end) characters of each behind the place.
@@ -137,10 +133,8 @@ def answer_marks(
 ) -> frozenset[str]:
     """Return the tokens that a Jinja template writes or reads inside an answer.
 
-    Args:
-        source: the template.
-        roles: names and texts of the special tokens that it is given, such as ``bos_token``.
-        tokens: all added tokens.
+    `roles` are the names and texts of the special tokens that the template is given, such as
+    ``bos_token``; `tokens` are all added tokens.
     """
     from bpe_tokenizer_tools.chat import jinja
 
@@ -163,15 +157,10 @@ def answer_marks(
 
 
 class _Gap(NamedTuple):
-    """A template's own text between two things that messages say.
+    """A template's own text between two things that messages say."""
 
-    Attributes:
-        zone: "header" before an answer, "inside" of one, "end" of the last one; or "around".
-        text: the text.
-    """
-
-    zone: str
-    text: str
+    zone: str  # "header" before an answer, "inside" of one, "end" of the last one; or "around"
+    text: str  # the text
 
 
 def _gaps(

@@ -21,24 +21,15 @@ from bpe_tokenizer_tools.chat import jinja
 
 
 class Locality(NamedTuple):
-    """How far a template looks.
+    """How far a template looks."""
 
-    Attributes:
-        heads: how many messages at the beginning it looks at from everywhere.
-        positions: of how many messages at the beginning it tells the position.
-        before: how many messages before one change what it writes for it.
-        after: how many messages after one do.
-        period: positions that are equal modulo this number are equal to it.
-        may_refuse: whether it may refuse a conversation.
-        only_fields: whether it looks at single fields of the first messages, by their names.
-    """
-
-    heads: int = 0
-    positions: int = 0
-    before: int = 0
-    after: int = 0
-    period: int = 1
-    may_refuse: bool = False
+    heads: int = 0  # how many messages at the beginning it looks at from everywhere
+    positions: int = 0  # of how many messages at the beginning it tells the position
+    before: int = 0  # how many messages before one change what it writes for it
+    after: int = 0  # how many messages after one do
+    period: int = 1  # positions that are equal modulo this number are equal to it
+    may_refuse: bool = False  # whether it may refuse a conversation
+    # whether it looks at single fields of the first messages, by their names
     only_fields: bool = True
 
     @property
@@ -150,10 +141,8 @@ class _Reader:
     def read(self, node: Any, loop: str | None) -> None:
         """Go through code.
 
-        Args:
-            node: the code.
-            loop: the name of the messages that the loop around it goes through; "" in any other
-                loop, None outside of loops.
+        `loop` is the name of the messages that the loop around it goes through; "" in any other
+        loop, None outside of loops.
         """
         if isinstance(node, nodes.For):
             self._read_loop(node, loop)

@@ -22,19 +22,12 @@ from typing import Any, NamedTuple, SupportsIndex
 
 
 class Origin(NamedTuple):
-    """Where characters come from.
+    """Where characters come from."""
 
-    Attributes:
-        message: the index of a message, or None.
-        field: its field, such as "content"; None is the template itself.
-        generated: whether the template says that the assistant writes this.
-        answer: whether it is what the assistant said or thought before.
-    """
-
-    message: int | None = None
-    field: str | None = None
-    generated: bool = False
-    answer: bool = False
+    message: int | None = None  # the index of a message, or None
+    field: str | None = None  # its field, such as "content"; None is the template itself
+    generated: bool = False  # whether the template says that the assistant writes this
+    answer: bool = False  # whether it is what the assistant said or thought before
 
     @property
     def trusted(self) -> bool:

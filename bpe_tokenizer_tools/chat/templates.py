@@ -468,9 +468,7 @@ def _turn(
 def _header(prompt: Marked, ends: Mapping[tuple[int, str], Sequence[int]]) -> tuple[str, int]:
     """Return how a prompt goes on behind what was said last, and where that ends in a text.
 
-    Args:
-        prompt: see above.
-        ends: of the text's pieces.
+    `ends` are those of the text's pieces.
     """
     asked = _pieces(prompt)
     if not asked:
@@ -489,12 +487,8 @@ def _find_start(
     That is, for instance, without its thoughts or with an empty one: at the last place where
     a word or mark ends, and up to which stands the header, or an end of the header.
 
-    Args:
-        header: the end of that prompt, behind what was said last.
-        text: the conversation.
-        inside: from the end of what was said last up to the answer's own words, or else others'.
-        first: where the answer's own words begin, if there are any.
-        control: control tokens.
+    `header` is the end of that prompt, behind what was said last.  `inside` reaches from there, in
+    the text, to the answer's own words, or else others'; the answer's own begin at `first`, if any.
     """
     border = re.compile(rf"\n|</?\w+>|{control.pattern}")
     begun = [0, *(mark.start() for mark in border.finditer(header))]
@@ -522,12 +516,9 @@ def _find_end(
 ) -> int:
     """Return where a turn ends.
 
-    Args:
-        text: the conversation.
-        inside: from the end of the turn's own words up to those of others.
-        rest: what follows these where the conversation ends with the turn.
-        tokens: those that end a turn, and all control tokens.
-        spare: how many control tokens that follow, unlike those in `rest`, are no end.
+    `inside` reaches from the end of the turn's own words to those of others, and `rest` is what
+    follows them where the conversation ends with the turn.  `tokens` are those that end a turn, and
+    all control tokens.  `spare` of those that follow, unlike those in `rest`, are no end.
     """
     ends, control = tokens
     last, until = inside

@@ -67,8 +67,7 @@ class Entry(NamedTuple):
 def read_entry(line: Callable[[str], str]) -> Entry:
     r"""Read a message or command, which may have several lines.
 
-    Args:
-        line: gives the next line, after showing what it is called with.
+    `line` gives the next line, after showing what it is called with.
 
     >>> lines = iter(["one \\", "two"])
     >>> read_entry(lambda prompt: next(lines))
@@ -92,9 +91,6 @@ def line_reader(environment: Mapping[str, str]) -> Callable[[str], str]:
     reads them, which Python's readline, if it has one, gives editing and a history.
 
     The function raises EOFError on Ctrl-D and KeyboardInterrupt on Ctrl-C.
-
-    Args:
-        environment: that of the process.
     """
     if not sys.stdout.isatty():  # a prompt there would become part of the output
         return _line_asked_on_stderr
@@ -397,9 +393,7 @@ def _beginning(message: Mapping[str, Any]) -> str:
 def converse(console: Console, line: Callable[[str], str]) -> None:
     """Take what a user enters until it is enough.
 
-    Args:
-        console: takes it.
-        line: gives the next line, after showing what it is called with.
+    `line` gives the next line, after showing what it is called with.
     """
     interrupted = False
     while True:
@@ -438,12 +432,8 @@ def run(
 ) -> None:
     """Talk: about one message, the lines of standard input, or with who sits at the terminal.
 
-    Args:
-        session: with a model.
-        options: for `Session.reply`.
-        message: what to answer; None reads standard input.
-        as_json: print a JSON object for each answer.
-        quiet: print answers and errors only.
+    `options` are for `Session.reply`; a `message` of None reads standard input.  With `as_json`,
+    each answer is a JSON object; `quiet` prints answers and errors only.
 
     Raises:
         ValueError, RuntimeError: an answer fails, and nobody is there to ask again.

@@ -12,14 +12,9 @@ from typing import Any
 
 from bpe_tokenizer_tools import core
 
-__all__ = ["schema", "schemas"]
-
 
 def schemas(tools: Iterable[dict[str, Any] | Callable[..., Any]]) -> list[dict[str, Any]]:
     """Turn every function among the tools into its schema.
-
-    Args:
-        tools: JSON schemas, which stay as they are, and functions or bound methods.
 
     Returns:
         One schema per tool, in the same order.
@@ -39,8 +34,7 @@ def schemas(tools: Iterable[dict[str, Any] | Callable[..., Any]]) -> list[dict[s
 def schema(function: Callable[..., Any]) -> dict[str, Any]:
     """Describe a function as a tool, by transformers' `get_json_schema`.
 
-    Args:
-        function: a function or bound method with type hints and a docstring in Google's form.
+    It needs type hints and a docstring in Google's form.
 
     Raises:
         TypeError: not a function.

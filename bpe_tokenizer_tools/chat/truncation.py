@@ -26,12 +26,7 @@ def newest(
 ) -> list[Any]:
     """Leave out the oldest turns until a conversation fits; say so.
 
-    Args:
-        render: the template.
-        messages: the conversation.
-        limit: how many tokens it may have.
-        text: renders a conversation.
-        allowed_special: as for `encoding.encode`.
+    `limit` is how many tokens it may have, and `text` renders a conversation.
     """
 
     def count(kept: Sequence[Message]) -> int:
@@ -65,14 +60,10 @@ def _turns(messages: Sequence[Message]) -> tuple[int, list[int]]:
 
 
 class _Ends(NamedTuple):
-    """What is known of the ends of a conversation.
+    """What is known of the ends of a conversation."""
 
-    Attributes:
-        starts: for each message, where its words and those of all that follow begin.
-        cuts: the places of control tokens, each with how many tokens there are from it on.
-    """
-
-    starts: list[int]
+    starts: list[int]  # for each message, where its words and those of all that follow begin
+    # the places of control tokens, each with how many tokens there are from it on
     cuts: list[tuple[int, int]]
 
 
@@ -82,10 +73,8 @@ class _Least:
     The first of these conversations is rendered.  Its end, from a control token on, is an end
     of the others, too.  As a control token cuts text, that end has the same tokens in each.
 
-    Args:
-        head: how many messages are before the turns.
-        starts: where the turns of those conversations may begin.
-        render, messages, text, allowed_special: as for `newest`.
+    `head` is how many messages are before the turns, and `starts` where the turns may begin.  The
+    rest is as for `newest`.
     """
 
     def __init__(

@@ -503,11 +503,8 @@ def check(
 ) -> Report:
     """Load a tokenizer through every library that is installed, and compare.
 
-    Args:
-        tokenizer: what this library has loaded.
-        path: the file or directory it was loaded from, which the others then load;
-            None means that it is saved, or exported, for them.
-        texts: what to encode; None means `conformance_texts`.
+    `path` is where the tokenizer was loaded from, and the others load it from there; None saves or
+    exports it for them.  `texts` are encoded, by default `conformance_texts`.
 
     Returns:
         A row for each library, and what `lint` found.

@@ -142,12 +142,7 @@ def compare_tokenizers(
 ) -> TokenizerDiff:
     """Find all that differs between two tokenizers.
 
-    Args:
-        a: one.
-        b: the other.
-        name_a: what it is called.
-        name_b: likewise.
-        about: what is said of each, to be compared as well; it decides nothing.
+    `about` is what is said of each, to be compared as well; it decides nothing.
     """
     same = TokenizerDiff((name_a, name_b), about=_differing(*about))
     if a == b:

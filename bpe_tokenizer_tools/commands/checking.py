@@ -148,12 +148,8 @@ def convert(
 
     It is first written elsewhere, loaded again and compared.
 
-    Args:
-        tokenizer: what to write.
-        target: the file, or for "gpt2" and "directory" the directory.
-        format: as for `BPETokenizer.export`, or "directory" as for `save`.
-        without_normalizer: leave the normalizer out.
-        force: overwrite the target, or the tokenizer that it has already.
+    `format` is as for `BPETokenizer.export`, or "directory" as for `save`; `force` overwrites the
+    target, or the tokenizer that it has already.
 
     Returns:
         The files written; and what was left out and doesn't affect ids, such as the chat template.

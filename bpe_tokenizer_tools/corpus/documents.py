@@ -19,11 +19,6 @@ from bpe_tokenizer_tools.corpus import records
 from bpe_tokenizer_tools.corpus.recipes import Recipe, Source
 from bpe_tokenizer_tools.support.files import FileStatus, status_of
 
-__all__ = [
-    "Document", "File", "changed", "expand", "expanded", "find_files", "is_seen_in", "joined",
-    "read_documents", "split_at",
-]  # fmt: skip
-
 
 class File(NamedTuple):
     """A file of a source, as it was found."""

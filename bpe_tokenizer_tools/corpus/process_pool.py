@@ -10,8 +10,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-__all__ = ["mapped_by"]
-
 
 def mapped_by(num_workers: int) -> Callable[..., Iterator[Any]]:
     """Return a `map` that works in processes and keeps the order of the items.

@@ -13,8 +13,6 @@ from typing import Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.settings import Settings
 
-__all__ = ["DEFAULT_SEPARATOR", "Recipe", "Source", "parse_size"]
-
 DEFAULT_SEPARATOR = "<|endoftext|>"
 _FORMATS = ("text", "jsonl", "parquet")
 _DOCUMENTS = ("separator", "lines", "blank-lines", "file")

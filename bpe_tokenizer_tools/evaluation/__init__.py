@@ -29,8 +29,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load the module that a name is in."""
-    for module in ("adapters", "figures", "texts", "measures", "scripts", "comparison"):
-        found = importlib.import_module(f"{__name__}.{module}") if name in __all__ else None
-        if found and name in found.__all__:
-            return getattr(found, name)
+    if name in __all__:
+        for module in ("adapters", "figures", "texts", "measures", "scripts", "comparison"):
+            found = importlib.import_module(f"{__name__}.{module}")
+            if hasattr(found, name):
+                return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

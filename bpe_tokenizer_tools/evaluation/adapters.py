@@ -25,8 +25,6 @@ from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.text import name_of
 
-__all__ = ["Adapter", "named_tokenizers", "open_tokenizer"]
-
 numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _SPECS = "the path of a tokenizer, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
@@ -37,9 +35,7 @@ _MOST_ROWS = 1 << 24  # far more than vocabularies have; 128 MB for each array o
 class Adapter:
     """A tokenizer of any library, by the name that tables call it.
 
-    Attributes:
-        tokens: id -> bytes, of all tokens but the special ones.
-        special: the ids that ordinary text never gives.
+    `special` are the ids that ordinary text never gives.
 
     Raises:
         ValueError: an id is above 16 million.
@@ -47,6 +43,7 @@ class Adapter:
 
     def __init__(self, name: str, tokens: Mapping[int, bytes], special: frozenset[int]) -> None:
         self.name, self.special = name, special
+        # id -> bytes, of all tokens but the special ones
         self.tokens = {id_: token for id_, token in tokens.items() if id_ not in special}
         if self.rows > _MOST_ROWS:
             raise ValueError(

@@ -25,8 +25,6 @@ from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import printable, shortened
 
-__all__ = ["Comparison", "Difference", "Example", "Expense", "Overlap", "compare"]
-
 numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 _CONTEXT = 24  # characters before and after a word

@@ -26,8 +26,6 @@ from bpe_tokenizer_tools.evaluation.texts import FileGroup
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import counted
 
-__all__ = ["OVERALL", "Evaluation", "Vocabulary", "evaluate", "groups_of", "script_lines"]
-
 OVERALL = "overall"
 _ENGLISH = ("eng", "en", "english", "eng_latn")  # how parallel text in English may be called
 _SHOWN_SCRIPTS = 15

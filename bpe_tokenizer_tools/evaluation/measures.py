@@ -17,10 +17,6 @@ from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
 from bpe_tokenizer_tools.evaluation.texts import Part
 from bpe_tokenizer_tools.evaluation.words import Pieces
 
-__all__ = [
-    "Chunk", "Cut", "Measures", "Tally", "chunks_of", "measures_of", "renyi_entropy",
-]  # fmt: skip
-
 numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
 
 ALPHA = 2.5
@@ -32,11 +28,7 @@ _CHUNK_CHARS = 2 << 20
 class Chunk:
     """Some documents of a group: texts, each a document or a part of one.
 
-    Attributes:
-        numbers: of each the number of its document in the group, from 1 on.
-        pieces: of all of them, with a line end between two, which is a piece of its own.
-        begins: where each document begins in that, in bytes.
-        sizes: their lengths in bytes.
+    `numbers` are those of their documents in the group, from 1.
     """
 
     def __init__(self, group: str, documents: list[str], numbers: list[int]) -> None:
@@ -45,9 +37,10 @@ class Chunk:
         ends = numpy.cumsum(self.characters + 1) - 1
         self.character_begins = ends - self.characters
         cuts = numpy.concatenate([ends[:-1], self.character_begins])
+        # those of all documents, with a line end between two, which is a piece of its own
         self.pieces = Pieces("\n".join(documents), cuts[cuts < ends[-1]])
-        self.begins = self.pieces.byte_at[self.character_begins]
-        self.sizes = self.pieces.byte_at[ends] - self.begins
+        self.begins = self.pieces.byte_at[self.character_begins]  # of each document, in bytes
+        self.sizes = self.pieces.byte_at[ends] - self.begins  # in bytes
 
 
 def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
@@ -180,16 +173,12 @@ def tokens_per_piece(cut: Cut, starts: Any, ends: Any) -> Any:
 
 
 class Tally:
-    """Counts of one tokenizer on texts, see `Measures`; those of two can be added.
-
-    Attributes:
-        uses: how often each id stands in them, by id.
-        by_length: how many words have 0, 1, 2 ... tokens; None if that is not known.
-    """
+    """Counts of one tokenizer on texts, see `Measures`; those of two can be added."""
 
     def __init__(self, rows: int) -> None:
         self.documents = self.bytes = self.characters = self.words = self.wrong = self.changed = 0
-        self.uses = numpy.zeros(rows, numpy.int64)
+        self.uses = numpy.zeros(rows, numpy.int64)  # how often each id stands in them, by id
+        # how many words have 0, 1, 2 ... tokens; None if that is not known
         self.by_length: Any = numpy.zeros(0, numpy.int64)
         self._last: dict[str, int] = {}  # count -> number of the last document in it
 
@@ -329,9 +318,7 @@ def renyi_entropy(counts: Sequence[int], alpha: float = ALPHA) -> float:
     1 weighs frequent tokens more: a vocabulary where a few of them are most of the text is
     inefficient, and so is one with many that hardly occur.
 
-    Args:
-        counts: how often each token occurs.
-        alpha: the order, above 0; infinity asks for the most frequent token only.
+    `alpha` is above 0; infinity asks for the most frequent token only.
 
     >>> renyi_entropy([1, 1, 1, 1]), renyi_entropy([7, 0]), renyi_entropy([1, 1], alpha=1)
     (2.0, 0.0, 1.0)

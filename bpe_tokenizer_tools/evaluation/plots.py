@@ -11,8 +11,6 @@ from bpe_tokenizer_tools.evaluation.figures import Evaluation, script_lines
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import printable
 
-__all__ = ["plot"]
-
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "bpe-tokenizer",  # the same figures give the same file
@@ -31,9 +29,7 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#
 def plot(evaluation: Evaluation, path: str | Path) -> None:
     """Draw bytes per token by group, vocabularies by script, and tokens per word.
 
-    Args:
-        evaluation: what `evaluate` found.
-        path: a .png or .svg file; it is written whole, or not at all.
+    The file, .png or .svg, is written whole, or not at all.
 
     Raises:
         ValueError: the name of the file ends otherwise.

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 
 import regex
 
-__all__ = ["CLASSES", "Allocation", "allocate", "class_of"]
-
 SEVERAL, PARTIAL = "several scripts", "part of a character"
 SPACE, DIGITS, SYMBOLS = "white space", "digits", "punctuation and symbols"
 ANOTHER = "another script"

@@ -33,8 +33,6 @@ from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import counted
 
-__all__ = ["SIZES", "Point", "Recommendation", "Sweep", "read_number", "sweep"]
-
 SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_000)
 MIN_GAIN = 0.03  # of the tokens, for each doubling, where there is no budget to weigh it against
 HELD_OUT = 0.02  # of the documents, where no other text is given
@@ -439,9 +437,7 @@ class _Unmerging:
     def count(self, seen: Mapping[bytes, int], sizes: Sequence[int]) -> list[tuple[int, int]]:
         """Return for each size how many tokens a text takes, and how many different ones.
 
-        Args:
-            seen: the counts of its pre-tokens.
-            sizes: ascending.
+        `seen` are the counts of its pre-tokens; `sizes` ascend.
         """
         weights, unclear = self._encode(seen)
         total, used = sum(weights.values()), len(weights)

@@ -19,8 +19,6 @@ from pathlib import Path
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import cut_at
 
-__all__ = ["SEPARATOR", "FileGroup", "Part", "file_groups", "parallel_lines", "sample"]
-
 SEPARATOR = "<|endoftext|>"
 _LONGEST = 1 << 20  # characters of a document
 _LONGEST_SAMPLED = 16  # at least so many documents are in a sample

@@ -20,8 +20,6 @@ import regex
 
 from bpe_tokenizer_tools import core
 
-__all__ = ["OTHER", "SOLO", "SPACE", "UNSPACED_SCRIPTS", "WORD", "Pieces"]
-
 numpy = core.import_optional("numpy", "counting words, by numpy,", "'bpe-tokenizer[tools]'")
 
 OTHER, WORD, SOLO, SPACE = 0, 1, 2, 3  # kinds of pieces; SOLO is a word of one letter
@@ -54,24 +52,18 @@ def _kinds() -> Any:
 
 
 class Pieces:
-    """A text cut into words and what stands between them, and at some characters in any case.
-
-    Attributes:
-        data: the text as UTF-8.
-        starts: where each piece begins, in bytes.
-        ends: where each ends; that is where the next one begins.
-        kinds: OTHER, WORD, SOLO or SPACE, of each.
-        byte_at: where each character begins, and last where the text ends.
-    """
+    """A text cut into words and what stands between them, and at some characters in any case."""
 
     def __init__(self, text: str, cuts: Sequence[int] = ()) -> None:
         self.data = text.encode()
         points = numpy.frombuffer(text.encode("utf-32-le"), numpy.uint32)
         sizes = 1 + (points > 0x7F) + (points > 0x7FF).astype(numpy.int64) + (points > 0xFFFF)
+        # where each character begins, and last where the text ends
         self.byte_at = numpy.concatenate([[0], numpy.cumsum(sizes, dtype=numpy.int64)])
         kinds, begins = _cut(_kinds()[points])
         begins[numpy.asarray(cuts, numpy.int64)] = True
         first = numpy.flatnonzero(begins)
+        # where each piece begins, in bytes, and what it is: OTHER, WORD, SOLO or SPACE
         self.starts, self.kinds = self.byte_at[first], kinds[first]
         self.ends = numpy.concatenate([self.starts[1:], self.byte_at[-1:]])
 

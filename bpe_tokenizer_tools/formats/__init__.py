@@ -25,22 +25,16 @@ Contents = dict[Path, str | bytes | None]
 
 @dataclass
 class Source:
-    """What a file holds, in the common form.
+    """What a file holds, in the common form."""
 
-    Attributes:
-        tokenizer: the fields of a tokenizer.json.  Every added token that has its id
-            elsewhere than right behind the others is also in ``model.vocab``.
-        roles: "bos_token", "eos_token", "pad_token", "unk_token" -> an added token.
-        settings: such as "model_max_length".
-        chat_templates: Jinja, by name.
-        definition: what `tokenizer` would say, ready, so that it need not.
-    """
-
+    # the fields of a tokenizer.json.  Every added token that has its id elsewhere than right behind
+    # the others is also in ``model.vocab``
     tokenizer: dict[str, Any]
+    # "bos_token", "eos_token", "pad_token", "unk_token" -> an added token
     roles: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    chat_templates: dict[str, str] = field(default_factory=dict)
-    definition: Definition | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # such as "model_max_length"
+    chat_templates: dict[str, str] = field(default_factory=dict)  # Jinja, by name
+    definition: Definition | None = None  # what `tokenizer` would say, ready, so that it need not
 
 
 # -- What readers share -------------------------------------------------------
@@ -179,12 +173,7 @@ def files_within(folder: Path) -> list[Path]:
 
 
 def lost(target: str, what: str) -> ValueError:
-    """Return the error for a tokenizer that a format, or a library, can't hold.
-
-    Args:
-        target: "tiktoken", "a GGUF file" and so on.
-        what: the part of the tokenizer that would be lost.
-    """
+    """Return the error for a tokenizer that a format, or a library, can't hold."""
     return ValueError(f"{target} cannot hold this tokenizer: {what}")
 
 
@@ -249,11 +238,6 @@ def export(tokenizer: BPETokenizer, path: Path, format: str, bare: bool) -> None
 
 def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     """Write a tokenizer in a foreign format: return what goes into which file.
-
-    Args:
-        tokenizer: what to write.
-        path: as for `BPETokenizer.export`.
-        format: a key of `_WRITERS`.
 
     Raises:
         ValueError: the format cannot hold the tokenizer, or is not known.

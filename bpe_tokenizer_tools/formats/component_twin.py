@@ -32,8 +32,6 @@ from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
-__all__ = ["FreeCut", "Model", "Twin", "free_cut", "make_decoder", "make_twin"]
-
 Span = tuple[int, int]
 SPACE = "▁"
 _SWAPPED = {ord(" "): SPACE, ord(SPACE): " "}
@@ -43,23 +41,16 @@ _UNKNOWN = -1  # what stands for the unknown token; others stand for bytes
 
 
 class Model(NamedTuple):
-    """A BPE over characters: all that decides which ids a pre-token gets.
+    """A BPE over characters: all that decides which ids a pre-token gets."""
 
-    Attributes:
-        vocab: token -> id.
-        merges: (left, right) ids, in rank order.
-        byte_ids: the id of each byte that unknown characters fall back to; empty if they don't.
-        unk_id: the id of the unknown token; without either, unknown characters are dropped.
-        fuse_unk: a run of unknown characters gives it once.
-        ignore_merges: a pre-token that is a token needs no merges.
-    """
-
-    vocab: Mapping[str, int]
-    merges: list[tuple[int, int]]
+    vocab: Mapping[str, int]  # token -> id
+    merges: list[tuple[int, int]]  # (left, right) ids, in rank order
+    # the id of each byte that unknown characters fall back to; empty if they don't
     byte_ids: list[int]
+    # the id of the unknown token; without either, unknown characters are dropped
     unk_id: int | None
-    fuse_unk: bool
-    ignore_merges: bool
+    fuse_unk: bool  # a run of unknown characters gives it once
+    ignore_merges: bool  # a pre-token that is a token needs no merges
 
 
 def respell(text: str) -> str:
@@ -68,15 +59,11 @@ def respell(text: str) -> str:
 
 
 class FreeCut(NamedTuple):
-    """Where pre-tokens may be cut further, without changing what they give.
+    """Where pre-tokens may be cut further, without changing what they give."""
 
-    Attributes:
-        pattern: what it matches may be encoded one by one.
-        bound: text of two characters between which it doesn't cut.  Text with none of them is cut
-            before each run of "▁", and nowhere else.
-    """
-
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str]  # what it matches may be encoded one by one
+    # text of two characters between which it doesn't cut.  Text with none of them is cut before
+    # each run of "▁", and nowhere else
     bound: list[str]
 
 
@@ -86,9 +73,7 @@ def free_cut(model: Model, space: str = SPACE) -> FreeCut | None:
     That is before a run of "▁".  If a merge has a character other than "▁" meet a "▁" after it,
     as ">" does in Gemma 3's ">▁</", not behind that character.
 
-    Args:
-        model: what has the merges.
-        space: how "▁" is spelled in the text to cut.
+    `space` is how "▁" is spelled in the text to cut.
     """
     drops = model.unk_id is None and not model.byte_ids
     if drops or model.ignore_merges or SPACE not in model.vocab or "" in model.vocab:
@@ -108,11 +93,8 @@ def free_cut(model: Model, space: str = SPACE) -> FreeCut | None:
 class Twin:
     """An encoder of the engine in C that gives the ids of a model.
 
-    Args:
-        encoder: that encoder.
-        speller: respells text for it.
-        cut: cuts text into pre-tokens; None if it's one.
-        further: where they may be cut in their new spelling.
+    `speller` respells text for the encoder, `cut` cuts it into pre-tokens unless it is None, and
+    `further` tells where these may be cut in their new spelling.
     """
 
     def __init__(
@@ -155,9 +137,7 @@ class Twin:
     def places(self, pieces: Iterable[tuple[str, list[Span]]], ids: list[int]) -> list[Span] | None:
         """Tell where tokens come from; None if characters were dropped.
 
-        Args:
-            pieces: the pre-tokens, and for each of their characters the (start, end) it is from.
-            ids: those of the pre-tokens.
+        Each piece is a pre-token, and for each of its characters the (start, end) it is from.
         """
         texts: list[str] = []
         parts: list[list[Span]] = []
@@ -175,10 +155,7 @@ class Twin:
 def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> Twin | None:
     """Return the twin of a model; None if it can't be exact.
 
-    Args:
-        model: what it does.
-        cut: cuts text into pre-tokens.
-        is_cut: whether it ever does.
+    `cut` cuts text into pre-tokens; `is_cut` tells whether it ever does.
     """
     speller = _Speller(model)
     definition = _definition(model, speller) if speller.has_room else None
@@ -214,12 +191,7 @@ def make_decoder(pieces: Mapping[int, bytes]) -> core.Encoder | None:
 
 
 class _Speller:
-    """Respells text for the twin.
-
-    Attributes:
-        known: the characters that stay as they are, respelled.
-        stand_ins: byte -> the character that stands for it, or `_UNKNOWN` -> that one.
-    """
+    """Respells text for the twin."""
 
     def __init__(self, model: Model) -> None:
         known = {token for token in model.vocab if len(token) == 1}
@@ -227,8 +199,9 @@ class _Speller:
         if model.byte_ids:
             known.update(map(chr, range(0x80)))
             needed = list(range(0x80, 0x100))
-        self.known = set(map(respell, known))
+        self.known = set(map(respell, known))  # the characters that stay as they are, respelled
         free = (char for char in map(chr, _PRIVATE_USE) if char not in known)
+        # byte -> the character that stands for it, or `_UNKNOWN` -> that one
         self.stand_ins = dict(zip(needed, free))
         self.has_room = len(self.stand_ins) == len(needed)
         kept = [*_runs(map(ord, self.known)), _SURROGATES]

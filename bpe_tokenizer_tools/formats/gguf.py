@@ -130,18 +130,14 @@ class _Value(NamedTuple):
 
 
 class _HeaderReader:
-    """Reads a header from a file, from front to back; nothing in it is trusted.
-
-    Attributes:
-        field: the key being read, for messages.
-    """
+    """Reads a header from a file, from front to back; nothing in it is trusted."""
 
     def __init__(self, file: IO[bytes], path: Path, size: int) -> None:
         self._file, self._path = file, path
         self._behind = size  # bytes of the file behind the window
         self._window, self._at = b"", 0
         self._strings, self._kept = 0, 0
-        self.field = ""
+        self.field = ""  # the key being read, for messages
 
     def error(self, problem: str) -> FileFormatError:
         """Make the error for a problem with the key being read."""
@@ -374,16 +370,7 @@ class _Fields:
 
 
 class _Vocabulary:
-    """The tokens of a file, sorted by what they are for.
-
-    Attributes:
-        fields: the keys of the file.
-        size: how many tokens it lists, those for padding included.
-        normal: the tokens that text is made into, by id.
-        byte_tokens: those that stand for one byte.
-        added: the added tokens, by id.
-        unused: those that are none of these, by id.
-    """
+    """The tokens of a file, sorted by what they are for."""
 
     def __init__(self, fields: _Fields) -> None:
         key = "tokenizer.ggml.tokens"
@@ -394,11 +381,11 @@ class _Vocabulary:
             raise fields.error(f"{len(texts):,} tokens, at most {_MAX_TOKENS:,} are read", key)
         count = len(texts)
         kinds = fields.numbers("tokenizer.ggml.token_type", count, _INT32) or [1] * count
-        self.fields, self.size = fields, count
-        self.normal: dict[int, str] = {}
-        self.byte_tokens: dict[int, str] = {}
-        self.added: dict[int, AddedToken] = {}
-        self.unused: dict[int, str] = {}
+        self.fields, self.size = fields, count  # `size` counts those for padding, too
+        self.normal: dict[int, str] = {}  # the tokens that text is made into, by id
+        self.byte_tokens: dict[int, str] = {}  # those that stand for one byte
+        self.added: dict[int, AddedToken] = {}  # the added tokens, by id
+        self.unused: dict[int, str] = {}  # those that are none of these, by id
         ids: dict[str, int] = {}
         for id_, (text, kind) in enumerate(zip(texts, kinds)):
             if text and ids.setdefault(text, id_) != id_:
@@ -456,11 +443,8 @@ def read(
 ) -> Source:
     """Read the tokenizer of a GGUF file.
 
-    Args:
-        path: the file; its weights are not read.
-        split_pattern: in `regex` syntax, for a file that names no pre-tokenizer, or
-            one that is not known.
-        special_tokens: not used: the file has its own.
+    A `split_pattern`, in `regex` syntax, is for a file that names no pre-tokenizer, or an unknown
+    one.
 
     Raises:
         FileFormatError: the file is damaged, or its tokenizer is no BPE.

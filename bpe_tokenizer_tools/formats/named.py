@@ -15,8 +15,6 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import Source, SpecialTokens, lengths
 from bpe_tokenizer_tools.support import transactions
 
-__all__ = ["matches", "read", "read_config", "read_files"]
-
 
 def matches(path: Path, head: bytes) -> bool:
     """Tell by its keys.

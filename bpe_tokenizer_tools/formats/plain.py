@@ -31,8 +31,6 @@ from bpe_tokenizer_tools.formats.components import read_pattern
 from bpe_tokenizer_tools.formats.keys import KEYS, check, check_steps
 from bpe_tokenizer_tools.formats.named import read_config, read_files
 
-__all__ = ["matches", "read"]
-
 _MODEL_KEYS = KEYS["model"].replace("vocab:dict", "vocab:dict|list")
 _KEYS = (
     f"{_MODEL_KEYS} version:str|int|float|null name:str|null model:dict split_pattern:str|null "
@@ -62,10 +60,7 @@ def read(
 ) -> Source:
     """Read a file, and what transformers or this library put beside it.
 
-    Args:
-        path: the file.
-        split_pattern: a regular expression or a name, if the file has none.
-        special_tokens: text -> id; come to those of the file.
+    A `split_pattern` is for a file that has none; `special_tokens` come to those of the file.
 
     Raises:
         FileFormatError: it is damaged, or does not say enough; the message says what to do.

@@ -318,10 +318,6 @@ class _CharacterMap:
     label b; so ``i ^ offset`` is all that counts, the state.  Ends are shared between
     keys: nmt_nfkc has 225,000 keys, but 28,000 steps from a state by a character.
 
-    Attributes:
-        steps: state -> character -> step.
-        start: the first state.
-
     Raises:
         ValueError: it is damaged.
 
@@ -329,8 +325,8 @@ class _CharacterMap:
     """
 
     def __init__(self, charsmap: bytes) -> None:
-        self.steps: dict[int, dict[str, _Step]] = {0: {}}
-        self.start = 0
+        self.steps: dict[int, dict[str, _Step]] = {0: {}}  # state -> character -> step
+        self.start = 0  # the first state
         if len(charsmap) > _MAX_CHARSMAP_BYTES:
             limit = f"at most {_MAX_CHARSMAP_BYTES:,} are read"
             raise ValueError(f"a character map of {len(charsmap):,} bytes, {limit}")
@@ -607,11 +603,6 @@ def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
     """Read a SentencePiece model.
-
-    Args:
-        path: the file.
-        split_pattern: there is none in such a model, so None.
-        special_tokens: not needed: the model names its own.
 
     Raises:
         ValueError: a split pattern is given.

@@ -51,10 +51,7 @@ def read(
 ) -> Source:
     """Read tekken.json.
 
-    Args:
-        path: the file.
-        split_pattern: must be None: the file has its own.
-        special_tokens: text -> id; come to those of the file.
+    The `special_tokens` come to those of the file.
 
     Raises:
         FileFormatError: the file is damaged.

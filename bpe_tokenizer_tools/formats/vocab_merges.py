@@ -80,24 +80,16 @@ _CLIP_PATTERN = (
 
 
 class _Class(NamedTuple):
-    """What transformers' class adds to the two files.
+    """What transformers' class adds to the two files."""
 
-    Attributes:
-        tokens: role -> token, where no file says otherwise and it is in the vocabulary.
-        pattern: of a byte-level one.
-        normalizer: as in tokenizer.json.
-        surrounded: the cls token goes before a text, the sep token after it.
-        marker: at the end of a word.
-        is_symbol: the marker is a symbol of its own, not a suffix of the last character.
-        pre_tokenizer: as in tokenizer.json, unless the pattern says it all.
-    """
-
+    # role -> token, where no file says otherwise and it is in the vocabulary
     tokens: Mapping[str, str]
-    pattern: str = GPT2_SPLIT_PATTERN
-    normalizer: Mapping[str, Any] | None = None
-    surrounded: bool = False
-    marker: str | None = None
-    is_symbol: bool = False
+    pattern: str = GPT2_SPLIT_PATTERN  # of a byte-level one
+    normalizer: Mapping[str, Any] | None = None  # as in tokenizer.json
+    surrounded: bool = False  # the cls token goes before a text, the sep token after it
+    marker: str | None = None  # at the end of a word
+    is_symbol: bool = False  # the marker is a symbol of its own, not a suffix of the last character
+    # as in tokenizer.json, unless the pattern says it all
     pre_tokenizer: Mapping[str, Any] | None = None
 
 
@@ -181,11 +173,8 @@ def read(
 ) -> Source:
     """Read vocab.json, merges.txt and what else transformers put beside them.
 
-    Args:
-        path: vocab.json.
-        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; makes a vocabulary
-            byte-level whatever other files say.
-        special_tokens: text -> id; come to those of the files, and win.
+    A `split_pattern` makes a vocabulary byte-level whatever other files say; `special_tokens` come
+    to those of the files, and win.
 
     Raises:
         FileFormatError: a file is damaged, or does not say enough; the message says
@@ -334,11 +323,7 @@ def _check_markers(
 ) -> None:
     """Refuse merges of a bare marker where the text can't have one.
 
-    Args:
-        path: what an error names.
-        vocab: token -> id.
-        merges: in rank order.
-        is_known: another file, or the vocabulary, says that a word doesn't end in that symbol.
+    `is_known`: another file, or the vocabulary, says that a word doesn't end in that symbol.
     """
     for marker in _MARKERS:
         used = next((pair for pair in merges if marker in pair), None)
@@ -428,22 +413,14 @@ def _post_processor(
 
 
 class _SideFiles:
-    """What files of transformers beside the two say.
-
-    Attributes:
-        directory: where they are.
-        roles: "bos_token", "cls_token" and so on -> a token.
-        prefix_space: put a space before text that does not start with one.
-        lowercase: write all text small.
-        settings: such as "model_max_length".
-        chat_templates: Jinja, by name.
-    """
+    """What files of transformers beside the two say."""
 
     def __init__(self, directory: Path, files: Mapping[Path, bytes]) -> None:
         self.directory = directory
-        self.roles: dict[str, str] = {}
-        self.settings: dict[str, Any] = {}
-        self.chat_templates: dict[str, str] = {}
+        self.roles: dict[str, str] = {}  # "bos_token", "cls_token" and so on -> a token
+        self.settings: dict[str, Any] = {}  # such as "model_max_length"
+        self.chat_templates: dict[str, str] = {}  # Jinja, by name
+        # whether a space goes before text that has none there, and whether all text is lowercased
         self.prefix_space = self.lowercase = False
         self._class: str | None = None
         self._flags: dict[str, AddedToken] = {}

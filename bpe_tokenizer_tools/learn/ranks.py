@@ -25,10 +25,7 @@ def read_ranks(path: Path) -> dict[bytes, int]:
 def encode(data: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
     """Join, again and again, the two parts that make the token of the lowest rank.
 
-    Args:
-        data: what to encode; each byte is a part at first.
-        ranks: token -> rank.
-        below: tokens of this rank and higher are not made.
+    Tokens of the rank `below` and higher are not made.
     """
     parts = [bytes([byte]) for byte in data]
     while len(parts) > 1:

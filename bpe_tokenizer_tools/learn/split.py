@@ -25,9 +25,8 @@ from bpe_tokenizer_tools.learn.basic import BasicTokenizer, Pair, best_pair, joi
 class SplitTokenizer(BasicTokenizer):
     """A tokenizer that cuts text before it joins anything.
 
-    Args:
-        pattern: finds the pre-tokens; a regular expression, or a name such as "gpt2".
-        special_tokens: they get the last ids.
+    The pattern, a regular expression or a name such as "gpt2", finds the pre-tokens; the special
+    tokens get the last ids.
     """
 
     def __init__(self, pattern: str = "gpt2", special_tokens: Iterable[str] = ()) -> None:

@@ -30,8 +30,6 @@ from bpe_tokenizer_tools.scale.job import Job, JobReport, Work, takes_old_names
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import flush
 
-__all__ = ["CountJob", "CountReport", "count_pretokens", "count_shard", "merge_counts"]
-
 _FORMAT = "bpe_tokenizer.counted_shard"
 _PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
 _MAX_PARTITIONS = 2**16
@@ -116,10 +114,7 @@ def count_shard(
 ) -> PretokenCounts:
     """Count the pre-tokens of one file, in this process: the map of any executor.
 
-    Args:
-        path: the file, or a URL that fsspec reads.
-        split_pattern: as for `count_pretokens`.
-        **options: likewise, but those of executors.
+    The options are those of `count_pretokens` but for executors.
     """
     settings = CountJob(path, split_pattern, **options)._settings()
     settings = replace(settings, partitions=1, max_keys=2**62)
@@ -477,11 +472,8 @@ def count_pretokens(
     The counts are those of `bpe_tokenizer.count_pretokens` on the same documents, whatever the
     executor, the workers and the interruptions.  Train from them with ``train(counts=...)``.
 
-    Args:
-        paths: see `CountJob`.
-        split_pattern: likewise.
-        min_frequency: pre-tokens that occur less often, in all, are left out.
-        **options: see `CountJob`.
+    For the options see `CountJob`.  Pre-tokens that occur less often than `min_frequency`, in all,
+    are left out.
 
     Raises:
         FileNotFoundError: a path is not there, or matches nothing.

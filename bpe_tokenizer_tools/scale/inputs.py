@@ -27,8 +27,6 @@ from bpe_tokenizer_tools.corpus import documents, records
 from bpe_tokenizer_tools.support.files import status_of, stream_sha256
 from bpe_tokenizer_tools.support.text import counted
 
-__all__ = ["Paths", "Reader", "Reading", "Shard", "find_shards", "sha256_of"]
-
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _Advance = Callable[[int], Any]
 

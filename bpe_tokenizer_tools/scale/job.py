@@ -19,8 +19,6 @@ from bpe_tokenizer_tools.scale.executors.progress import duration, show_progress
 from bpe_tokenizer_tools.scale.inputs import Reading, Shard
 from bpe_tokenizer_tools.support.text import counted
 
-__all__ = ["Job", "JobReport", "Work", "takes_old_names"]
-
 _OLD_NAMES = {"engine": "executor", "workers": "num_workers", "min_count": "min_frequency"}
 
 Parameters = ParamSpec("Parameters")
@@ -78,17 +76,12 @@ class Job:
 
 
 class Work:
-    """The shards of a job, done in a folder.
-
-    Attributes:
-        markers: of the shards that are done.
-        executor: what does the others.
-    """
+    """The shards of a job, done in a folder."""
 
     def __init__(self, job: Job, folder: Path, settings: Any) -> None:
         self._job, self.folder, self.settings = job, folder, settings
-        self.executor = job._executor()
-        self.markers: dict[Shard, dict[str, Any]] = {}
+        self.executor = job._executor()  # what does the others
+        self.markers: dict[Shard, dict[str, Any]] = {}  # of the shards that are done
         self._began = time.perf_counter()
         self._kept = self._input_bytes = 0
 

@@ -23,8 +23,6 @@ from bpe_tokenizer_tools.scale.inputs import Shard, sha256_of
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import file_sha256, naming, status_of
 
-__all__ = ["commit", "file_facts", "finished", "open_folder", "read_marker"]
-
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # the names that draft_name makes
 _CHECK = "marker_sha256"  # the field of a marker with the hash of all others
 _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use

@@ -15,8 +15,6 @@ from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale import writers
 
-__all__ = ["PackedCorpus", "open_packed"]
-
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "bpe_tokenizer.packed", 1
 

@@ -24,8 +24,6 @@ from bpe_tokenizer_tools.scale.rows import boundary_ids
 from bpe_tokenizer_tools.scale.writers import Writer, import_numpy, open_writer, resolve_dtype
 from bpe_tokenizer_tools.support import outputs
 
-__all__ = ["PackJob", "PackReport", "encode_corpus", "encode_shard"]
-
 _FORMAT = "bpe_tokenizer.packed_shard"
 _MANIFEST_FORMAT = "bpe_tokenizer.packed"
 _VERSION = 1
@@ -168,11 +166,7 @@ def encode_shard(
     The shard's marker is written last.  `encode_corpus`, called with all files, the same options
     and the same `out_dir`, finds it done, and writes the manifest once all are.
 
-    Args:
-        tokenizer: the tokenizer.
-        path: the file, or a URL that fsspec reads.
-        out_dir: where the shard and its marker are written to.
-        **options: as for `encode_corpus`, but those of executors.
+    The options are those of `encode_corpus`, without those of executors.
 
     Returns:
         The marker: what was read, and what was made of it.

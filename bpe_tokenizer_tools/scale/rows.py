@@ -10,8 +10,6 @@ from typing import Any
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 
-__all__ = ["BatchEncoder", "boundary_ids"]
-
 
 class BatchEncoder:
     """Encodes batches of rows: columns of texts to columns of ids.

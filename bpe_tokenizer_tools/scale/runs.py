@@ -19,8 +19,6 @@ from typing import IO, NamedTuple
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 
-__all__ = ["Piece", "partition_of", "read_piece", "scan_piece", "write_partition", "write_run"]
-
 _END = b"\xff"
 _BLOCK = 2**15  # bytes, of each partition, that are in memory at a time; a multiple of 8
 

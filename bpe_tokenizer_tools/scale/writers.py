@@ -18,8 +18,6 @@ from typing import IO, Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.files import draft_name, flush, naming
 
-__all__ = ["FORMATS", "Writer", "open_writer", "resolve_dtype"]
-
 # The first one that the largest id fits into is what "auto" stands for.
 DTYPES: dict[str, tuple[str, ...]] = {
     "bin": ("uint16", "uint32"),
@@ -99,13 +97,7 @@ def npy_header(entries: int) -> bytes:
 
 
 class Writer:
-    """Writes the ids of one shard; as a context manager, an exception leaves no file.
-
-    Attributes:
-        files: the final path of each file -> its draft, which the caller renames after `close`.
-        documents: how many were ended.
-        tokens: how many ids were written.
-    """
+    """Writes the ids of one shard; as a context manager, an exception leaves no file."""
 
     _format = ""
     _suffixes: tuple[str, ...] = ()
@@ -114,8 +106,9 @@ class Writer:
         self._numpy = import_numpy()
         self._dtype = dtype
         paths = [stem.with_name(stem.name + suffix) for suffix in self._suffixes]
+        # the final path of each file -> its draft, which the caller renames after `close`
         self.files: Mapping[Path, Path] = {path: draft_name(path) for path in paths}
-        self.documents = self.tokens = 0
+        self.documents = self.tokens = 0  # how many were written
         self._length = 0  # of the document that is being written
         self._path = paths[0]
         self._file = self._create(self._path)

@@ -155,10 +155,7 @@ def _ids_of(piece: Pretoken | Special) -> list[int]:
 def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") -> Trace:
     """Encode a text and keep every step.
 
-    Args:
-        text: at most 2,000 characters.
-        tokenizer: any, byte-level or not.
-        allowed_special: as for `BPETokenizer.encode`.
+    `allowed_special` is as for `BPETokenizer.encode`.
 
     Raises:
         ValueError: the text is too long, or no text.

@@ -158,11 +158,7 @@ def view(
 ) -> View:
     r"""Encode a text and keep what is to be seen of it.
 
-    Args:
-        text: the text.
-        tokenizer: any, byte-level or not.
-        name: what to call it.
-        allowed_special: as for `BPETokenizer.encode`.
+    `name` is what to call the tokenizer; `allowed_special` is as for `BPETokenizer.encode`.
 
     >>> view("é", BPETokenizer()).to_json()["tokens"]
     [{'id': 195, 'shown': '⟨C3⟩', 'bytes': 'c3'}, {'id': 169, 'shown': '⟨A9⟩', 'bytes': 'a9'}]

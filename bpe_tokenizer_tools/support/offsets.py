@@ -66,12 +66,6 @@ def trim(
 ) -> list[Span]:
     """Leave white space at a token's ends out of its offsets, as RoBERTa's kin want.
 
-    Args:
-        tokenizer: what encoded the text.
-        text: what was encoded.
-        ids: what came out.
-        spans: the (start, end) of each token.
-
     Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
     """
     added, keep = core.contents(tokenizer), tokenizer.definition.keep_prefix_space

@@ -22,9 +22,7 @@ _PLOTS = {".png": "png", ".svg": "svg"}
 def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) -> None:
     """Raise an error if a file cannot be written; nothing is made yet.
 
-    Args:
-        path: the file.
-        with_directories: whether those that it is in will be made.
+    `with_directories`: those that it is in will be made.
 
     Raises:
         ValueError: it names no file that could be replaced.
@@ -154,9 +152,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def locked(path: Path, shared: bool = False) -> Iterator[None]:
     """Hold a lock on a file or directory; the system takes it back however the process ends.
 
-    Args:
-        path: what is locked; a file is made if need be.
-        shared: whether others may hold it, too, if they share it as well.
+    A file is made if need be.  Others may hold a `shared` lock, too, if they share it as well.
 
     Raises:
         BlockingIOError: another process holds it.

@@ -41,8 +41,6 @@ from bpe_tokenizer import (
 )
 from bpe_tokenizer_tools import core
 
-__all__ = ["Style"]
-
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _COVERAGE = 0.9995  # SentencePiece's default
 _UNKNOWN = "<unk>"

@@ -18,8 +18,6 @@ from typing import Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 
-__all__ = ["Executor", "Results", "Task", "portable", "unpacked"]
-
 EXECUTORS = ("local", "ray")
 
 

@@ -28,8 +28,6 @@ from typing import Any, BinaryIO, cast
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Results, Task, portable, unpacked
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 
-__all__ = ["run_in_processes"]
-
 _PROGRAM = """
 import sys
 sys.path[:] = filter(None, sys.path)  # no module is looked for where the user happens to be

@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Progress", "duration", "show_progress", "size"]
-
 _EVERY = 30.0  # seconds between two lines
 
 

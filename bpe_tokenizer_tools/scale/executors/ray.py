@@ -22,8 +22,6 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Results, Task, portable, unpacked
 from bpe_tokenizer_tools.scale.executors.progress import Progress
 
-__all__ = ["run_on_ray"]
-
 _OBJECT_STORE = 200_000_000  # bytes: only a tokenizer and names of files go through memory
 
 

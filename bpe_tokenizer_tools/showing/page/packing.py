@@ -134,10 +134,6 @@ def _composed_of(char: str) -> list[int]:
 def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
     """Describe a tokenizer to the page, as what JSON can hold.
 
-    Args:
-        name: what the page calls it.
-        tokenizer: any byte-level one with one split pattern.
-
     Raises:
         ValueError: the page's encoder could not give the same ids.
     """

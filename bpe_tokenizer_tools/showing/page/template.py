@@ -13,11 +13,9 @@ from typing import Any
 def fill(template: str, data: Any, parts: Mapping[str, str] | None = None) -> str:
     r"""Fill a template, and let only its own script and style run.
 
-    Args:
-        template: HTML with ``@POLICY@`` in a content security policy, ``@DATA@`` in a
-            script of type application/json, one ``<script>`` and one ``<style>``.
-        data: plain data, for ``@DATA@``.
-        parts: name -> what to put in the place of ``@NAME@``, before all else.
+    The template is HTML with ``@POLICY@`` in a content security policy, ``@DATA@`` in a script of
+    type application/json, one ``<script>`` and one ``<style>``.  `parts` replace their ``@NAME@``
+    first.
 
     >>> fill("<style></style><script>@CODE@</script>@DATA@", "<b>", {"CODE": "run();"})
     '<style></style><script>run();</script>"\\u003cb>"'
