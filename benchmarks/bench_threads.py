@@ -83,7 +83,7 @@ def batches_of(documents: Sequence[str], megabytes: float) -> list[list[str]]:
     return [list(documents[i::n_batches]) for i in range(n_batches)]
 
 
-def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> Table:
+def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], batch: float) -> Table:
     """Compare one thread with two, and the libraries with each other, on unseen documents."""
     reference = tiktoken(vocabulary)
     ids = [reference.encode_ordinary(text) for text in documents]
@@ -95,10 +95,10 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> Tabl
             if make(vocabulary, threads)(list(documents)) != ids:
                 raise SystemExit(f"{library}, {threads} threads, {vocabulary.name}: not equal")
             runs[f"{library} {threads}"] = make(vocabulary, threads)
-    for batch in batches_of(warm, 1.0):
+    for texts in batches_of(warm, 1.0):
         for run in runs.values():
-            run(batch)
-    seconds = interleaved(runs, batches_of(measured, 1.0), fresh, time.perf_counter)
+            run(texts)
+    seconds = interleaved(runs, batches_of(measured, batch), fresh, time.perf_counter)
     size = megabytes_of(measured)
 
     def row(library: str) -> dict[str, Any]:
@@ -112,9 +112,9 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> Tabl
         }
 
     return {
-        "about": ["threads", vocabulary.name, name],
-        "title": f"encode batches of 1 MB, {vocabulary.name}, {name}: {size:.1f} MB of unseen "
-        "documents, to lists; wall time",
+        "about": ["threads", vocabulary.name, name, f"{batch:g} MB"],
+        "title": f"encode batches of {batch:g} MB, {vocabulary.name}, {name}: {size:.1f} MB of "
+        "unseen documents, to lists; wall time",
         "rows": [row(library) for library in libraries],
     }
 
@@ -124,8 +124,9 @@ def collect(options: argparse.Namespace) -> list[Table]:
     texts = corpora(options.corpus, WARM_UP + options.megabytes)
     chosen = vocabularies(options.vocab, next(iter(texts.values())))
     return [
-        measure(vocabulary, name, documents)
+        measure(vocabulary, name, documents, batch)
         for vocabulary in chosen
+        for batch in options.batch
         for name, documents in texts.items()
     ]
 
@@ -137,6 +138,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vocab", nargs="+", default=["cl100k_base"], help=f"of {', '.join(PUBLISHED)}"
     )
+    sizes = "megabytes of each batch; several give a table each"
+    parser.add_argument("--batch", nargs="+", type=float, default=[1.0], help=sizes)
     parser.add_argument("--megabytes", type=float, default=6.0, help="to measure, per corpus")
     return parser
 

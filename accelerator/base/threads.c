@@ -5,18 +5,16 @@
 
 #include "base/threads.h"
 
-struct task {
-    void (*work)(void *context, unsigned index);
-    void *context;
-    unsigned index;
-};
-
 #if defined(_WIN32)
 
 #include <process.h>
 #include <windows.h>
 
-typedef HANDLE thread;
+struct task {
+    void (*work)(void *context, unsigned index);
+    void *context;
+    unsigned index;
+};
 
 static unsigned __stdcall run_task(void *argument)
 {
@@ -25,61 +23,144 @@ static unsigned __stdcall run_task(void *argument)
     return 0;
 }
 
-static bool start(thread *new, struct task *task)
+/* NOTE: here all threads that were started are waited for. */
+void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context)
 {
-    *new = (HANDLE)_beginthreadex(NULL, 0, run_task, task, 0, NULL);
-    return *new != 0;
-}
-
-static void join(thread old)
-{
-    WaitForSingleObject(old, INFINITE);
-    CloseHandle(old);
+    /* NOTE: not on the stack, which is gone if `work` ends the caller's thread. */
+    struct task *tasks = n > 1 ? malloc(MAX_THREADS * sizeof *tasks) : NULL;
+    HANDLE threads[MAX_THREADS];
+    unsigned started = 1;
+    for (; tasks && started < n && started < MAX_THREADS; started++) {
+        tasks[started] = (struct task){work, context, started};
+        threads[started] = (HANDLE)_beginthreadex(NULL, 0, run_task, &tasks[started], 0, NULL);
+        if (!threads[started])
+            break;
+    }
+    work(context, 0);
+    for (unsigned index = 1; index < started; index++) {
+        WaitForSingleObject(threads[index], INFINITE);
+        CloseHandle(threads[index]);
+    }
+    free(tasks);
 }
 
 #else
 
 #include <pthread.h>
 
-typedef pthread_t thread;
+/* Where all processors are busy, a new thread may have to wait for milliseconds until it begins:
+ * longer than a batch of a megabyte takes.  So the caller does not wait for threads that have not
+ * begun, only for those that have entered its job.  One that comes late takes another job, or ends.
+ *
+ * A job is open, that is in the list, while its caller is at work. */
+struct job {
+    void (*work)(void *context, unsigned index);
+    void *context;
+    unsigned wanted;  /* threads that may still enter it */
+    unsigned entered; /* those that have */
+    pthread_t threads[MAX_THREADS]; /* by index, from 1 */
+    struct job *next;
+};
 
-static void *run_task(void *argument)
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static struct job *jobs;  /* the open ones */
+static unsigned wanted;   /* by all of them */
+static unsigned starting; /* threads that have not begun */
+
+/* Fork: the child has none of the threads, and none of their jobs. */
+
+static void before_fork(void)
 {
-    struct task *task = argument;
-    task->work(task->context, task->index);
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void after_fork_in_child(void)
+{
+    jobs = NULL;
+    wanted = starting = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+/* What each new thread does. */
+static void *enter_job(void *unused)
+{
+    (void)unused;
+    unsigned index = 0;
+    pthread_mutex_lock(&lock);
+    starting--;
+    struct job *job = jobs;
+    while (job && !job->wanted)
+        job = job->next;
+    if (job) {
+        wanted--;
+        job->wanted--;
+        index = ++job->entered;
+        job->threads[index] = pthread_self(); /* its caller waits for it */
+    } else {
+        pthread_detach(pthread_self());
+    }
+    pthread_mutex_unlock(&lock);
+    if (job)
+        job->work(job->context, index);
     return NULL;
 }
 
-static bool start(thread *new, struct task *task)
+static void open_job(struct job *job)
 {
-    return pthread_create(new, NULL, run_task, task) == 0;
+    pthread_t thread;
+    pthread_mutex_lock(&lock);
+    job->next = jobs;
+    jobs = job;
+    wanted += job->wanted;
+    while (starting < wanted && pthread_create(&thread, NULL, enter_job, NULL) == 0)
+        starting++;
+    pthread_mutex_unlock(&lock);
 }
 
-static void join(thread old)
+static void close_job(struct job *job)
 {
-    pthread_join(old, NULL); /* it can be joined, and is nowhere else */
+    pthread_mutex_lock(&lock);
+    struct job **place = &jobs;
+    while (*place && *place != job)
+        place = &(*place)->next;
+    bool is_open = *place; /* not so in the child of a fork during `work` */
+    if (is_open) {
+        *place = job->next;
+        wanted -= job->wanted;
+    }
+    pthread_mutex_unlock(&lock);
+    for (unsigned index = 1; is_open && index <= job->entered; index++)
+        pthread_join(job->threads[index], NULL);
+}
+
+void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    /* NOTE: not on the stack, which is gone if `work` ends the caller's thread. */
+    struct job *job = n > 1 ? malloc(sizeof *job) : NULL;
+    if (!job) {
+        work(context, 0);
+        return;
+    }
+    pthread_once(&once, watch_forks);
+    job->work = work;
+    job->context = context;
+    job->wanted = (n < MAX_THREADS ? n : MAX_THREADS) - 1;
+    job->entered = 0;
+    open_job(job);
+    work(context, 0);
+    close_job(job);
+    free(job);
 }
 
 #endif
-
-int run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context)
-{
-    /* NOTE: not on the stack, which is gone if `work` ends the caller's thread. */
-    struct task *tasks = n > 1 ? malloc(MAX_THREADS * sizeof *tasks) : NULL;
-    thread threads[MAX_THREADS];
-    unsigned started = 1;
-    if (n == 0)
-        return 0;
-    for (; tasks && started < n && started < MAX_THREADS; started++) {
-        tasks[started] = (struct task){work, context, started};
-        if (!start(&threads[started], &tasks[started]))
-            break;
-    }
-    work(context, 0);
-    for (unsigned index = started; index < n; index++)
-        work(context, index);
-    for (unsigned index = 1; index < started; index++)
-        join(threads[index]);
-    free(tasks);
-    return (int)started;
-}

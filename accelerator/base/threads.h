@@ -5,13 +5,14 @@
 
 enum { MAX_THREADS = 64 };
 
-/* Call work(context, i) once for each i from 0 to n - 1, and return when all calls have returned.
+/* Share work among up to n threads, at most MAX_THREADS; return when it is done.
  *
- * The caller's thread does i = 0 and new threads the others, at most MAX_THREADS in all; what no
- * thread could be started for is done by the caller, too, afterwards.  So no call may wait for
- * another.  The new threads do not hold the interpreter's lock.
+ * The caller's thread calls work(context, 0).  Each new thread calls work(context, i) once, with an
+ * i below n of its own.  No call may wait for another, or rely on it: they take what is to be done
+ * bit by bit, and the caller does what nobody else takes.  A thread that could not be started, or
+ * that has not begun by the time the caller is done, is not waited for, and never calls `work`.
  *
- * Returns how many threads there were, the caller's included; 0 for n = 0. */
-int run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context);
+ * The new threads do not hold the interpreter's lock. */
+void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context);
 
 #endif

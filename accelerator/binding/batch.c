@@ -12,7 +12,14 @@
 #include "base/threads.h"
 #include "binding/text.h"
 
-enum { SHARE_CHARACTERS = 1 << 14 }; /* a share has so many, and what its last text has above */
+enum {
+    SHARE_CHARACTERS = 1 << 14, /* a share has so many, and what its last text has above */
+
+    /* Starting a thread takes about 20 microseconds.  With fewer characters for each, two threads
+     * are up to 8 % slower than one where other processes keep all processors busy
+     * (benchmarks/bench_threads.py --batch 0.05 0.1 0.2). */
+    THREAD_CHARACTERS = 1 << 17,
+};
 
 /* Some of the texts, and what became of them. */
 struct share {
@@ -32,7 +39,7 @@ struct batch {
     size_t *counts;   /* of ids, by text */
     PyObject **made;  /* by text; references of our own */
     struct share *shares;
-    size_t n_shares;
+    size_t n_shares, n_characters;
 
     atomic_size_t next; /* share to be taken */
     _Atomic(struct share *) finished; /* the top of the stack */
@@ -148,7 +155,9 @@ static int share_texts(struct batch *batch)
             *share = (struct share){.first = i, .refused = -1};
             characters = 0;
         }
-        characters += (size_t)PyUnicode_GET_LENGTH(string) + 1;
+        size_t length = (size_t)PyUnicode_GET_LENGTH(string) + 1;
+        characters += length;
+        batch->n_characters += length;
         share->end = i + 1;
     }
     return 0;
@@ -172,13 +181,17 @@ static int raise_failure(const struct batch *batch)
     return 0;
 }
 
-/* Encode all texts; returns a list of what was made of them. */
-static PyObject *run_batch(struct batch *batch, unsigned threads)
+/* Encode all texts; returns a list of what was made of them.  Each thread has at least so many
+ * characters. */
+static PyObject *run_batch(struct batch *batch, unsigned threads, size_t least)
 {
     if (share_texts(batch) < 0)
         return NULL;
-    if (threads > batch->n_shares)
-        threads = (unsigned)batch->n_shares;
+    size_t most = least && batch->n_characters / least < batch->n_shares
+                      ? batch->n_characters / least
+                      : batch->n_shares;
+    if (threads > most)
+        threads = (unsigned)most;
     batch->caller = PyEval_SaveThread();
     run_in_threads(threads, work, batch);
     PyEval_RestoreThread(batch->caller);
@@ -233,11 +246,12 @@ static struct batch *new_batch(Encoder *self, PyObject *texts, maker *make)
 static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
 {
     PyObject *texts;
-    int threads;
-    if (!PyArg_ParseTuple(args, "Oi", &texts, &threads))
+    int threads, least = THREAD_CHARACTERS;
+    if (!PyArg_ParseTuple(args, "Oi|i", &texts, &threads, &least))
         return NULL;
-    if (threads < 1) {
-        PyErr_Format(PyExc_ValueError, "threads must be at least 1, got %d", threads);
+    if (threads < 1 || least < 0) {
+        PyErr_Format(PyExc_ValueError, "%s must be at least %d, got %d",
+                     threads < 1 ? "threads" : "least", threads < 1, threads < 1 ? threads : least);
         return NULL;
     }
     if (check_scanner(self) < 0)
@@ -245,7 +259,7 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
     struct batch *batch = new_batch(self, texts, make);
     if (!batch)
         return NULL;
-    PyObject *list = run_batch(batch, (unsigned)threads);
+    PyObject *list = run_batch(batch, (unsigned)threads, (size_t)least);
     release_batch(batch);
     return list;
 }
@@ -253,8 +267,9 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
 /* -- Methods --------------------------------------------------------------------------------- */
 
 const char encode_batch_doc[] =
-    PyDoc_STR("encode_batch(texts, threads, /)\n--\n\n"
-              "Return the ids of each text of a list, encoded on so many threads.");
+    PyDoc_STR("encode_batch(texts, threads, least=131072, /)\n--\n\n"
+              "Return the ids of each text of a list, encoded on up to so many threads.\n\n"
+              "Only as many are used as have `least` characters each.");
 
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args)
 {
@@ -262,7 +277,7 @@ PyObject *encoder_encode_batch(Encoder *self, PyObject *args)
 }
 
 const char encode_batch_to_buffers_doc[] =
-    PyDoc_STR("encode_batch_to_buffers(texts, threads, /)\n--\n\n"
+    PyDoc_STR("encode_batch_to_buffers(texts, threads, least=131072, /)\n--\n\n"
               "Do what encode_batch does; a bytearray for each text, as of encode_to_buffer.");
 
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args)

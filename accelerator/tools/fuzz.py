@@ -179,7 +179,8 @@ def check_batches(texts: list[str], threads: int, **vocabulary: Any) -> None:
     for other in others:
         same("batch", answer(other.encode_batch, list(texts), threads), expected)
         if isinstance(expected, list) and other._scans:
-            buffers = other._native.encode_batch_to_buffers(texts, threads)
+            same("threads", other._native.encode_batch(texts, threads, 0), expected)
+            buffers = other._native.encode_batch_to_buffers(texts, threads, 0)
             same("buffers", [array("I", buffer).tolist() for buffer in buffers], expected)
 
 

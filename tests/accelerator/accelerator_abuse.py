@@ -143,10 +143,10 @@ def operations() -> dict[str, Operation]:
         ),
         "count": Operation(ordered, lambda e: e.count(texts[1]), len(listed[1])),
         "cut": Operation(ordered, lambda e: e.encode_pretokens(cut), listed[1]),
-        "batch": Operation(ordered, lambda e: e.encode_batch(texts, 2), listed),
+        "batch": Operation(ordered, lambda e: e.encode_batch(texts, 2, 0), listed),
         "buffers": Operation(
             ordered,
-            lambda e: [array("I", b).tolist() for b in e.encode_batch_to_buffers(texts, 2)],
+            lambda e: [array("I", b).tolist() for b in e.encode_batch_to_buffers(texts, 2, 0)],
             listed,
         ),
         "decode": Operation(ordered, lambda e: e.decode(ids), (mixed * 300).encode()),
@@ -281,6 +281,7 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(encoder.encode_batch, [other, 5], 1),
         lambda: quietly(encoder.encode_batch, other, 1),
         lambda: quietly(encoder.encode_batch_to_buffers, texts, 0),
+        lambda: quietly(encoder.encode_batch, texts, 2, -1),
         lambda: encoder.decode(ids),
         lambda: encoder.decode(tuple(ids)),
         lambda: encoder.decode(numbers),
@@ -332,8 +333,8 @@ def rare_calls() -> list[Callable[[], Any]]:
         counter.to_dict()
 
     return [
-        lambda: encoder_of(ORDERED).encode_batch(texts, 2),
-        lambda: quietly(encoder_of(ORDERED).encode_batch, [*texts, "\ud800", *texts], 2),
+        lambda: encoder_of(ORDERED).encode_batch(texts, 2, 0),
+        lambda: quietly(encoder_of(ORDERED).encode_batch, [*texts, "\ud800", *texts], 2, 0),
         lambda: quietly(native.Encoder, ORDERED.vocab, [*merges, (97, 5_000)], "gpt2"),
         lambda: quietly(native.Encoder, ORDERED.vocab, [*merges, [97, 98]], "gpt2"),
         lambda: encoder_of(UNORDERED).clear_cache(),
@@ -418,7 +419,7 @@ def fork() -> None:
         if not child:
             counter = native.PretokenCounter("gpt2")
             counter.count([text] * 5, 2)
-            right = encoder.encode_batch([text] * 5, 2) == [expected] * 5
+            right = encoder.encode_batch([text] * 5, 2, 0) == [expected] * 5
             os._exit(0 if right and encoder.encode(text) == expected and len(counter) == 4 else 1)
         assert os.waitpid(child, 0)[1] == 0
 
@@ -429,7 +430,7 @@ def interrupt() -> None:
     expected = encoder.encode_batch(texts[:9], 1)
 
     def handle(*_: Any) -> None:
-        assert encoder.encode_batch(texts[:9], 2) == expected
+        assert encoder.encode_batch(texts[:9], 2, 0) == expected
         raise InterruptedError
 
     signal.signal(signal.SIGALRM, handle)
@@ -438,7 +439,7 @@ def interrupt() -> None:
         with contextlib.suppress(InterruptedError):
             while True:
                 encoder.encode_batch(texts, 2)
-    assert encoder.encode_batch(texts[:9], 2) == expected
+    assert encoder.encode_batch(texts[:9], 2, 0) == expected
 
 
 if __name__ == "__main__":

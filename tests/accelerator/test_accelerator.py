@@ -343,6 +343,8 @@ def test_wrong_types(wrong: object) -> None:
         encoder.encode_batch("text", 1)
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
         encoder.encode_batch(["text"], 0)
+    with pytest.raises(ValueError, match="least must be at least 0, got -1"):
+        encoder.encode_batch(["text"], 1, -1)
     with pytest.raises(TypeError, match="tokens must be bytes"):
         native.merges_from_ranks(["a"])
 
