@@ -550,12 +550,18 @@ def _one_of(contents: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
+def _spans_of(contents: Iterable[str]) -> Callable[[str, int, int], Iterable[_Span]]:
+    """Return what says where, between two places in a text, any of some strings are."""
+    pattern = _one_of(contents)
+    return lambda text, at, stop: (found.span() for found in pattern.finditer(text, at, stop))
+
+
 class _TokenFinder:
     """Finds added tokens in text: leftmost first, and of those the longest."""
 
     def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str] = str) -> None:
         self.tokens = {normalize(token.content): token for token in tokens}
-        self._pattern = _one_of(self.tokens)
+        self._spans = _engine.spans_of(self.tokens)
         self._pairs = {a + b for text in self.tokens for a, b in itertools.pairwise(text)}
         words = [text for text, token in self.tokens.items() if token.single_word]
         self._first, self._last = {text[0] for text in words}, {text[-1] for text in words}
@@ -574,15 +580,13 @@ class _TokenFinder:
         What stands before `start` is taken, and behind `stop` it is context.  Looking begins
         at `search_from`, or at `start`.
         """
-        at = start if search_from is None else search_from
-        while self.tokens and (found := self._pattern.search(text, at, stop)):
-            begin, end = found.span()
-            token = self.tokens[found[0]]
+        search_from = start if search_from is None else search_from
+        for begin, end in self._spans(text, search_from, stop) if self.tokens else ():
+            token, at = self.tokens[text[begin:end]], end
             around = text[max(0, begin - 1) : begin], text[end : end + 1]
             if token.single_word and any(map(_WORD.match, around)):
-                yield begin, end, None, (at := end)
+                yield begin, end, None, at
                 continue
-            at = end
             if token.lstrip:
                 begin = max(start, _skip_space_back(text, start, begin))
             if token.rstrip:
@@ -1713,6 +1717,10 @@ class _Encoder:
         plain = isinstance(text, str) and (text.isascii() or self._definition.normalizer is None)
         return self.encode(text) if plain else None
 
+    def plain(self, pipeline: _Pipeline) -> Callable[[Any], list[int] | None] | None:
+        """Return what does as `encode_plain` where a pipeline looks for added tokens, if it can."""
+        return None if pipeline.tokens or pipeline.prefix_space else self.encode_plain
+
     def encode_to_buffer(self, text: str) -> Any:
         """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
         return array.array("I", self.encode(text))
@@ -1847,6 +1855,7 @@ class _Engine:
     counter: Callable[[_Pipeline, int, Callable[[int], Any]], _PretokenCounter] = _PretokenCounter
     learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
     fill_rows: Callable[[list[list[int]], Any, Any, int, bool], None] = _fill_rows
+    spans_of: Callable[[Iterable[str]], Callable[[str, int, int], Iterable[_Span]]] = _spans_of
 
 
 _engine = _Engine()  # section 13 may put another here
@@ -3658,7 +3667,7 @@ class BPETokenizer:
         make = _tools("formats.components").ComponentEncoder if of_tools else _engine.encoder
         self._encoder = encoder = cast("_Encoder", make(definition))
         self._added = {token.content: token for token in definition.added}
-        self._special = {token.content for token in definition.added if token.special}
+        self._special = frozenset(token.content for token in definition.added if token.special)
         self._contents = {token.id: token.content for token in definition.added}
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = tokens = self._encoder.tokens
@@ -3667,11 +3676,12 @@ class BPETokenizer:
         self._definition = definition
         # Text needs no preparing but normalization where no added token is looked for.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
-        self._encode_plain = self._encoder.encode_plain if plain else None
+        self._encode_plain: Callable[[Any], Any] | None = encoder.encode_plain if plain else None
         # How text is prepared when some special tokens are recognized, and others not.
-        self._pipeline = functools.lru_cache(64)(
+        self._pipeline = pipeline = functools.lru_cache(64)(
             lambda allowed: encoder.pipeline(_recognized(definition, allowed))
         )
+        self._plain = functools.lru_cache(64)(lambda allowed: encoder.plain(pipeline(allowed)))
         self._derived = functools.cache(lambda derive: derive(encoder, definition))  # for tools
         kept = {role: token for role, token in self._roles.items() if token in self._added}
         self._roles = {**_roles_by_name(named), **kept}
@@ -3856,7 +3866,9 @@ class BPETokenizer:
         """Return the special tokens to recognize; check that texts hold no disallowed one."""
         for text in texts:
             _check_text(text)
-        words: _Named = {"none": (), "all": self._special}
+        words: _Named = {"none": _NONE, "all": self._special}
+        if isinstance(allowed_special, str) and allowed_special in words and not disallowed_special:
+            return cast("frozenset[str]", words[allowed_special])
         allowed = _named_tokens("allowed_special", allowed_special, words)
         if not allowed <= self._special:
             raise ValueError(
@@ -3888,16 +3900,16 @@ class BPETokenizer:
                 they are ordinary text.
             disallowed_special: a set, or "all" that are not allowed: ValueError if one occurs.
         """
-        ids = None
-        if allowed_special == "none" and not disallowed_special:
-            plain = self._encode_plain  # once: another thread may be training
-            ids = plain(text) if plain else None
-        if ids is None:
+        plain, allowed = self._encode_plain, _NONE  # once: another thread may be training
+        if allowed_special != "none" or disallowed_special or not plain:
             allowed = self._allowed(allowed_special, disallowed_special, [text])
+            plain = self._plain(allowed)
+        if not plain or (ids := plain(text)) is None:
+            _check_text(text)
             ids, _ = _encode_parts(self._encoder, self._pipeline(allowed).parts(text))
         if add_special_tokens:
             before, after = self._asked_around(add_special_tokens)
-            ids = [*before, *ids, *after]
+            ids[:0], ids[len(ids) :] = before, after
         return ids
 
     @property

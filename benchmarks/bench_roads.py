@@ -3,7 +3,9 @@
 python benchmarks/bench_roads.py
 
 Each call gives the ids of `encode`, or what follows from them; that is checked first.  The
-documents are warm: `encode` has seen them before, so that what a call adds is what shows.
+documents are warm: `encode` has seen them before, so that what a call adds is what shows.  Two rows
+are `encode` of other tokenizers: with added tokens that are not special, none of them in the text,
+and with NFC.
 
 A second table has conversations of 100 turns, in multiples of `encode` on the rendered text, where
 control tokens count.  transformers, if it is installed, renders the same template in Jinja.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,12 +31,15 @@ from common import (
 )
 from libraries import PUBLISHED, Vocabulary, vocabularies
 
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import AddedToken, BPETokenizer
 
 Road = Callable[[BPETokenizer, Sequence[str]], Any]
 _CHUNK = 2_000  # characters
 _KEPT = 256  # tokens
 _CONTROL = ["<|im_start|>", "<|im_end|>"]
+_ALWAYS_FOUND = [
+    AddedToken(f"<{name}>", special=False) for name in ("tool_a", "/tool_a", "think_b")
+]
 
 
 def _chunks(text: str) -> list[str]:
@@ -74,6 +80,15 @@ ROADS: dict[str, tuple[Road, float]] = {
     "decode_batch": (lambda t, x: t.decode_batch(x), 0.7),
 }
 
+# `encode` of tokenizers with caches of their own: their normalizer, if another, and the goal.  The
+# processor's cache has less of theirs, so they are compared with one of which that is true as well.
+_COLD = "encode, once"
+OTHERS: dict[str, tuple[str | None, float]] = {
+    _COLD: (None, 1),
+    "encode, added tokens that are not special": (None, 1.2),
+    "encode, NFC": ("NFC", 1.1),
+}
+
 
 def _tokenizer(vocabulary: Vocabulary, normalizer: str | None) -> BPETokenizer:
     """Load a vocabulary, with ChatML's control tokens, and with a normalizer if asked to."""
@@ -107,6 +122,11 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: s
     tokenizer = _tokenizer(vocabulary, form)
     _check(tokenizer, documents)
     ids = {text: tokenizer.encode(text) for text in documents}
+    others = {road: _tokenizer(vocabulary, own or form) for road, (own, _) in OTHERS.items()}
+    others["encode, added tokens that are not special"].add_special_tokens(_ALWAYS_FOUND)
+    for other in others.values():  # all of it once, so that they are warm
+        for text, given in [(text, other.encode(text)) for text in documents]:
+            assert given == ids[text] or not unicodedata.is_normalized("NFC", text)
 
     def prepared(road: str, texts: Sequence[str]) -> Sequence[Any]:
         return [ids[text] for text in texts] if road.startswith("decode") else texts
@@ -117,6 +137,10 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: s
 
     runs: dict[str, Callable[[Any], Any]] = {road: bound(road) for road in ROADS}
     runs["encode"] = lambda texts: [tokenizer.encode(each) for each in texts]
+    for road, other in others.items():
+        runs[road] = lambda texts, t=other: [t.encode(each) for each in texts]
+    goals = {road: (goal, "encode") for road, (_, goal) in ROADS.items()}
+    goals.update((road, (goal, _COLD)) for road, (_, goal) in OTHERS.items() if road != _COLD)
     slices = [list(documents[i::SLICES]) for i in range(SLICES)]
     seconds = interleaved(runs, slices)
     size = megabytes_of(documents)
@@ -124,12 +148,12 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: s
         {
             "call": road,
             "times encode": statistics.median(
-                own / plain for own, plain in zip(seconds[road], seconds["encode"])
+                own / plain for own, plain in zip(seconds[road], seconds[base])
             ),
             "goal": goal,
             "MB/s": size / sum(seconds[road]),
         }
-        for road, (_, goal) in ROADS.items()
+        for road, (goal, base) in goals.items()
     ]
     form_shown = f", {form}" if form else ""
     return {

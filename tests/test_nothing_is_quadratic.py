@@ -105,6 +105,36 @@ def test_encoding(tokenizer: BPETokenizer, name: str, kind: str) -> None:
     check(make, 6_000)
 
 
+HOSTILE: dict[str, Callable[[int], tuple[list[str], str]]] = {  # ж and я are two bytes each
+    "almost, everywhere": lambda n: (["ж" * n + "я"], "ж" * n),
+    "short and almost long": lambda n: (["ж", "ж" * n + "я"], "ж" * n),
+    "all beginnings": lambda n: (["ж" * i + "я" for i in range(1, int(n**0.5))], "ж" * n + "c"),
+    "all ends": lambda n: (["я" + "ж" * i for i in range(1, int(n**0.5))], "cяж" * (n // 3)),
+    "alternating": lambda n: (["жя" * n + "c", "яж" * n + "c", "я"], "жя" * (n // 2)),
+    "many": lambda n: ([f"<{i}>" for i in range(n // 8)], "".join(f"<{i}" for i in range(n // 8))),
+    "found": lambda n: (["жя", "жяжя" * n], "жя" * (n // 2)),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_finding_added_tokens(engine: str, kind: str) -> None:
+    if engine == "python":
+        pytest.skip("a regular expression tries each token at each place")
+
+    def make(n: int) -> Call:
+        tokens, text = HOSTILE[kind](n)
+
+        def call() -> None:
+            tokenizer = BPETokenizer(normalizer=None)
+            tokenizer.add_special_tokens(tokens)
+            tokenizer.encode(text, allowed_special="all")
+            tokenizer.encode_with_offsets(text, allowed_special="all").offsets  # noqa: B018
+
+        return call
+
+    check(make, 20_000)
+
+
 @pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("allowed", ["none", "all"])
 def test_streaming_one_character_at_a_time(

@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 7  # what this file asks of the extension; both count up together
+API = 8  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -49,6 +49,11 @@ def _scanner_for(split_pattern: str) -> str | None:
     return name if name in native.PATTERNS and _knows_the_same_unicode() else None
 
 
+def _id_if_plain(token: core.AddedToken) -> int | None:
+    """Return the id of an added token if finding it is all there is to do."""
+    return None if token.single_word or token.lstrip or token.rstrip else token.id
+
+
 class NativeEncoder(core._Encoder):
     """A definition, ready to run in C.
 
@@ -77,6 +82,19 @@ class NativeEncoder(core._Encoder):
         """Encode text that is prepared and holds no added tokens."""
         ids: list[int] = self._call(self._native.encode, self._native.encode_pretokens, text)
         return ids
+
+    def plain(self, pipeline: core._Pipeline) -> Callable[[Any], list[int] | None] | None:
+        """Return what does as `encode_plain` where a pipeline looks for added tokens, if it can."""
+        raw, normalized = pipeline.raw.tokens, pipeline.normalized.tokens
+        if not (raw or normalized) or pipeline.prefix_space or not self._scans:
+            return super().plain(pipeline)
+        ids = {content: _id_if_plain(token) for content, token in {**raw, **normalized}.items()}
+        if raw:  # they come first, wherever they are
+            ids.update(dict.fromkeys(normalized))
+        try:
+            return functools.partial(self._native.encode_around, native.Finder(ids))
+        except (OverflowError, ValueError):  # too large for the extension, or empty
+            return None
 
     def encode_to_buffer(self, text: str) -> Any:
         """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
@@ -241,6 +259,15 @@ def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: boo
     native.fill_rows(rows, ids, mask, pad_id, left)
 
 
+def spans_of(contents: Iterable[str]) -> Callable[[str, int, int], Iterable[tuple[int, int]]]:
+    """Return what says where, between two places in a text, any of some strings are."""
+    contents = list(contents)
+    try:
+        return native.Finder(dict.fromkeys(contents)).find
+    except (OverflowError, ValueError):  # too large for the extension, or empty
+        return core._spans_of(contents)
+
+
 def _encoder(definition: core.Definition) -> core._Encoder:
     try:
         return NativeEncoder(definition)
@@ -257,4 +284,4 @@ def _counter(
     return NativeCounter(scanner, pipeline, num_workers, advance)
 
 
-ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner, fill_rows)
+ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner, fill_rows, spans_of)

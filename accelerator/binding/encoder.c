@@ -9,8 +9,7 @@
 #include "binding/text.h"
 
 enum {
-    AHEAD = 32,          /* int objects fetched ahead of their use */
-    LONG_TEXT = 1 << 16, /* bytes; while so many are encoded, other threads may run */
+    AHEAD = 32, /* int objects fetched ahead of their use */
 };
 
 /* -- Workers --------------------------------------------------------------------------------- */
@@ -65,9 +64,7 @@ static void encoder_dealloc(Encoder *self)
 
 /* -- Loading --------------------------------------------------------------------------------- */
 
-/* Read an id.  Returns NO_TOKEN and an exception if it is none that fits.  Runs no Python code, so
- * that nobody changes what the id stands in. */
-static uint32_t read_id(PyObject *object)
+uint32_t read_id(PyObject *object)
 {
     if (!PyLong_Check(object)) {
         PyErr_Format(PyExc_TypeError, "an id must be an int, got %.100s",
@@ -386,14 +383,21 @@ PyDoc_STRVAR(encode_plain_doc,
              "    The ids; None if it is no str, not ASCII where `ascii_only` asks for it, or\n"
              "    cannot be encoded.");
 
+bool is_plain(const Encoder *self, PyObject *object)
+{
+    if (!self->scan || !PyUnicode_Check(object))
+        return false;
+    if (check_string(object) < 0) {
+        PyErr_Clear();
+        return false;
+    }
+    return !self->ascii_only || PyUnicode_IS_ASCII(object);
+}
+
 static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
 {
-    if (!PyUnicode_Check(string) || !self->scan)
+    if (!is_plain(self, string))
         Py_RETURN_NONE;
-    if (self->ascii_only && (check_string(string) < 0 || !PyUnicode_IS_ASCII(string))) {
-        PyErr_Clear();
-        Py_RETURN_NONE;
-    }
     PyObject *list = encoder_encode(self, string);
     if (list || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
         return list;
@@ -580,6 +584,8 @@ static PyObject *encoder_load_probes(Encoder *self, PyObject *Py_UNUSED(ignored)
 static PyMethodDef encoder_methods[] = {
     {"encode", (PyCFunction)encoder_encode, METH_O, encode_doc},
     {"encode_plain", (PyCFunction)encoder_encode_plain, METH_O, encode_plain_doc},
+    {"encode_around", (PyCFunction)(void (*)(void))encoder_encode_around, METH_FASTCALL,
+     encode_around_doc},
     {"encode_to_buffer", (PyCFunction)encoder_encode_to_buffer, METH_O, encode_to_buffer_doc},
     {"encode_batch", (PyCFunction)encoder_encode_batch, METH_VARARGS, encode_batch_doc},
     {"encode_batch_to_buffers", (PyCFunction)encoder_encode_batch_to_buffers, METH_VARARGS,

@@ -10,7 +10,10 @@
 #include "encode/encode.h"
 #include "encode/tokens.h"
 
-enum { SPARE_WORKERS = 16 };
+enum {
+    SPARE_WORKERS = 16,
+    LONG_TEXT = 1 << 16, /* bytes; while so many are encoded, other threads may run */
+};
 
 typedef struct {
     PyObject_HEAD
@@ -55,6 +58,13 @@ struct worker *need_worker(Encoder *self);
 /* Encode a string into worker->ids, or count its ids.  Returns 0, or -1 and an exception. */
 int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep);
 
+/* Tell whether an object is a string that needs cutting and merging only.  Raises nothing. */
+bool is_plain(const Encoder *self, PyObject *object);
+
+/* Read an id.  Returns NO_TOKEN and an exception if it is none that fits.  Runs no Python code, so
+ * that nobody changes what the id stands in. */
+uint32_t read_id(PyObject *object);
+
 /* Check that text need not come cut into pre-tokens.  Returns 0, or -1 and an exception. */
 int check_scanner(const Encoder *self);
 
@@ -70,6 +80,9 @@ PyObject *buffer_of(const Encoder *self, const uint32_t *ids, size_t n);
 extern const char encode_batch_doc[], encode_batch_to_buffers_doc[];
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args);
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args);
+
+extern const char encode_around_doc[];
+PyObject *encoder_encode_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
 
 extern const char decode_doc[], decode_to_str_doc[];
 PyObject *encoder_decode(Encoder *self, PyObject *ids);

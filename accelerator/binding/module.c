@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include "binding/encoder.h"
+#include "binding/finder.h"
 #include "binding/ranks.h"
 #include "binding/rows.h"
 #include "binding/scan.h"
@@ -11,7 +12,7 @@
 #include "scan/unicode_tables.h"
 
 enum {
-    API = 7, /* what engine.py expects; raised with every change it would notice */
+    API = 8, /* what engine.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */
@@ -24,15 +25,23 @@ static const char *instructions(void)
 #endif
 }
 
-static int module_exec(PyObject *module)
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &encoder_spec, NULL);
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (!type)
         return -1;
-    if (PyModule_AddObject(module, "Encoder", type) < 0) {
+    if (PyModule_AddObject(module, name, type) < 0) {
         Py_DECREF(type);
         return -1;
     }
+    return 0;
+}
+
+static int module_exec(PyObject *module)
+{
+    if (add_type(module, "Encoder", &encoder_spec) < 0 ||
+        add_type(module, "Finder", &finder_spec) < 0)
+        return -1;
     if (PyModule_AddFunctions(module, scan_methods) < 0 ||
         PyModule_AddFunctions(module, ranks_methods) < 0 ||
         PyModule_AddFunctions(module, rows_methods) < 0 || add_patterns(module) < 0)

@@ -73,20 +73,23 @@ WRITE_UTF8(write_latin1, Py_UCS1, 0xFF)
 WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF)
 WRITE_UTF8(write_ucs4, Py_UCS4, 0x10FFFF)
 
-/* Write a string at `out`, which has room for 4 bytes a character.  Returns the end; NULL, without
- * an exception, if there is a surrogate. */
-uint8_t *write_utf8(PyObject *string, uint8_t *out)
+static uint8_t *write_utf8_between(PyObject *string, Py_ssize_t start, Py_ssize_t end,
+                                   uint8_t *out)
 {
     const void *data = PyUnicode_DATA(string);
-    Py_ssize_t length = PyUnicode_GET_LENGTH(string);
     switch (PyUnicode_KIND(string)) {
     case PyUnicode_1BYTE_KIND:
-        return write_latin1(data, length, out);
+        return write_latin1((const Py_UCS1 *)data + start, end - start, out);
     case PyUnicode_2BYTE_KIND:
-        return write_ucs2(data, length, out);
+        return write_ucs2((const Py_UCS2 *)data + start, end - start, out);
     default:
-        return write_ucs4(data, length, out);
+        return write_ucs4((const Py_UCS4 *)data + start, end - start, out);
     }
+}
+
+uint8_t *write_utf8(PyObject *string, uint8_t *out)
+{
+    return write_utf8_between(string, 0, PyUnicode_GET_LENGTH(string), out);
 }
 
 /* Check that an object is a string, ready to be read. */
@@ -111,25 +114,30 @@ void raise_surrogate(PyObject *string)
         PyErr_SetString(PyExc_SystemError, "a surrogate that Python encodes");
 }
 
-const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *size)
+const uint8_t *checked_utf8_between(struct worker *worker, PyObject *string, size_t start,
+                                    size_t end, size_t *size)
 {
-    size_t length = (size_t)PyUnicode_GET_LENGTH(string);
-    *size = length;
+    *size = end - start;
     if (PyUnicode_IS_ASCII(string))
-        return PyUnicode_DATA(string);
+        return (const uint8_t *)PyUnicode_DATA(string) + start;
     /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4. */
     size_t widest = PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND   ? 2
                     : PyUnicode_KIND(string) == PyUnicode_2BYTE_KIND ? 3
                                                                      : 4;
-    if (worker_reserve_text(worker, length * widest + 4) < 0) { /* four are written at once */
+    if (worker_reserve_text(worker, (end - start) * widest + 4) < 0) { /* 4 are written at once */
         *size = 0;
         return NULL;
     }
-    uint8_t *end = write_utf8(string, worker->text);
-    if (!end)
+    uint8_t *stop = write_utf8_between(string, (Py_ssize_t)start, (Py_ssize_t)end, worker->text);
+    if (!stop)
         return NULL;
-    *size = (size_t)(end - worker->text);
+    *size = (size_t)(stop - worker->text);
     return worker->text;
+}
+
+const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *size)
+{
+    return checked_utf8_between(worker, string, 0, (size_t)PyUnicode_GET_LENGTH(string), size);
 }
 
 const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size)

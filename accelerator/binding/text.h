@@ -28,6 +28,10 @@ void raise_surrogate(PyObject *string);
  * and raises nothing. */
 const uint8_t *checked_utf8(struct worker *worker, PyObject *string, size_t *size);
 
+/* The same for the characters from `start` to `end`, which are in the string. */
+const uint8_t *checked_utf8_between(struct worker *worker, PyObject *string, size_t start,
+                                    size_t end, size_t *size);
+
 /* The same with a check before it, and an exception if it is no string, holds a surrogate, or
  * memory is short. */
 const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size);

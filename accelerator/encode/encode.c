@@ -44,6 +44,14 @@ static int reserve_ids(struct worker *worker, size_t more)
     return 0;
 }
 
+int worker_add_id(struct worker *worker, uint32_t id)
+{
+    if (reserve_ids(worker, 1) < 0)
+        return -1;
+    worker->ids[worker->n_ids++] = id;
+    return 0;
+}
+
 int worker_reserve_text(struct worker *worker, size_t size)
 {
     if (worker->text_room >= size)

@@ -58,6 +58,9 @@ int encode_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker
 size_t encode_missing(const struct vocabulary *vocabulary, struct worker *worker, struct key key,
                       const uint8_t *bytes, size_t length, uint32_t *ids);
 
+/* Append one id to worker->ids.  Returns 0, or -1 if memory is short. */
+int worker_add_id(struct worker *worker, uint32_t id);
+
 /* Make room for `size` bytes of text at worker->text. */
 int worker_reserve_text(struct worker *worker, size_t size);
 /* Give back memory of an exceptionally long text. */

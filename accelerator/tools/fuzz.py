@@ -172,6 +172,22 @@ def check_encoding(texts: list[str], **vocabulary: Any) -> None:
             same("bytes", other._native.decode(expected), text.encode())
 
 
+def check_finding(strings: list[str], text: str, start: int, stop: int) -> None:
+    """Find strings in a text, and encode what is around them."""
+    strings = list(dict.fromkeys(filter(None, strings)))
+    expected = list(core._spans_of(strings)(text, start, stop))
+    finder = native.Finder({string: i for i, string in enumerate(strings)})
+    same("spans", finder.find(text, start, stop), expected)
+    tokens = [core.AddedToken(string, 300 + i) for i, string in enumerate(strings)]
+    definition = definition_of([(b"a", b"b")], [], None, core.SPLIT_PATTERNS["gpt2"], False)
+    python, other = core._Encoder(definition), engine.NativeEncoder(definition)
+    expected = answer(core._encode_parts, python, python.pipeline(tokens).parts(text))
+    plain = other.plain(other.pipeline(tokens))
+    given = plain and plain(text)
+    if given is not None or isinstance(expected[0], list):
+        same("around", given, expected[0])
+
+
 def check_batches(texts: list[str], threads: int, **vocabulary: Any) -> None:
     """Encode on threads."""
     python, others = engines(**vocabulary)
@@ -321,6 +337,19 @@ def some_case(name: str, chance: random.Random) -> Case:
     pattern, threads = chance.choice(list(core.SPLIT_PATTERNS)), chance.randrange(1, 5)
     if name == "encoding":
         return {"texts": texts[:9], **some_vocabulary(chance)}
+    if name == "finding":
+        letters = chance.choice(LETTERS)
+        sizes = [1, 1, 2, 3, 5, 9, chance.choice(SIZES)]
+        strings = ["".join(chance.choices(letters, k=size)) for size in chance.sample(sizes, 5)]
+        strings += chance.sample(ATOMS, chance.choice([0, 1, 9]))
+        parts = [*texts[:9], *chance.choices([*strings, *letters], k=chance.choice([0, 9, 99]))]
+        chance.shuffle(parts)
+        return {
+            "strings": strings[chance.randrange(5) :],
+            "text": "".join(parts),
+            "start": chance.choice([0, 0, -1, 1, 70]),
+            "stop": chance.choice([sys.maxsize, sys.maxsize, 0, 90]),
+        }
     if name == "batches":
         return {"texts": texts, "threads": threads, **some_vocabulary(chance)}
     if name == "streams":
@@ -358,6 +387,7 @@ def some_case(name: str, chance: random.Random) -> Case:
 
 CHECKS: dict[str, Callable[..., None]] = {
     "encoding": check_encoding,
+    "finding": check_finding,
     "batches": check_batches,
     "streams": check_streams,
     "decoding": check_decoding,

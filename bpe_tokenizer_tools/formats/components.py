@@ -1012,6 +1012,9 @@ class ComponentEncoder(core.Encoder):
         """Return how text is prepared when these added tokens are looked for."""
         return _ComponentPipeline(self._chain, tokens)
 
+    def plain(self, pipeline: core.Pipeline) -> None:
+        """Leave all text to the pipeline: components change it."""
+
     def _model(self) -> component_twin.Model | None:
         """Return what happens to a pre-token, if that is plain BPE over characters."""
         partial = self._byte_fallback and None in self._bytes

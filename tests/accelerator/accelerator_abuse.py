@@ -114,6 +114,16 @@ def operations() -> dict[str, Operation]:
     found = recover_merges({token: rank for rank, token in enumerate(tokens)})
 
     places = python.places(mixed * 300, ids)
+    strings = {"ab": 256, "中": 97, " whole": 98} | {f"<{i}>": i for i in range(300)}
+    spans = list(bpe_tokenizer._spans_of(strings)(texts[1], 0, sys.maxsize))
+    around, done = [], 0
+    for start, end in [*spans, (len(texts[1]), len(texts[1]))]:
+        around += python.encode(texts[1][done:start])
+        around += [strings[texts[1][start:end]]] if start < end else []
+        done = end
+
+    def finder() -> Any:
+        return native.Finder(strings)
 
     def learn(_: Any) -> Any:
         forbidden = frozenset([b"zz", b"forbidden" * 3])
@@ -148,6 +158,15 @@ def operations() -> dict[str, Operation]:
             ordered,
             lambda e: [array("I", b).tolist() for b in e.encode_batch_to_buffers(texts, 2, 0)],
             listed,
+        ),
+        "finder": Operation(
+            lambda: None, lambda _: finder().find(texts[1], 0, len(texts[1])), spans
+        ),
+        "find": Operation(finder, lambda f: f.find(texts[1], 0, len(texts[1])), spans),
+        "encode around": Operation(
+            lambda: (ordered(), finder()),
+            lambda both: both[0].encode_around(both[1], texts[1]),
+            around,
         ),
         "decode": Operation(ordered, lambda e: e.decode(ids), (mixed * 300).encode()),
         "decode any": Operation(ordered, lambda e: e.decode(tuple(ids)), (mixed * 300).encode()),
@@ -257,6 +276,7 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
     counter = native.PretokenCounter("gpt2")
     unknown, huge, numbers = [*ids, 2**19], [2**70], array("I", ids)
     words = {b"abab": 2, b"ab": 1}
+    finder = native.Finder({"ab": 97, "bb": None, "é中": 98})
 
     def learn(counts: Any, n_tokens: Any, advance: Any) -> None:
         native.learn_merges(counts, ALPHABET, n_tokens, 1, None, frozenset(), advance)
@@ -269,6 +289,17 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: encoder.encode_plain(other),
         lambda: encoder.encode_plain(surrogate),
         lambda: encoder.encode_plain(None),
+        lambda: encoder.encode_around(finder, ascii_text),
+        lambda: encoder.encode_around(finder, other),
+        lambda: encoder.encode_around(finder, surrogate),
+        lambda: encoder.encode_around(finder, None),
+        lambda: encoder.encode_around(finder, "abb bb"),
+        lambda: quietly(encoder.encode_around, encoder, other),
+        lambda: finder.find(other, 0, 99),
+        lambda: quietly(finder.find, other, None, 99),
+        lambda: quietly(finder.find, None, 0, 99),
+        lambda: quietly(native.Finder, {"ab": 1, "": 2}),
+        lambda: quietly(native.Finder, {"ab": 1, "b": "c"}),
         lambda: encoder.encode_to_buffer(other),
         lambda: quietly(encoder.encode_to_buffer, surrogate),
         lambda: encoder.count(other),

@@ -222,6 +222,66 @@ def test_plain_text() -> None:
     assert native.Encoder(definition_of([]).vocab, [], None).encode_plain("ab") is None
 
 
+# -- Added tokens ------------------------------------------------------------------
+
+
+def finder_of(strings: dict[str, int | None]) -> Any:
+    return native.Finder(strings)
+
+
+@pytest.mark.parametrize("filler", ["a", "é", "中", "😀"], ids=["1", "1 to 2", "2", "4"])
+@pytest.mark.parametrize("strings", [["<|"], ["<|", "\u043c|", "中|"], ["<", "|"], list("<|{}[]")])
+def test_finds_at_every_place(strings: list[str], filler: str) -> None:
+    """Where text is looked at many characters at a time, and at its ends."""
+    find = finder_of(dict.fromkeys(strings)).find
+    spans = bpe_tokenizer._spans_of(strings)
+    for size in (0, 1, 62, 63, 64, 65, 66, 127, 128, 129, 200):
+        for at in range(size + 1):
+            text = filler * at + strings[-1] + filler * (size - at)
+            assert find(text, 0, len(text)) == list(spans(text, 0, len(text)))
+            assert find(text, at, size) == list(spans(text, at, size))
+            assert find(text, at + 1, 2**70) == []
+
+
+def test_encodes_around_strings() -> None:
+    encoder, ascii_only = encoder_of((b"a", b"b")), encoder_of(ascii_only=True)
+    finder = finder_of({"<é>": 98, "|": 97, "||": None, "^": 2**20 - 3})
+    around = functools.partial(encoder.encode_around, finder)
+    assert around("") == [] and around("ab") == [256]
+    assert around("ab<é>ab|é|<") == [256, 98, 256, 97, 0xC3, 0xA9, 97, 60]
+    assert around("<é>") == [98]
+    for text in ("a||", "^", "||\ud800", "\ud800", "|\ud800", "ab\udfff|", b"|", None, 5):
+        assert around(text) is None
+    assert ascii_only.encode_around(finder, "a|") == [97, 97]
+    assert ascii_only.encode_around(finder, "é|") is None
+    assert native.Encoder(definition_of([]).vocab, [], None).encode_around(finder, "a") is None
+    text = "ab中|" * 50_000
+    assert around(text) == [256, 0xE4, 0xB8, 0xAD, 97] * 50_000
+
+
+def test_finders_of_other_things() -> None:
+    encoder, finder = encoder_of(), finder_of({})
+    assert finder.find("any text", 0, 8) == []
+    assert encoder.encode_around(finder, "ab") == [97, 98]
+    for wrong in ({5: 1}, {"a": "b"}, {"a": 1.0}, ["a"], None):
+        with pytest.raises(TypeError):
+            native.Finder(wrong)
+    for wrong in ({"": 1}, {"a": 1, "": None}, {"a": -1}):
+        with pytest.raises(ValueError):
+            native.Finder(wrong)
+    for wrong in ({"a": 2**70}, {"a": 2**31}):
+        with pytest.raises(OverflowError):
+            native.Finder(wrong)
+    for arguments in ((), ("a",), ("a", 0), ("a", 0, 1, 2), (b"a", 0, 1), ("a", 0, None)):
+        with pytest.raises(TypeError):
+            finder.find(*arguments)
+    for arguments in ((), (finder,), ("a", finder), (None, "a"), (encoder, "a"), (finder, "a", 1)):
+        with pytest.raises(TypeError, match="takes a Finder and a text"):
+            encoder.encode_around(*arguments)
+    with pytest.raises(TypeError):
+        native.Finder(strings={})
+
+
 # -- Batches ---------------------------------------------------------------------
 
 
@@ -711,6 +771,10 @@ def test_nothing_leaks() -> None:
         encoder.encode_to_buffer(text)
         encoder.encode_plain(text)
         encoder.encode_plain("\ud800")
+        finder = native.Finder({"ab": 97, "é中": None, "é": 98})
+        finder.find(text, 0, len(text))
+        encoder.encode_around(finder, text)
+        encoder.encode_around(finder, "ab\ud800")
         encoder.count(text)
         encoder.encode_pretokens(["ab", "", "é"])
         encoder.count_pieces(["ab", "", "é"])

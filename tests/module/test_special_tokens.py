@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import pickle
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -345,6 +346,76 @@ def test_tokens_that_are_not_special_are_always_found() -> None:
     assert tokenizer.decode([97, 256], skip_special_tokens=True) == "a<think>"
     with pytest.raises(ValueError):
         tokenizer.encode("a", allowed_special={"<think>"})
+
+
+# -- Finding them -------------------------------------------------------------
+
+LETTERS = [
+    "ab",
+    "aé",
+    "a世b",
+    "a😀\0",
+    "<|>ab ",
+    "a\u0461",
+]  # the last shares its low bits with "a"
+
+
+@st.composite
+def strings_and_text(draw: Any) -> tuple[list[str], str]:
+    letters = st.sampled_from(draw(st.sampled_from(LETTERS)))
+    some = st.lists(st.text(letters, min_size=1, max_size=8), unique=True, max_size=12)
+    strings = draw(some) + ["ab" * n for n in draw(st.sets(st.integers(5, 40), max_size=3))]
+    strings = list(dict.fromkeys(strings))
+    parts = st.sampled_from([*strings, "xyz" * 40, "a" * 70, "\ud800", "é"]) | letters
+    return strings, "".join(draw(st.lists(parts, max_size=30)))
+
+
+@settings(max_examples=examples(500))
+@given(strings_and_text(), st.integers(-2, 99), st.integers(-2, 999))
+def test_strings_are_found_as_by_a_regular_expression(
+    engine: str, drawn: tuple[list[str], str], start: int, stop: int
+) -> None:
+    strings, text = drawn
+    spans = bpe_tokenizer._engine.spans_of(strings)
+    for place in ((0, sys.maxsize), (start, stop)):
+        assert list(spans(text, *place)) == list(bpe_tokenizer._spans_of(strings)(text, *place))
+
+
+@settings(max_examples=examples(300))
+@given(flagged(), FLAG_TEXT, st.sampled_from(["NFC", "NFD", None]), st.booleans())
+def test_encoding_is_what_the_pipeline_gives(
+    engine: str, tokens: list[AddedToken], text: str, form: str | None, some: bool
+) -> None:
+    tokenizer = BPETokenizer("cl100k", normalizer=form)
+    tokenizer.add_special_tokens(tokens)
+    allowed = frozenset(token.content for token in tokens if token.special)
+    if some:
+        allowed = frozenset(sorted(allowed)[::2])
+    parts = tokenizer._pipeline(allowed).parts(text)
+    ids, _ = bpe_tokenizer._encode_parts(tokenizer._encoder, parts)
+    assert tokenizer.encode(text, allowed_special=allowed) == ids
+
+
+@pytest.mark.parametrize("n", [1, 7, 1_000, 6_000])
+def test_many_tokens(engine: str, n: int) -> None:
+    tokenizer = BPETokenizer(normalizer=None)
+    tokenizer.add_special_tokens([f"<{i}>" for i in range(n)])
+    tokenizer.add_special_tokens([AddedToken("中", special=False)])
+    text = "".join(f"<{i}>a<{n}>中<" for i in range(n))
+    expected: list[int] = []
+    for i in range(n):
+        expected += [256 + i, 97, *f"<{n}>".encode(), 256 + n, 60]
+    assert tokenizer.encode(text, allowed_special="all") == expected
+    assert 256 not in tokenizer.encode(text)
+    assert tokenizer.encode(text).count(256 + n) == n
+
+
+def test_ids_are_the_callers_own() -> None:
+    tokenizer = with_ends(surround="bos+eos")
+    for options in ({}, {"allowed_special": "all"}, {"add_special_tokens": True}):
+        ids = tokenizer.encode("ab", **options)
+        tokenizer.encode("ab", **options).clear()
+        assert tokenizer.encode("ab", **options) == ids
 
 
 # -- Ids ----------------------------------------------------------------------
