@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 8  # what this file asks of the extension; both count up together
+API = 9  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -228,18 +228,23 @@ class NativeLearner(core._MergeLearner):
             return super().learn(n_tokens, min_frequency, forbidden, advance)
 
 
-def merges_from_ranks(tokens: list[Any]) -> list[tuple[Any, Any]]:
+def merges_from_ranks(tokens: list[Any], names: list[Any] | None = None) -> list[tuple[Any, Any]]:
     """Do what `formats.ranks.recover_merges` does.
 
     Args:
         tokens: as bytes, by rank.
+        names: what the merges call each token, ints or bytes; by default the token itself.
 
     Raises:
         OverflowError: they are too many, or too long, for the extension.
         TypeError: one is no bytes.
     """
-    found = native.merges_from_ranks(tokens)
-    return [(tokens[parts[0]], tokens[parts[1]]) for parts in found if parts is not None]
+    return native.merges_from_ranks(tokens, tokens if names is None else names)
+
+
+def read_ranks(data: bytes) -> dict[bytes, int] | None:
+    """Read the content of a plain .tiktoken file; None if anything in it is unusual."""
+    return native.read_ranks(data)
 
 
 def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bool) -> None:

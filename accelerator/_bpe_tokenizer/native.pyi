@@ -5,7 +5,7 @@ UnicodeEncodeError, that text holds a surrogate.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 API: int
 INSTRUCTIONS: str  # "AVX2", "NEON" or "portable"
@@ -14,6 +14,7 @@ UNICODE_TABLES_FROM: str  # the package and version whose classes the scanners k
 
 # A list, a tuple, or a contiguous buffer of integers of one dimension, such as a NumPy array.
 _Ids = Any
+_Name = TypeVar("_Name", int, bytes)
 
 class Encoder:
     """Turns prepared text into ids, and ids into bytes; many threads may use one."""
@@ -75,7 +76,13 @@ def learn_merges(
     advance: Callable[[int], object] | None,
     /,
 ) -> tuple[list[tuple[bytes, bytes]], list[bytes], str]: ...
-def merges_from_ranks(tokens: list[bytes], /) -> list[tuple[int, int] | None]: ...
+@overload
+def merges_from_ranks(
+    tokens: list[bytes], names: None = None, /
+) -> list[tuple[int, int] | None]: ...
+@overload
+def merges_from_ranks(tokens: list[bytes], names: list[_Name], /) -> list[tuple[_Name, _Name]]: ...
+def read_ranks(data: bytes, /) -> dict[bytes, int] | None: ...
 def fill_rows(
     rows: list[list[int]], ids: Any, mask: Any | None, pad_id: int, left: bool, /
 ) -> None: ...

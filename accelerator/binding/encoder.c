@@ -97,7 +97,8 @@ static int read_largest(PyObject *ids, uint32_t *n_ids)
     return 0;
 }
 
-/* Add the tokens of a dict, bytes to id.  An id that has a token already keeps it. */
+/* Add the tokens of a dict, bytes to id.  An id that has a token already keeps it.  The lists of
+ * ids refer to the dict's own ints, where they are plain, so that no other takes memory. */
 static int read_tokens(Encoder *self, PyObject *vocab)
 {
     PyObject *key, *value;
@@ -119,6 +120,10 @@ static int read_tokens(Encoder *self, PyObject *vocab)
                        (size_t)PyBytes_GET_SIZE(key)) < 0) {
             PyErr_NoMemory();
             return -1;
+        }
+        if (PyLong_CheckExact(value) && !self->ints[id]) {
+            Py_INCREF(value);
+            self->ints[id] = value;
         }
     }
     return 0;
@@ -188,15 +193,11 @@ static int read_merges(Encoder *self, PyObject *merges)
     return status;
 }
 
+/* Make the ints that the vocabulary did not give. */
 static int make_ints(Encoder *self)
 {
-    self->ints = PyMem_Calloc(self->tokens.n_ids, sizeof *self->ints);
-    if (!self->ints) {
-        PyErr_NoMemory();
-        return -1;
-    }
     for (uint32_t id = 0; id < self->tokens.n_ids; id++)
-        if (!(self->ints[id] = PyLong_FromLong((long)id)))
+        if (!self->ints[id] && !(self->ints[id] = PyLong_FromLong((long)id)))
             return -1;
     return 0;
 }
@@ -225,7 +226,8 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *adde
     uint64_t seed;
     if (read_largest_of(vocab, added, &n_ids) < 0 || get_seed(&seed) < 0)
         return -1;
-    if (tokens_open(&self->tokens, n_ids, seed) < 0) {
+    self->ints = PyMem_Calloc(n_ids, sizeof *self->ints);
+    if (!self->ints || tokens_open(&self->tokens, n_ids, seed) < 0) {
         PyErr_NoMemory();
         return -1;
     }

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include "binding/encoder.h"
+#include "binding/files.h"
 #include "binding/finder.h"
 #include "binding/ranks.h"
 #include "binding/rows.h"
@@ -12,7 +13,7 @@
 #include "scan/unicode_tables.h"
 
 enum {
-    API = 8, /* what engine.py expects; raised with every change it would notice */
+    API = 9, /* what engine.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */
@@ -44,6 +45,7 @@ static int module_exec(PyObject *module)
         return -1;
     if (PyModule_AddFunctions(module, scan_methods) < 0 ||
         PyModule_AddFunctions(module, ranks_methods) < 0 ||
+        PyModule_AddFunctions(module, files_methods) < 0 ||
         PyModule_AddFunctions(module, rows_methods) < 0 || add_patterns(module) < 0)
         return -1;
     if (add_training(module) < 0)

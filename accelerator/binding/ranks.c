@@ -2,6 +2,8 @@
 
 #include "binding/ranks.h"
 
+#include <stdbool.h>
+
 #include "binding/encoder.h"
 #include "binding/text.h"
 #include "encode/ranks.h"
@@ -57,7 +59,25 @@ static PyObject *make_numbers(Py_ssize_t n)
     return numbers;
 }
 
-/* A tuple of two ints.  It can be in no cycle, so that the garbage collector need not know it; it
+/* What merges call the tokens instead of numbers.  Only what pair_of may take. */
+static PyObject *check_names(PyObject *names, Py_ssize_t n)
+{
+    PyObject *items = items_of_list(names, "names");
+    if (!items)
+        return NULL;
+    bool plain = PyTuple_GET_SIZE(items) == n;
+    for (Py_ssize_t i = 0; plain && i < n; i++) {
+        PyObject *name = PyTuple_GET_ITEM(items, i);
+        plain = PyLong_CheckExact(name) || PyBytes_CheckExact(name);
+    }
+    if (plain)
+        return items;
+    PyErr_SetString(PyExc_TypeError, "names must be ints or bytes, one for each token");
+    Py_DECREF(items);
+    return NULL;
+}
+
+/* A tuple of two ints, or two bytes.  It can be in no cycle, so that the garbage collector need not know it; it
  * would find that out by itself, and be busy with it over and over again. */
 static PyObject *pair_of(PyObject *left, PyObject *right)
 {
@@ -89,24 +109,29 @@ static int find_merges(struct ranks *ranks, struct made_of *merges)
     return 0;
 }
 
-static PyObject *list_merges(const struct made_of *merges, PyObject *numbers)
+/* A list of the merges, with `names` for the tokens; None for a token that has none, or nothing. */
+static PyObject *list_merges(const struct made_of *merges, PyObject *names, bool with_none)
 {
-    Py_ssize_t n = PyTuple_GET_SIZE(numbers);
-    PyObject *const *number = &PyTuple_GET_ITEM(numbers, 0), *list = PyList_New(n);
+    Py_ssize_t n = PyTuple_GET_SIZE(names), length = 0, next = 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        length += with_none || merges[i].left != NO_TOKEN;
+    PyObject *const *name = &PyTuple_GET_ITEM(names, 0), *list = PyList_New(length);
     for (Py_ssize_t i = 0; list && i < n; i++) {
 #if defined(__GNUC__)
         if (i + AHEAD < n && merges[i + AHEAD].left != NO_TOKEN) {
-            __builtin_prefetch(number[merges[i + AHEAD].left], 1);
-            __builtin_prefetch(number[merges[i + AHEAD].right], 1);
+            __builtin_prefetch(name[merges[i + AHEAD].left], 1);
+            __builtin_prefetch(name[merges[i + AHEAD].right], 1);
         }
 #endif
         PyObject *merge = Py_None;
         if (merges[i].left != NO_TOKEN)
-            merge = pair_of(number[merges[i].left], number[merges[i].right]);
-        else
+            merge = pair_of(name[merges[i].left], name[merges[i].right]);
+        else if (with_none)
             Py_INCREF(merge);
+        else
+            continue;
         if (merge)
-            PyList_SET_ITEM(list, i, merge);
+            PyList_SET_ITEM(list, next++, merge);
         else
             Py_CLEAR(list);
     }
@@ -114,20 +139,21 @@ static PyObject *list_merges(const struct made_of *merges, PyObject *numbers)
 }
 
 PyDoc_STRVAR(merges_from_ranks_doc,
-             "merges_from_ranks(tokens, /)\n--\n\n"
+             "merges_from_ranks(tokens, names=None, /)\n--\n\n"
              "Find the merges that encode as the ranks of tokens do.\n\n"
              "Args:\n"
              "    tokens: list of bytes, the lowest rank first, none of them twice.  Those of one\n"
-             "        byte are what text begins as; they may stand anywhere.\n\n"
+             "        byte are what text begins as; they may stand anywhere.\n"
+             "    names: what the merges call each token, a list of int or bytes.\n\n"
              "Returns:\n"
              "    For each token the places in the list of the two that it is made of: what is\n"
              "    left of it, encoded on its own, before the last step.  None for a token of one\n"
-             "    byte, and for one that cannot be made.\n\n"
+             "    byte, and for one that cannot be made; with names, these are left out.\n\n"
              "Raises:\n"
              "    OverflowError: the tokens are too many, or too long, for this engine.");
 
-/* The same for tokens that were checked. */
-static PyObject *merges_of(PyObject *items, uint64_t seed)
+/* The same for tokens that were checked; for NULL as names, numbers. */
+static PyObject *merges_of(PyObject *items, PyObject *names, uint64_t seed)
 {
     PyObject *numbers = NULL, *list = NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(items);
@@ -136,26 +162,32 @@ static PyObject *merges_of(PyObject *items, uint64_t seed)
     if (!merges || ranks_open(&ranks, (uint32_t)n, seed) < 0 || add_tokens(&ranks, items) < 0 ||
         ranks_read(&ranks) < 0 || find_merges(&ranks, merges) < 0)
         PyErr_NoMemory();
+    else if (names)
+        list = list_merges(merges, names, false);
     else if ((numbers = make_numbers(n)) != NULL)
-        list = list_merges(merges, numbers);
+        list = list_merges(merges, numbers, true);
     ranks_release(&ranks);
     PyMem_Free(merges);
     Py_XDECREF(numbers);
     return list;
 }
 
-static PyObject *merges_from_ranks(PyObject *Py_UNUSED(module), PyObject *tokens)
+static PyObject *merges_from_ranks(PyObject *Py_UNUSED(module), PyObject *args)
 {
+    PyObject *tokens, *given = Py_None, *names = NULL, *merges = NULL;
+    if (!PyArg_ParseTuple(args, "O|O:merges_from_ranks", &tokens, &given))
+        return NULL;
     PyObject *items = items_of_list(tokens, "tokens");
     uint64_t seed;
-    PyObject *merges = items && check_tokens(items) == 0 && get_seed(&seed) == 0
-                           ? merges_of(items, seed)
-                           : NULL;
+    if (items && check_tokens(items) == 0 && get_seed(&seed) == 0 &&
+        (given == Py_None || (names = check_names(given, PyTuple_GET_SIZE(items)))))
+        merges = merges_of(items, names, seed);
+    Py_XDECREF(names);
     Py_XDECREF(items);
     return merges;
 }
 
 PyMethodDef ranks_methods[] = {
-    {"merges_from_ranks", merges_from_ranks, METH_O, merges_from_ranks_doc},
+    {"merges_from_ranks", merges_from_ranks, METH_VARARGS, merges_from_ranks_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -11,6 +11,7 @@ access.
 from __future__ import annotations
 
 import argparse
+import base64
 import itertools
 import operator
 import random
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe_tokenizer as core
 from _bpe_tokenizer import engine, native
 from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.formats.tiktoken import _read_plain_ranks
 
 core.ACCELERATED = False  # what is not asked of the extension here is done in Python
 
@@ -290,6 +292,13 @@ def check_ranks(tokens: list[bytes]) -> None:
     same("merges", given, recover_merges({token: rank for rank, token in enumerate(tokens)}))
 
 
+def check_rank_file(data: bytes) -> None:
+    """Read a file of ranks, if it is plain."""
+    found = native.read_ranks(data)
+    if found is not None:
+        same("ranks", list(found.items()), list((_read_plain_ranks(data) or {}).items()))
+
+
 def check_rows(rows: list[list[int]], more: int, pad_id: int, left: bool) -> None:
     """Fill a tensor."""
     length = max(map(len, rows), default=0) + more
@@ -328,6 +337,20 @@ def some_tokens(chance: random.Random) -> list[bytes]:
     letters = chance.choice(["ab", "abc", "abc\0"]).encode()
     tokens = [bytes(chance.choices(letters, k=chance.randrange(1, 12))) for _ in range(60)]
     return [*tokens[: chance.randrange(60)], *(bytes([letter]) for letter in letters)]
+
+
+def some_rank_file(chance: random.Random) -> bytes:
+    """Return a .tiktoken file; now and then it is damaged."""
+    step = chance.choice([1, 9, 2**28])
+    lines = [
+        base64.b64encode(token) + b" %d\n" % (step * rank)
+        for rank, token in enumerate(dict.fromkeys(some_tokens(chance)))
+    ]
+    data = b"".join(lines)
+    for _ in range(chance.choice([0, 0, 1, 3])):
+        at = chance.randrange(len(data) + 1)
+        data = data[:at] + chance.randbytes(chance.randrange(2)) + data[at + chance.randrange(3) :]
+    return data
 
 
 def some_case(name: str, chance: random.Random) -> Case:
@@ -382,6 +405,8 @@ def some_case(name: str, chance: random.Random) -> Case:
             "longest": chance.choice([0, 0, 2, 3, 5, 2**70]),
             "forbidden": some_tokens(chance)[:4],
         }
+    if name == "rank_file":
+        return {"data": some_rank_file(chance)}
     return {"tokens": some_tokens(chance)}
 
 
@@ -395,6 +420,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "counting": check_counting,
     "learning": check_learning,
     "ranks": check_ranks,
+    "rank_file": check_rank_file,
     "rows": check_rows,
     "full_cache": check_full_cache,  # rare, as it takes a second or more
 }

@@ -183,6 +183,14 @@ def operations() -> dict[str, Operation]:
         "counting short texts": counting(words[:9_000]),
         "learning": Operation(lambda: None, learn, tuple(learned)),
         "ranks": Operation(lambda: None, ranks, found),
+        "named merges": Operation(
+            lambda: None, lambda _: native.merges_from_ranks(tokens, tokens), found
+        ),
+        "file of ranks": Operation(
+            lambda: None,
+            lambda _: native.read_ranks(b"YQ== 500\nYWI= 1000\nYWJj 70000"),
+            {b"a": 500, b"ab": 1000, b"abc": 70000},
+        ),
     }
 
 
@@ -339,6 +347,10 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: len(counter),
         lambda: quietly(native.merges_from_ranks, [b"a", b"ab", b"b"]),
         lambda: quietly(native.merges_from_ranks, [b"a", "ab"]),
+        lambda: native.merges_from_ranks([b"a", b"ab", b"b"], ids[:3]),
+        lambda: quietly(native.merges_from_ranks, [b"a"], ["a"]),
+        lambda: native.read_ranks(b"YQ== 500\nYWI= 1000\n"),
+        lambda: native.read_ranks(b"YQ== 500\nYWI= 1000\n="),
         lambda: quietly(native.learn_merges, words),
         lambda: quietly(learn, {"a": 1}, 5, None),
         lambda: quietly(learn, words, 2**40, None),

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import random
 import sys
 import threading
 import tracemalloc
 from array import array
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from hypothesis import strategies as st
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
 from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.formats.tiktoken import _read_plain_ranks
 
 native = extension()
 FOLDER = Path(native.__file__ or "").parent.parent  # of the package
@@ -310,12 +313,16 @@ def test_batches_of_equal_texts_are_different_lists() -> None:
 
 
 def merges_by_python(tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return recover_merges({token: rank for rank, token in enumerate(tokens)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bpe_tokenizer, "ACCELERATED", False)
+        return recover_merges({token: rank for rank, token in enumerate(tokens)})
 
 
 def merges_found(tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
     found = native.merges_from_ranks(tokens)
     assert len(found) == len(tokens)
+    named = native.merges_from_ranks(tokens, list(range(7, 7 + len(tokens))))
+    assert named == [(pair[0] + 7, pair[1] + 7) for pair in found if pair]
     return [(tokens[pair[0]], tokens[pair[1]]) for pair in found if pair]
 
 
@@ -341,10 +348,71 @@ def test_merges_of_long_and_few_tokens() -> None:
         native.merges_from_ranks([b"a", b"a" * 40_000])
 
 
+def test_names_of_merges_are_plain() -> None:
+    for names in ([1], [1, 2, 3], [1, "b"], [1, True], [1, (2,)], (1, 2), 5):
+        with pytest.raises(TypeError, match="names must be"):
+            native.merges_from_ranks([b"a", b"b"], names)
+
+
 def test_merges_of_published_ranks(load_vocab: Callable[[str], Any]) -> None:
     ranks = load_vocab("cl100k_base")[0]
     tokens = sorted(ranks, key=ranks.__getitem__)[:20_000]
     assert merges_found(tokens) == merges_by_python(tokens)
+
+
+# -- Files of ranks --------------------------------------------------------------
+
+
+def ranks_file(tokens: list[bytes], steps: list[int]) -> bytes:
+    ranks = itertools.accumulate(steps, initial=0)
+    return b"".join(b64encode(token) + b" %d\n" % rank for token, rank in zip(tokens, ranks))
+
+
+@given(
+    tokens=st.lists(st.binary(min_size=1, max_size=20), unique=True, max_size=9),
+    steps=st.lists(st.integers(1, 2**29), min_size=9),
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 99),
+            st.integers(0, 2),
+            st.sampled_from([b"", b"=", b"0", b"9", b"\n", b" ", b"B", b"+", b"/", b"\r", b"\xff"]),
+        ),
+        max_size=2,
+    ),
+)
+def test_reads_files_of_ranks_as_python_does(
+    tokens: list[bytes], steps: list[int], changes: list[tuple[int, int, bytes]]
+) -> None:
+    data = ranks_file(tokens, steps)
+    for at, size, new in changes:
+        data = data[:at] + new + data[at + size :]
+    found, expected = native.read_ranks(data), _read_plain_ranks(data)
+    if not changes:
+        assert found is not None or max(itertools.accumulate(steps[:8])) >= 2**31
+    if found is not None:
+        assert [*found.items()] == [*(expected or {}).items()]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"YQ== 1\nYg== 1", b"YQ== 2\nYg== 1", b"YQ== 1\nYQ== 2", b"YQ== 01", b"YQ== 2147483648"),
+        *(b"YR== 1", b"YWJ= 1", b"YQ= 1", b"YQ 1", b"Y=== 1", b"= 1", b" 1", b"==== 1", b"Y=Q= 1"),
+        *(b"YQ== ", b"YQ==", b"YQ==  1", b"YQ== 1 ", b"YQ== 1\r\n", b"\nYQ== 1", b"YQ== -1"),
+        *(b"YQ== 1\n\nYg== 2", b"YQ==\t1", b"YQ== 1\0", b"YQ== 99999999999999999999999", b"-_== 1"),
+    ],
+)
+def test_leaves_other_files_of_ranks_to_python(data: bytes) -> None:
+    assert native.read_ranks(data) is None
+
+
+def test_files_of_ranks_are_bytes() -> None:
+    with pytest.raises(TypeError, match="must be bytes"):
+        native.read_ranks("YQ== 1")
+    assert native.read_ranks(b"") == native.read_ranks(b"\n") == {}
+    assert native.read_ranks(b"YQ== 0\nYWI= 7\nYWJj 2147483647") == {
+        **{b"a": 0, b"ab": 7, b"abc": 2**31 - 1}
+    }
 
 
 # -- Errors and limits -----------------------------------------------------------
@@ -782,7 +850,9 @@ def test_nothing_leaks() -> None:
         encoder.encode_batch_to_buffers([text, text], 1)
         encoder.offsets(text, encoder.encode(text))
         encoder.encode_to_offsets(text)
-        native.merges_from_ranks([b"a", b"b", b"ab"])
+        native.merges_from_ranks([b"a", b"b", b"ab"], [500, 600, 700])
+        for data in (b"YQ== 500\nYWI= 600", b"YQ== 1\nYQ== 2", b"YQ== 500\n=", b"Y!== 5"):
+            native.read_ranks(data)
         for wrong in ("\ud800", 5):
             for call in (encoder.encode, lambda text: encoder.encode_batch(["a", text], 1)):
                 with contextlib.suppress(TypeError, UnicodeEncodeError):
