@@ -75,11 +75,9 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     >>> recover_merges({"a": 0, "b": 1, "c": 2, "bc": 3, "ab": 4, "abc": 5})
     [('b', 'c'), ('a', 'b'), ('a', 'bc')]
     """
-    if bpe_tokenizer.ACCELERATED and len(set(tokens.values())) == len(tokens):
-        from _bpe_tokenizer.engine import merges_from_ranks
-
-        with contextlib.suppress(OverflowError, TypeError):  # too many, too long, or no bytes
-            return merges_from_ranks(sorted(tokens, key=tokens.__getitem__))
+    quick = _merges_in_c(tokens, by_id=False)
+    if quick is not None:
+        return quick
     symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}
     made: list[Token] = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
     made.sort(key=tokens.__getitem__)
@@ -95,6 +93,26 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     ranks = {token: rank for rank, token in enumerate(made)}
     found = (_last_merge(token, ranks) for token in made)
     return [merge for merge in found if merge is not None]
+
+
+def recover_merge_ids(ranks: Mapping[bytes, int]) -> list[tuple[int, int]]:
+    """Find the merges that `recover_merges` finds, as pairs of ranks."""
+    found = _merges_in_c(ranks, by_id=True)
+    if found is None:
+        found = [(ranks[left], ranks[right]) for left, right in recover_merges(ranks)]
+    return found
+
+
+def _merges_in_c(tokens: Mapping[Any, int], by_id: bool) -> list[tuple[Any, Any]] | None:
+    """Find merges by the accelerator; None where it is missing or can't."""
+    if not bpe_tokenizer.ACCELERATED or len(set(tokens.values())) < len(tokens):
+        return None
+    from _bpe_tokenizer.engine import merges_from_ranks
+
+    ordered = sorted(tokens, key=tokens.__getitem__)
+    with contextlib.suppress(OverflowError, TypeError):  # too many, too long, or not bytes
+        return merges_from_ranks(ordered, [tokens[each] for each in ordered] if by_id else None)
+    return None
 
 
 def _is_symbol(token: Token) -> bool:

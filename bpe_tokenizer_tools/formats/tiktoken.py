@@ -41,11 +41,12 @@ from typing import Any, NamedTuple, cast
 
 import regex
 
+import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, Definition, FileFormatError
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
-from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.formats.ranks import recover_merge_ids, recover_merges
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.known import R50K_SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import (
@@ -274,7 +275,16 @@ def read(
 
 
 def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
-    return _read_plain_ranks(data) or _read_lines(path, data)
+    return _read_ranks_in_c(data) or _read_plain_ranks(data) or _read_lines(path, data)
+
+
+def _read_ranks_in_c(data: bytes) -> dict[bytes, int] | None:
+    """Do what `_read_plain_ranks` does for ranks that rise; None without the accelerator, too."""
+    if not bpe_tokenizer.ACCELERATED:
+        return None
+    from _bpe_tokenizer.engine import read_ranks
+
+    return read_ranks(data)
 
 
 def _read_plain_ranks(data: bytes) -> dict[bytes, int] | None:
@@ -422,7 +432,7 @@ def byte_level(
         limit = f"at most {core.MAX_PATTERN_LENGTH} are read"
         raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
     try:
-        merges = [(ranks[left], ranks[right]) for left, right in recover_merges(ranks)]
+        merges = recover_merge_ids(ranks)
         raw = _set_operations(pattern)  # in Rust's syntax, which is that of Oniguruma too
         definition = Definition(
             vocab=dict(ranks),
