@@ -1721,9 +1721,10 @@ class _Encoder:
         """Return what does as `encode_plain` where a pipeline looks for added tokens, if it can."""
         return None if pipeline.tokens or pipeline.prefix_space else self.encode_plain
 
-    def encode_to_buffer(self, text: str) -> Any:
-        """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
-        return array.array("I", self.encode(text))
+    def encode_to_buffer(self, text: Any) -> Any:
+        """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
+        _check_text(text)
+        return array.array("I", self.encode(_normalize(text, self._definition.normalizer)))
 
     def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Encode several texts as `encode` does."""
@@ -1847,6 +1848,20 @@ def _fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bo
         ids_there[place], mask_there[place] = row, 1
 
 
+class _Shown(dict[int, str]):
+    """Id -> printable token, written when it is first asked for."""
+
+    def __init__(self, write: Callable[[int], str], n_ids: int) -> None:
+        self._write = write
+
+    def __missing__(self, id_: int) -> str:
+        token = self[id_] = self._write(id_)
+        return token
+
+    def of(self, ids: Iterable[int]) -> list[str]:
+        return list(map(self.__getitem__, ids))
+
+
 @dataclass(frozen=True)
 class _Engine:
     """What does the work of sections 4 and 5: these classes, or others that do the same."""
@@ -1856,6 +1871,7 @@ class _Engine:
     learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
     fill_rows: Callable[[list[list[int]], Any, Any, int, bool], None] = _fill_rows
     spans_of: Callable[[Iterable[str]], Callable[[str, int, int], Iterable[_Span]]] = _spans_of
+    shown: Callable[[Callable[[int], str], int], _Shown] = _Shown
 
 
 _engine = _Engine()  # section 13 may put another here
@@ -3561,17 +3577,6 @@ def _download(repo: str, verbose: bool, **options: Any) -> str:
     return cast("str", hub.snapshot_download(repo, allow_patterns=names, **options))
 
 
-class _Shown(dict[int, str]):
-    """Id -> printable token, written when it is first asked for."""
-
-    def __init__(self, write: Callable[[int], str]) -> None:
-        self._write = write
-
-    def __missing__(self, id_: int) -> str:
-        token = self[id_] = self._write(id_)
-        return token
-
-
 class _Attribute:
     """A role's token, its id, or a default of batches; None stands for none."""
 
@@ -3672,7 +3677,8 @@ class BPETokenizer:
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = tokens = self._encoder.tokens
         contents, write = self._contents, definition.write
-        self._shown = _Shown(lambda id_: contents.get(id_) or write(tokens[id_]))
+        shown = _engine.shown
+        self._shown = shown(lambda i: contents.get(i) or write(tokens[i]), self.max_id + 1)
         self._definition = definition
         # Text needs no preparing but normalization where no added token is looked for.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
@@ -3929,12 +3935,10 @@ class BPETokenizer:
 
     def encode_to_numpy(self, text: str, **options: Any) -> Any:
         """Encode a text to a NumPy array of uint32; options as for `encode`."""
-        numpy = _import_optional("numpy", "encode_to_numpy", "numpy")
+        numpy = sys.modules.get("numpy") or _import_optional("numpy", "encode_to_numpy", "numpy")
         if options or self._encode_plain is None:
             return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
-        _check_text(text)
-        prepared = _normalize(text, self._definition.normalizer)
-        return numpy.frombuffer(self._encoder.encode_to_buffer(prepared), numpy.uint32)
+        return numpy.frombuffer(self._encoder.encode_to_buffer(text), numpy.uint32)
 
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
@@ -4211,7 +4215,7 @@ class BPETokenizer:
     # -- Tokens ---
 
     def _printable(self, ids: Iterable[int]) -> list[str]:
-        return list(map(self._shown.__getitem__, ids))
+        return self._shown.of(ids)
 
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""

@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 9  # what this file asks of the extension; both count up together
+API = 10  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -96,11 +96,16 @@ class NativeEncoder(core._Encoder):
         except (OverflowError, ValueError):  # too large for the extension, or empty
             return None
 
-    def encode_to_buffer(self, text: str) -> Any:
-        """Encode as `encode` does, to a buffer of unsigned 32-bit integers."""
+    def encode_to_buffer(self, text: Any) -> Any:
+        """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
         if not self._scans:
             return super().encode_to_buffer(text)
-        return self._call(self._native.encode_to_buffer, None, text)
+        ids = self._native.encode_plain_to_buffer(text)
+        if ids is None:
+            core._check_text(text)
+            prepared = core._normalize(text, self._definition.normalizer)
+            ids = self._call(self._native.encode_to_buffer, None, prepared)
+        return ids
 
     def count(self, text: str) -> int:
         """Count the ids `encode` would give, without making the list."""
@@ -289,4 +294,11 @@ def _counter(
     return NativeCounter(scanner, pipeline, num_workers, advance)
 
 
-ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner, fill_rows, spans_of)
+def _shown(write: Callable[[int], str], n_ids: int) -> Any:
+    try:
+        return native.Shown(write, n_ids)
+    except OverflowError:
+        return core._Shown(write, n_ids)
+
+
+ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner, fill_rows, spans_of, _shown)

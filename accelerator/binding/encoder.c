@@ -378,35 +378,6 @@ static PyObject *encoder_encode(Encoder *self, PyObject *string)
     return list;
 }
 
-PyDoc_STRVAR(encode_plain_doc,
-             "encode_plain(text, /)\n--\n\n"
-             "Do what encode does, if there is no more to do for this text.\n\n"
-             "Returns:\n"
-             "    The ids; None if it is no str, not ASCII where `ascii_only` asks for it, or\n"
-             "    cannot be encoded.");
-
-bool is_plain(const Encoder *self, PyObject *object)
-{
-    if (!self->scan || !PyUnicode_Check(object))
-        return false;
-    if (check_string(object) < 0) {
-        PyErr_Clear();
-        return false;
-    }
-    return !self->ascii_only || PyUnicode_IS_ASCII(object);
-}
-
-static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
-{
-    if (!is_plain(self, string))
-        Py_RETURN_NONE;
-    PyObject *list = encoder_encode(self, string);
-    if (list || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
-        return list;
-    PyErr_Clear();
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(encode_to_buffer_doc,
              "encode_to_buffer(text, /)\n--\n\n"
              "Return the ids of a text, 32-bit numbers in a bytearray.");
@@ -421,6 +392,51 @@ static PyObject *encoder_encode_to_buffer(Encoder *self, PyObject *string)
         buffer = buffer_of(self, worker->ids, worker->n_ids);
     put_back(self, worker);
     return buffer;
+}
+
+bool is_plain(const Encoder *self, PyObject *object)
+{
+    if (!self->scan || !PyUnicode_Check(object))
+        return false;
+    if (check_string(object) < 0) {
+        PyErr_Clear();
+        return false;
+    }
+    return !self->ascii_only || PyUnicode_IS_ASCII(object);
+}
+
+/* The ids of a text, or None where it can't be encoded. */
+static inline PyObject *ids_or_none(PyObject *ids)
+{
+    if (ids || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+        return ids;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(encode_plain_doc,
+             "encode_plain(text, /)\n--\n\n"
+             "Do what encode does, if there is no more to do for this text.\n\n"
+             "Returns:\n"
+             "    The ids; None if it is no str, not ASCII where `ascii_only` asks for it, or\n"
+             "    cannot be encoded.");
+
+static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
+{
+    if (!is_plain(self, string))
+        Py_RETURN_NONE;
+    return ids_or_none(encoder_encode(self, string));
+}
+
+PyDoc_STRVAR(encode_plain_to_buffer_doc,
+             "encode_plain_to_buffer(text, /)\n--\n\n"
+             "Do what encode_to_buffer does, or return None, as encode_plain does.");
+
+static PyObject *encoder_encode_plain_to_buffer(Encoder *self, PyObject *string)
+{
+    if (!is_plain(self, string))
+        Py_RETURN_NONE;
+    return ids_or_none(encoder_encode_to_buffer(self, string));
 }
 
 PyDoc_STRVAR(count_doc, "count(text, /)\n--\n\nCount the ids that encode would give.");
@@ -589,6 +605,8 @@ static PyMethodDef encoder_methods[] = {
     {"encode_around", (PyCFunction)(void (*)(void))encoder_encode_around, METH_FASTCALL,
      encode_around_doc},
     {"encode_to_buffer", (PyCFunction)encoder_encode_to_buffer, METH_O, encode_to_buffer_doc},
+    {"encode_plain_to_buffer", (PyCFunction)encoder_encode_plain_to_buffer, METH_O,
+     encode_plain_to_buffer_doc},
     {"encode_batch", (PyCFunction)encoder_encode_batch, METH_VARARGS, encode_batch_doc},
     {"encode_batch_to_buffers", (PyCFunction)encoder_encode_batch_to_buffers, METH_VARARGS,
      encode_batch_to_buffers_doc},

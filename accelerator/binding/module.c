@@ -9,11 +9,12 @@
 #include "binding/ranks.h"
 #include "binding/rows.h"
 #include "binding/scan.h"
+#include "binding/shown.h"
 #include "binding/training.h"
 #include "scan/unicode_tables.h"
 
 enum {
-    API = 9, /* what engine.py expects; raised with every change it would notice */
+    API = 10, /* what engine.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */
@@ -48,7 +49,7 @@ static int module_exec(PyObject *module)
         PyModule_AddFunctions(module, files_methods) < 0 ||
         PyModule_AddFunctions(module, rows_methods) < 0 || add_patterns(module) < 0)
         return -1;
-    if (add_training(module) < 0)
+    if (add_training(module) < 0 || add_shown(module) < 0)
         return -1;
     if (PyModule_AddIntMacro(module, API) < 0 ||
         PyModule_AddStringConstant(module, "UNICODE_TABLES_FROM", UNICODE_TABLES_FROM) < 0 ||

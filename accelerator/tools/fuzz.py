@@ -168,6 +168,8 @@ def check_encoding(texts: list[str], **vocabulary: Any) -> None:
         if isinstance(expected, list):
             same("buffer", array("I", other.encode_to_buffer(text)).tolist(), expected)
             same("pre-tokens", other._native.encode_pretokens(python._split(text)), expected)
+            plain = answer(other._native.encode_plain_to_buffer, text)
+            same("plain buffer", array("I", plain or b"").tolist(), expected if plain else [])
             spans = [(i, i + 1) for i in range(len(text))]
             same("offsets", other.encode_aligned(text, spans), python.encode_aligned(text, spans))
             same("places", other.encode_to_places(text), python.encode_to_places(text))
@@ -234,6 +236,21 @@ def check_decoding(ids: list[Any], **vocabulary: Any) -> None:
         same("bytes", other._native.decode(tuple(ids)), expected)
     except (KeyError, TypeError) as error:
         same("error", answer(other._native.decode, ids)[0], type(error))
+
+
+def check_shown(lists: list[list[Any]], n_ids: int) -> None:
+    """Look up the forms of ids, some of them twice, of which some have none."""
+
+    def write(id_: Any) -> str:
+        if id_ in (7, None, "a"):
+            raise KeyError(id_)
+        return f"<{id_!r}>"
+
+    python, other = core._Shown(write, n_ids), native.Shown(write, n_ids)
+    for ids in (*lists, *map(tuple, lists), *lists):
+        same("shown", answer(other.of, ids), answer(python.of, ids))
+        for id_ in ids:
+            same("one shown", answer(other.__getitem__, id_), answer(python.__getitem__, id_))
 
 
 def check_full_cache(words: int, size: int, seed: int, merges: Merges) -> None:
@@ -353,6 +370,22 @@ def some_rank_file(chance: random.Random) -> bytes:
     return data
 
 
+def some_lists(name: str, chance: random.Random) -> Case:
+    """Return lists of ids, and what is made of them."""
+    if name == "shown":
+        sizes = [chance.choice([1, 5, 60]) for _ in range(4)]
+        lists: list[Any] = [[chance.randrange(90) for _ in range(size)] for size in sizes]
+        lists.append([chance.choice([5, 2**20, 2**70, -1, None, "a"]), 6])
+        return {"lists": lists, "n_ids": chance.choice([0, 1, 50, 2**20 - 2])}
+    size = chance.choice([1, 40, 300])
+    rows = [
+        [chance.choice([5, 2**30, -(2**63)]) for _ in range(chance.randrange(size))]
+        for _ in range(chance.randrange(9))
+    ]
+    ends = {"pad_id": chance.choice([0, -100, 2**40]), "left": bool(chance.randrange(2))}
+    return {"rows": rows, "more": chance.randrange(3), **ends}
+
+
 def some_case(name: str, chance: random.Random) -> Case:
     """Return the arguments for one kind of check."""
     texts = some_texts(chance, chance.choice([2, 10, 60]))
@@ -389,14 +422,8 @@ def some_case(name: str, chance: random.Random) -> Case:
     if name == "counting":
         ways = {"threads": threads, "cut": chance.randrange(40), "portable": threads == 3}
         return {"texts": valid, "name": pattern, **ways}
-    if name == "rows":
-        size = chance.choice([1, 40, 300])
-        rows = [
-            [chance.choice([5, 2**30, -(2**63)]) for _ in range(chance.randrange(size))]
-            for _ in range(chance.randrange(9))
-        ]
-        ends = {"pad_id": chance.choice([0, -100, 2**40]), "left": bool(chance.randrange(2))}
-        return {"rows": rows, "more": chance.randrange(3), **ends}
+    if name in ("rows", "shown"):
+        return some_lists(name, chance)
     if name == "learning":
         return {
             "words": some_words(chance),
@@ -422,6 +449,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "ranks": check_ranks,
     "rank_file": check_rank_file,
     "rows": check_rows,
+    "shown": check_shown,
     "full_cache": check_full_cache,  # rare, as it takes a second or more
 }
 RARE = 300

@@ -151,6 +151,14 @@ def operations() -> dict[str, Operation]:
         "buffer": Operation(
             ordered, lambda e: array("I", e.encode_to_buffer(texts[1])).tolist(), listed[1]
         ),
+        "plain buffer": Operation(
+            ordered, lambda e: array("I", e.encode_plain_to_buffer(texts[1])).tolist(), listed[1]
+        ),
+        "shown": Operation(
+            lambda: native.Shown(chr, 2_000),
+            lambda shown: [shown.of(ids), shown.of(ids), shown.of(tuple(ids))],
+            [list(map(chr, ids))] * 3,
+        ),
         "count": Operation(ordered, lambda e: e.count(texts[1]), len(listed[1])),
         "cut": Operation(ordered, lambda e: e.encode_pretokens(cut), listed[1]),
         "batch": Operation(ordered, lambda e: e.encode_batch(texts, 2, 0), listed),
@@ -281,7 +289,7 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
     """Return calls of every kind, right ones and wrong ones."""
     ascii_text, other, surrogate = texts
     without = native.Encoder(ORDERED.vocab, [], None)
-    counter = native.PretokenCounter("gpt2")
+    counter, shown = native.PretokenCounter("gpt2"), native.Shown(chr, 300)
     unknown, huge, numbers = [*ids, 2**19], [2**70], array("I", ids)
     words = {b"abab": 2, b"ab": 1}
     finder = native.Finder({"ab": 97, "bb": None, "é中": 98})
@@ -309,6 +317,17 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(native.Finder, {"ab": 1, "": 2}),
         lambda: quietly(native.Finder, {"ab": 1, "b": "c"}),
         lambda: encoder.encode_to_buffer(other),
+        lambda: encoder.encode_plain_to_buffer(other),
+        lambda: encoder.encode_plain_to_buffer(surrogate),
+        lambda: encoder.encode_plain_to_buffer(5),
+        lambda: native.Shown(chr, 300).of(ids),
+        lambda: shown.of(ids),
+        lambda: shown.of(iter(ids)),
+        lambda: shown[ids[0]],
+        lambda: quietly(shown.of, [*ids, 2**70]),
+        lambda: quietly(shown.of, [*ids, -1]),
+        lambda: quietly(shown.of, 5),
+        lambda: quietly(native.Shown, chr, 2**20),
         lambda: quietly(encoder.encode_to_buffer, surrogate),
         lambda: encoder.count(other),
         lambda: encoder.encode_pretokens(texts[:2]),

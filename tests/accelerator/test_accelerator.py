@@ -86,6 +86,7 @@ def check_equal(python: Any, encoder: Any, text: str) -> None:
     assert encoder.encode(text) == expected  # by the cache, now
     assert encoder.count(text) == len(expected)
     assert array("I", encoder.encode_to_buffer(text)).tolist() == expected
+    assert encoder.encode_plain_to_buffer(text) == encoder.encode_to_buffer(text)
     assert encoder.encode_pretokens(python._split(text)) == expected
     assert encoder.count_pieces(python._split(text)) == len(expected)
     assert encoder.decode(expected) == text.encode()
@@ -661,6 +662,48 @@ def test_rows_of_a_tensor_are_checked() -> None:
     ):
         with pytest.raises(error, match=message):
             native.fill_rows(rows, ids, mask, 0, False)
+
+
+# -- Printable forms ---------------------------------------------------------------
+
+
+def test_forms_are_made_once() -> None:
+    asked: list[Any] = []
+
+    def write(id_: Any) -> str:
+        asked.append(id_)
+        return f"<{id_}>"
+
+    shown = native.Shown(write, 100)
+    assert shown.of([5, 7, 5]) == ["<5>", "<7>", "<5>"]
+    assert shown.of((7, 99)) == shown.of([7, 99]) == shown.of(iter([7, 99])) == ["<7>", "<99>"]
+    assert asked == [5, 7, 99]
+    assert shown[99] == shown.__getitem__(99) == "<99>"
+    assert shown.of([100, -1, 2**70, None]) == ["<100>", "<-1>", f"<{2**70}>", "<None>"]
+    assert shown.of([]) == []
+    assert len(asked) == 7
+
+
+def test_forms_while_ids_change() -> None:
+    ids = [1, 2, 3]
+
+    def write(id_: int) -> str:
+        ids.clear()
+        if id_ == 2:
+            shown[1]  # it is kept already
+        return str(id_) if id_ != 2 else shown.__getitem__(4)
+
+    shown = native.Shown(write, 100)
+    assert shown.of(ids) == ["1", "4", "3"]
+    with pytest.raises(TypeError, match="not callable"):
+        native.Shown(None, 1).of([0])
+    with pytest.raises(ZeroDivisionError):
+        native.Shown(lambda id_: 1 / 0, 1).of([0])
+    with pytest.raises(TypeError, match="not iterable"):
+        shown.of(5)
+    for n_ids in (-1, 2**20 - 1):
+        with pytest.raises(OverflowError, match=f"n_ids must be 0 to 1048574, got {n_ids}"):
+            native.Shown(str, n_ids)
 
 
 # -- Vocabularies made to collide --------------------------------------------------
