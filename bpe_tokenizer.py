@@ -4110,6 +4110,10 @@ class BPETokenizer:
         disallowed_special: _AllowedSpecial = (),
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
+        if allowed_special == "none" and not (disallowed_special or add_special_tokens):
+            _check_text(text)
+            if self._is_plain(text, _NONE):
+                return self._encoder.count(text)
         allowed = self._allowed(allowed_special, disallowed_special, [text])
         before, after = self._asked_around(add_special_tokens)
         count = len(before) + len(after)
@@ -4135,19 +4139,19 @@ class BPETokenizer:
                 for start, end, token in found
             )
         places: list[_Span] = []
-        length = 6 * room if self._is_plain(text, allowed) else len(text)
+        plain = self._is_plain(text, allowed)
+        length = 6 * room if plain else len(text)
         while len(places) <= room and length < len(text):  # the beginning is mostly enough
             at = _splitter(self._definition.split_pattern).last_cut(text, length) or 0
             places = self._encoder.encode_to_places(text[:at])
             length = 2 * length + 64
         if len(places) <= room:
             places = self._offsets(text, allowed, False)
-        ends = {0, *(end for _, end in places[:room])}
-        if len(places) <= room:
-            ends.add(len(text))
-        for end in sorted(ends, reverse=True):  # less text may be cut into more tokens
-            if self.count_tokens(text[:end], False, allowed) <= room:
-                break
+        kept = places[:room] if plain else sorted(places[:room], key=operator.itemgetter(1))
+        ends = itertools.chain((end for _, end in reversed(kept)), [0])
+        end = len(text) if len(places) <= room else next(ends)
+        while end and self.count_tokens(text[:end], False, allowed or "none") > room:
+            end = next(ends)  # less text may be cut into more tokens
         return text[:end]
 
     # -- Decoding ---
