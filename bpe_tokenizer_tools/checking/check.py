@@ -505,9 +505,6 @@ def check(
 
     `path` is where the tokenizer was loaded from, and the others load it from there; None saves or
     exports it for them.  `texts` are encoded, by default `conformance_texts`.
-
-    Returns:
-        A row for each library, and what `lint` found.
     """
     tried = conformance_texts(tokenizer) if texts is None else list(texts)
     rows: list[Row] = []

@@ -57,7 +57,6 @@ def _first_few(findings: Iterable[Finding], limit: int = 10) -> list[Finding]:
 
 
 def _some(items: Sequence[object], limit: int = 5) -> str:
-    """Show the first few of many."""
     shown = ", ".join(core.shorten(item, 40) for item in items[:limit])
     return shown + (", ..." if len(items) > limit else "")
 
@@ -449,16 +448,9 @@ def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[BPETokenizer], Iterator[Finding]], ...] = (
-    _pattern,
-    _unreachable,
-    _duplicates,
-    _shared,
-    _lost_text,
-    _collisions,
-    _padding,
-    _double_bos,
+    _pattern, _unreachable, _duplicates, _shared, _lost_text, _collisions, _padding, _double_bos,
     _gaps,
-)
+)  # fmt: skip
 
 # -- Classes of transformers --------------------------------------------------
 # From version 5 on, these classes of transformers build their own normalizer and

@@ -29,7 +29,7 @@ from bpe_tokenizer_tools.backends.safetensors import Tensor, tensors
 from bpe_tokenizer_tools.checking import lint
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import counted, percent, runs_of
 
 numpy: Any = core.import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
 
@@ -152,12 +152,7 @@ class Diagnosis:
         return Table(columns, rows).to_csv()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw norm against cosine of every row, as PNG or SVG.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-            ValueError: the name ends in something else.
-        """
+        """Draw norm against cosine of every row, as PNG or SVG."""
         count = len(self.embeddings)
         with outputs.figure(path, 6.4 * count, 5) as figure:
             places = figure.subplots(1, count, squeeze=False)[0]
@@ -199,7 +194,7 @@ def _section_of_table(embedding: Embedding) -> str:
     groups = Table(
         ["reference rows", "rows", "median norm", "right pairs", "used"],
         [
-            [group.name, group.rows, group.norm, _percent(group.separation), group.used]
+            [group.name, group.rows, group.norm, percent(group.separation), group.used]
             for group in embedding.groups
         ],
     )
@@ -209,7 +204,7 @@ def _section_of_table(embedding: Embedding) -> str:
     indicators = Table(
         ["indicator", "reference", "typical", "looks untrained", "right pairs", "used"],
         [
-            [each.name, each.reference, each.typical, side, _percent(each.separation), each.used]
+            [each.name, each.reference, each.typical, side, percent(each.separation), each.used]
             for each, side in zip(embedding.indicators, sides)
         ],
     )
@@ -274,10 +269,6 @@ def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
     return repr(token if len(token) <= limit else token[: limit - 3] + "...")
 
 
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
-
-
 # -- Rows that no text reaches ------------------------------------------------
 
 _IMPOSSIBLE_BYTES = (0xC0, 0xC1, *range(0xF5, 0x100))  # none of them is in any UTF-8
@@ -317,7 +308,6 @@ class _Vocabulary:
         }
 
     def text(self, id_: int) -> str:
-        """Return a token as people read it."""
         if id_ in core.contents(self.tokenizer):
             return core.contents(self.tokenizer)[id_]
         return lint.readable(self.tokenizer, core.tokens(self.tokenizer)[id_])
@@ -526,16 +516,10 @@ def diagnose(
 ) -> Diagnosis:
     """List the tokens of a model that look under-trained, and those no text gives.
 
-    Args:
-        model: a .safetensors file, model.safetensors.index.json, or a directory.
-        tokenizer: the model's.
-        input_tensor: the table of input embeddings; by default found by its name.
-        output_tensor: that of output embeddings, if it is another; likewise.
-        threshold: tokens with a score of at least this are listed: 0 is a typical
-            token, 1 a typical row that is known to be untrained.
-
-    Returns:
-        The report; its `embeddings` say how much it is worth.
+    `model` is a .safetensors file, model.safetensors.index.json, or a directory.  The tables of
+    input and output embeddings are found by their names unless they are named.  Tokens with a score
+    of at least `threshold` are listed: 0 is a typical token, 1 a typical row that is known to be
+    untrained.
 
     Raises:
         FileNotFoundError: there is no such model.
@@ -618,16 +602,9 @@ def _notes(embeddings: Sequence[Embedding], padded: Sequence[int]) -> Iterator[s
             yield f"in {each.name} {' and '.join(unlike)} look like other tokens, and are not used"
 
 
-def _ranges(ids: Sequence[int], limit: int = 4) -> str:
-    """Write ids as ranges."""
-    ranges: list[list[int]] = []
-    for id_ in ids:
-        if ranges and ranges[-1][1] == id_ - 1:
-            ranges[-1][1] = id_
-        else:
-            ranges.append([id_, id_])
-    shown = [f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in ranges[:limit]]
-    return ", ".join(shown) + (", ..." if len(ranges) > limit else "")
+def _ranges(ids: Sequence[int]) -> str:
+    shown = [f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in runs_of(ids)]
+    return ", ".join([*shown[:4], *(["..."] if len(shown) > 4 else [])])
 
 
 # -- Which tables ---

@@ -36,9 +36,6 @@ class Adapter:
     """A tokenizer of any library, by the name that tables call it.
 
     `special` are the ids that ordinary text never gives.
-
-    Raises:
-        ValueError: an id is above 16 million.
     """
 
     def __init__(self, name: str, tokens: Mapping[int, bytes], special: frozenset[int]) -> None:
@@ -284,10 +281,7 @@ _BY_LIBRARY = {"tokenizers": _HuggingFace, "tiktoken": _Tiktoken, "sentencepiece
 def open_tokenizer(spec: Any, name: str = "") -> Adapter:
     """Open a tokenizer.
 
-    Args:
-        spec: see the head of this module; or a tokenizer of this library, of `tokenizers`,
-            `transformers`, `tiktoken` or `sentencepiece`.
-        name: what to call it; by default told by the spec.
+    For specs see the head of this module; the name, if there is none, is told by the spec.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -186,7 +186,6 @@ class _Gatherer:
         self._new: list[tuple[int, int, list[Any]]] = []
 
     def add(self, chunk: Chunk) -> None:
-        """Count a chunk."""
         tallies = self.tallies.setdefault(
             chunk.group, [Tally(adapter.rows) for adapter in self.adapters]
         )
@@ -321,15 +320,9 @@ def compare(
 ) -> Comparison:
     """Compare two tokenizers on groups of texts.
 
-    Args:
-        a: what `open_tokenizer` takes.
-        b: the same.
-        texts: as for `evaluate`.
-        parallel: likewise.
-        n_examples: how many words that are cut differently to show of each group; they are taken
-            from all over, the same ones each time.
-        n_expensive: how many expensive words to show of each tokenizer.
-        verbose: whether to show progress, on a terminal.
+    Each is what `open_tokenizer` takes; `texts` and `parallel` are as for `evaluate`.  Of each
+    group, `n_examples` words that are cut differently are shown, taken from all over, the same ones
+    each time; and of each tokenizer, `n_expensive` words.
 
     Raises:
         ValueError: as for `evaluate`; or a tokenizer does not tell which token is which part of a
@@ -401,7 +394,6 @@ def _overlap(adapters: Sequence[Adapter], tallies: Sequence[Tally]) -> Overlap:
 
 
 def _verdict(adapters: Sequence[Adapter], differences: Sequence[Difference]) -> str:
-    """Say what it comes to."""
     a, b = adapters[0].name, adapters[1].name
     total = differences[-1]
     if total.a_tokens == total.b_tokens and not total.differing:

@@ -30,10 +30,6 @@ def plot(evaluation: Evaluation, path: str | Path) -> None:
     """Draw bytes per token by group, vocabularies by script, and tokens per word.
 
     The file, .png or .svg, is written whole, or not at all.
-
-    Raises:
-        ValueError: the name of the file ends otherwise.
-        ImportError: matplotlib is not installed.
     """
     outputs.plot_format(path)
     import matplotlib

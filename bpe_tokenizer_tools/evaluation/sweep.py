@@ -31,7 +31,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import joined
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import counted, percent
 
 SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_000)
 MIN_GAIN = 0.03  # of the tokens, for each doubling, where there is no budget to weigh it against
@@ -91,11 +91,11 @@ class Sweep:
             "size": [point.size for point in self.points],
             "bytes per token": [point.bytes_per_token for point in self.points],
             "tokens": [point.tokens for point in self.points],
-            "fewer per doubling": [_percent(point.gain) for point in self.points],
-            "unused": [_percent(point.unused) for point in self.points],
+            "fewer per doubling": [percent(point.gain) for point in self.points],
+            "unused": [percent(point.unused) for point in self.points],
             "embedding": [point.embedding for point in self.points],
-            "of budget": [_percent(point.share) for point in self.points],
-            "worth": [_percent(point.worth) for point in self.points],
+            "of budget": [percent(point.share) for point in self.points],
+            "worth": [percent(point.worth) for point in self.points],
         }
         for name in ("embedding", "of budget", "worth"):
             if not any(columns[name]):
@@ -143,10 +143,6 @@ class Sweep:
             _plot(self, figure)
 
 
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
-
-
 # -- The sweep -----------------------------------------------------------------
 
 
@@ -191,14 +187,9 @@ def sweep(
         tied: whether one table serves as input and output embedding.
         min_gain: see above.
         held_out_share: of the documents, where none are given.
-        split_pattern: as for `BPETokenizer`; counts and tokenizers bring their own.
-        normalizer: likewise.
-        special_tokens: as for `BPETokenizer.train`; a trained tokenizer has its own.
-        min_frequency: as for `BPETokenizer.train`; so are the others up to `text_field`.
-        max_token_length: likewise.
-        num_workers: likewise.
-        text_field: likewise.
-        verbose: whether to show progress on stderr.
+        split_pattern, normalizer: as for `BPETokenizer`; counts and tokenizers bring their own.
+        special_tokens: as for `BPETokenizer.train`, like all that follow; a trained tokenizer has
+            its own.
 
     Raises:
         ValueError: a size is too small, there is no held-out text, or the budget is too
@@ -384,7 +375,6 @@ def _is_apart(document: str, share: float) -> bool:
 
 
 def _check_apart(source: Any, held_out: Any) -> None:
-    """Refuse a held-out file that is in the corpus."""
     corpus = {path.resolve() for path in _paths(source)}
     for path in _paths(held_out):
         if not corpus.isdisjoint([path.resolve(), *path.resolve().parents]):
@@ -640,9 +630,6 @@ def read_number(text: str) -> int:
 
     >>> read_number("32k"), read_number("1.5B"), read_number("50,257"), read_number("64Ki")
     (32000, 1500000000, 50257, 65536)
-
-    Raises:
-        ValueError: it is none.
     """
     found = re.fullmatch(r"(\d[\d,_]*)(\.\d+)?\s*([kmbgt]|ki|mi|)", text.strip().lower())
     if found is None:

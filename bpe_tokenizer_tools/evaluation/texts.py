@@ -122,9 +122,6 @@ def file_groups(
     """Make groups of ``NAME=PATH``; paths of the same name are one group.
 
     A path without a name is called by its file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
     """
     paths: dict[str, list[Path]] = {}
     for name, path in map(_named_path, given):
@@ -151,10 +148,6 @@ def parallel_lines(given: Sequence[str], text_field: str = "text") -> dict[str, 
     """Read parallel text: ``NAME=PATH`` for each language, a line for each sentence.
 
     In .jsonl and .parquet files, each record is a sentence.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a language is given twice.
     """
     lines: dict[str, list[str]] = {}
     for name, path in map(_named_path, given):

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
+from bpe_tokenizer_tools.support.text import runs_of
 
 Span = tuple[int, int]
 SPACE = "▁"
@@ -204,7 +205,7 @@ class _Speller:
         # byte -> the character that stands for it, or `_UNKNOWN` -> that one
         self.stand_ins = dict(zip(needed, free))
         self.has_room = len(self.stand_ins) == len(needed)
-        kept = [*_runs(map(ord, self.known)), _SURROGATES]
+        kept = [*runs_of(map(ord, self.known)), _SURROGATES]
         ranges = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in kept)
         together = "+" if model.fuse_unk and not model.byte_ids else ""
         self._unknown = re.compile(f"[^{ranges}]{together}")
@@ -291,10 +292,3 @@ def _substitutes(model: Model, speller: _Speller) -> dict[int, bytes]:
                 spelled[byte] = respell(chr(byte)).encode()
         return {model.byte_ids[byte]: written for byte, written in spelled.items()}
     return {} if model.unk_id is None else {model.unk_id: speller.stand_ins[_UNKNOWN].encode()}
-
-
-def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Return the first and last of each run of successive numbers."""
-    for _, run in itertools.groupby(enumerate(sorted(numbers)), lambda item: item[1] - item[0]):
-        values = [number for _, number in run]
-        yield values[0], values[-1]

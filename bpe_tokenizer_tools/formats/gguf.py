@@ -49,21 +49,9 @@ from typing import IO, Any, NamedTuple
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.formats import (
-    Contents,
-    Source,
-    SpecialTokens,
-    lost,
-    surrounding,
-)
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, surrounding
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
-from bpe_tokenizer_tools.patterns.families import (
-    BYTES,
-    FAMILIES,
-    Component,
-    Family,
-    pattern_steps,
-)
+from bpe_tokenizer_tools.patterns.families import BYTES, FAMILIES, Component, Family, pattern_steps
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP, SPELLINGS
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma, to_oniguruma
 
@@ -75,22 +63,10 @@ _MAX_KEY_BYTES = 2**16 - 1  # as the format says
 _MAX_TEXT_BYTES = 2**24  # a chat template
 _MAX_KEPT_BYTES = 2**26  # Gemma 4 has 11 MB of strings
 _MAX_DEPTH = 4  # of arrays within arrays; llama.cpp reads none of them
-_WINDOW = 2**18  # bytes read at once
 
 _STRING, _ARRAY, _BOOL, _FLOAT32, _INT32, _UINT32 = 8, 9, 7, 6, 5, 4
-_NUMBERS = {
-    0: struct.Struct("<B"),
-    1: struct.Struct("<b"),
-    2: struct.Struct("<H"),
-    3: struct.Struct("<h"),
-    _UINT32: struct.Struct("<I"),
-    _INT32: struct.Struct("<i"),
-    _FLOAT32: struct.Struct("<f"),
-    _BOOL: struct.Struct("<B"),
-    10: struct.Struct("<Q"),
-    11: struct.Struct("<q"),
-    12: struct.Struct("<d"),
-}
+# The types of numbers, by their codes; 8 and 9 are strings and arrays.
+_NUMBERS = {i: struct.Struct(f"<{code}") for i, code in enumerate("BbHhIifB--Qqd") if code != "-"}
 _U64 = _NUMBERS[10]
 _U32 = _NUMBERS[_UINT32]
 
@@ -134,59 +110,39 @@ class _HeaderReader:
 
     def __init__(self, file: IO[bytes], path: Path, size: int) -> None:
         self._file, self._path = file, path
-        self._behind = size  # bytes of the file behind the window
-        self._window, self._at = b"", 0
+        self._left = size  # bytes of the file that follow
         self._strings, self._kept = 0, 0
         self.field = ""  # the key being read, for messages
 
     def error(self, problem: str) -> FileFormatError:
-        """Make the error for a problem with the key being read."""
         return FileFormatError(self._path, self.field, problem)
 
     def check(self, size: int, what: str) -> None:
         """Refuse what needs more bytes than the rest of the file has."""
-        rest = len(self._window) - self._at + self._behind
-        if size > rest:
+        if size > self._left:
             raise self.error(
-                f"{what} needs {size:,} bytes and only {rest:,} are left; the file is damaged or "
-                "cut short"
+                f"{what} needs {size:,} bytes and only {self._left:,} are left; the file is "
+                "damaged or cut short"
             )
 
     def take(self, size: int, what: str) -> bytes:
-        """Return the next bytes."""
-        end = self._at + size
-        if end > len(self._window):
-            self.check(size, what)
-            self._window = self._window[self._at :]
-            missing = size - len(self._window)
-            read = self._file.read(min(max(missing, _WINDOW), self._behind))
-            if len(read) < missing:
-                raise self.error("the file became shorter while it was read")
-            self._window += read
-            self._behind -= len(read)
-            self._at, end = 0, size
-        taken = self._window[self._at : end]
-        self._at = end
+        self.check(size, what)
+        taken = self._file.read(size)
+        if len(taken) < size:
+            raise self.error("the file became shorter while it was read")
+        self._left -= size
         return taken
 
     def skip(self, size: int, what: str) -> None:
         """Pass over bytes without reading them."""
         self.check(size, what)
-        beyond = size - (len(self._window) - self._at)
-        if beyond > 0:
-            self._file.seek(beyond, 1)
-            self._behind -= beyond
-            self._window, self._at = b"", 0
-        else:
-            self._at += size
+        self._file.seek(size, 1)
+        self._left -= size
 
     def unsigned(self, form: struct.Struct, what: str) -> int:
-        """Return the next number."""
-        value: int = form.unpack(self.take(form.size, what))[0]
-        return value
+        return int(form.unpack(self.take(form.size, what))[0])
 
     def string(self, limit: int, what: str) -> str:
-        """Return the next string."""
         size = self.unsigned(_U64, what)
         if size > limit:
             self.check(size, what)
@@ -245,7 +201,6 @@ class _HeaderReader:
         return _Value(_ARRAY, numbers.tolist(), element)
 
     def pass_over(self, kind: int, depth: int = 0) -> None:
-        """Skip the next value."""
         if kind == _STRING:
             self.skip(self.unsigned(_U64, "a string"), "a string")
         elif kind == _ARRAY:
@@ -262,14 +217,11 @@ class _HeaderReader:
 
 
 def _read_header(path: Path) -> dict[str, _Value]:
-    """Return the keys that say something about the tokenizer."""
+    def is_kept(key: str) -> bool:
+        return key in _KEPT_KEYS or key.startswith(f"{_TEMPLATE_KEY}.")
+
     with open(path, "rb") as file:
-        reader = _HeaderReader(file, path, path.stat().st_size)
-        return read_keys(reader, _is_kept)[0]
-
-
-def _is_kept(key: str) -> bool:
-    return key in _KEPT_KEYS or key.startswith(f"{_TEMPLATE_KEY}.")
+        return read_keys(_HeaderReader(file, path, path.stat().st_size), is_kept)[0]
 
 
 def read_keys(
@@ -317,28 +269,22 @@ class _Fields:
         self._values, self.path = values, path
 
     def error(self, problem: str, key: str) -> FileFormatError:
-        """Make the error for a problem with a key."""
         return FileFormatError(self.path, key, problem)
 
-    def text(self, key: str) -> str | None:
-        """Return a string."""
-        found: str | None = self._get(key, "a string", lambda value: value.kind == _STRING)
-        return found
+    def text(self, key: str) -> Any:
+        """Return a string, or None."""
+        return self._get(key, "a string", lambda value: value.kind == _STRING)
 
     def under(self, prefix: str) -> list[str]:
-        """Return the keys that start with a prefix and a dot."""
         return [key for key in self._values if key.startswith(f"{prefix}.")]
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a truth value."""
         found = self._get(key, "a truth value", lambda value: value.kind == _BOOL)
         return default if found is None else bool(found)
 
-    def strings(self, key: str) -> list[str] | None:
-        """Return an array of strings."""
-        what = "an array of strings"
-        found: list[str] | None = self._get(key, what, lambda value: value.element == _STRING)
-        return found
+    def strings(self, key: str) -> Any:
+        """Return an array of strings, or None."""
+        return self._get(key, "an array of strings", lambda value: value.element == _STRING)
 
     def numbers(self, key: str, length: int, *elements: int) -> list[Any] | None:
         """Return an array of numbers, as many as there are tokens."""
@@ -408,7 +354,6 @@ class _Vocabulary:
             self.normal[id_] = text
 
     def add(self, id_: int, text: str, special: bool) -> None:
-        """Make a token an added token."""
         self.added[id_] = AddedToken(text, id_, special=special, normalized=False)
 
     def role(self, key: str, made: Container[str], default: int | None) -> AddedToken | None:
@@ -445,10 +390,6 @@ def read(
 
     A `split_pattern`, in `regex` syntax, is for a file that names no pre-tokenizer, or an unknown
     one.
-
-    Raises:
-        FileFormatError: the file is damaged, or its tokenizer is no BPE.
-        ValueError: a pattern is given and the file names a known one.
     """
     fields = _Fields(_read_header(path), path)
     model = fields.text("tokenizer.ggml.model")
@@ -642,10 +583,6 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
     llama.cpp never normalizes text, whatever the tokenizer: `formats.contents` refuses a
     normalizer.  Where the name of a model implies one, the file says that there is none.
-
-    Raises:
-        ValueError: llama.cpp could not do what this tokenizer does; the message names
-            what would be lost.  Or there is a model with weights at the path.
     """
     _check_no_weights(path)
     definition = tokenizer.definition
@@ -703,10 +640,7 @@ def _check_no_weights(path: Path) -> None:
 def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
     """Say what llama.cpp does differently with what `contents` writes, for after its name."""
     name, family = _family_name(tokenizer.definition)
-    said = []
-    if family.in_llama_cpp is not None:
-        said.append(_approximation(name, family))
-    return said
+    return [] if family.in_llama_cpp is None else [_approximation(name, family)]
 
 
 def warn_if_approximate(tokenizer: BPETokenizer) -> None:
@@ -727,8 +661,7 @@ def _approximation(name: str, family: Family) -> str:
 def as_in_llama_cpp(tokenizer: BPETokenizer, path: Path) -> BPETokenizer | None:
     """Return what llama.cpp makes of a tokenizer in a GGUF file where it only approximates it.
 
-    Returns:
-        A tokenizer that gives llama.cpp's ids; None if the tokenizer itself does.
+    None if the tokenizer itself gives llama.cpp's ids.
     """
     pre = _Fields(_read_header(path), path).text("tokenizer.ggml.pre")
     family = FAMILIES.get(pre or "")
@@ -752,7 +685,6 @@ def _pack_string(text: str) -> bytes:
 
 
 def _pack(value: _Value) -> bytes:
-    """Write the type of a value and the value."""
     head = _U32.pack(value.kind)
     if value.kind == _STRING:
         return head + _pack_string(value.data)

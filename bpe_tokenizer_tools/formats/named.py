@@ -17,11 +17,7 @@ from bpe_tokenizer_tools.support import transactions
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by its keys.
-
-    Raises:
-        FileFormatError: it is a JSON object, and damaged.
-    """
+    """Tell by its keys."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     data = core.JsonReader.open(path).data
@@ -31,12 +27,7 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read NAME.json and what stands beside it.
-
-    Raises:
-        FileFormatError: it is damaged, or holds what this library does not represent exactly.
-        ValueError: a pattern is given, and the file has its own.
-    """
+    """Read NAME.json and what stands beside it."""
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     files = read_files(path)

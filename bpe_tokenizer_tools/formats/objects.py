@@ -36,9 +36,6 @@ def from_merges(
             id there, and merges that make or use it are left out; others come last.
         split_pattern: as for the constructor, like `normalizer`.
         normalizer: see there.
-
-    Raises:
-        TypeError, ValueError: the message names the entry that is wrong.
     """
     ids = _read_vocab(vocab)
     pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later place counts

@@ -61,10 +61,6 @@ def read(
     """Read a file, and what transformers or this library put beside it.
 
     A `split_pattern` is for a file that has none; `special_tokens` come to those of the file.
-
-    Raises:
-        FileFormatError: it is damaged, or does not say enough; the message says what to do.
-        ValueError: a pattern is given, and the file has its own.
     """
     data = core.JsonReader.open(path)
     check(data, _KEYS)
@@ -173,7 +169,6 @@ def _byte_vocab(model: core.JsonReader, ids: Mapping[str, int]) -> dict[bytes, i
 
 
 def _vocab(model: core.JsonReader) -> dict[str, int]:
-    """Return token -> id."""
     vocab = model.get("vocab", dict, list)
     items = vocab.items() if isinstance(vocab, dict) else enumerate(vocab)
     found: dict[str, int] = {}

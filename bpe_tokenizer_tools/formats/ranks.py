@@ -61,9 +61,8 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
             symbols that text begins as, their ranks do not matter.  A token that
             holds other symbols cannot be made.
 
-    Returns:
-        In rank order, for each token that can be made, the two parts that it is made
-        of: what is left of it, encoded on its own, before the last step.
+    The merges are in rank order: for each token that can be made, what is left of it, encoded on
+    its own, before the last step.
 
     Raises:
         ValueError: two tokens have the same rank, or tokens are so long that this
@@ -78,7 +77,7 @@ def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     quick = _merges_in_c(tokens, by_id=False)
     if quick is not None:
         return quick
-    symbols: set[Any] = {token[0] for token in filter(_is_symbol, tokens)}
+    symbols: set[Any] = {token[0] for token in tokens if len(token) == 1}
     made: list[Token] = [token for token in tokens if len(token) > 1 and symbols.issuperset(token)]
     made.sort(key=tokens.__getitem__)
     for first, second in itertools.pairwise(made):
@@ -115,10 +114,6 @@ def _merges_in_c(tokens: Mapping[Any, int], by_id: bool) -> list[tuple[Any, Any]
     return None
 
 
-def _is_symbol(token: Token) -> bool:
-    return len(token) == 1
-
-
 def _last_merge(token: Token, ranks: Mapping[Token, int]) -> tuple[Token, Token] | None:
     """Encode a token without itself; return what is left, if that is two parts."""
     get = ranks.get
@@ -146,11 +141,8 @@ def merges_by_score(
 ) -> list[tuple[str, str]]:
     """Find the merges that join pieces as their scores do.
 
-    Args:
-        scores: piece -> score, of all that are made by joining, even if only to be
-            taken apart again.
-        symbols: what is found in text before anything is joined.
-        usable: what text may be made into.
+    `scores` has all that is made by joining, even if only to be taken apart again; `symbols` are
+    found in text before anything is joined; text may be made into what is `usable`.
 
     Raises:
         ValueError: no merges do so, because of equal scores, or because something is

@@ -2,17 +2,8 @@
 
 The file is one protobuf message.  A field is a varint, ``number << 3 | kind``,
 then its value: kind 0 a varint, 1 eight bytes, 2 a length and that many bytes,
-5 four bytes.  Of ModelProto these matter, the rest is skipped:
-
-    1 pieces, one per id   1 piece  2 score (higher is joined first)
-                           3 type: 1 NORMAL  2 UNKNOWN  3 CONTROL
-                             4 USER_DEFINED  5 UNUSED  6 BYTE
-    2 trainer_spec         3 model_type (2 is BPE)  24 treat_whitespace_as_suffix
-                           35 byte_fallback  44 unk_surface  45-48 the pieces that
-                           are unk, bos, eos and pad
-    3 normalizer_spec      2 precompiled_charsmap  3 add_dummy_prefix
-                           4 remove_extra_whitespaces  5 escape_whitespaces
-    5 denormalizer_spec    2 precompiled_charsmap
+5 four bytes.  Of ModelProto the pieces matter, field 1, one per id, and what is
+in `_SPECS`; the rest is skipped.
 
 Text is normalized (`Normalizer`), cut into user-defined symbols and characters,
 and of adjacent characters and pieces the pair whose joined string is the piece
@@ -46,12 +37,7 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.formats import (
-    Source,
-    SpecialTokens,
-    read_bytes,
-    surrounding,
-)
+from bpe_tokenizer_tools.formats import Source, SpecialTokens, read_bytes, surrounding
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
 from bpe_tokenizer_tools.support import transactions
 
@@ -134,48 +120,35 @@ _FLOAT = _float, _FIXED32
 _INT = int, _VARINT
 _BOOL = bool, _VARINT
 
-_Schema = dict[int, tuple[str, Any]]
-_PIECE: _Schema = {1: ("piece", _STRING), 2: ("score", _FLOAT), 3: ("type", _INT)}
+_Schema = dict[int, tuple[str, Any, Any]]  # number of a field -> its name, kind and default
+# The piece of the highest score is joined first; for the types see `_NORMAL` and those after it.
+_PIECE: _Schema = {1: ("piece", _STRING, ""), 2: ("score", _FLOAT, 0.0), 3: ("type", _INT, 1)}
 _TRAINER: _Schema = {
-    3: ("model_type", _INT),
-    24: ("treat_whitespace_as_suffix", _BOOL),
-    35: ("byte_fallback", _BOOL),
-    44: ("unk_surface", _STRING),
-    45: ("unk_piece", _STRING),
-    46: ("bos_piece", _STRING),
-    47: ("eos_piece", _STRING),
-    48: ("pad_piece", _STRING),
+    3: ("model_type", _INT, 1),
+    24: ("treat_whitespace_as_suffix", _BOOL, False),
+    35: ("byte_fallback", _BOOL, False),
+    44: ("unk_surface", _STRING, " \u2047 "),
+    45: ("unk_piece", _STRING, "<unk>"),
+    46: ("bos_piece", _STRING, "<s>"),
+    47: ("eos_piece", _STRING, "</s>"),
+    48: ("pad_piece", _STRING, "<pad>"),
 }
+_CHARSMAP: _Schema = {2: ("precompiled_charsmap", _RAW, b"")}
 _NORMALIZER: _Schema = {
-    2: ("precompiled_charsmap", _RAW),
-    3: ("add_dummy_prefix", _BOOL),
-    4: ("remove_extra_whitespaces", _BOOL),
-    5: ("escape_whitespaces", _BOOL),
-}
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "trainer_spec": {
-        "model_type": 1,
-        "treat_whitespace_as_suffix": False,
-        "byte_fallback": False,
-        "unk_surface": " \u2047 ",
-        "unk_piece": "<unk>",
-        "bos_piece": "<s>",
-        "eos_piece": "</s>",
-        "pad_piece": "<pad>",
-    },
-    "normalizer_spec": {
-        "precompiled_charsmap": b"",
-        "add_dummy_prefix": True,
-        "remove_extra_whitespaces": True,
-        "escape_whitespaces": True,
-    },
-    "denormalizer_spec": {"precompiled_charsmap": b""},
+    **_CHARSMAP,
+    3: ("add_dummy_prefix", _BOOL, True),
+    4: ("remove_extra_whitespaces", _BOOL, True),
+    5: ("escape_whitespaces", _BOOL, True),
 }
 _SPECS: dict[int, tuple[str, _Schema]] = {
     2: ("trainer_spec", _TRAINER),
     3: ("normalizer_spec", _NORMALIZER),
-    5: ("denormalizer_spec", {2: ("precompiled_charsmap", _RAW)}),
+    5: ("denormalizer_spec", _CHARSMAP),
 }
+
+
+def _defaults(schema: _Schema) -> dict[str, Any]:
+    return {name: default for name, _, default in schema.values()}
 
 
 def _message(data: bytes, schema: _Schema) -> dict[str, Any]:
@@ -183,7 +156,7 @@ def _message(data: bytes, schema: _Schema) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, kind, value in _fields(data):
         if number in schema:
-            name, (make, expected) = schema[number]
+            name, (make, expected), _ = schema[number]
             if kind != expected:
                 raise _DamagedError(f"{name}: expected a field of kind {expected}, got {kind}")
             found[name] = make(value)
@@ -216,7 +189,7 @@ class _Model(NamedTuple):
 
 def _read_model(path: Path) -> _Model:
     data = read_bytes(path, _MAX_BYTES)
-    specs = {name: dict(values) for name, values in _DEFAULTS.items()}
+    specs = {name: _defaults(schema) for name, schema in _SPECS.values()}
     pieces: list[_Piece] = []
     taken: set[str] = set()
     place = ""
@@ -230,7 +203,7 @@ def _read_model(path: Path) -> _Model:
             if number != 1:
                 specs[place].update(_message(value, schema))
             else:
-                piece = _Piece(**{"text": "", "score": 0.0, "type": _NORMAL, **_renamed(value)})
+                piece = _Piece(*{**_defaults(_PIECE), **_message(value, _PIECE)}.values())
                 _check_piece(piece, taken, len(pieces))
                 taken.add(piece.text)
                 pieces.append(piece)
@@ -240,11 +213,6 @@ def _read_model(path: Path) -> _Model:
     model = _Model(path, pieces, specs["trainer_spec"], specs["normalizer_spec"])
     _check_model(model, specs["denormalizer_spec"])
     return model
-
-
-def _renamed(value: bytes) -> dict[str, Any]:
-    found = _message(value, _PIECE)
-    return {("text" if name == "piece" else name): field for name, field in found.items()}
 
 
 def _check_piece(piece: _Piece, taken: set[str], id_: int) -> None:
@@ -317,9 +285,6 @@ class _CharacterMap:
     From the unit at i the byte b leads to the unit at ``i ^ offset ^ b`` if that has the
     label b; so ``i ^ offset`` is all that counts, the state.  Ends are shared between
     keys: nmt_nfkc has 225,000 keys, but 28,000 steps from a state by a character.
-
-    Raises:
-        ValueError: it is damaged.
 
     Cost: 0.1 seconds for nmt_nfkc.
     """
@@ -499,14 +464,8 @@ _FLAGS = (
 class Normalizer:
     """Normalizes text as SentencePiece does.
 
-    Args:
-        component: with "charsmap", a precompiled character map in base64; the flags
-            "add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces" and
-            "treat_whitespace_as_suffix"; and "user_defined", symbols that stay as they
-            are.
-
-    Raises:
-        ValueError: a field is missing or damaged.
+    The component has "charsmap", a precompiled character map in base64; the flags of `_FLAGS`; and
+    "user_defined", symbols that stay as they are.
 
     >>> Normalizer({"charsmap": "", "user_defined": [], "add_dummy_prefix": True,
     ...             "remove_extra_whitespaces": True, "escape_whitespaces": True,
@@ -602,13 +561,7 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read a SentencePiece model.
-
-    Raises:
-        ValueError: a split pattern is given.
-        FileFormatError: the file is damaged, of another type than BPE, or holds what
-            cannot be represented exactly.
-    """
+    """Read a SentencePiece model."""
     if split_pattern is not None:
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
     model = _read_model(path)

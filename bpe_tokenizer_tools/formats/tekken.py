@@ -52,10 +52,6 @@ def read(
     """Read tekken.json.
 
     The `special_tokens` come to those of the file.
-
-    Raises:
-        FileFormatError: the file is damaged.
-        ValueError: a split pattern is given.
     """
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")

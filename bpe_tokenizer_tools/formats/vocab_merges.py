@@ -46,13 +46,7 @@ from bpe_tokenizer import (
 )
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.formats import (
-    Contents,
-    Source,
-    SpecialTokens,
-    lost,
-    read_files,
-)
+from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _OTHERS = (
@@ -175,10 +169,6 @@ def read(
 
     A `split_pattern` makes a vocabulary byte-level whatever other files say; `special_tokens` come
     to those of the files, and win.
-
-    Raises:
-        FileFormatError: a file is damaged, or does not say enough; the message says
-            what to pass.
     """
     # Files named "small-vocab.json" share a directory with those of others.
     standard = any(path.name == vocab for vocab, _ in _NAMES)
@@ -207,10 +197,7 @@ def read(
             "merges": merges,
         },
         tokens.values(),
-        {
-            **_components(known, beside),
-            "post_processor": _post_processor(known, beside, tokens),
-        },
+        {**_components(known, beside), "post_processor": _post_processor(known, beside, tokens)},
     )
     roles = {role: beside.roles[role] for role in core.ROLE_NAMES if role in beside.roles}
     definition = _with_marker(path, data, known.marker) if known.is_symbol else None
@@ -258,7 +245,6 @@ def _read_vocab(path: Path, raw: bytes) -> dict[str, int]:
 
 
 def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple[str, str], None]:
-    """Return the merges in rank order."""
     try:
         lines = raw.decode().split("\n")  # other line ends may be in tokens
     except UnicodeDecodeError as error:
@@ -316,10 +302,7 @@ def _suffixed(
 
 
 def _check_markers(
-    path: Path,
-    vocab: Mapping[str, int],
-    merges: Mapping[tuple[str, str], None],
-    is_known: bool,
+    path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None], is_known: bool
 ) -> None:
     """Refuse merges of a bare marker where the text can't have one.
 
@@ -521,11 +504,7 @@ class _SideFiles:
     def tokens(
         self, known: _Class, vocab: Mapping[str, int], given: SpecialTokens
     ) -> dict[str, AddedToken]:
-        """Return the added tokens with their ids, and give roles that are usual.
-
-        Raises:
-            FileFormatError: a token has no id, or another one than the vocabulary says.
-        """
+        """Return the added tokens with their ids, and give roles that are usual."""
         for role, name in known.tokens.items():
             if name in vocab and self.roles.setdefault(role, name) == name:
                 self._flags.setdefault(name, AddedToken(name, lstrip=name == "<mask>"))
@@ -565,9 +544,6 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
     What ``add_special_tokens`` puts around a text is not written: GPT-2's tokenizer has
     nothing of the kind.
-
-    Raises:
-        ValueError: this is not done as GPT-2 does it; the message names the difference.
     """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path}: is a file; this format needs a directory")

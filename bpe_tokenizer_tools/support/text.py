@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 # -- What can be seen -----------------------------------------------------------
@@ -50,6 +51,22 @@ def counted(number: int, noun: str) -> str:
     ('1 shard', '1,234 shards')
     """
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def percent(share: float | None) -> str | None:
+    """Write a share in percent; None where there is none."""
+    return None if share is None else f"{share:.1%}"
+
+
+def runs_of(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of each run of successive numbers.
+
+    >>> list(runs_of([1, 2, 3, 7]))
+    [(1, 3), (7, 7)]
+    """
+    for _, run in itertools.groupby(enumerate(sorted(numbers)), lambda item: item[1] - item[0]):
+        values = [number for _, number in run]
+        yield values[0], values[-1]
 
 
 def shortened(text: str, most: int = 40) -> str:

@@ -261,23 +261,17 @@ def _alphabet(words: Mapping[bytes, int], coverage: float, contents: Iterable[st
 # -- Learning -----------------------------------------------------------------
 
 
-class _Symbols(NamedTuple):
-    """How text is encoded for a learner: `size` bytes per character."""
-
-    size: int
-    write: Callable[[str], bytes]
-    read: Callable[[bytes], str]
+# How text is encoded for a learner: the bytes per character, and how to write and read them.
+_Symbols = tuple[int, Callable[[str], bytes], Callable[[bytes], str]]
 
 
 def _symbols(alphabet: list[str]) -> _Symbols:
     """Write characters in one byte each, for the engine's own learner, if they are few enough."""
     if len(alphabet) > _FEW:
-        return _Symbols(
-            4, lambda text: text.encode("utf-32-le"), lambda raw: raw.decode("utf-32-le")
-        )
+        return 4, lambda text: text.encode("utf-32-le"), lambda raw: raw.decode("utf-32-le")
     there = dict(zip(map(ord, alphabet), map(chr, core.ALPHABET)))  # in the order of ties
     back = dict(zip(core.ALPHABET, alphabet))
-    return _Symbols(
+    return (
         1,
         lambda text: text.translate(there).encode("latin-1"),
         lambda raw: raw.decode("latin-1").translate(back),
