@@ -91,7 +91,6 @@ class _Request(NamedTuple):
     aligned: bool  # whether to give offsets
 
     def text(self, messages: Sequence[Message]) -> Marked:
-        """Render a conversation."""
         if self.field:
             return _continued(self.render, messages, self.field)
         return self.render(messages, self.prompt)
@@ -100,7 +99,6 @@ class _Request(NamedTuple):
         return self._replace(render=render).text(messages)
 
     def row(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """Encode a conversation."""
         kept, limit = messages, self.limit
         if limit is not None:
             kept = newest(self.render, messages, limit, self._text, self.allowed_special)

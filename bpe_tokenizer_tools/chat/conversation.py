@@ -200,11 +200,7 @@ class Conversation:
     # -- Messages ---
 
     def add(self, role: str, content: Any = None, **fields: Any) -> None:
-        """Append a message.
-
-        Raises:
-            ValueError, TypeError: it is no message.
-        """
+        """Append a message."""
         self.extend([{"role": role, "content": content, **fields}])
 
     def extend(self, messages: Iterable[Mapping[str, Any]]) -> None:

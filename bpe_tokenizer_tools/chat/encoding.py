@@ -16,19 +16,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from bpe_tokenizer import AddedToken
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 
 if TYPE_CHECKING:
-    from bpe_tokenizer import AddedToken
     from bpe_tokenizer_tools.chat.templates import Renderer
 
 Span = tuple[int, int]
 _Example = tuple[list[dict[str, Any]], bool]
-_Part = tuple[str | AddedToken, list[Span]]
+# A template's own text between two things that messages say, and its zone before that: "header"
+# before an answer, "inside" of one, "end" of the last one; or "around".
+_Gap = tuple[str, str]
 _NONE: frozenset[str] = frozenset()
 # Who wrote a segment.
 TEMPLATE, ASSISTANT, PEOPLE = "template", "assistant", "people"
@@ -47,11 +47,7 @@ def segments(text: Marked) -> list[tuple[str, str]]:
 
 
 def encode(
-    render: Renderer,
-    text: Marked,
-    allowed_special: Any = "all",
-    start: int = 0,
-    align: bool = True,
+    render: Renderer, text: Marked, allowed_special: Any = "all", start: int = 0, align: bool = True
 ) -> tuple[list[int], list[Span]]:
     """Encode a rendered conversation, from a place on.
 
@@ -141,7 +137,7 @@ def answer_marks(
     find = core.one_of(tokens).findall
 
     def found(gaps: Iterable[_Gap], *zones: str) -> list[list[str]]:
-        return [find(gap.text) for gap in gaps if gap.zone in zones]
+        return [find(text) for zone, text in gaps if zone in zones]
 
     plain = list(_gaps(source, roles, _PLAIN))
     rich = list(_gaps(source, roles, _PLAIN + _RICH, tools=_TOOLS))
@@ -154,13 +150,6 @@ def answer_marks(
     read = set(find("\0".join(jinja.constants_read(source))))
     read -= set().union(*found(plain + rich, "around"))
     return frozenset(written | read) - turns
-
-
-class _Gap(NamedTuple):
-    """A template's own text between two things that messages say."""
-
-    zone: str  # "header" before an answer, "inside" of one, "end" of the last one; or "around"
-    text: str  # the text
 
 
 def _gaps(
@@ -184,7 +173,7 @@ def _gaps(
                 written += part
             elif part:
                 after = -1 if origin.message is None else origin.message
-                yield _Gap(_zone(before, after, ends), written)
+                yield _zone(before, after, ends), written
                 before, written = after, ""
 
 

@@ -30,7 +30,6 @@ from bpe_tokenizer_tools.chat.marked_text import (
     Marked,
     Origin,
     concat,
-    mark,
 )
 
 if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
@@ -53,7 +52,7 @@ class _Html(Marked):
 
 
 def _escape(text: str) -> Marked:
-    return mark(text).escaped()
+    return Marked(text).escaped()
 
 
 def _joined(*parts: str) -> tuple[str, Any]:
@@ -90,7 +89,7 @@ def _tojson(
 
 def _origins(value: Any) -> Iterator[Origin]:
     if isinstance(value, str):
-        for _, origin in mark(value).runs():
+        for _, origin in Marked(value).runs():
             yield origin
     elif isinstance(value, Mapping):
         for pair in value.items():
@@ -103,13 +102,13 @@ def _origins(value: Any) -> Iterator[Origin]:
 def _join(values: Iterable[Any], d: str = "", attribute: Any = None) -> Marked:
     if attribute is not None:
         raise ValueError("join(attribute=...) is not supported; map(attribute=...) first")
-    return mark(str(d)).join(map(str, values))
+    return Marked(str(d)).join(map(str, values))
 
 
 def _indent(text: str, width: Any = 4, first: bool = False, blank: bool = False) -> Marked:
     """Indent the lines after the first, as Jinja's own filter does."""
     margin = width if isinstance(width, str) else Marked(" " * width, TEMPLATE)
-    lines = (mark(str(text)) + Marked("\n", TEMPLATE)).splitlines()
+    lines = (Marked(str(text)) + Marked("\n", TEMPLATE)).splitlines()
     made: list[str] = [margin] if first else []
     for i, line in enumerate(lines):
         if i:
@@ -243,10 +242,7 @@ _ENVIRONMENT: Any = Environment(
     trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[Generation, loopcontrols]
 )
 _ENVIRONMENT.filters.update(
-    tojson=_tojson,
-    join=_join,
-    indent=_indent,
-    safe=lambda value: _Html._make(*_joined(str(value))),
+    tojson=_tojson, join=_join, indent=_indent, safe=lambda value: _Html._make(*_joined(str(value)))
 )
 _ENVIRONMENT.globals.update(
     raise_exception=_refuse, strftime_now=_strftime_now, namespace=PlainNamespace
@@ -300,7 +296,7 @@ def render(source: str, messages: Any, add_generation_prompt: bool, /, **variabl
     template = _compile(source)
     try:
         given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
-        return mark(template.render({**given, **variables}))
+        return Marked(template.render({**given, **variables}))
     except ValueError:
         raise
     except Exception as error:  # whatever the template does with this conversation

@@ -169,9 +169,8 @@ class _Reader:
     def _read_loop(self, node: Any, loop: str | None) -> None:
         name = ""
         if self._is_list(node.iter):
-            if loop is not None or node.test or node.recursive:
-                raise _Unknown
-            if not isinstance(node.target, nodes.Name):
+            is_plain = isinstance(node.target, nodes.Name) and not (node.test or node.recursive)
+            if loop is not None or not is_plain:
                 raise _Unknown
             name = node.iter.name
         else:

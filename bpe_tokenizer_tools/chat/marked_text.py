@@ -56,7 +56,6 @@ class _Runs:
         return list(itertools.accumulate(length for length, _ in self.runs))
 
     def origin(self, at: int) -> Origin:
-        """Return the origin of a character."""
         return self.runs[bisect.bisect_right(self._ends, at)][1]
 
     def within(self, start: int, stop: int) -> tuple[_Run, ...]:
@@ -178,7 +177,7 @@ class Marked(str):
         made, at = [], 0
         for i, piece in enumerate(pieces):
             if i % 2:
-                made.append(self._cut(at, at + 1) if piece == "%" else mark(str(next(given))))
+                made.append(self._cut(at, at + 1) if piece == "%" else Marked(str(next(given))))
                 at += 2
             else:
                 made.append(self._cut(at, at + len(piece)))
@@ -227,21 +226,19 @@ class Marked(str):
         return lines
 
     def partition(self, sep: str, /) -> tuple[Marked, Marked, Marked]:
-        at = self.find(sep)
-        start, stop = (at, at + len(sep)) if at >= 0 and sep else (len(self), len(self))
-        super().partition(sep)  # raises what str raises
-        return self._cut(0, start), self._cut(start, stop), self._cut(stop, len(self))
+        return self._parted(*super().partition(sep))
 
     def rpartition(self, sep: str, /) -> tuple[Marked, Marked, Marked]:
-        at = self.rfind(sep)
-        start, stop = (at, at + len(sep)) if at >= 0 and sep else (0, 0)
-        super().rpartition(sep)
+        return self._parted(*super().rpartition(sep))
+
+    def _parted(self, before: str, sep: str, after: str) -> tuple[Marked, Marked, Marked]:
+        start, stop = len(before), len(self) - len(after)
         return self._cut(0, start), self._cut(start, stop), self._cut(stop, len(self))
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> Marked:
         if not old:
             return Marked(super().replace(old, new, count))
-        return mark(new).join(self.split(old, count))
+        return Marked(new).join(self.split(old, count))
 
     def join(self, parts: Iterable[str], /) -> Marked:
         made: list[str] = []
@@ -266,11 +263,6 @@ class Marked(str):
 
     def capitalize(self) -> Marked:
         return self._map(super().capitalize(), str.lower)
-
-
-def mark(text: str) -> Marked:
-    """Return a string as it is if its origins are known, else marked as unknown."""
-    return Marked(text)
 
 
 def concat(parts: Iterable[str]) -> Marked:

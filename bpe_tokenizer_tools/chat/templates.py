@@ -114,12 +114,8 @@ def _resolve(source: Any) -> Template:
 class Renderer:
     """A template with all that it is given but for the messages.
 
-    Args:
-        template: as for `BPETokenizer.apply_chat_template`.
-        tokenizer: whose template and control tokens these are.
-        variables: tools, documents, and others that the template knows; also
-            ``content_tokens``, as for `BPETokenizer.apply_chat_template`, and
-            ``chat_template``, another name of `template`.
+    The variables are tools, documents and others that the template knows; also ``content_tokens``,
+    as for `BPETokenizer.apply_chat_template`, and ``chat_template``, another name of `template`.
     """
 
     def __init__(
@@ -148,12 +144,7 @@ class Renderer:
         self.role_tokens = tuple((role, token) for role, token in roles if token)
         self._variables = {
             **{name: Marked(token, TEMPLATE) for name, token in self.role_tokens},
-            **{
-                name: rendering.copy_data(
-                    value, functools.partial(Marked, origin=Origin(None, name))
-                )
-                for name, value in given.items()
-            },
+            **{name: _marked(value, Origin(None, name)) for name, value in given.items()},
         }
         template = named if template is None else template
         self._source = _select(template, tokenizer, given["tools"])
@@ -418,10 +409,7 @@ def _if_possible(render: Callable[..., Marked], messages: Any, prompt: bool) -> 
 
 
 def _turn(
-    prefixes: _Prefixes,
-    i: int,
-    layout: _Layout,
-    tokens: tuple[re.Pattern[str], re.Pattern[str]],
+    prefixes: _Prefixes, i: int, layout: _Layout, tokens: tuple[re.Pattern[str], re.Pattern[str]]
 ) -> list[Span]:
     """Return where a turn of the assistant stands, in several parts if others are between."""
     text = layout.plain
@@ -508,11 +496,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def _find_end(
-    text: str,
-    inside: Span,
-    rest: str,
-    tokens: tuple[re.Pattern[str], re.Pattern[str]],
-    spare: int,
+    text: str, inside: Span, rest: str, tokens: tuple[re.Pattern[str], re.Pattern[str]], spare: int
 ) -> int:
     """Return where a turn ends.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.support.text import visible
+from bpe_tokenizer_tools.support.text import counted, shortened, visible
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat.conversation import Turn
@@ -171,15 +171,9 @@ def one_interrupt() -> Iterator[None]:
 class Console:
     """A session with a model, and where to show what happens in it.
 
-    Args:
-        session: the session.
-        options: for each call of its `reply`.
-        interactive: whether somebody sits there who can give commands.
-        as_json: show each answer as a JSON object, when it is complete.
-        quiet: show nothing but answers, errors and what is asked for.
-        out: where answers go.
-        err: where all else goes.
-        environment: that of the process.
+    `options` are for each call of the session's `reply`.  `interactive` tells whether somebody sits
+    there who can give commands.  With `as_json`, each answer is a JSON object, shown when it is
+    complete; `quiet` shows nothing but answers, errors and what is asked for.
     """
 
     def __init__(
@@ -259,11 +253,8 @@ class Console:
         elif last.finish == "length":
             end = "; cut off at --max-tokens"
         whole = f" of {context:,}" if context else ""
-        s = "" if last.new_tokens == 1 else "s"
-        self._mention(
-            f"{last.new_tokens:,} token{s}, {last.tokens_per_second:,.1f} a second; "
-            f"context {used:,}{whole}{end}"
-        )
+        said = f"{counted(last.new_tokens, 'token')}, {last.tokens_per_second:,.1f} a second"
+        self._mention(f"{said}; context {used:,}{whole}{end}")
 
     def _advice(self) -> str:
         if not self.interactive:
@@ -383,8 +374,7 @@ class Console:
 
 
 def _beginning(message: Mapping[str, Any]) -> str:
-    text = " ".join(str(message["content"]).split())
-    return text if len(text) <= 50 else text[:49] + "…"
+    return shortened(" ".join(str(message["content"]).split()), 50)
 
 
 # -- All of it ----------------------------------------------------------------------
@@ -434,9 +424,6 @@ def run(
 
     `options` are for `Session.reply`; a `message` of None reads standard input.  With `as_json`,
     each answer is a JSON object; `quiet` prints answers and errors only.
-
-    Raises:
-        ValueError, RuntimeError: an answer fails, and nobody is there to ask again.
     """
     interactive = message is None and sys.stdin.isatty()
     console = Console(

@@ -14,15 +14,7 @@ from bpe_tokenizer_tools import core
 
 
 def schemas(tools: Iterable[dict[str, Any] | Callable[..., Any]]) -> list[dict[str, Any]]:
-    """Turn every function among the tools into its schema.
-
-    Returns:
-        One schema per tool, in the same order.
-
-    Raises:
-        TypeError: `tools` is not a list, or contains something else.
-        ValueError, ImportError: as `schema`.
-    """
+    """Turn every function among the tools into its schema."""
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
         raise TypeError(
             f"tools must be a list of functions and JSON schemas, got {type(tools).__name__}; "
@@ -35,11 +27,6 @@ def schema(function: Callable[..., Any]) -> dict[str, Any]:
     """Describe a function as a tool, by transformers' `get_json_schema`.
 
     It needs type hints and a docstring in Google's form.
-
-    Raises:
-        TypeError: not a function.
-        ValueError: its type hints or docstring don't give a schema.
-        ImportError: transformers is not installed.
     """
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise TypeError(

@@ -11,7 +11,7 @@ import bisect
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import encoding
@@ -59,14 +59,6 @@ def _turns(messages: Sequence[Message]) -> tuple[int, list[int]]:
     return head, [head, *users]
 
 
-class _Ends(NamedTuple):
-    """What is known of the ends of a conversation."""
-
-    starts: list[int]  # for each message, where its words and those of all that follow begin
-    # the places of control tokens, each with how many tokens there are from it on
-    cuts: list[tuple[int, int]]
-
-
 class _Least:
     """How many tokens a conversation takes at least if its turns begin later.
 
@@ -109,12 +101,17 @@ class _Least:
         same = start + changed + known.after
         if same >= len(self._messages):
             return 0
-        at = bisect.bisect_left(ends.cuts, (ends.starts[same], 0))
-        return ends.cuts[at][1] if at < len(ends.cuts) else 0
+        starts, cuts = ends
+        at = bisect.bisect_left(cuts, (starts[same], 0))
+        return cuts[at][1] if at < len(cuts) else 0
 
     @functools.cached_property
-    def _ends(self) -> _Ends | None:
-        """What is known of the ends of these conversations, if they are the same."""
+    def _ends(self) -> tuple[list[int], list[tuple[int, int]]] | None:
+        """What is known of the ends of these conversations, if they are the same.
+
+        That is, for each message, where its words and those of all that follow begin; and the
+        places of control tokens, each with how many tokens there are from it on.
+        """
         known, first = self._locality, self._starts[0]
         if known is None:
             return None
@@ -128,17 +125,14 @@ class _Least:
         starts = message_starts(text, len(kept))
         ids, offsets = encoding.encode(self._render, text, self._allowed)
         control = self._control(set(ids))
-        trusted = itertools.chain.from_iterable(
-            itertools.repeat(origin.trusted, len(part)) for part, origin in text.runs()
-        )
-        own = list(trusted)
+        own = [origin.trusted for part, origin in text.runs() for _ in range(len(part))]
         cuts = [
             (begin, len(ids) - i)
             for i, (id_, (begin, end)) in enumerate(zip(ids, offsets))
             if text.plain[begin:end] == control.get(id_) and own[begin]
         ]
         gap = [0] * (first - self._head)  # no conversation begins there
-        return _Ends([*starts[: self._head], *gap, *starts[self._head :]], cuts)
+        return [*starts[: self._head], *gap, *starts[self._head :]], cuts
 
     def _reads_roles_alone(self, kept: Sequence[Message], heads: int, text: Marked) -> bool:
         """Return whether of the first messages that change, a template reads only the roles."""

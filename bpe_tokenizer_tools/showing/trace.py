@@ -75,9 +75,8 @@ class Pretoken(NamedTuple):
     text: str  # the piece
     start: tuple[Part, ...]  # the parts that merging begins with: bytes, or characters
     merges: tuple[Merge, ...]  # the merges, in the order in which they are done
-    is_whole: (
-        bool  # a token that no merges make: tiktoken and others look for the whole piece first
-    )
+    # a token that no merges make: tiktoken and others look for the whole piece first
+    is_whole: bool
 
     def states(self) -> Iterator[tuple[Part, ...]]:
         """Yield the parts before the first merge, and after each."""
@@ -157,9 +156,6 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
 
     `allowed_special` is as for `BPETokenizer.encode`.
 
-    Raises:
-        ValueError: the text is too long, or no text.
-
     >>> [merge.rank for merge in trace("aaa", BPETokenizer()).pieces[0].merges]
     []
     """
@@ -204,11 +200,9 @@ class _Merger:
         self._pattern = definition.split_pattern
 
     def cut(self, text: str) -> list[str]:
-        """Cut prepared text into pre-tokens."""
         return self._chain.cut(text) if self._chain else core.splitter(self._pattern).split(text)
 
     def trace(self, pretoken: str) -> Pretoken:
-        """Encode a pre-token."""
         start = tuple(map(self._part, self._symbols(pretoken)))
         merges = tuple(self._merges(list(start)))
         whole = self._whole.get(pretoken.encode())

@@ -24,7 +24,7 @@ import regex
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.support.text import display_width, visible
+from bpe_tokenizer_tools.support.text import counted, display_width, visible
 
 # -- One token ------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class View:
     def summary(self) -> str:
         """The figures, in one line."""
         counts = {"token": len(self.tokens), "character": self.characters, "byte": self.bytes}
-        parts = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items()]
+        parts = [counted(number, noun) for noun, number in counts.items()]
         return ", ".join(parts) + f", {self.bytes_per_token:.2f} bytes per token"
 
     def __str__(self) -> str:

@@ -132,11 +132,7 @@ def _composed_of(char: str) -> list[int]:
 
 
 def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Describe a tokenizer to the page, as what JSON can hold.
-
-    Raises:
-        ValueError: the page's encoder could not give the same ids.
-    """
+    """Describe a tokenizer to the page, as what JSON can hold."""
     definition = tokenizer.definition
     if definition.components is not None:
         raise ValueError(
