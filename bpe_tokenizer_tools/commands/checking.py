@@ -153,10 +153,6 @@ def convert(
 
     Returns:
         The files written; and what was left out and doesn't affect ids, such as the chat template.
-
-    Raises:
-        FileExistsError: the target is there already, or has a tokenizer.
-        ValueError: the format cannot hold the tokenizer; what stood at the target still does.
     """
     is_folder = format in ("gpt2", "directory")
     if target.exists() and target.is_dir() != is_folder:

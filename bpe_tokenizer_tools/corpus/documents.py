@@ -40,12 +40,7 @@ class Document(NamedTuple):
 
 
 def find_files(recipe: Recipe) -> dict[str, list[File]]:
-    """Find the files of each source, by label.
-
-    Raises:
-        FileNotFoundError: a path is not there, or matches nothing.
-        ValueError: a path is no regular file, or two sources have the same one.
-    """
+    """Find the files of each source, by label."""
     # (real path, text field) -> source
     owners: dict[tuple[str, str], str] = {}
     found = {}
@@ -83,10 +78,6 @@ def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
 
     A name is that of a file, of a directory, whose hidden files are left out, or a pattern such as
     "*.txt"; if relative, to the folder.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no regular file, or a directory without files.
     """
     written = expanded(name)
     path = folder / written

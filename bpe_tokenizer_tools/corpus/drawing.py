@@ -111,28 +111,15 @@ def _share(source: Source, size: int) -> int:
 
 
 def _reach(sums: array[int], wanted: int) -> tuple[int, int]:
-    """Return the first number up to which there are so many bytes, and what is below it."""
-    taken, step = 0, 2**12
-    for start in range(0, _NUMBERS, step):  # in strides first, for speed
-        block = sum(sums[start : start + step])
-        if taken + block >= wanted:
+    """Return the first number up to which there are so many bytes, else the last; what is below."""
+    for number, up_to in enumerate(itertools.accumulate(sums)):  # noqa: B007 - used below
+        if up_to >= wanted:
             break
-        taken += block
-    else:  # there is less
-        return _NUMBERS - 1, taken - sums[-1]
-    number = start
-    while taken + sums[number] < wanted:
-        taken += sums[number]
-        number += 1
-    return number, taken
+    return number, up_to - sums[number]
 
 
 class Sampler:
-    """The documents that a recipe draws: sources are measured, then documents come.
-
-    Raises:
-        ValueError: a source has no documents, or is too small for its share.
-    """
+    """The documents that a recipe draws: sources are measured, then documents come."""
 
     def __init__(
         self, recipe: Recipe, files: Mapping[str, list[File]], verbose: bool = False
@@ -223,13 +210,7 @@ class Sampler:
 
 
 def draw(recipe: Recipe, verbose: bool = False) -> Iterator[Document]:
-    """Yield the documents that a recipe draws, without writing them.
-
-    Raises:
-        FileNotFoundError: a source is not there, or has vanished.
-        FileFormatError: a file is not what it should be; it says where.
-        ValueError: a source is empty, too small, or changed between the two readings.
-    """
+    """Yield the documents that a recipe draws, without writing them."""
     return Sampler(recipe, find_files(recipe), verbose).documents()
 
 
@@ -337,7 +318,6 @@ class _Output:
         self._size = 0  # bytes of what is in it
 
     def add(self, document: Document) -> None:
-        """Take a document."""
         record = self._form.record(document)
         self.digest.update(record)
         tally = self.tallies[document.source]
@@ -384,7 +364,6 @@ class _Output:
                 self._end_file()
 
     def abandon(self) -> None:
-        """Close what is open, in whatever state."""
         for file in (self._stream, self._raw):
             with contextlib.suppress(OSError, ValueError):
                 if file is not None:
@@ -484,9 +463,6 @@ def build_corpus(
             document that is larger; by default a gigabyte.
         dry_run: whether to write nothing, and only to report what would be written.
         verbose: whether to show progress on stderr.
-
-    Returns:
-        What was taken of each source, and the hash of the whole.
 
     Raises:
         FileNotFoundError: a source is not there, or has vanished.

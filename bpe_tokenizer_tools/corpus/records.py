@@ -95,7 +95,6 @@ def _value(scalar: Any) -> Any:
 
 
 def _text_in(value: Any, text_field: str, path: core.FileName, place: str) -> str:
-    """Return the text of a row."""
     if isinstance(value, UnicodeDecodeError):
         byte = value.object[value.start]
         raise FileFormatError(path, place, f"not UTF-8 ({value.reason}, 0x{byte:02x})")

@@ -144,13 +144,8 @@ class SideBySide:
 def side_by_side(text: str, vocab_size: int = 1_000, split_pattern: str = "gpt2") -> SideBySide:
     """Train two tokenizers on a text, one without a split pattern.
 
-    Args:
-        text: what to learn from; the last tenth is held out.
-        vocab_size: tokens in all, for each.
-        split_pattern: a name or a regular expression, for the other.
-
-    Raises:
-        ValueError: the text is too short to hold anything out, or the size too small.
+    The last tenth of the text is held out.  The split pattern, a name or a regular expression, is
+    for the other; the vocabulary size, tokens in all, for each.
 
     Cost: without a pattern each merge goes through all of the text; for a megabyte and
     1,000 tokens that takes the accelerator half a second.

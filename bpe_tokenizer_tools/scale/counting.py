@@ -382,7 +382,6 @@ class CountJob(Job):
     def _report(
         self, work: Work, min_frequency: int = 1, partitions: Iterable[Mapping[str, Any]] = ()
     ) -> CountReport:
-        """Say and return what was done."""
         report = CountReport(**work.facts(), min_frequency=min_frequency)
         if partitions:
             report = replace(

@@ -90,15 +90,9 @@ _ENDINGS = r"\.(txt|text|jsonl|ndjson|json|parquet|gz|bz2|xz|zst)$"
 def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> list[Shard]:
     """Find the files that paths stand for, each once, sorted by label.
 
-    Args:
-        paths: a path or several: files, directories (with all below, but what is hidden), patterns
-            such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.
-        apart: what is going to be written: another time, it must not be found among them.
-
-    Raises:
-        FileNotFoundError: a path is not there, or matches nothing.
-        ValueError: there are no paths, or one is no regular file, or is not apart.
-        ImportError: a URL, and fsspec or what it needs for that protocol is not installed.
+    `paths` is one or several: files, directories (with all below, but what is hidden), patterns
+    such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.  `apart` is going to be
+    written: another time, it must not be found among them.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:

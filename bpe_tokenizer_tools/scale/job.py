@@ -86,11 +86,7 @@ class Work:
         self._kept = self._input_bytes = 0
 
     def look(self, shards: Sequence[Shard]) -> list[Task]:
-        """Find the markers of the shards that are done, and return tasks for the others.
-
-        Raises:
-            ValueError: the folder belongs to another job.
-        """
+        """Find the markers of the shards that are done, and return tasks for the others."""
         for shard in shards:
             job, on_error = self.settings.job(), self.settings.reading.on_error
             marker = job_folder.finished(self.folder, shard, job, on_error)

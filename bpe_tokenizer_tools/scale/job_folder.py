@@ -33,10 +33,6 @@ def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
     """Make a folder if need be, and keep other jobs out of it; drafts do not outlast the job.
 
     If it is shared, others may work there at the same time, on other shards of the same job.
-
-    Raises:
-        NotADirectoryError, OSError: nothing can be written there.
-        BlockingIOError: another run is at work there.
     """
     outputs.check_directory(path)
     folder = Path(path)

@@ -52,10 +52,6 @@ class BatchEncoder:
                 "all" or names recognize them.
             num_threads: how many the accelerator may use.  One, as a data set is
                 mostly worked through by as many processes as there are cores.
-
-        Raises:
-            TypeError: an argument is of the wrong type.
-            ValueError: bos, eot or allowed_special name no token of the tokenizer.
         """
         if not isinstance(tokenizer, BPETokenizer):
             raise TypeError(f"tokenizer must be a BPETokenizer, got {core.shorten(tokenizer)}")
@@ -175,10 +171,6 @@ def boundary_ids(
         bos: a token, or its id, before a document; None or "" for none.
         eot: a token, or its id, after a document; None for the tokenizer's eos token,
             if it has one, and "" for none.
-
-    Raises:
-        TypeError: one is neither text nor an integer.
-        ValueError: one is not in the tokenizer's vocabulary.
 
     >>> tokenizer = BPETokenizer()
     >>> tokenizer.add_special_tokens(["<s>", "</s>"])

@@ -72,13 +72,7 @@ def resolve_dtype(format: str, dtype: str, max_id: int) -> str:
 
 
 def open_writer(format: str, stem: Path, dtype: str) -> Writer:
-    """Return a writer of one shard; `dtype` is what `resolve_dtype` returned.
-
-    Raises:
-        ImportError: numpy is not installed, or pyarrow, which parquet needs.
-        ValueError: there is no such format, or it has no such type.
-        OSError: a file cannot be made.
-    """
+    """Return a writer of one shard; `dtype` is what `resolve_dtype` returned."""
     makers = {"bin": BinWriter, "megatron": MegatronWriter, "parquet": ParquetWriter}
     if resolve_dtype(format, dtype, 0) != dtype:
         raise ValueError(f"expected the name of a dtype, got {dtype!r}; resolve_dtype gives it")

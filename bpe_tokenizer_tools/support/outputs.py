@@ -23,10 +23,6 @@ def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) 
     """Raise an error if a file cannot be written; nothing is made yet.
 
     `with_directories`: those that it is in will be made.
-
-    Raises:
-        ValueError: it names no file that could be replaced.
-        OSError: it is a directory, or that which it is in is not there or cannot be written to.
     """
     given, path = os.fspath(path), Path(path)
     if given in ("", "-"):
@@ -44,12 +40,7 @@ def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) 
 
 
 def check_directory(path: str | os.PathLike[str]) -> None:
-    """Raise an error if a directory cannot be made, or written to; nothing is made yet.
-
-    Raises:
-        ValueError: it is "" or "-".
-        OSError: it, or one of those above it, is a file, or it cannot be written to.
-    """
+    """Raise an error if a directory cannot be made, or written to; nothing is made yet."""
     given, path = os.fspath(path), Path(path)
     if given in ("", "-"):
         raise ValueError(f"expected the path of a directory to write to, got {given!r}")
@@ -85,11 +76,7 @@ def plot_format(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def figure(path: str | os.PathLike[str], width: float, height: float) -> Iterator[Any]:
-    """Give a figure of matplotlib, in inches, to draw on; then write it, whole or not at all.
-
-    Raises:
-        ValueError, ImportError: see `plot_format`.
-    """
+    """Give a figure of matplotlib, in inches, to draw on; then write it, whole or not at all."""
     kind = plot_format(path)
     from matplotlib.figure import Figure
 

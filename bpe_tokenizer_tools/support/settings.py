@@ -25,12 +25,7 @@ class Settings(core.JsonReader):
 
     @classmethod
     def open(cls, path: Path) -> Settings:
-        """Read a .toml or .json file.
-
-        Raises:
-            FileFormatError: it is no such file, and in which line, or has another ending.
-            FileNotFoundError: there is no such file.
-        """
+        """Read a .toml or .json file."""
         if not path.is_file():
             what = "is a directory, not a file" if path.is_dir() else "no such file"
             raise FileNotFoundError(f"{path}: {what}")
@@ -65,9 +60,9 @@ class Settings(core.JsonReader):
         """Return the tables of a list."""
         return [Settings(each.data, each.path, each.field) for each in self.children(key)]
 
-    def strings(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def strings(self, key: str) -> tuple[str, ...]:
         """Return a list of strings; a single one may stand without a list around it."""
-        value = self.get(key, str, list, default=default)
+        value = self.get(key, str, list, default=())
         values = (value,) if isinstance(value, str) else tuple(value)
         if not all(isinstance(each, str) for each in values):
             raise self.error(f"expected strings, got {core.shorten(value)}", key)

@@ -32,9 +32,6 @@ class Table:
     Numbers are kept as they are, and rounded only where they are shown: whole ones with
     commas, the others of a column with as many decimals as give the largest four digits.
     None is shown as "-" and True as "yes"; what cannot be printed is shown escaped.
-
-    Raises:
-        ValueError: a row has not as many values as there are columns.
     """
 
     columns: Sequence[str]  # n names

@@ -226,7 +226,6 @@ class _Evaluate(_Step):
         return found
 
     def _packages(self) -> dict[str, str]:
-        """Return the versions of the packages that tokenizers are opened with."""
         kinds = {spec.partition(":")[0] for _, spec in self.against.values()} & set(_PACKAGES)
         versions = {}
         for package in sorted(_PACKAGES[kind] for kind in kinds):
@@ -264,7 +263,6 @@ def _files_below(written: str, path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _held_out(path: Path, source: str) -> Iterator[str]:
-    """Yield the documents that were held out of a source."""
     with core.decompressed(path) as file:
         for record in map(json.loads, file):
             if record["source"] == source:
@@ -551,9 +549,6 @@ class Pipeline:
             until: the last step to run; None means all.
             notify: is told of each step that runs, and why, when it begins.
             verbose: whether to show progress on stderr.
-
-        Returns:
-            What was done about each step.
 
         Raises:
             ValueError: there is no such step, or none to force until the last; or what a

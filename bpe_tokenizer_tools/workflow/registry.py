@@ -510,7 +510,7 @@ class Registry:
                 self._verified(entry.path)
             except FileFormatError as error:
                 problems.append(error)
-        for folder in [self.path / each for each in ([name] if name else self._names())]:
+        for folder in map(self.path.joinpath, self._names(name)):
             for path in sorted(folder.iterdir()):
                 if not _HASH.fullmatch(path.name) and not path.name.startswith("."):
                     problem = "does not belong to the registry; move it elsewhere"
@@ -580,16 +580,21 @@ class Registry:
 
     # -- Finding ---
 
-    def _names(self) -> list[str]:
+    def _names(self, name: str | None = None) -> list[str]:
+        """Return all names, or only one, if it is among them."""
         if not self.path.is_dir():
             raise FileNotFoundError(
                 f"{self.path}: no registry here; registering a tokenizer makes one"
             )
-        return sorted(
-            path.name
-            for path in self.path.iterdir()
-            if _NAME.fullmatch(path.name) and _is_directory(path) and self._hashes(path.name)
-        )
+        found = (path.name for path in self.path.iterdir() if _is_directory(path))
+        known = sorted(each for each in found if _NAME.fullmatch(each) and self._hashes(each))
+        if name is None:
+            return known
+        if check_name(name) not in known:
+            near = difflib.get_close_matches(name, known, n=3) or known[:5]
+            hint = f"there is {', '.join(near)}" if near else "it is empty"
+            raise ValueError(f"there is no {name!r} in the registry {self.path}; {hint}")
+        return [name]
 
     def _hashes(self, name: str) -> list[str]:
         folder = self.path / name
@@ -599,12 +604,9 @@ class Registry:
 
     def _scan(self, name: str | None) -> tuple[list[Entry], list[FileFormatError]]:
         """Read the descriptions of entries; return those that are whole, and problems."""
-        known = self._names()
-        if name is not None and check_name(name) not in known:
-            raise ValueError(self._unknown(name, known))
         entries: list[Entry] = []
         problems: list[FileFormatError] = []
-        for folder in [name] if name is not None else known:
+        for folder in self._names(name):
             for hash_ in self._hashes(folder):
                 try:
                     entries.append(self._described(self.path / folder / hash_))
@@ -612,19 +614,12 @@ class Registry:
                     problems.append(error)
         return sorted(entries, key=lambda entry: (entry.created, entry.name, entry.hash)), problems
 
-    def _unknown(self, name: str, known: list[str]) -> str:
-        near = difflib.get_close_matches(name, known, n=3) or known[:5]
-        hint = f"there is {', '.join(near)}" if near else "it is empty"
-        return f"there is no {name!r} in the registry {self.path}; {hint}"
-
     def _find(self, ref: str) -> Path:
         """Return the directory of the entry that a reference means."""
         name, digits = _split_reference(ref)
         if digits is None:
             return self._newest(name)
-        known = self._names()
-        if name not in known:
-            raise ValueError(self._unknown(name, known))
+        self._names(name)
         hashes = self._hashes(name)
         found = [each for each in hashes if each.startswith(digits)]
         if len(found) == 1:

@@ -12,13 +12,13 @@ from typing import Any
 _EVERY = 30.0  # seconds between two lines
 
 
-def size(n_bytes: float, digits: int = 3) -> str:
+def size(n_bytes: float) -> str:
     """Write a number of bytes for people, in powers of ten: "1.24 GB"."""
-    number, units = float(f"{n_bytes:.{digits}g}"), ["TB", "GB", "MB", "kB", "B"]
+    number, units = float(f"{n_bytes:.3g}"), ["TB", "GB", "MB", "kB", "B"]
     while number >= 1000 and len(units) > 1:
         number /= 1000
         units.pop()
-    return f"{number:,.{max(digits, 4 if len(units) == 1 else 3)}g} {units[-1]}"
+    return f"{number:,.{4 if len(units) == 1 else 3}g} {units[-1]}"
 
 
 def duration(seconds: float) -> str:
