@@ -488,7 +488,7 @@ _UNMOVED = [(i, i + 1) for i in range(2**13)]
 def _align(text: str, form: str | None) -> list[_Span]:
     """Map each character of the normalized text to the (start, end) it came from."""
     n = len(text)
-    if _normalize(text, form) == text:
+    if _engine.normalize(text, form) == text:
         return _UNMOVED[:n] if n <= len(_UNMOVED) else [(i, i + 1) for i in range(n)]
     changed = "offsets in text that normalization changes"
     return cast("list[_Span]", _tools("support.offsets", changed).align(text, form))
@@ -589,8 +589,7 @@ class _TokenFinder:
                 continue
             if token.lstrip:
                 begin = max(start, _skip_space_back(text, start, begin))
-            if token.rstrip:
-                end = _skip_space(text, end)
+            end = _skip_space(text, end) if token.rstrip else end
             if begin < end:
                 start = end
             yield begin, end, token if begin < end else None, at
@@ -714,7 +713,7 @@ class _Pipeline:
 
     def normalize(self, text: str) -> str:
         """Normalize a whole piece of text between two raw tokens."""
-        return _normalize(text, self.normalizer)
+        return _engine.normalize(text, self.normalizer)
 
     def last_border(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk where both sides can be normalized alone."""
@@ -1724,7 +1723,7 @@ class _Encoder:
     def encode_to_buffer(self, text: Any) -> Any:
         """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
         _check_text(text)
-        return array.array("I", self.encode(_normalize(text, self._definition.normalizer)))
+        return array.array("I", self.encode(_engine.normalize(text, self._definition.normalizer)))
 
     def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Encode several texts as `encode` does."""
@@ -1872,6 +1871,7 @@ class _Engine:
     fill_rows: Callable[[list[list[int]], Any, Any, int, bool], None] = _fill_rows
     spans_of: Callable[[Iterable[str]], Callable[[str, int, int], Iterable[_Span]]] = _spans_of
     shown: Callable[[Callable[[int], str], int], _Shown] = _Shown
+    normalize: Callable[[str, str | None], str] = _normalize
 
 
 _engine = _Engine()  # section 13 may put another here
@@ -3952,7 +3952,7 @@ class BPETokenizer:
         _check_size("num_threads", num_threads, 1)
         if self._encode_plain is None or type(self).encode is not BPETokenizer.encode:
             return list(map(self.encode, texts))
-        prepared = [_normalize(text, self._definition.normalizer) for text in texts]
+        prepared = [_engine.normalize(text, self._definition.normalizer) for text in texts]
         return self._encoder.encode_batch(prepared, num_threads or _cores())
 
     def encode_with_offsets(
@@ -3968,7 +3968,7 @@ class BPETokenizer:
     def _is_plain(self, text: str, allowed: frozenset[str]) -> bool:
         """Tell whether splitting and merging are all that a text needs."""
         plain = self._encode_plain and not allowed
-        return bool(plain and _normalize(text, self.normalizer) is text)
+        return bool(plain and _engine.normalize(text, self.normalizer) is text)
 
     def _offsets(self, text: str, allowed: frozenset[str], trimmed: bool = True) -> list[_Span]:
         """Return the characters of a text that each of its ids stands for."""
@@ -4135,7 +4135,7 @@ class BPETokenizer:
         if self._definition.components is None:  # else what a normalizer does is no prefix
             found = _text_between(self._pipeline(allowed).raw.find(text), len(text))
             text = "".join(
-                text[start:end] if token else _normalize(text[start:end], self.normalizer)
+                text[start:end] if token else _engine.normalize(text[start:end], self.normalizer)
                 for start, end, token in found
             )
         places: list[_Span] = []

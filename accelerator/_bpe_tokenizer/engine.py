@@ -7,7 +7,7 @@ extension cannot take: an OverflowError of the extension says so.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import regex
@@ -16,11 +16,12 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 10  # what this file asks of the extension; both count up together
+API = 11  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
 _MAX_THREADS = 64
+_NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
 _NAMES = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
 
 
@@ -72,7 +73,7 @@ class NativeEncoder(core._Encoder):
             scanner,
             ignore_merges=self._definition.ignore_merges,
             added=added,
-            ascii_only=self._definition.normalizer is not None,
+            normalizer=self._definition.normalizer,
         )
         self._scans = scanner is not None
         if self._scans:  # on short texts a call in Python takes as long as the work
@@ -103,7 +104,7 @@ class NativeEncoder(core._Encoder):
         ids = self._native.encode_plain_to_buffer(text)
         if ids is None:
             core._check_text(text)
-            prepared = core._normalize(text, self._definition.normalizer)
+            prepared = normalize(text, self._definition.normalizer)
             ids = self._call(self._native.encode_to_buffer, None, prepared)
         return ids
 
@@ -269,6 +270,32 @@ def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: boo
     native.fill_rows(rows, ids, mask, pad_id, left)
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text where both sides can be normalized alone."""
+    start = 0
+    while start < len(text):
+        end = start + _NORMALIZED_CHARS
+        while end < len(text) and not core._starts_cluster(text[end]):
+            end += 1
+        yield text[start:end]
+        start = end
+
+
+def normalize(text: str, form: str | None) -> str:
+    """Return the normal form of a text; with NFC, `unicodedata` sees only what may change."""
+    if form != "NFC":
+        return core._normalize(text, form)
+    if native.surely_nfc(text):
+        return text
+    if len(text) <= _NORMALIZED_CHARS:
+        return core._normalize(text, form)
+    normal = "".join(
+        piece if native.surely_nfc(piece) else core._normalize(piece, form)
+        for piece in _pieces(text)
+    )
+    return text if normal == text else normal  # the text itself says that nothing was to do
+
+
 def spans_of(contents: Iterable[str]) -> Callable[[str, int, int], Iterable[tuple[int, int]]]:
     """Return what says where, between two places in a text, any of some strings are."""
     contents = list(contents)
@@ -301,4 +328,6 @@ def _shown(write: Callable[[int], str], n_ids: int) -> Any:
         return core._Shown(write, n_ids)
 
 
-ENGINE: core._Engine = core._Engine(_encoder, _counter, NativeLearner, fill_rows, spans_of, _shown)
+ENGINE: core._Engine = core._Engine(
+    _encoder, _counter, NativeLearner, fill_rows, spans_of, _shown, normalize
+)

@@ -254,7 +254,7 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *adde
 }
 
 PyDoc_STRVAR(encoder_doc,
-             "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, ascii_only=False,\n"
+             "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, normalizer=None,\n"
              "        portable=False)\n--\n\n"
              "Turns text into ids and ids into bytes.\n\n"
              "Args:\n"
@@ -264,7 +264,8 @@ PyDoc_STRVAR(encoder_doc,
              "        encode_pretokens only.\n"
              "    ignore_merges: a pre-token that is a token needs no merges.\n"
              "    added: content -> id of added tokens, dict of bytes; for decoding.\n"
-             "    ascii_only: encode_plain takes ASCII only.\n"
+             "    normalizer: its name; encode_plain takes text that it surely doesn't change:\n"
+             "        ASCII; with \"NFC\", most text.\n"
              "    portable: do without special instructions of this processor.\n\n"
              "Raises:\n"
              "    OverflowError: an id, or the number of merges, is too large for this engine.");
@@ -272,13 +273,13 @@ PyDoc_STRVAR(encoder_doc,
 static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"vocab",         "merges", "pattern",
-                            "ignore_merges", "added",  "ascii_only", "portable", NULL};
+                            "ignore_merges", "added",  "normalizer", "portable", NULL};
     PyObject *vocab, *merges, *added = NULL;
-    const char *pattern;
-    int ignore_merges = 0, ascii_only = 0, portable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Oz|pO!pp:Encoder", names, &PyDict_Type,
+    const char *pattern, *normalizer = NULL;
+    int ignore_merges = 0, portable = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Oz|pO!zp:Encoder", names, &PyDict_Type,
                                      &vocab, &merges, &pattern, &ignore_merges, &PyDict_Type,
-                                     &added, &ascii_only, &portable))
+                                     &added, &normalizer, &portable))
         return NULL;
     scanner *scan = NULL;
     if (pattern && !(scan = scanner_named(pattern, portable)))
@@ -287,7 +288,8 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (!self)
         return NULL;
     self->scan = scan;
-    self->ascii_only = ascii_only;
+    self->ascii_only = normalizer != NULL;
+    self->or_nfc = normalizer && strcmp(normalizer, "NFC") == 0;
     for (int i = 0; i < SPARE_WORKERS; i++)
         atomic_init(&self->spare[i], NULL);
     atomic_init(&self->spans, NULL);
@@ -402,7 +404,9 @@ bool is_plain(const Encoder *self, PyObject *object)
         PyErr_Clear();
         return false;
     }
-    return !self->ascii_only || PyUnicode_IS_ASCII(object);
+    if (!self->ascii_only || PyUnicode_IS_ASCII(object))
+        return true;
+    return self->or_nfc && is_surely_nfc(object);
 }
 
 /* The ids of a text, or None where it can't be encoded. */
@@ -418,8 +422,8 @@ PyDoc_STRVAR(encode_plain_doc,
              "encode_plain(text, /)\n--\n\n"
              "Do what encode does, if there is no more to do for this text.\n\n"
              "Returns:\n"
-             "    The ids; None if it is no str, not ASCII where `ascii_only` asks for it, or\n"
-             "    cannot be encoded.");
+             "    The ids; None if it is no str, `normalizer` might change it, or it cannot be\n"
+             "    encoded.");
 
 static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
 {

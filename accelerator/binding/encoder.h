@@ -20,7 +20,8 @@ typedef struct {
     struct tokens tokens;
     struct vocabulary vocabulary;
     scanner *scan;   /* NULL: text comes cut into pre-tokens */
-    bool ascii_only; /* encode_plain leaves other text to the caller */
+    bool ascii_only; /* encode_plain leaves other text to the caller, */
+    bool or_nfc;     /* except for text that NFC surely doesn't change */
     PyObject **ints; /* each id as an object, so that a list takes a reference for each */
 
     /* Workers that nobody uses now.  Who encodes takes one out, or makes one, and puts it back:

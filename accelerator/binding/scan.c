@@ -1,7 +1,8 @@
-/* Python's side of the scanners: choosing one, and two functions to look at what they do. */
+/* Python's side of the scanners: choosing one, functions to look at what they do, NFC. */
 
 #include "binding/scan.h"
 
+#include "binding/text.h"
 #include "encode/encode.h"
 #include "scan/unicode_tables.h"
 
@@ -111,8 +112,18 @@ static PyObject *module_classes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
     return bytes;
 }
 
+PyDoc_STRVAR(surely_nfc_doc,
+             "surely_nfc(text, /)\n--\n\n"
+             "Tell whether NFC surely leaves a text as it is, in every version of Unicode.");
+
+static PyObject *module_surely_nfc(PyObject *Py_UNUSED(module), PyObject *text)
+{
+    return check_string(text) < 0 ? NULL : PyBool_FromLong(is_surely_nfc(text));
+}
+
 PyMethodDef scan_methods[] = {
     {"split", (PyCFunction)(void (*)(void))module_split, METH_VARARGS | METH_KEYWORDS, split_doc},
+    {"surely_nfc", module_surely_nfc, METH_O, surely_nfc_doc},
     {"character_classes", module_classes, METH_NOARGS, classes_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -2,6 +2,8 @@
 
 #include "binding/text.h"
 
+#include "scan/normal.h"
+
 int get_seed(uint64_t *seed)
 {
     PyObject *name = PyUnicode_FromString("_bpe_tokenizer");
@@ -104,6 +106,12 @@ int check_string(PyObject *object)
 #else
     return 0;
 #endif
+}
+
+bool is_surely_nfc(PyObject *string)
+{
+    return surely_nfc(PyUnicode_DATA(string), (int)PyUnicode_KIND(string),
+                      (size_t)PyUnicode_GET_LENGTH(string));
 }
 
 /* Raise the UnicodeEncodeError that Python raises for a string with surrogates. */

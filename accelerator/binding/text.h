@@ -5,6 +5,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "encode/encode.h"
@@ -19,6 +20,9 @@ int check_string(PyObject *object);
 /* Write a string at `out`, which has room for 4 bytes a character.  Returns the end; NULL, without
  * an exception, if there is a surrogate. */
 uint8_t *write_utf8(PyObject *string, uint8_t *out);
+
+/* Tell whether NFC surely leaves a string as it is that check_string has seen. */
+bool is_surely_nfc(PyObject *string);
 
 /* Raise the UnicodeEncodeError that Python raises for a string with surrogates. */
 void raise_surrogate(PyObject *string);

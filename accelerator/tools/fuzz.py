@@ -17,6 +17,7 @@ import operator
 import random
 import sys
 import time
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -190,6 +191,15 @@ def check_finding(strings: list[str], text: str, start: int, stop: int) -> None:
     given = plain and plain(text)
     if given is not None or isinstance(expected[0], list):
         same("around", given, expected[0])
+
+
+def check_normalizing(parts: list[str], form: str) -> None:
+    """Normalize text; what the extension is sure of is so."""
+    text = "".join(parts)
+    expected = unicodedata.normalize(form, text)
+    same("normal", engine.normalize(text, form), expected)
+    if native.surely_nfc(text):
+        same("surely", text, unicodedata.normalize("NFC", text))
 
 
 def check_batches(texts: list[str], threads: int, **vocabulary: Any) -> None:
@@ -386,6 +396,32 @@ def some_lists(name: str, chance: random.Random) -> Case:
     return {"rows": rows, "more": chance.randrange(3), **ends}
 
 
+def some_strings(texts: list[str], chance: random.Random) -> Case:
+    """Return strings, and a text in which they may be."""
+    letters = chance.choice(LETTERS)
+    sizes = [1, 1, 2, 3, 5, 9, chance.choice(SIZES)]
+    strings = ["".join(chance.choices(letters, k=size)) for size in chance.sample(sizes, 5)]
+    strings += chance.sample(ATOMS, chance.choice([0, 1, 9]))
+    parts = [*texts, *chance.choices([*strings, *letters], k=chance.choice([0, 9, 99]))]
+    chance.shuffle(parts)
+    return {
+        "strings": strings[chance.randrange(5) :],
+        "text": "".join(parts),
+        "start": chance.choice([0, 0, -1, 1, 70]),
+        "stop": chance.choice([sys.maxsize, sys.maxsize, 0, 90]),
+    }
+
+
+def some_parts(texts: list[str], chance: random.Random) -> Case:
+    """Return text with characters in it that normal forms are about."""
+    ranges = [range(0x900, 0x1100), range(0x300, 0x370), range(0x1100, 0x1200), range(0x2FFFF)]
+    kind = chance.choice(ranges)
+    odd = [chr(chance.choice(kind)) for _ in range(chance.choice([1, 3, 60]))]
+    long = chance.choice(["", "", "中" * 500, "a" * 511, "é " * 256])
+    parts = chance.choices([*odd, *texts, long], k=chance.choice([2, 9, 40]))
+    return {"parts": parts, "form": chance.choice(["NFC", "NFC", *core._NORMALIZERS])}
+
+
 def some_case(name: str, chance: random.Random) -> Case:
     """Return the arguments for one kind of check."""
     texts = some_texts(chance, chance.choice([2, 10, 60]))
@@ -393,19 +429,8 @@ def some_case(name: str, chance: random.Random) -> Case:
     pattern, threads = chance.choice(list(core.SPLIT_PATTERNS)), chance.randrange(1, 5)
     if name == "encoding":
         return {"texts": texts[:9], **some_vocabulary(chance)}
-    if name == "finding":
-        letters = chance.choice(LETTERS)
-        sizes = [1, 1, 2, 3, 5, 9, chance.choice(SIZES)]
-        strings = ["".join(chance.choices(letters, k=size)) for size in chance.sample(sizes, 5)]
-        strings += chance.sample(ATOMS, chance.choice([0, 1, 9]))
-        parts = [*texts[:9], *chance.choices([*strings, *letters], k=chance.choice([0, 9, 99]))]
-        chance.shuffle(parts)
-        return {
-            "strings": strings[chance.randrange(5) :],
-            "text": "".join(parts),
-            "start": chance.choice([0, 0, -1, 1, 70]),
-            "stop": chance.choice([sys.maxsize, sys.maxsize, 0, 90]),
-        }
+    if name in ("finding", "normalizing"):
+        return (some_strings if name == "finding" else some_parts)(texts[:9], chance)
     if name == "batches":
         return {"texts": texts, "threads": threads, **some_vocabulary(chance)}
     if name == "streams":
@@ -440,6 +465,7 @@ def some_case(name: str, chance: random.Random) -> Case:
 CHECKS: dict[str, Callable[..., None]] = {
     "encoding": check_encoding,
     "finding": check_finding,
+    "normalizing": check_normalizing,
     "batches": check_batches,
     "streams": check_streams,
     "decoding": check_decoding,

@@ -1,19 +1,26 @@
-"""Write unicode_tables.h: the class of every character, as the split patterns see it.
+"""Write two tables of all characters: as the split patterns see them, and as NFC does.
 
-The classes are those of the `regex` package, because that is what the Python engine splits
-with; run this again when it learns a new version of Unicode.  The same `regex` always gives
-the same file.
+The classes in unicode_tables.h are those of the `regex` package, because that is what the Python
+engine splits with; run this again when it learns a new version of Unicode.  The same `regex`
+always gives the same files.
 
-    python accelerator/tools/make_tables.py            writes the file
-    python accelerator/tools/make_tables.py --check    says whether it is up to date
+normal_tables.h is right for every version of Unicode, and so for every Python: what it says of a
+character that is assigned never changes (unicode.org/policies/stability_policy.html), and of the
+others it says nothing.
+
+    python accelerator/tools/make_tables.py            writes the files
+    python accelerator/tools/make_tables.py --check    says whether they are up to date
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import regex
 
@@ -24,6 +31,7 @@ sys.path.insert(
 from characters import CHARACTER_CLASSES, character_classes  # noqa: E402
 
 HEADER = ACCELERATOR / "scan" / "unicode_tables.h"
+NORMAL_HEADER = ACCELERATOR / "scan" / "normal_tables.h"
 
 _BLOCK = 256  # code points that share an entry of the index; a smaller total than 128 or 512
 _PER_WORD = 16  # classes in a 64-bit word, four bits each
@@ -102,18 +110,132 @@ static inline unsigned class_of(uint32_t code_point)
 """
 
 
+# -- NFC ---------------------------------------------------------------------------
+
+_NORMAL_BLOCK = 128  # a smaller total than 64 or 256
+# The scripts in which characters that may compose with the one before are common in ordinary text.
+# There is little they compose with, so it is looked up; such pairs are never added to these.
+_INDIC = range(0x900, 0x1100)
+
+
+class Kind(NamedTuple):
+    """What NFC's quick check has to know of a character."""
+
+    combining: int = 0  # its canonical combining class
+    first: bool = False  # it may compose with a second behind it
+    second: bool = False  # only with the one right before it, or with one that marks are between
+    ask: bool = False  # NFC may change it, or it is not assigned
+
+    def may_follow(self, before: Kind) -> bool:
+        """Tell whether this, behind another that NFC leaves as it is, surely stays as it is too."""
+        if self.ask or 0 < self.combining < before.combining:
+            return False
+        # A mark may compose across the mark before it; what is no mark does not.
+        return not (self.second and (before.first or (self.combining and before.combining)))
+
+
+def _found(pattern: str, every: str = "".join(map(chr, range(0x110000)))) -> Iterator[int]:
+    """Yield the code points that match a pattern."""
+    for found in regex.finditer(f"(?:{pattern})+", every):
+        yield from range(*found.span())
+
+
+def _composed() -> Iterator[tuple[int, int]]:
+    """Yield (first, both) for the pairs in `_INDIC` that NFC composes."""
+    for both in _INDIC:
+        parts = unicodedata.decomposition(chr(both)).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            first, second = (int(part, 16) for part in parts)
+            if unicodedata.normalize("NFC", chr(first) + chr(second)) == chr(both):
+                yield first, both
+
+
+def normal_kinds() -> list[Kind]:
+    """Return the kind of each code point.
+
+    Source: Unicode Standard Annex 15, section 9.
+    """
+    kinds = [Kind()] * 0x110000
+    for combining in range(1, 255):
+        with contextlib.suppress(regex.error):  # no character is of this class
+            for point in _found(rf"\p{{ccc={combining}}}"):
+                kinds[point] = Kind(combining)
+    for point in _found(r"\p{NFC_QC=M}"):
+        known = point in _INDIC
+        kinds[point] = Kind(kinds[point].combining, second=True) if known else Kind(ask=True)
+    for pair in _composed():  # `both` too: it falls apart before anything composes
+        for point in pair:
+            kinds[point] = Kind(first=True)
+    for point in _found(r"\p{NFC_QC=N}|\p{Cn}"):
+        kinds[point] = Kind(ask=True)
+    return kinds
+
+
+def normal_header() -> str:
+    """Return the text of normal_tables.h."""
+    by_point = normal_kinds()
+    kinds = sorted(set(by_point))  # the first one is that of most characters
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    every = bytes(numbers[kind] for kind in by_point)
+    blocks: dict[bytes, int] = {}
+    index = [
+        str(blocks.setdefault(every[start : start + _NORMAL_BLOCK], len(blocks)))
+        for start in range(0, len(every), _NORMAL_BLOCK)
+    ]
+    assert kinds[0] == Kind() and len(kinds) <= 64 and len(blocks) <= 256
+    masks = (sum(after.may_follow(kind) << numbers[after] for after in kinds) for kind in kinds)
+    members = [str(number) for block in blocks for number in block]
+    return f"""\
+/* What NFC's quick check knows of every character.  Made by make_tables.py: do not edit. */
+
+#ifndef BPE_SCAN_NORMAL_TABLES_H
+#define BPE_SCAN_NORMAL_TABLES_H
+
+#include <stdint.h>
+
+/* Characters are of {len(kinds)} kinds, most of them of kind 0.  For each, a bit for each kind that
+ * may follow in text that NFC leaves as it is. */
+static const uint64_t normal_followers[{len(kinds)}] = {{
+{_rows([f"0x{mask:016x}" for mask in masks], 4)}
+}};
+
+/* {_NORMAL_BLOCK} code points share a block, and equal blocks are kept once. */
+static const uint8_t normal_blocks[{len(index)}] = {{
+{_rows(index, 64)}
+}};
+
+/* Their kinds. */
+static const uint8_t normal_kinds[{len(members)}] = {{
+{_rows(members, 64)}
+}};
+
+/* The kind of a code point up to U+10FFFF. */
+static inline unsigned normal_kind(uint32_t code_point)
+{{
+    uint32_t block = normal_blocks[code_point >> {_NORMAL_BLOCK.bit_length() - 1}];
+    return normal_kinds[block * {_NORMAL_BLOCK} + code_point % {_NORMAL_BLOCK}];
+}}
+
+#endif
+"""
+
+
 def main() -> int:
-    """Write the header, or check it; the exit status is 1 if it is out of date."""
-    parser = argparse.ArgumentParser(description="Write accelerator/scan/unicode_tables.h.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
+    """Write the headers, or check them; the exit status is 1 if one is out of date."""
+    parser = argparse.ArgumentParser(description="Write the tables of characters in C.")
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     check = parser.parse_args().check
-    text = header()
-    if check:
-        current = HEADER.exists() and HEADER.read_bytes() == text.encode()
-        print(f"{HEADER.name} is {'up to date' if current else 'out of date: run make_tables.py'}")
-        return 0 if current else 1
-    HEADER.write_bytes(text.encode())
-    return 0
+    status = 0
+    for file, text in ((HEADER, header()), (NORMAL_HEADER, normal_header())):
+        if check:
+            current = file.exists() and file.read_bytes() == text.encode()
+            status |= not current
+            print(
+                f"{file.name} is {'up to date' if current else 'out of date: run make_tables.py'}"
+            )
+        else:
+            file.write_bytes(text.encode())
+    return status
 
 
 if __name__ == "__main__":

@@ -305,6 +305,8 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: encoder.encode_plain(other),
         lambda: encoder.encode_plain(surrogate),
         lambda: encoder.encode_plain(None),
+        lambda: native.surely_nfc(other),
+        lambda: quietly(native.surely_nfc, None),
         lambda: encoder.encode_around(finder, ascii_text),
         lambda: encoder.encode_around(finder, other),
         lambda: encoder.encode_around(finder, surrogate),

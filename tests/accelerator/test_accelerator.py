@@ -13,6 +13,7 @@ import random
 import sys
 import threading
 import tracemalloc
+import unicodedata
 from array import array
 from base64 import b64encode
 from collections.abc import Callable
@@ -215,7 +216,7 @@ def test_published_vocabularies(vocab_dir: Path, corpora_dir: Path) -> None:
 
 
 def test_plain_text() -> None:
-    encoder, ascii_only = encoder_of(), encoder_of(ascii_only=True)
+    encoder, ascii_only = encoder_of(), encoder_of(normalizer="NFD")
     for either in (encoder, ascii_only):
         assert either.encode_plain("ab") == [97, 98]
         assert either.encode_plain("") == []
@@ -223,6 +224,11 @@ def test_plain_text() -> None:
         assert either.encode_plain(b"ab") is None
     assert encoder.encode_plain("é") == [0xC3, 0xA9]
     assert ascii_only.encode_plain("é") is None
+    nfc = encoder_of(normalizer="NFC")
+    assert nfc.encode_plain("é") == [0xC3, 0xA9]
+    assert nfc.encode_plain("中") == [0xE4, 0xB8, 0xAD]
+    for text in ("e\u0301", "\u212b", "中\ud800", "\u0378", 5):
+        assert nfc.encode_plain(text) is None
     assert native.Encoder(definition_of([]).vocab, [], None).encode_plain("ab") is None
 
 
@@ -248,7 +254,7 @@ def test_finds_at_every_place(strings: list[str], filler: str) -> None:
 
 
 def test_encodes_around_strings() -> None:
-    encoder, ascii_only = encoder_of((b"a", b"b")), encoder_of(ascii_only=True)
+    encoder, ascii_only = encoder_of((b"a", b"b")), encoder_of(normalizer="NFD")
     finder = finder_of({"<é>": 98, "|": 97, "||": None, "^": 2**20 - 3})
     around = functools.partial(encoder.encode_around, finder)
     assert around("") == [] and around("ab") == [256]
@@ -284,6 +290,82 @@ def test_finders_of_other_things() -> None:
             encoder.encode_around(*arguments)
     with pytest.raises(TypeError):
         native.Finder(strings={})
+
+
+# -- Normalization -----------------------------------------------------------------
+
+# What composes, what composes with it, what trades places, what falls apart; and what does none.
+_POINTS = """
+41 e9 1ed7 301 323 928 929 930 931 933 934 93c 94d 9be 9c7 9cb 9d7 9df b3e b47 b56 b57 b92 bbe bc6
+bc7 bca bd7 c46 c48 c4d c56 cbf cc2 cc6 cca ccb cd5 cd6 d3e d46 d47 d57 dca dcf dd9 dda ddc ddd ddf
+1025 1026 102e 1037 1039 1100 1161 11a8 212b 3099 304b ac00 fb1d 11131 11127 1d15e 4e2d"""
+COMPOSING = [chr(int(point, 16)) for point in _POINTS.split()]
+# Their oldest version, too: what is sure is so in all of them.
+DATABASES: list[Any] = [unicodedata, unicodedata.ucd_3_2_0]
+
+
+def check_surely_nfc(text: str) -> bool:
+    sure: bool = native.surely_nfc(text)
+    if sure:
+        assert unicodedata.normalize("NFC", text) == text, ascii(text)
+        assert all(each.is_normalized("NFC", text) for each in DATABASES), ascii(text)
+    return sure
+
+
+def test_what_nfc_surely_leaves_as_it_is_for_every_character() -> None:
+    sure = 0
+    for char in map(chr, range(0x110000)):
+        surely = check_surely_nfc(char)
+        assert surely or char >= "\u0300"
+        sure += surely
+        for text in (char + char, "é" + char, "中" * 31 + char + "中" * 33):
+            check_surely_nfc(text)
+    assert sure > 280_000
+
+
+def test_pairs_that_nfc_may_compose_for_every_character_of_indic_scripts() -> None:
+    chars = [chr(point) for point in range(0x900, 0x1100)]
+    for char in COMPOSING:
+        for other in chars:
+            check_surely_nfc(char + other)
+            check_surely_nfc(other + char)
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from(COMPOSING)
+        | st.sampled_from(["a", "中" * 31, "中" * 32, "é" * 33, "😀"])
+        | st.characters(codec="utf-8")
+        | st.characters(min_codepoint=0x300, max_codepoint=0x1100),
+        max_size=9,
+    )
+)
+def test_what_nfc_surely_leaves_as_it_is(parts: list[str]) -> None:
+    check_surely_nfc("".join(parts))
+
+
+def test_text_of_many_languages_needs_no_normalizing() -> None:
+    for text in (
+        *["Größe, naïve, “Zürich” – Dvořák", "Tiếng Việt rất đẹp", "Съешь ещё этих мягких булок"],
+        *[
+            "敏捷的棕色狐狸",
+            "いろはにほへと、ガギグ",
+            "다람쥐 헌 쳇바퀴에",
+            "สวัสดีชาวโลก น้ำ",
+            "שלום עולם",
+        ],
+        *[
+            "مرحبا بالعالم",
+            "नमस्ते दुनिया, लड़की",
+            "আমি বাংলায় গান গাই",
+        ],
+        *["வணக்கம் உலகம்", "ಕನ್ನಡ ನಾಡು", "മലയാളം ഭാഷ", "සිංහල භාෂාව", "မြန်မာစာ", "😀 𝟘"],
+    ):
+        assert native.surely_nfc(unicodedata.normalize("NFC", text)), text
+    assert native.surely_nfc("") and native.surely_nfc("\ud800")
+    for wrong in (None, b"a", 5):
+        with pytest.raises(TypeError):
+            native.surely_nfc(wrong)
 
 
 # -- Batches ---------------------------------------------------------------------

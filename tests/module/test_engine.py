@@ -18,6 +18,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -330,6 +331,18 @@ def test_normalization_comes_first(form: str | None) -> None:
     if importlib.util.find_spec("numpy"):
         assert tokenizer.encode_to_numpy(text).tolist() == expected
     assert [i for ids in tokenizer.encode_streaming(list(text)) for i in ids] == expected
+
+
+@pytest.mark.parametrize("form", [None, "NFC", "NFD", "NFKC"])
+@pytest.mark.parametrize(
+    "odd", ["e\u0301", "\u0301", "\u212b", "\u1100\u1161\u11a8", "\u09c7\u09be"]
+)
+def test_long_text_is_normalized_as_by_unicodedata(form: Any, odd: str) -> None:
+    for filler in ("a", "é", "世", "न", "\u1100"):
+        for before in (0, 1, 509, 510, 511, 512, 513, 2_000):
+            for text in (filler * before + odd + filler * 700, filler * before + odd * 700):
+                expected = unicodedata.normalize(form, text) if form else text
+                assert bpe_tokenizer._engine.normalize(text, form) == expected
 
 
 def test_numpy_arrays_are_their_owners(trained: BPETokenizer) -> None:
