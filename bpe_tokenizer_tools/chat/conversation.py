@@ -314,13 +314,9 @@ class Conversation:
         answer as messages with headers of control tokens, that which is said after the
         thoughts is taken, else what follows the last control token.  `ids` keep all.
 
-        Args:
-            ids: as generated.
-            content: what the message says; by default what the ids stand for, without
-                the control token at their end.
-            rest: what was said behind the ids: of an answer that is cut off within a token,
-                that token's beginning.
-            fields: more of the message, such as ``tool_calls``.
+        `content` is what the message says; by default what the ids stand for, without the control
+        token at their end.  `rest` was said after the ids: of an answer that is cut off within a
+        token, that token's beginning.  Other fields of the message, such as ``tool_calls``, follow.
 
         Returns:
             The content.

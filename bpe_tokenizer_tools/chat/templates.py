@@ -456,7 +456,7 @@ def _turn(
 def _header(prompt: Marked, ends: Mapping[tuple[int, str], Sequence[int]]) -> tuple[str, int]:
     """Return how a prompt goes on behind what was said last, and where that ends in a text.
 
-    `ends` are those of the text's pieces.
+    `ends` says where the pieces of the text end.
     """
     asked = _pieces(prompt)
     if not asked:

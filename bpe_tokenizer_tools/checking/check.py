@@ -503,8 +503,8 @@ def check(
 ) -> Report:
     """Load a tokenizer through every library that is installed, and compare.
 
-    `path` is where the tokenizer was loaded from, and the others load it from there; None saves or
-    exports it for them.  `texts` are encoded, by default `conformance_texts`.
+    The other libraries load the files at `path`, where the tokenizer came from; None saves or
+    exports it for them.  All encode `texts`, by default `conformance_texts`.
     """
     tried = conformance_texts(tokenizer) if texts is None else list(texts)
     rows: list[Row] = []

@@ -281,7 +281,7 @@ _BY_LIBRARY = {"tokenizers": _HuggingFace, "tiktoken": _Tiktoken, "sentencepiece
 def open_tokenizer(spec: Any, name: str = "") -> Adapter:
     """Open a tokenizer.
 
-    For specs see the head of this module; the name, if there is none, is told by the spec.
+    The head of this module explains specs.  Without a name, the spec gives one.
 
     Raises:
         FileNotFoundError: there is no such file.

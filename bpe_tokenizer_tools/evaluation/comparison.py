@@ -320,9 +320,9 @@ def compare(
 ) -> Comparison:
     """Compare two tokenizers on groups of texts.
 
-    Each is what `open_tokenizer` takes; `texts` and `parallel` are as for `evaluate`.  Of each
-    group, `n_examples` words that are cut differently are shown, taken from all over, the same ones
-    each time; and of each tokenizer, `n_expensive` words.
+    `a` and `b` are what `open_tokenizer` takes; `texts` and `parallel` are as for `evaluate`.  The
+    result shows `n_examples` words of each group that are cut differently, the same ones each time,
+    and `n_expensive` words of each tokenizer.
 
     Raises:
         ValueError: as for `evaluate`; or a tokenizer does not tell which token is which part of a

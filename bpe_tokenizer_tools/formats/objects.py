@@ -29,13 +29,8 @@ def from_merges(
 ) -> Read:
     """Take a vocabulary and merges of bytes; see `BPETokenizer.from_merges`.
 
-    Args:
-        vocab: id -> token or token -> id, with all 256 bytes; any ids, gaps too.
-        merges: pairs of tokens, the first to apply first.
-        special_tokens: as for `BPETokenizer.add_special_tokens`.  One that `vocab` has keeps its
-            id there, and merges that make or use it are left out; others come last.
-        split_pattern: as for the constructor, like `normalizer`.
-        normalizer: see there.
+    A special token that `vocab` has keeps its id there, and merges that make or use it are left
+    out; others come last.
     """
     ids = _read_vocab(vocab)
     pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later place counts

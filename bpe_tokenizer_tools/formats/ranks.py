@@ -56,10 +56,8 @@ _MAX_STEPS = 10**8
 def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     """Find the merges that encode as the ranks of tokens do.
 
-    Args:
-        tokens: token -> rank; the lowest is joined first.  Those of length 1 are the
-            symbols that text begins as, their ranks do not matter.  A token that
-            holds other symbols cannot be made.
+    Of tokens with their ranks, the lowest is joined first.  Those of length 1 are the symbols that
+    text begins as, their ranks do not matter.  A token that holds other symbols cannot be made.
 
     The merges are in rank order: for each token that can be made, what is left of it, encoded on
     its own, before the last step.

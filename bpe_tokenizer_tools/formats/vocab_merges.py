@@ -49,10 +49,7 @@ from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
 
 _NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-_OTHERS = (
-    *("tokenizer_config.json", "special_tokens_map.json"),
-    *("added_tokens.json", "config.json"),
-)
+_OTHERS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
 _MARKERS = ("</w>", "</eow>")
 _JsonReader = core.JsonReader
 
@@ -306,7 +303,7 @@ def _check_markers(
 ) -> None:
     """Refuse merges of a bare marker where the text can't have one.
 
-    `is_known`: another file, or the vocabulary, says that a word doesn't end in that symbol.
+    `is_known` tells that another file, or the vocabulary, says a word doesn't end in that symbol.
     """
     for marker in _MARKERS:
         used = next((pair for pair in merges if marker in pair), None)
@@ -424,7 +421,7 @@ class _SideFiles:
         """Return what the class that is named means; None if none is named."""
         if self._class is None or self._class in _NO_CLASS:
             return None
-        name = self._class[: -len("Fast")] if self._class.endswith("Fast") else self._class
+        name = self._class.removesuffix("Fast")
         if name not in _CLASSES:
             raise FileFormatError(
                 self.directory / "tokenizer_config.json",

@@ -114,7 +114,7 @@ def count_shard(
 ) -> PretokenCounts:
     """Count the pre-tokens of one file, in this process: the map of any executor.
 
-    The options are those of `count_pretokens` but for executors.
+    The options are those of `count_pretokens`, except for executors.
     """
     settings = CountJob(path, split_pattern, **options)._settings()
     settings = replace(settings, partitions=1, max_keys=2**62)

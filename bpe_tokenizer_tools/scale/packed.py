@@ -142,11 +142,9 @@ class PackedCorpus(Sequence[Any]):
 
         Windows go across the borders of documents and of shards.
 
-        Args:
-            batch_size: how many.
-            length: in tokens; for a model that sees n and predicts the next of each, n + 1.
-            rng: a `numpy.random.Generator`, from which each call draws on; or a seed, which gives
-                the same windows each time.
+        `length` is in tokens; for a model that sees n and predicts the next of each, n + 1.  `rng`
+        is a `numpy.random.Generator`, from which each call draws on; or a seed, which gives the
+        same windows each time.
 
         Returns:
             an array of int64, batch_size x length.

@@ -166,7 +166,7 @@ def encode_shard(
     The shard's marker is written last.  `encode_corpus`, called with all files, the same options
     and the same `out_dir`, finds it done, and writes the manifest once all are.
 
-    The options are those of `encode_corpus`, without those of executors.
+    The options are those of `encode_corpus`, except for executors.
 
     Returns:
         The marker: what was read, and what was made of it.

@@ -22,7 +22,7 @@ _PLOTS = {".png": "png", ".svg": "svg"}
 def check_file(path: str | os.PathLike[str], *, with_directories: bool = False) -> None:
     """Raise an error if a file cannot be written; nothing is made yet.
 
-    `with_directories`: those that it is in will be made.
+    `with_directories` says that the directories it is in will be made.
     """
     given, path = os.fspath(path), Path(path)
     if given in ("", "-"):

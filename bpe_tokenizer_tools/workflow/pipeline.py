@@ -544,11 +544,8 @@ class Pipeline:
     ) -> PipelineReport:
         """Run the steps whose inputs have changed since they ran.
 
-        Args:
-            force: steps to run in any case.
-            until: the last step to run; None means all.
-            notify: is told of each step that runs, and why, when it begins.
-            verbose: whether to show progress on stderr.
+        `force` and `until` name steps to run in any case, and the last one to run.  `notify` is
+        told of each step that runs, and why, when it begins; `verbose` shows progress on stderr.
 
         Raises:
             ValueError: there is no such step, or none to force until the last; or what a

@@ -329,12 +329,9 @@ def _is_directory(path: Path) -> bool:
 class Registry:
     """A directory of tokenizers, each by a name and the hash of its content.
 
-    Many processes may register and load at once, on one machine or over a network file
-    system: no step needs a lock.
-
-    Args:
-        path: the directory, made when the first tokenizer is registered; by default
-            `default_path()`.
+    The directory, by default `default_path()`, is made when the first tokenizer is registered.
+    Many processes may register and load at once, on one machine or over a network file system: no
+    step needs a lock.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     registry = Registry(folder)
