@@ -89,6 +89,7 @@ backends: ## models run and vocabularies load; needs all backends, and a missing
 	$(PYTEST) -k accelerated \
 		tests/backends tests/chat/test_chat*.py tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py \
 		tests/formats/test_gguf.py tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
+	$(PYTEST) -k chat tests/test_module_alone.py
 	# A process of its own: these tests send it signals, and one that had loaded all four
 	# libraries was seen to crash.
 	$(PYTEST) -k accelerated tests/chat/test_terminal.py

@@ -50,6 +50,7 @@ import hashlib
 import heapq
 import importlib
 import importlib.util
+import inspect
 import io
 import itertools
 import json
@@ -60,20 +61,13 @@ import platform
 import re
 import stat
 import sys
+import threading
 import time
 import types
 import unicodedata
 import warnings
 from collections import Counter, UserDict
-from collections.abc import (
-    Callable,
-    Collection,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -209,9 +203,7 @@ _MAX_FILE_BYTES = 2**29  # the largest tokenizer.json in use is about 35 MB
 _NONE: frozenset[str] = frozenset()
 _MAX_ADDED_LENGTH = 2**20  # characters of all added tokens; 6,000 have 100,000
 _MAX_PATTERN_LENGTH = 10_000  # characters; the longest pattern in use has 700
-_EMPTY = (
-    "the corpus is empty: expected text, not only special tokens; a generator can be read only once"
-)
+_EMPTY = "the corpus is empty: expected text, not only special tokens; a generator is used up once"
 _BLOCK_CHARS = 2**20  # text is read and counted in blocks of about a megabyte
 
 
@@ -220,28 +212,25 @@ def _import_optional(module: str, purpose: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"{purpose} needs the package {package}, which is not installed: pip install {package}"
-        ) from error
+        missing = f"the package {package}, which is not installed"
+        raise ImportError(f"{purpose} needs {missing}: pip install {package}") from error
 
 
-def _tools(module: str, purpose: str = "this", package: str = "bpe-tokenizer") -> Any:
+def _tools(module: str, purpose: str = "this") -> Any:
     """Import a module of bpe_tokenizer_tools, or say what it is needed for and how to get it."""
     try:
         return importlib.import_module(f"bpe_tokenizer_tools.{module}")
     except ModuleNotFoundError as error:
         if error.name != "bpe_tokenizer_tools":
             raise
-        needed = "bpe_tokenizer_tools beside bpe_tokenizer.py"
-        raise ImportError(f"{purpose} needs {needed}: pip install {package}") from None
+        missing = "bpe_tokenizer_tools beside bpe_tokenizer.py"
+        raise ImportError(f"{purpose} needs {missing}: pip install bpe-tokenizer") from None
 
 
 class FileFormatError(ValueError):
     """A file that cannot be read as what it should be.
 
-    Attributes:
-        path: the file.
-        field: where in it, such as ``model.merges[3]``; empty for the whole.
+    `path` is the file, and `field` where in it, such as ``model.merges[3]``; "" for the whole.
     """
 
     def __init__(self, path: str | os.PathLike[str], field: str, problem: str) -> None:
@@ -277,10 +266,7 @@ def _warn(message: str) -> None:
 
 
 def build_byte_to_char() -> dict[int, str]:
-    """Build the map from each byte to its printable character.
-
-    Returns:
-        256 entries, byte -> one character, all distinct.
+    """Build the map from each of the 256 bytes to its own printable character.
 
     >>> build_byte_to_char()[0x20], build_byte_to_char()[0x41]
     ('Ġ', 'A')
@@ -291,10 +277,7 @@ def build_byte_to_char() -> dict[int, str]:
 
 
 def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
-    """Build the inverse of the byte alphabet.
-
-    Args:
-        m: a byte -> character map; by default that of `build_byte_to_char`.
+    """Build the inverse of a byte -> character map, by default of `build_byte_to_char`'s.
 
     >>> build_char_to_byte(build_byte_to_char())["Ġ"]
     32
@@ -327,11 +310,10 @@ def _from_printable(token: str) -> bytes | None:
 # Text goes through three steps before it is encoded: added tokens are found,
 # what lies between them is normalized, and that is cut into pre-tokens.
 #
-# The text of a split pattern does not say how HuggingFace's engine, Oniguruma, spells it,
-# how the faster `re` does, or where text may be cut so that its parts can be split on their
-# own, which streaming and counting in parallel need.  bpe_tokenizer_tools/patterns/ finds that
-# out for any pattern by parsing it.  The answers for the patterns of section 1 are written here,
-# so this file works alone.  A test checks that they agree.
+# bpe_tokenizer_tools/patterns/ parses any split pattern, and finds out how HuggingFace's engine,
+# Oniguruma, spells it, how the faster `re` does, and where text may be cut so that its parts can
+# be split on their own.  The answers for the patterns of section 1 are written here, too, so
+# that this file works alone.
 
 _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
     p: p.replace(r"\p{N}{1,3}+", r"(?>\p{N}{1,3})").replace("$", r"\Z").replace("{-~", r"{-\~")
@@ -340,31 +322,9 @@ _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
 _KNOWN_SPELLINGS = {spelling: pattern for pattern, spelling in _SPELLINGS.items()}
 _CUSTOM = "tokenizer.json with a split pattern that is not in SPLIT_PATTERNS"
 
-# It's safe to cut between two characters if no match looks at both and the second always starts
-# a match.  The table lists such pairs.
-_L, _N, _SIGN, _NOT_L, _NOT_N = r"\p{L}", r"\p{N}", r"[^\s\p{L}\p{N}]", r"\P{L}", r"\P{N}"
-_LOW, _UP, _NOT_L_OR_M, _ANY = r"\p{Ll}", r"[\p{Lu}\p{Lt}]", r"[^\p{L}\p{M}]", r"[\s\S]"
-_CUTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "gpt2": ((_L, _NOT_L), (_N, _NOT_N), (_SIGN, r"[\s\p{L}\p{N}](?<!'[dlmrstv])")),
-    "cl100k": ((_L, _NOT_L), (_N, r"[^\p{L}\p{N}]"), (_SIGN, _N)),
-    "o200k": ((_L, r"[^\p{L}\p{M}']"), (_LOW, _UP + "(?<!lL|[rv]E)"), (_N, _NOT_N), (_SIGN, _N)),
-    "llama3": ((_L, _NOT_L), (_N, _NOT_N), (_SIGN, _N)),
-    "qwen2": ((_L, _NOT_L), (_N, _ANY), (_SIGN, _N)),
-    "qwen3.5": ((_L, _NOT_L_OR_M), (r"\p{M}", r"[\r\n]"), (_N, _ANY), (_SIGN, _N)),
-    "deepseek-v3": (  # K and H as above
-        *((_NOT_N, _N), (r"[^\u3040\u3097\u3098K]", "[K]")),
-        (r"[^\u309b\u309c\u30a0\u30fb]", r"[\u309b\u309c\u30a0\u30fb]"),
-        (r"[H]|[^\s\p{P}\p{S}]", r"[\r\n]|[^\p{L}\p{M}\p{N}\p{Z}\p{C}H]"),
-        (r"[\p{N}\p{P}\p{S}H]", r"(?![H])[\p{L}\p{M}](?<![!-/:-@\[-`{-~][A-Za-z])"),
-        (r"[\p{L}\p{N}\p{P}\p{S}H]", r"[^\S\r\n]"),
-    ),
-    "tekken": ((_L, _NOT_L_OR_M), (_LOW, _UP), (_N, _ANY), (_SIGN, _N)),
-}
-_SAFE_CUTS = {  # (?r) searches backwards, so each finds the last safe cut
-    SPLIT_PATTERNS[name]: "(?r)"
-    + "|".join(f"(?<={x})(?={y})" for x, y in pairs).replace("K", _K).replace("H", _H)
-    for name, pairs in _CUTS.items()
-}
+# Where text can be cut for all of these: no match looks at both characters, and the second always
+# begins one.  (?r) searches backwards, so this finds the last such place.
+_SAFE_CUT = r"(?r)(?<=[\p{L}\p{N}])(?=[\s\p{P}\p{S}])(?!')"
 
 
 def _to_oniguruma(pattern: str) -> str:
@@ -393,18 +353,19 @@ class _Splitter:
         try:
             self._exact = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
-            raise ValueError(
-                f"split pattern {_shorten(pattern)} is no regular expression: {error}"
-            ) from None
+            problem = f"split pattern {_shorten(pattern)} is no regular expression"
+            raise ValueError(f"{problem}: {error}") from None
         if self._exact.flags & regex.REVERSE:
             raise ValueError(f"split pattern {_shorten(pattern)} searches backwards; drop (?r)")
         self.pattern = pattern
         self._fast: Callable[[str], list[str] | None] | None = None
         self._until_fast = _FAST_AFTER
-        self._never_empty, cut = pattern in _SAFE_CUTS, _SAFE_CUTS.get(pattern)
-        if cut is None:
+        known: tuple[bool, str | None] = True, _SAFE_CUT
+        if pattern not in SPLIT_PATTERNS.values():
+            known = False, None
             with contextlib.suppress(ImportError, RecursionError):  # where this module is alone
-                self._never_empty, cut = _tools("patterns.safe_cuts").analyze(pattern)
+                known = _tools("patterns.safe_cuts").analyze(pattern)
+        self._never_empty, cut = known
         self.cut: regex.Pattern[str] | None = regex.compile(cut) if cut else None
 
     def split(self, text: str) -> list[str]:
@@ -462,36 +423,13 @@ def _order_marks(found: regex.Match[str]) -> str:
     return "".join(mark for _, run in runs for mark in sorted(run, key=unicodedata.combining))
 
 
-@functools.lru_cache(maxsize=1)
-def _back_composing() -> frozenset[str]:
-    """Characters that compose with one before them although they are no marks."""
-    points = itertools.chain(range(0xC0, 0x3000), range(0x10000, 0x1FFFF))
-    parts = (unicodedata.decomposition(chr(point)).split() for point in points)
-    seconds = {chr(int(each[1], 16)) for each in parts if len(each) == 2 and each[0][0] != "<"}
-    hangul = map(chr, (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)))  # by algorithm
-    return frozenset(seconds) | frozenset(hangul)
-
-
-def _starts_cluster(char: str) -> bool:
-    """Tell whether, in no form, a character joins or trades places with what stands before it.
-
-    Then text can be normalized left and right of it.  Source: Unicode Standard Annex 15, 9.1.
-    """
-    first = char if char < "\u0300" else unicodedata.normalize("NFKD", char)[0]
-    return not unicodedata.combining(first) and first not in _back_composing()
-
+# Text can be normalized left and right of these alone: in no form do they join, or trade places
+# with, what stands before them.  Others are marks, and the last parts of Hangul and kana.
+_APART: regex.Pattern[str] = regex.compile(
+    r"(?r)[^\p{M}\p{Cn}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc]"
+)
 
 _Span = tuple[int, int]  # from the first character to behind the last
-_UNMOVED = [(i, i + 1) for i in range(2**13)]
-
-
-def _align(text: str, form: str | None) -> list[_Span]:
-    """Map each character of the normalized text to the (start, end) it came from."""
-    n = len(text)
-    if _engine.normalize(text, form) == text:
-        return _UNMOVED[:n] if n <= len(_UNMOVED) else [(i, i + 1) for i in range(n)]
-    changed = "offsets in text that normalization changes"
-    return cast("list[_Span]", _tools("support.offsets", changed).align(text, form))
 
 
 # -- Added tokens -------------------------------------------------------------
@@ -501,47 +439,24 @@ def _align(text: str, form: str | None) -> list[_Span]:
 class AddedToken:
     """A token that is found in the text before it is cut into pre-tokens.
 
-    Attributes:
-        content: its text.
-        id: its id; None until a tokenizer has given it one.
-        single_word: match only where no word character touches it.
-        lstrip: take in the white space before it.
-        rstrip: take in the white space after it.
-        normalized: look for it in normalized text; False: in the text as given.
-        special: a control token, recognized only where the caller allows it and
-            left out by ``skip_special_tokens``.  Others are always recognized.
-
     Source: the flags of HuggingFace tokenizers' AddedToken.
     """
 
     content: str
-    id: int | None = None
-    single_word: bool = False
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool = False
-    special: bool = True
+    id: int | None = None  # None until a tokenizer has given it one
+    single_word: bool = False  # match only where no word character touches it
+    lstrip: bool = False  # take in the white space before it
+    rstrip: bool = False  # take in the white space after it
+    normalized: bool = False  # look for it in normalized text, not in the text as given
+    special: bool = True  # recognize it only where the caller allows it; else it always is
 
 
 _WORD = regex.compile(r"\w")
 _SPACE_BEFORE = regex.compile(r"(?r)\s*")
 _SPACE_AFTER = regex.compile(r"\s*")
 
-
-def _skip_space(text: str, at: int) -> int:
-    """Return where the white space that begins at a place ends."""
-    found = _SPACE_AFTER.match(text, at)
-    return found.end() if found else at
-
-
-def _skip_space_back(text: str, start: int, end: int) -> int:
-    """Return where the white space that ends at a place begins, not before `start`."""
-    found = _SPACE_BEFORE.match(text, start, end) if start < end else None
-    return found.start() if found else end
-
-
 _Match = tuple[int, int, AddedToken | None, int]
-_Part = tuple[str | AddedToken, list[_Span]]
+_Part = tuple[str | AddedToken, int, int]  # and its place, where nothing is normalized
 
 
 def _one_of(contents: Iterable[str]) -> re.Pattern[str]:
@@ -588,8 +503,10 @@ class _TokenFinder:
                 yield begin, end, None, at
                 continue
             if token.lstrip:
-                begin = max(start, _skip_space_back(text, start, begin))
-            end = _skip_space(text, end) if token.rstrip else end
+                found = _SPACE_BEFORE.match(text, start, max(start, begin))
+                begin = found.start()  # type: ignore[union-attr]
+            if token.rstrip:
+                end = _SPACE_AFTER.match(text, end).end()  # type: ignore[union-attr]
             if begin < end:
                 start = end
             yield begin, end, token if begin < end else None, at
@@ -634,10 +551,9 @@ def _utf8_length(text: str) -> int:
     what, errors = f"the lone surrogate U+{ord(text[at]):04X}", ", 'replace'"
     if text[at] < "\udc00" <= text[at + 1 : at + 2] <= "\udfff":
         what, errors = f"the surrogate pair {text[at : at + 2]!a}, as in UTF-16,", ""
-    raise ValueError(
-        f"text contains {what} at character {at}, which has no UTF-8 form; fix it, for example "
-        f"with text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
-    )
+    remedy = f"text.encode('utf-16', 'surrogatepass').decode('utf-16'{errors})"
+    problem = f"text contains {what} at character {at}, which has no UTF-8 form"
+    raise ValueError(f"{problem}; fix it, for example with {remedy}")
 
 
 def _has_surrogate(text: str) -> bool:
@@ -717,50 +633,30 @@ class _Pipeline:
 
     def last_border(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk where both sides can be normalized alone."""
-        if self.normalizer is None:
-            return len(chunk)
-        return next((i for i in reversed(range(len(chunk))) if _starts_cluster(chunk[i])), None)
-
-    def align(self, text: str) -> list[_Span]:
-        """Say for each character of the normalized text where it comes from."""
-        return _align(text, self.normalizer)
+        found = _APART.search(chunk) if self.normalizer else None
+        return found.start() if found else None if self.normalizer else len(chunk)
 
     def prefixed(self, text: str, first: bool) -> str:
         """Put a space before text that has none, if asked for; `first` text begins the whole."""
         return " " + text if self.prefix_space and text[:1] != " " else text
 
     def parts(
-        self,
-        text: str,
-        matches: Iterable[_Match] | None = None,
-        align: bool = False,
-        first: bool = True,
+        self, text: str, matches: Iterable[_Match] | None = None, first: bool = True
     ) -> Iterator[_Part]:
         """Cut text at the added tokens in it; yield these, and the normalized text between.
 
-        Args:
-            text: the whole text.
-            matches: where the raw tokens stand; by default they are looked for.
-            align: whether to give, with each part, the (start, end) of its characters in `text`.
-            first: whether no text went before.
+        `matches` are the raw tokens, if they were found before; `first` text begins the whole.
         """
         matches = self.raw.find(text) if matches is None else matches
         for start, end, token in _text_between(matches, len(text)):
             if token:
-                yield token, [(start, end)]
+                yield token, start, end
                 continue
-            given = text[start:end]
-            whole, spans = self.normalize(given), self.align(given) if align else []
-            if start:
-                spans = [(start + a, start + b) for a, b in spans]
-            matches = self.normalized.find(whole) if self.normalized.tokens else ()
-            for begin, stop, token in _text_between(matches, len(whole)):
-                part, places = whole[begin:stop], spans[begin:stop]
-                if token:
-                    yield token, [(places[0][0], places[-1][1])] if align else []
-                else:
-                    prefixed = self.prefixed(part, first and start == begin == 0)
-                    yield prefixed, places[:1] * (len(prefixed) - len(part)) + places
+            whole = self.normalize(text[start:end])
+            inner = self.normalized.find(whole) if self.normalized.tokens else ()
+            for begin, stop, token in _text_between(inner, len(whole)):
+                part = token or self.prefixed(whole[begin:stop], first and start == begin == 0)
+                yield part, start + begin, start + stop
 
     def _last_cut(self, before: str, chunk: str) -> int | None:
         """Return the last place in a chunk to split at that no token spans."""
@@ -853,12 +749,6 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
     return None
 
 
-def _read_files(paths: Iterable[Path]) -> dict[Path, bytes]:
-    """Read those files that are there."""
-    found = ((path, _read_file(path)) for path in paths)
-    return {path: raw for path, raw in found if raw is not None}
-
-
 def _transactions(folder: Path) -> Any:
     """Return what reads and saves the files of a directory as one or, alone, one by one."""
     purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
@@ -867,7 +757,11 @@ def _transactions(folder: Path) -> Any:
     except ImportError:
         if (folder / _JOURNAL).exists():
             raise
-    return types.SimpleNamespace(read_files=_read_files, save_files=_write_files)
+
+    def read(paths: Iterable[Path]) -> dict[Path, bytes]:
+        return {path: raw for path in paths if (raw := _read_file(path)) is not None}
+
+    return types.SimpleNamespace(read_files=read, save_files=_write_files)
 
 
 _REQUIRED: Any = object()
@@ -880,16 +774,11 @@ class _JsonReader:
         self.data, self.path, self.field = data, path, field
 
     @classmethod
-    def open(cls, path: Path) -> _JsonReader:
-        """Read a file whose outermost value is an object."""
-        raw = _read_file(path)
+    def open(cls, path: Path, raw: bytes | None = None) -> _JsonReader:
+        """Read a file whose outermost value is an object; `raw` is what it holds, if known."""
+        raw = _read_file(path) if raw is None else raw
         if raw is None:
             raise FileNotFoundError(f"{path}: no such file")
-        return cls.parse(path, raw)
-
-    @classmethod
-    def parse(cls, path: Path, raw: bytes) -> _JsonReader:
-        """Read the content of a file whose outermost value is an object."""
         try:
             data = json.loads(raw.decode())
         except (ValueError, RecursionError) as error:
@@ -951,22 +840,16 @@ def _names_file(item: object) -> bool:
 
 
 def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
-    """Yield the documents of a corpus, each as chunks of text.
-
-    Args:
-        corpus: text, a path, or an iterable; see `count_pretokens`.
-        text_field: the field of jsonl and parquet records that holds the text.
-    """
+    """Yield the documents of a corpus, each as chunks of text; see `count_pretokens`."""
     if isinstance(corpus, _Document):
         yield corpus.chunks
         return
     if isinstance(corpus, (bytes, bytearray, Mapping)) or not isinstance(
         corpus, (str, os.PathLike, Iterable)
     ):
-        raise TypeError(
-            f"corpus must be text, a path or an iterable of them, got {type(corpus).__name__}"
-            + ("; pass it as train(counts=...)" if isinstance(corpus, Mapping) else "")
-        )
+        remedy = "; pass it as train(counts=...)" if isinstance(corpus, Mapping) else ""
+        got = f"{type(corpus).__name__}{remedy}"
+        raise TypeError(f"corpus must be text, a path or an iterable of them, got {got}")
     items = (corpus,) if isinstance(corpus, (str, os.PathLike)) else corpus
     paths = isinstance(items, (list, tuple)) and all(map(_names_file, items))
     for item in items:
@@ -977,10 +860,8 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
             kind = type(item).__name__
             raise TypeError(f"a corpus holds strings or paths, got an item of type {kind}")
         if len(item) <= _LONGEST_PATH and _LIKE_A_PATH.fullmatch(item):
-            _warn(
-                f"corpus {_shorten(item)} looks like a path, but is taken as text: it is not a "
-                "file, or not all strings are; pass a pathlib.Path to insist on a file"
-            )
+            why = "it is not a file, or not all strings are; pass a pathlib.Path to insist on one"
+            _warn(f"corpus {_shorten(item)} looks like a path, but is taken as text: {why}")
         yield [item]
 
 
@@ -1071,11 +952,8 @@ def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
             return text
         except ValueError as error:
             raise FileFormatError(path, place, str(error)) from None
-    got, hint = text, "leave out records without text"
-    if not (isinstance(record, dict) and text_field in record):
-        got = sorted(record) if isinstance(record, dict) else type(record).__name__
-        hint = "name the right field with text_field"
-    problem = f"expected text in the field {text_field!r}, got {_shorten(got)}; {hint}"
+    remedy = "name another with text_field, or leave out what has no text"
+    problem = f"expected text in the field {text_field!r}, got {_shorten(record)}; {remedy}"
     raise FileFormatError(path, place, problem)
 
 
@@ -1095,9 +973,8 @@ def _decode_chunks(blocks: Iterable[bytes], name: str | os.PathLike[str]) -> Ite
             yield decoder.decode(block, final)
         except UnicodeDecodeError as error:
             at = done - pending + error.start
-            raise FileFormatError(
-                name, f"byte {at}", f"not UTF-8 ({error.reason}); convert the file to UTF-8 first"
-            ) from None
+            problem = f"not UTF-8 ({error.reason}); convert the file to UTF-8 first"
+            raise FileFormatError(name, f"byte {at}", problem) from None
         done += len(block)
 
 
@@ -1114,12 +991,9 @@ class PretokenCounts(dict[bytes, int]):
     >>> both[b" be"], both.documents
     (2, 2)
 
-    Attributes:
-        split_pattern: the pattern that made the pre-tokens.
-        normalizer: how text was normalized before.
-        documents: how many documents were read.
-        bytes_read: UTF-8 bytes of text read, special tokens included.
-        in_order: whether pre-tokens are in the order of their first occurrence.
+    `split_pattern` made the pre-tokens, of text that `normalizer` prepared.  `documents` were read,
+    of `bytes_read` UTF-8 bytes, special tokens included.  If they are `in_order`, pre-tokens stand
+    in the order of their first occurrence.
     """
 
     def __init__(
@@ -1148,11 +1022,9 @@ class PretokenCounts(dict[bytes, int]):
     def check_made_by(self, split_pattern: str, normalizer: str | None) -> None:
         """Raise ValueError unless text was prepared in this very way."""
         if (self.split_pattern, self.normalizer) != (split_pattern, normalizer):
-            raise ValueError(
-                f"these counts were made with pattern {_shorten(self.split_pattern)} and "
-                f"normalizer {self.normalizer}, not with {_shorten(split_pattern)} and "
-                f"{normalizer}: count again"
-            )
+            made = f"pattern {_shorten(self.split_pattern)} and normalizer {self.normalizer}"
+            asked = f"{_shorten(split_pattern)} and {normalizer}"
+            raise ValueError(f"these counts were made with {made}, not with {asked}: count again")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a JSON file, atomically."""
@@ -1169,11 +1041,10 @@ class PretokenCounts(dict[bytes, int]):
         Raises:
             FileFormatError: the file is damaged or something else.
         """
-        path = Path(path)
-        if path.stat().st_size > _MAX_FILE_BYTES // 8:
+        if Path(path).stat().st_size > _MAX_FILE_BYTES // 8:
             with contextlib.suppress(ImportError):  # alone, this module reads all of it at once
-                return cast("PretokenCounts", _tools("corpus.records").load_counts(path))
-        data = _JsonReader.open(path)
+                return cast("PretokenCounts", _tools("corpus.records").load_counts(Path(path)))
+        data = _JsonReader.open(Path(path))
         return _read_counts(data, data.get("counts", dict).items())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -1203,14 +1074,15 @@ def _count_blocks(pattern: str, blocks: list[str]) -> Counter[str]:
     return Counter(itertools.chain.from_iterable(map(_splitter(pattern).split, blocks)))
 
 
+_Advance = Callable[[int], Any]  # tells how far the work has come since the last call
+
+
 class _PretokenCounter:
     """Counts the pre-tokens of documents, in this process or in several."""
 
     _BATCH_CHARS = 4 * _BLOCK_CHARS  # per task: a quarter of a second's work
 
-    def __init__(
-        self, pipeline: _Pipeline, num_workers: int, advance: Callable[[int], Any]
-    ) -> None:
+    def __init__(self, pipeline: _Pipeline, num_workers: int, advance: _Advance) -> None:
         self._pipeline, self._workers, self._advance = pipeline, num_workers, advance
         self._counts: Counter[str] = Counter()
         self.documents = self.bytes_read = 0
@@ -1233,22 +1105,22 @@ class _PretokenCounter:
         return {pretoken.encode(): count for pretoken, count in self._counts.items()}
 
     def _batches(self, documents: Iterable[Iterable[str]]) -> Iterator[list[str]]:
-        batch, size = [], 0
+        batch, size = list[str](), 0
         for document in documents:
             self.documents += 1
             for piece in self._pieces(document):
                 if isinstance(piece, str):
                     batch.append(piece)
                     size += len(piece)
-                    if size >= self._BATCH_CHARS:
-                        yield batch
-                        batch, size = [], 0
+                if size >= self._BATCH_CHARS:
+                    yield batch
+                    batch, size = [], 0
         if batch:
             yield batch
 
     def _pieces(self, document: Iterable[str]) -> Iterator[str | AddedToken]:
         if isinstance(document, list) and len(document) == 1 and len(document[0]) <= _BLOCK_CHARS:
-            return (part for part, _ in self._pipeline.parts(self._measure(document[0])))
+            return (part for part, *_ in self._pipeline.parts(self._measure(document[0])))
         return self._pipeline.stream(map(self._measure, document))
 
     def _measure(self, chunk: str) -> str:
@@ -1332,10 +1204,8 @@ def _pattern_named(pattern: str) -> str:
     if not isinstance(pattern, str):
         raise TypeError(f"split_pattern must be a str, got {type(pattern).__name__}")
     if pattern not in SPLIT_PATTERNS and re.fullmatch(r"[A-Za-z][\w.-]+", pattern):
-        raise ValueError(
-            f"unknown split pattern {pattern!r}: expected {', '.join(SPLIT_PATTERNS)}, or a "
-            f"regular expression; to split at that very word, write '(?:{pattern})'"
-        )
+        known = f"{', '.join(SPLIT_PATTERNS)}, or a regular expression, such as '(?:{pattern})'"
+        raise ValueError(f"unknown split pattern {pattern!r}: expected {known}")
     if "&&" in pattern:  # `regex` does not take that for an intersection
         return cast("str", _tools("patterns.oniguruma").without_intersections(pattern))
     return SPLIT_PATTERNS.get(pattern, pattern)
@@ -1343,25 +1213,16 @@ def _pattern_named(pattern: str) -> str:
 
 def _check_normalizer(normalizer: str | None) -> None:
     if normalizer is not None and normalizer not in _NORMALIZERS:
-        raise ValueError(
-            f"normalizer must be one of {', '.join(_NORMALIZERS)} or None, got {normalizer!r}"
-        )
+        known = ", ".join(_NORMALIZERS)
+        raise ValueError(f"normalizer must be one of {known} or None, got {normalizer!r}")
 
 
-@contextlib.contextmanager
-def _progress(
-    what: str, unit: str, total: int | None, verbose: bool
-) -> Iterator[Callable[[int], Any]]:
-    """Show a tqdm bar on stderr, if that is a terminal and tqdm is there; else nothing."""
-    tqdm = None
-    if verbose and sys.stderr is not None and sys.stderr.isatty():
+def _progress(what: str, unit: str, total: int | None, verbose: bool) -> Any:
+    """Show a bar on stderr while what this gives is called with amounts, if the tools are there."""
+    if verbose:
         with contextlib.suppress(ImportError):
-            tqdm = importlib.import_module("tqdm").tqdm
-    if tqdm is None:
-        yield lambda amount: None
-        return
-    with tqdm(desc=what, unit=unit, total=total, unit_scale=True, file=sys.stderr) as bar:
-        yield bar.update
+            return _tools("support.progress").bar(what, unit, total)
+    return contextlib.nullcontext(lambda amount: None)
 
 
 # -- Learning merges ----------------------------------------------------------
@@ -1369,30 +1230,17 @@ def _progress(
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What a training run read and did.
+    """What a training run read and did."""
 
-    Attributes:
-        documents: documents read; 0 if it started from counts that do not say.
-        bytes_read: UTF-8 bytes of text read; likewise.
-        pretokens: pre-tokens counted.
-        distinct_pretokens: how many of them differ.
-        merges: merges learned.
-        vocab_size: tokens in the vocabulary, special tokens included.
-        counting_seconds: wall time to read and count.
-        learning_seconds: wall time to learn the merges.
-        stopped: "vocab size reached", "nothing left above min_frequency" or
-            "no pairs left".
-    """
-
-    documents: int
-    bytes_read: int
-    pretokens: int
+    documents: int  # 0 if it started from counts that do not say, like the next
+    bytes_read: int  # of UTF-8 text
+    pretokens: int  # counted
     distinct_pretokens: int
-    merges: int
-    vocab_size: int
-    counting_seconds: float
-    learning_seconds: float
-    stopped: str
+    merges: int  # learned
+    vocab_size: int  # special tokens included
+    counting_seconds: float  # wall time to read and count
+    learning_seconds: float  # wall time to learn the merges
+    stopped: str  # "vocab size reached", "nothing left above min_frequency" or "no pairs left"
 
     def __str__(self) -> str:
         return (
@@ -1438,11 +1286,7 @@ class _MergeLearner:
         self._heap: list[tuple[int, str, list[int]]] = []
 
     def learn(
-        self,
-        n_tokens: int,
-        min_frequency: int,
-        forbidden: frozenset[bytes],
-        advance: Callable[[int], Any],
+        self, n_tokens: int, min_frequency: int, forbidden: frozenset[bytes], advance: _Advance
     ) -> _Learned:
         """Learn merges until they have made `n_tokens` new tokens, and `advance` by each.
 
@@ -1540,15 +1384,6 @@ class _MergeLearner:
                 self._push(new, places)
 
 
-def _learn_merges(
-    learner: _MergeLearner, n_tokens: int, min_frequency: int, contents: list[str], verbose: bool
-) -> _Learned:
-    """Learn from counts; `contents` are added tokens, which no merge may come to equal."""
-    forbidden = frozenset(filter(None, map(_from_printable, contents)))
-    with _progress("merging", "merge", n_tokens, verbose) as advance:
-        return learner.learn(n_tokens, min_frequency, forbidden, advance)
-
-
 # =============================================================================
 # 5. Encoding and decoding
 # =============================================================================
@@ -1566,7 +1401,7 @@ _SCAN_UP_TO = 32  # parts; beyond, the heap is faster (benchmarks/bench_encode.p
 _CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
 _CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
 _NO_RANK = sys.maxsize
-
+_Ranks = Mapping[tuple[int, int], int]  # (left, right) -> rank
 
 _Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids after it
 
@@ -1575,33 +1410,21 @@ _Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids af
 class Definition:
     """Everything that decides which ids a text gets.
 
-    Attributes:
-        vocab: token -> id, with all 256 bytes; without tokens that are only added.
-        merges: (left, right) ids, in rank order.
-        split_pattern: in `regex` syntax.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
-        prefix_space: put a space before text that does not start with one.
-        ignore_merges: a pre-token that is a token needs no merges.
-        trim_offsets: leave white space at a token's ends out of its offsets...
-        keep_prefix_space: ...but not one space before the first.
-        added: the added tokens, by id.
-        template: ids put before and after a text by ``add_special_tokens``, or the rule
-            for them, one of `_SURROUND`, which follows the roles.
-        components: None for byte-level BPE, which all of the above describes.
-            Else the normalizer, pre_tokenizer, decoder and model options of
-            tokenizer.json; then a token is the UTF-8 form of how it is written.
+    `components` is None for byte-level BPE, which the other fields describe.  Else it holds the
+    normalizer, pre_tokenizer, decoder and model options of tokenizer.json, and a token is the UTF-8
+    form of how it is written.
     """
 
-    vocab: dict[bytes, int]
-    merges: list[tuple[int, int]]
-    split_pattern: str
-    normalizer: str | None = "NFC"
-    prefix_space: bool = False
-    ignore_merges: bool = False
-    trim_offsets: bool = False
-    keep_prefix_space: bool = False
-    added: tuple[AddedToken, ...] = ()
-    template: _Template | str = "bos"
+    vocab: dict[bytes, int]  # with all 256 bytes; without tokens that are only added
+    merges: list[tuple[int, int]]  # (left, right) ids, in rank order
+    split_pattern: str  # in `regex` syntax
+    normalizer: str | None = "NFC"  # or "NFD", "NFKC", "NFKD"
+    prefix_space: bool = False  # put a space before text that does not start with one
+    ignore_merges: bool = False  # a pre-token that is a token needs no merges
+    trim_offsets: bool = False  # leave white space at a token's ends out of its offsets...
+    keep_prefix_space: bool = False  # ...but not one space before the first
+    added: tuple[AddedToken, ...] = ()  # by id
+    template: _Template | str = "bos"  # ids around a text, or which roles', of `_SURROUND`
     components: dict[str, Any] | None = None
 
     def write(self, token: bytes) -> str:
@@ -1691,12 +1514,6 @@ class _Encoder:
         except UnicodeEncodeError:
             return len(self.encode(text))  # raises with the place
 
-    def encode_aligned(self, text: str, spans: Sequence[_Span]) -> tuple[list[int], list[_Span]]:
-        """Return the ids of a text, and the (start, end) of each, from those of its characters."""
-        ids = self.encode(text)
-        places = self.places(text, ids)
-        return ids, [(spans[start][0], spans[end - 1][1]) for start, end in places]
-
     def places(self, text: str, ids: list[int]) -> list[_Span]:
         """Return the (start, end) of the characters that each token of a text has bytes of."""
         char_of_byte: Sequence[int] = range(len(text))
@@ -1761,28 +1578,15 @@ class _Encoder:
         return _merge_by_heap(ids, self._ranks, self._merged)
 
 
-def _encode_parts(
-    encoder: _Encoder, parts: Iterable[_Part], align: bool = False
-) -> tuple[list[int], list[_Span]]:
-    """Encode what a pipeline gives, and tell where each token comes from, if asked to."""
+def _encode_parts(encoder: _Encoder, parts: Iterable[_Part]) -> list[int]:
+    """Encode what a pipeline gives."""
     ids: list[int] = []
-    offsets: list[_Span] = []
-    for part, spans in parts:
-        if isinstance(part, AddedToken):
-            ids.append(cast("int", part.id))
-            offsets += spans
-        elif align:
-            new, places = encoder.encode_aligned(part, spans)
-            ids += new
-            offsets += places
-        else:
-            ids += encoder.encode(part)
-    return ids, offsets
+    for part, *_ in parts:
+        ids += [cast("int", part.id)] if isinstance(part, AddedToken) else encoder.encode(part)
+    return ids
 
 
-def _merge_by_scanning(
-    ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
-) -> list[int]:
+def _merge_by_scanning(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
     """Apply every merge that fits, lowest rank first, to the ids of bytes, in place.
 
     O(n**2), fast for small n.  `ranks` are of (left, right), and `merged` the id by rank.
@@ -1803,9 +1607,7 @@ def _merge_by_scanning(
     return ids
 
 
-def _merge_by_heap(
-    ids: list[int], ranks: Mapping[tuple[int, int], int], merged: Sequence[int]
-) -> list[int]:
+def _merge_by_heap(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
     """Do what `_merge_by_scanning` does in O(n log n).
 
     The heap holds rank * n + position of each mergeable pair, so that it yields
@@ -1866,7 +1668,7 @@ class _Engine:
     """What does the work of sections 4 and 5: these classes, or others that do the same."""
 
     encoder: Callable[[Definition], _Encoder] = _Encoder
-    counter: Callable[[_Pipeline, int, Callable[[int], Any]], _PretokenCounter] = _PretokenCounter
+    counter: Callable[[_Pipeline, int, _Advance], _PretokenCounter] = _PretokenCounter
     learner: Callable[[Mapping[bytes, int], int | None], _MergeLearner] = _MergeLearner
     fill_rows: Callable[[list[list[int]], Any, Any, int, bool], None] = _fill_rows
     spans_of: Callable[[Iterable[str]], Callable[[str, int, int], Iterable[_Span]]] = _spans_of
@@ -1883,10 +1685,9 @@ def _decode_ids(ids: Sequence[int], tokens: Mapping[int, bytes], errors: str) ->
         return b"".join(map(tokens.__getitem__, ids))
     except KeyError as error:
         if errors == "strict":
-            raise ValueError(
-                f"id {error.args[0]} is not in the vocabulary (largest id: {max(tokens)}); "
-                "errors='replace' decodes it to U+FFFD, errors='ignore' drops it"
-            ) from None
+            problem = f"id {error.args[0]} is not in the vocabulary (largest id: {max(tokens)})"
+            remedy = "errors='replace' decodes it to U+FFFD, errors='ignore' drops it"
+            raise ValueError(f"{problem}; {remedy}") from None
     unknown = "\ufffd".encode() if errors == "replace" else b""
     return b"".join(tokens.get(id_, unknown) for id_ in ids)
 
@@ -1931,17 +1732,6 @@ def _check_errors(errors: str) -> None:
 # the way out, bytes that do not yet make a character wait for those that do.
 
 _JOINED_CHARS = 2**12
-
-
-def _encode_stream(
-    chunks: Iterable[str], pipeline: _Pipeline, encoder: _Encoder
-) -> Iterator[list[int]]:
-    """Encode text that arrives in chunks; the lists, joined, are those of the whole."""
-    for piece in pipeline.stream(chunks):
-        if isinstance(piece, AddedToken):
-            yield [cast("int", piece.id)]
-        else:
-            yield encoder.encode(piece)
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
@@ -2152,17 +1942,6 @@ def _reader_of(what: str, part: _JsonReader, key: str = "") -> Any:
         raise part.error(str(error), key) from None
 
 
-def _check_keys(data: _JsonReader, model: _JsonReader) -> None:
-    """Refuse unknown keys: one may be misspelled, or change the ids in a later version."""
-    try:
-        _tools("formats.keys").check_tokenizer(data)
-    except ImportError:  # alone, this module ignores those of components, as HuggingFace does
-        usual = _tokenizer_layout({"vocab": {}, "merges": ()}, (), {})
-        for part, known in ((data, usual), (model, usual["model"])):
-            for key in part.data.keys() - known.keys():
-                raise part.error("unknown key", _shorten(key)[1:-1]) from None
-
-
 def _read_definition(data: _JsonReader) -> Definition:
     """Read tokenizer.json, or refuse what this library does not represent exactly."""
     if data.get("version", str, default="1.0") != "1.0":
@@ -2173,7 +1952,8 @@ def _read_definition(data: _JsonReader) -> Definition:
         raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
     if model.data.get("dropout"):
         raise model.error("is not supported: ids would be random; set it to null", "dropout")
-    _check_keys(data, model)
+    with contextlib.suppress(ImportError):  # alone, this module ignores unknown keys, like others
+        _tools("formats.keys").check_tokenizer(data)
     steps = {field: list(_steps(data, field)) for field in _SEQUENCES}
     ids = _read_vocab(model)
     added = _read_added_tokens(data, ids)
@@ -2355,7 +2135,7 @@ def _read_config(
     settings: dict[str, Any] = {}
     templates: dict[str, str] = {}
     for path in (path for path in reversed(files) if path.suffix == ".json"):  # the first wins
-        config = _JsonReader.parse(path, files[path])
+        config = _JsonReader.open(path, files[path])
         for role in _ROLES:
             value = config.get(role, str, dict, None, default=None)
             if isinstance(value, dict):
@@ -2392,9 +2172,8 @@ def _is_label(name: object) -> bool:
 def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
     """Read the chat templates of tokenizer_config.json: one, or a list of named ones."""
     value = config.get("chat_template", str, list, None, default=None)
-    if not isinstance(value, list):
-        return {} if value is None else {"default": value}
-    items = config.children("chat_template")
+    named = [{"name": "default", "template": value}] if isinstance(value, str) else value or ()
+    items = (config.at(f"chat_template[{i}]", data) for i, data in enumerate(named))
     return {item.get("name", str): item.get("template", str) for item in items}
 
 
@@ -2433,29 +2212,16 @@ def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definiti
 class EncodingResult:
     """One encoded text; a tokenizer's work out their fields when they are first read.
 
-    Attributes:
-        input_ids: n ids.
-        attention_mask: n numbers, 1 for tokens and 0 for padding.
-        tokens: n printable tokens.
-        token_type_ids: n numbers, for models that want them; None otherwise.
-        offsets: n pairs (start, end) of characters of the text as given, (0, 0) for tokens
-            that are not in it; None if not asked for.
-
     >>> len(EncodingResult([5, 7], [1, 1], ["a", "b"]))
     2
     """
 
     input_ids: list[int]
-    attention_mask: list[int]
-    tokens: list[str]
-    token_type_ids: list[int] | None = None
+    attention_mask: list[int]  # 1 for tokens and 0 for padding
+    tokens: list[str]  # printable
+    token_type_ids: list[int] | None = None  # for models that want them
+    # The (start, end) of each token in the text as given; (0, 0) if it's not in it.
     offsets: list[_Span] | None = dataclasses.field(default_factory=lambda: None)
-
-    @classmethod
-    def _of(cls, source: _Source) -> EncodingResult:
-        result = cls.__new__(cls)
-        vars(result).update(_source=source, token_type_ids=None)
-        return result
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
@@ -2613,8 +2379,11 @@ class TensorBatch(_Batch, UserDict[str, Any]):
         if not isinstance(other, Mapping):
             return NotImplemented
         ours, theirs = (
-            {key: value.tolist() if hasattr(value, "tolist") else value for key, value in fields}
-            for fields in (self.items(), other.items())
+            {
+                key: value.tolist() if hasattr(value, "tolist") else value
+                for key, value in each.items()
+            }
+            for each in (self, other)
         )
         return ours == theirs
 
@@ -2633,16 +2402,9 @@ def _one_length(lengths: Iterable[int]) -> int:
     """Return the length of all rows."""
     found, *others = {*lengths} or {0}
     if others:
-        raise ValueError(
-            "texts of different lengths do not make a tensor; pass padding=True, and "
-            "truncation=True with max_length if they may be too long"
-        )
+        remedy = "pass padding=True, or truncation=True with max_length"
+        raise ValueError(f"texts of different lengths do not make a tensor; {remedy}")
     return found
-
-
-def _to_tensor(rows: list[list[int]], kind: str) -> Any:
-    """Make an int64 array ("np") or tensor ("pt") of equally long rows."""
-    return _to_tensors(rows, _one_length(map(len, rows)), 0, False, kind)[0]
 
 
 def _to_tensors(rows: list[list[int]], length: int, pad_id: int, left: bool, kind: str) -> Any:
@@ -2656,49 +2418,35 @@ def _to_tensors(rows: list[list[int]], length: int, pad_id: int, left: bool, kin
 
 
 class _Lengths:
-    """How the rows of a batch come to one length: as asked, else as the tokenizer's files say.
+    """How the rows of a batch come to one length: as asked, else as the tokenizer's files say."""
 
-    Attributes:
-        limit: how many tokens truncation leaves; None without it.
-        padding_side, truncation_side: "left" or "right".
-    """
-
-    def __init__(
-        self,
-        tokenizer: BPETokenizer,
-        padding: bool | str,
-        truncation: bool,
-        max_length: int | None,
-        return_tensors: str | None,
-        multiple: int | None,
-        padding_side: str | None,
-        truncation_side: str | None = None,
-    ) -> None:
+    def __init__(self, tokenizer: BPETokenizer, **asked: Any) -> None:
+        sides = "padding_side", "truncation_side"
+        asked |= {side: asked[side] or getattr(tokenizer, side) for side in sides}
+        for name, choices in (
+            ("padding", (True, False, "longest", "max_length", "do_not_pad")),
+            ("truncation", (True, False)),
+            ("return_tensors", (None, "np", "pt")),
+            *((side, ("left", "right")) for side in sides),
+        ):
+            if asked[name] not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {asked[name]!r}")
+        _check_size("max_length", asked["max_length"], 0)
+        _check_size("pad_to_multiple_of", asked["pad_to_multiple_of"], 1)
         cut, pad = (tokenizer._settings.get(field, {}) for field in ("truncation", "padding"))
         own, fixed = tokenizer.model_max_length, pad.get("strategy")
         limit = own if type(own) is int and own > 0 else cut.get("max_length")
         is_sane = limit is not None and limit <= 2**24  # else it means no limit
         pad_length = fixed["Fixed"] if isinstance(fixed, dict) else limit if is_sane else None
-        if max_length is not None:
-            limit = pad_length = max_length
-        self.limit = limit if truncation else None
-        self.padding_side = padding_side or tokenizer.padding_side
-        self.truncation_side = truncation_side or tokenizer.truncation_side
-        self._padding, self._pad_length = padding, pad_length
-        self._multiple = multiple or pad.get("pad_to_multiple_of") or 1
-        for name, value, choices in (
-            ("padding", padding, (True, False, "longest", "max_length", "do_not_pad")),
-            ("truncation", truncation, (True, False)),
-            ("return_tensors", return_tensors, (None, "np", "pt")),
-            ("padding_side", self.padding_side, ("left", "right")),
-            ("truncation_side", self.truncation_side, ("left", "right")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-        if (truncation and limit is None) or (padding == "max_length" and pad_length is None):
+        if asked["max_length"] is not None:
+            limit = pad_length = asked["max_length"]
+        cuts, pads = asked["truncation"], asked["padding"]
+        if (cuts and limit is None) or (pads == "max_length" and pad_length is None):
             raise ValueError("truncation and padding='max_length' need max_length=...")
-        _check_size("max_length", max_length, 0)
-        _check_size("pad_to_multiple_of", multiple, 1)
+        self.limit = limit if cuts else None  # how many tokens truncation leaves
+        self.padding_side, self.truncation_side = map(asked.get, sides)
+        self._padding, self._pad_length = pads, pad_length
+        self._multiple = asked["pad_to_multiple_of"] or pad.get("pad_to_multiple_of") or 1
 
     def kept(self, rows: Sequence[Sequence[int]], n_added: int) -> list[slice]:
         """Return which ids of each row truncation leaves, beside those that are added."""
@@ -2728,9 +2476,9 @@ def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
         pad_id = tokenizer.eos_token_id or 0
         if not tokenizer._warned_about_padding:
             tokenizer._warned_about_padding = True
+            remedy = "set tokenizer.pad_token, or add one with add_special_tokens"
             _warn(
-                f"this tokenizer has no pad token: padding with id {pad_id}, masked out; set "
-                "tokenizer.pad_token to a special token, or add one with add_special_tokens"
+                f"this tokenizer has no pad token: padding with id {pad_id}, masked out; {remedy}"
             )
     return pad_id, token or tokenizer._printable([pad_id])[0]
 
@@ -2746,6 +2494,7 @@ def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
 _Messages = Iterable[Mapping[str, Any]]
 _Talk = list[dict[str, Any]]  # a conversation that was checked
 _Segment = tuple[str, bool]
+_Counted = tuple[str, frozenset[str]]  # text with the added tokens that may come out of it
 
 # The roles that chat templates know.  One of these words is as good as the template's own
 # text: some templates make control tokens of it, such as "<|" + role + "|>".
@@ -2764,17 +2513,16 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
         raise TypeError(f"messages must be a list of {{'role': ..., 'content': ...}}, got {got}")
     checked: _Talk = []
     for i, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise TypeError(f"messages[{i}] must be a mapping, got {type(message).__name__}")
-        if not all(isinstance(key, str) for key in message):
-            raise TypeError(f"messages[{i}]: the keys of a message must be strings")
+        if not isinstance(message, Mapping) or not all(isinstance(key, str) for key in message):
+            expected = "must be a mapping with strings as keys"
+            raise TypeError(f"messages[{i}] {expected}, got {_shorten(message)}")
         known = {key: value for key, value in message.items() if value is not None}
         role, content = known.get("role"), known.get("content", "")
         if not isinstance(role, str) or not role:
             raise ValueError(f"messages[{i}]['role'] must be a word, got {_shorten(role)}")
         if not isinstance(content, (str, list, tuple)):
-            got = _shorten(content)
-            raise ValueError(f"messages[{i}]['content'] must be a string or a list, got {got}")
+            got = f"must be a string or a list, got {_shorten(content)}"
+            raise ValueError(f"messages[{i}]['content'] {got}")
         checked.append(known)
     if not isinstance(system_prompt, (str, type(None))):
         raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
@@ -2823,10 +2571,9 @@ def _alpaca(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
     yield (talk[0]["content"], False) if has_system else (_ALPACA_TASK, True)
     for message in talk[has_system:]:
         if message["role"] not in _ALPACA:
-            raise ValueError(
-                f"the alpaca template has no role {str(message['role'])!r} here: it knows one "
-                "system message, first, then user and assistant"
-            )
+            known = "it knows one system message, first, then user and assistant"
+            role = str(message["role"])
+            raise ValueError(f"the alpaca template has no role {role!r} here: {known}")
         yield f"\n\n{_ALPACA[message['role']]}", True
         yield message["content"], False
     yield f"\n\n{_ALPACA['assistant']}" if prompt else "\n\n", True
@@ -2914,20 +2661,15 @@ def _missing(segments: Iterable[_Segment], added: Collection[str]) -> list[str]:
 
 def _check_control(segments: Iterable[_Segment], added: Collection[str], default: str) -> None:
     """Refuse control tokens that aren't tokens; `default` names the template if nobody chose it."""
-    missing = ", ".join(map(repr, _missing(segments, added)[:8]))
-    which = f"this tokenizer has no chat template, and the default one, {default},"
-    if missing:
-        raise ValueError(
-            f"{which if default else 'the chat template'} writes {missing}, which this tokenizer "
-            "has no tokens for: add them with add_special_tokens, or choose another template"
-        )
+    if missing := ", ".join(map(repr, _missing(segments, added)[:8])):
+        which = f"this tokenizer has no chat template, and the default one, {default},"
+        problem = f"{which if default else 'the chat template'} writes {missing}, which this"
+        remedy = "add them with add_special_tokens, or choose another template"
+        raise ValueError(f"{problem} tokenizer has no tokens for: {remedy}")
 
 
 def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> str | None:
-    """Return the name of the built-in template that is meant, if it is one.
-
-    `own` are the tokenizer's templates by name, and `added` its added tokens.
-    """
+    """Return the name of the built-in template that is meant; `own` are the tokenizer's own."""
     if template is None and not own:
         question = [{"role": "user", "content": "question"}]
         both = ("llama3", "chatml")
@@ -2965,68 +2707,65 @@ class _SegmentEncoder:
         texts = [token for token in added if not token.special and is_text(token)]
         ids = {token.id for token in texts}
         control = {token.content: token for token in added if token.id not in ids}
-        self._encoder, self._control, self._pipeline = encoder, control, encoder.pipeline(texts)
+        self.encoder, self._control, self.pipeline = encoder, control, encoder.pipeline(texts)
         self._ids = {token.id for token in control.values()}
         self._learned = self._ids.intersection(definition.vocab.values())  # merges may give them
         self._finder = functools.lru_cache(maxsize=64)(
             lambda contents: _TokenFinder(control[each] for each in contents if each in control)
         )
 
-    def encode(
-        self,
-        segments: Iterable[tuple[str, frozenset[str]]],
-        align: bool = False,
-        first: bool = True,
-    ) -> tuple[list[int], list[_Span]]:
-        """Encode segments as one text, with offsets if `align`; `first` is as for a pipeline."""
+    def encode(self, segments: Iterable[_Counted], first: bool = True) -> list[int]:
+        """Encode segments as one text; `first` is as for a pipeline."""
+        parts = list(self.pipeline.parts(*self.matches(segments), first))
+        ids = _encode_parts(self.encoder, parts)
+        return _encode_parts(self.encoder, self._cut(parts)) if self.spells(ids, parts) else ids
+
+    def spells(self, ids: list[int], parts: Iterable[tuple[Any, ...]]) -> bool:
+        """Tell whether merges gave a control token to its own text, where one was learned."""
+        if not self._learned:
+            return False
+        control = (part.id in self._ids for part, *_ in parts if isinstance(part, AddedToken))
+        return sum(map(self._ids.__contains__, ids)) > sum(control)
+
+    def matches(self, segments: Iterable[_Counted]) -> tuple[str, list[_Match]]:
+        """Return the text, and its control tokens, each in a segment, with the others between."""
         groups = itertools.groupby(segments, operator.itemgetter(1))
         joined = [("".join([text for text, _ in group]), tokens) for tokens, group in groups]
-        parts = list(self._pipeline.parts(*self._matches(joined), align, first))
-        ids, offsets = _encode_parts(self._encoder, parts, align)
-        # Merges, too, can give a token to its own text, where a vocabulary has learned them.
-        if self._learned:
-            control = (part.id in self._ids for part, _ in parts if isinstance(part, AddedToken))
-            if sum(map(self._ids.__contains__, ids)) > sum(control):
-                ids, offsets = _encode_parts(self._encoder, self._cut(parts), align)
-        return ids, offsets
-
-    def _matches(self, segments: list[tuple[str, frozenset[str]]]) -> tuple[str, list[_Match]]:
-        """Return the text, and its control tokens, each in a segment, with the others between."""
-        text = "".join([part for part, _ in segments])
+        text = "".join([part for part, _ in joined])
         found: list[_Match] = []
         at = done = 0
-        for part, tokens in segments:
+        for part, tokens in joined:
             if tokens:
                 inside = self._finder(tokens).find(text, done, at, stop=at + len(part))
                 found += [match for match in inside if match[2]]
             at, done = at + len(part), found[-1][1] if found else 0
         matches: list[_Match] = []
         for begin, end, token in _text_between(found, len(text)):
-            between = self._pipeline.raw.find(text, begin, stop=end)
+            between = self.pipeline.raw.find(text, begin, stop=end)
             matches += [(begin, end, token, end)] if token else between
         return text, matches
 
-    def _cut(self, parts: Iterable[_Part]) -> Iterator[_Part]:
-        """Cut text behind the first character of each control token that it spells."""
-        contents = [*self._control, *map(self._pipeline.normalize, self._control)]
+    def borders(self, part: str) -> list[int]:
+        """Return where to cut text: behind the first character of each control token it spells."""
+        contents = [*self._control, *map(self.pipeline.normalize, self._control)]
         # A look-ahead finds all of them, also those that overlap.
         find = re.compile(f"(?={'|'.join(map(re.escape, filter(None, contents)))})")
-        for part, spans in parts:
+        return [0, *(found.start() + 1 for found in find.finditer(part)), len(part)]
+
+    def _cut(self, parts: Iterable[_Part]) -> Iterator[_Part]:
+        for part, start, end in parts:
             if isinstance(part, AddedToken):
-                yield part, spans
+                yield part, start, end
                 continue
-            cuts = [0, *(found.start() + 1 for found in find.finditer(part)), len(part)]
-            for start, stop in itertools.pairwise(cuts):
-                yield part[start:stop], spans[start:stop]
+            for a, b in itertools.pairwise(self.borders(part)):
+                yield part[a:b], a, b
 
 
 # =============================================================================
 # 10. Inference backends
 # =============================================================================
-# A model runs through one of four libraries.  Which of them can, and how the next id is
-# drawn, is decided here; bpe_tokenizer_tools/backends/ runs it.
-
-_Logits = Any  # a numpy array with one number for each id
+# A model runs through one of four libraries, under one loop and one sampler.  Each library is
+# imported when a model needs it.  bpe_tokenizer_tools/backends/ checks more of a model's files.
 
 
 class InferenceBackend(Enum):
@@ -3058,16 +2797,12 @@ class _Sampling(NamedTuple):
         _check_size("seed", self.seed, 0)
         return self
 
-    def draw(self, logits: _Logits, random: Any) -> int:
+    def draw(self, logits: Any, random: Any) -> int:
         """Draw an id by a random generator of numpy's; of equals, the lowest is likelier."""
-        import numpy
-
-        highest = logits.max()
+        numpy, highest = importlib.import_module("numpy"), logits.max()
         if not numpy.isfinite(highest):
-            raise RuntimeError(
-                f"the model computed {highest} where a number is expected: its weights are "
-                "damaged, or too large for their type (try dtype='float32')"
-            )
+            cause = "its weights are damaged, or too large for their type (try dtype='float32')"
+            raise RuntimeError(f"the model computed {highest} for a number: {cause}")
         if self.temperature == 0:
             return int(logits.argmax())
         with numpy.errstate(over="ignore"):  # a tiny temperature leaves the likeliest id alone
@@ -3080,8 +2815,7 @@ class _Sampling(NamedTuple):
 
     def kept(self, weights: Any) -> Any:
         """Return the ids that top_k and top_p keep, likeliest first; all of them by number."""
-        import numpy
-
+        numpy = importlib.import_module("numpy")
         ids, total = numpy.arange(len(weights)), weights.sum()
         is_cut = 0 < self.top_k < len(weights)
         if self.top_p == 1 and not is_cut:
@@ -3109,29 +2843,267 @@ class _ModelFiles:
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class _Library(NamedTuple):
-    packages: tuple[str, ...]  # that are imported; the last can be built for a GPU
-    install: str  # what pip calls them
-    extra: str  # of bpe-tokenizer
+# -- Runners ------------------------------------------------------------------
 
 
-_LIBRARIES = {
-    "llama.cpp": _Library(("llama_cpp",), "llama-cpp-python numpy", "llama"),
-    "mlx": _Library(("mlx_lm",), "mlx-lm numpy", "apple"),
-    # optimum-intel and openvino-genai both bring it.
-    "openvino": _Library(("openvino",), "openvino numpy", "openvino"),
-    "transformers": _Library(("transformers", "torch"), "transformers torch", "transformers"),
-}
-_Choice = tuple[str, Any, str | None]  # a library that reads a model, its files, the device
+@dataclass(frozen=True)
+class _Loading:
+    """How to load a model; the last three in the words of the library."""
+
+    n_gpu_layers: int = -1
+    n_ctx: int = 8192
+    dtype: str | None = None
+    device: str | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class _Runner:
+    """A loaded model: takes ids behind those it has, and says how likely each is to come next."""
+
+    name = ""
+    packages: tuple[str, ...] = ()  # that are imported; the last can be built for a GPU
+    install = extra = ""  # what pip calls them; the extra of bpe-tokenizer
+    block = 256  # ids fed at once; Ctrl-C takes effect between blocks
+    _load: Any  # loads the model
+    _feed: Any  # takes ids behind those taken before, and gives the logits of the next one
+    _forget: Any  # forgets the ids taken
+    _model: Any = None
+    _cache: Any = None
+
+    def __init__(self, files: _ModelFiles, loading: _Loading) -> None:
+        self.files, self.path, self.device = files, files.path, "CPU"
+        self.vocab_rows, self.stop_ids = files.rows, frozenset(files.eos_ids)
+        limits = [limit for limit in (loading.n_ctx, files.context) if limit]
+        self.context: int | None = min(limits, default=None)  # None: not known
+        self._held: list[int] | None = []  # the ids the model has taken; None: not known
+        self._lock, self._numpy = threading.Lock(), importlib.import_module("numpy")
+        self._load(loading)
+
+    def _generate(
+        self, prompt: list[int], most: int, how: _Sampling, stops: Container[int], rows: int
+    ) -> Iterator[int]:
+        """Yield the ids that follow a prompt, `most` at most, until one of `stops`, included.
+
+        Only ids below `rows` are drawn: the model may have more rows than the tokenizer has
+        tokens.  A prompt that continues all that the last call read and wrote is only read
+        from there on, unless there is a seed: the last bits may differ.
+        """
+        _check_size("max_new_tokens", most, 1)
+        room = most if self.context is None else min(most, self.context - len(prompt))
+        if room < 1:
+            most_known = f"up to what it was trained for: {self.files.context or 'unknown'}"
+            sizes = f"the prompt has {len(prompt):,} tokens and the context holds {self.context:,}"
+            remedy = f"shorten the prompt or open the model with a larger n_ctx ({most_known})"
+            raise ValueError(f"{sizes}, which leaves no room for an answer; {remedy}")
+        return self._ids(prompt, room, how, stops, rows)
+
+    def _ids(
+        self, prompt: list[int], most: int, how: _Sampling, stops: Container[int], rows: int
+    ) -> Iterator[int]:
+        if not self._lock.acquire(blocking=False):
+            problem = "the model is busy with another call; use up or close() that iterator first"
+            raise RuntimeError(f"{self.path}: {problem}")
+        try:
+            random, held = self._numpy.random.default_rng(how.seed), self._held or []
+            # A repeated prompt is fed again, so that a repeated call repeats its answer.
+            if how.seed is not None or not held or not held == prompt[: len(held)] != prompt:
+                held = []
+                self._forget()
+            pending = prompt[len(held) :]
+            for _ in range(most):
+                self._held = None  # if this is interrupted, nobody knows what the model holds
+                for start in range(0, len(pending), self.block):
+                    part = pending[start : start + self.block]
+                    with self._explained("failed"):
+                        logits = self._feed(part)
+                    held.extend(part)
+                self._held = held
+                id_ = how.draw(logits[:rows], random)
+                yield id_
+                if id_ in stops:
+                    return
+                pending = [id_]
+        finally:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def _explained(self, what: str = "could not load it") -> Iterator[None]:
+        """Turn whatever a library raises into one kind of error that names it."""
+        try:
+            yield
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise RuntimeError(f"{self.path}: {self.name} {what}: {reason}") from error
+
+    def __repr__(self) -> str:
+        return f"<{self.name} on {self.device}: {self.path}>"
+
+
+class _LlamaCpp(_Runner):
+    """Runs a GGUF file, by llama-cpp-python, on a CPU or the GPU it was compiled for."""
+
+    name, packages = "llama.cpp", ("llama_cpp",)
+    install, extra = "llama-cpp-python numpy", "llama"
+
+    def _load(self, loading: _Loading) -> None:
+        self._library = library = importlib.import_module("llama_cpp")
+        gpu = library.llama_supports_gpu_offload()
+        if loading.device == "gpu" and not gpu:
+            remedy = "CMAKE_ARGS=-DGGML_CUDA=ON (or -DGGML_HIP=ON, -DGGML_VULKAN=ON) pip install "
+            remedy += "--force-reinstall --no-cache-dir llama-cpp-python"
+            problem = "this llama-cpp-python was built without a GPU; build it for yours"
+            raise RuntimeError(f"{problem}: {remedy}")
+        layers = 0 if loading.device == "cpu" else loading.n_gpu_layers
+        self.device = "GPU" if gpu and layers else "CPU"
+        threads = min(_cores(), max(4, _cores() // 2))  # of many, half are only virtual
+        given = {"n_gpu_layers": layers, "n_ctx": self.context or 0, "n_batch": self.block}
+        given |= {"n_threads": threads, "n_threads_batch": threads, "verbose": False}
+        with self._explained():
+            self._model = library.Llama(str(self.path), **{**given, **loading.settings})
+        made: int = self._model.n_ctx()  # rounded up to what suits llama.cpp
+        trained = library.llama_model_n_ctx_train(self._model.model)
+        self.context = min(made, trained, self.context or made)
+        self.vocab_rows = self._model.n_vocab()
+        vocab, is_end = library.llama_model_get_vocab(self._model.model), library.llama_vocab_is_eog
+        self.stop_ids |= {id_ for id_ in range(self.vocab_rows) if is_end(vocab, id_)}
+
+    def _feed(self, ids: list[int]) -> Any:
+        self._model.eval(ids)
+        pointer = self._library.llama_get_logits_ith(self._model.ctx, -1)
+        # A copy: the next call overwrites them.
+        return self._numpy.ctypeslib.as_array(pointer, shape=(self.vocab_rows,)).copy()
+
+    def _forget(self) -> None:
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._model.ctx), True)
+        self._model.reset()
+
+
+class _Transformers(_Runner):
+    """Runs what `AutoModelForCausalLM` loads, on torch: safetensors only, no code of theirs."""
+
+    name, packages = "Transformers", ("transformers", "torch")
+    install, extra = "transformers torch", "transformers"
+
+    def _load(self, loading: _Loading) -> None:
+        self._torch = importlib.import_module("torch")
+        self._library = importlib.import_module("transformers")
+        self.device = self._best_device(self._torch, loading)
+        given = {"dtype": loading.dtype or "auto", **loading.settings}
+        safe = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+        with self._explained():
+            load = self._library.AutoModelForCausalLM.from_pretrained
+            self._model, found = load(str(self.path), output_loading_info=True, **safe, **given)
+            if "device_map" not in given:
+                self._model.to(self.device)
+        missing = sorted(found["missing_keys"])
+        if missing:  # they would have been filled with random numbers
+            raise ValueError(f"{len(missing)} weights are missing, {missing[0]} for one")
+        self._model.eval()
+        # Only the last logits are needed; all of a prompt's can be gigabytes.
+        accepted = inspect.signature(self._model.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+
+    @staticmethod
+    def _best_device(torch: Any, loading: _Loading) -> str:
+        if loading.device or loading.n_gpu_layers == 0:
+            return loading.device if loading.device and loading.n_gpu_layers else "cpu"
+        mps = "mps" if torch.backends.mps.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() else mps
+
+    def _feed(self, ids: list[int]) -> Any:
+        with self._torch.inference_mode():
+            inputs = self._torch.tensor([ids], device=self._model.device)
+            given = {"past_key_values": self._cache, "use_cache": True, **self._options}
+            out = self._model(input_ids=inputs, **given)
+            self._cache = out.past_key_values
+            return out.logits[0, -1].float().cpu().numpy()
+
+    def _forget(self) -> None:
+        self._cache = self._library.DynamicCache(config=self._model.config)
+
+
+class _Mlx(_Runner):
+    """Runs what `mlx_lm.utils.load_model` loads, in the dtype of its weights."""
+
+    name, packages, install, extra = "MLX", ("mlx_lm",), "mlx-lm numpy", "apple"
+
+    def _load(self, loading: _Loading) -> None:
+        self._mx = importlib.import_module("mlx.core")
+        utils = importlib.import_module("mlx_lm.utils")
+        self._caches = importlib.import_module("mlx_lm.models.cache")
+        default = self._mx.default_device().type
+        self.device = "GPU" if default == self._mx.DeviceType.gpu else "CPU"
+        # Transformers 5 writes rope_theta below rope_parameters; where mlx-lm's models look
+        # beside it, they silently take 10,000.
+        config = self.files.config
+        rope = {} if "rope_theta" in config else config.get("rope_parameters") or {}
+        found = {"rope_theta": rope["rope_theta"]} if "rope_theta" in rope else {}
+        if found and rope.get("rope_type", "default") != "default":
+            found["rope_scaling"] = config.get("rope_scaling", rope)
+        settings = dict(loading.settings)
+        found |= settings.pop("model_config", {})
+        with self._explained():
+            self._model, _ = utils.load_model(self.path, model_config=found, **settings)
+
+    def _feed(self, ids: list[int]) -> Any:
+        mx = self._mx
+        logits = self._model(mx.array([ids]), cache=self._cache)[0, -1].astype(mx.float32)
+        mx.eval(logits, [layer.state for layer in self._cache])
+        return self._numpy.array(logits)
+
+    def _forget(self) -> None:
+        self._cache = self._caches.make_prompt_cache(self._model)
+        self._mx.clear_cache()
+
+
+class _OpenVino(_Runner):
+    """Runs a stateful decoder, as ``optimum-cli export openvino`` writes it."""
+
+    name, packages = "OpenVINO", ("openvino",)  # optimum-intel and openvino-genai both bring it
+    install, extra, _past = "openvino numpy", "openvino", 0
+
+    def _load(self, loading: _Loading) -> None:
+        openvino = importlib.import_module("openvino").Core()
+        self.device = (loading.device or "CPU").upper()
+        # The logits of a whole block are computed, where only the last are needed.
+        self.block = max(16, min(512, 2**24 // self.vocab_rows))
+        path, settings = self.path / "openvino_model.xml", dict[str, Any]()
+        if self.files.dtype == "float32" and loading.dtype in (None, "float32"):  # no bfloat16
+            settings = {"INFERENCE_PRECISION_HINT": "f32"}
+            settings |= {"KV_CACHE_PRECISION": "f32"} if self.device == "CPU" else {}
+        settings |= loading.settings
+        with self._explained():
+            self._model = openvino.compile_model(path, self.device, settings)
+            self._request = self._model.create_infer_request()
+
+    def _feed(self, ids: list[int]) -> Any:
+        numpy, end = self._numpy, self._past + len(ids)
+        inputs = {
+            "input_ids": numpy.array([ids], numpy.int64),
+            "attention_mask": numpy.ones((1, end), numpy.int64),
+            "position_ids": numpy.arange(self._past, end, dtype=numpy.int64)[None],
+            "beam_idx": numpy.zeros(1, numpy.int32),
+        }
+        names = {name for port in self._model.inputs for name in port.names}
+        self._request.infer({name: inputs[name] for name in inputs.keys() & names})
+        self._past = end
+        logits = self._request.get_tensor("logits").data[0, -1]
+        return logits.astype(numpy.float32)  # a copy: the next call overwrites them
+
+    def _forget(self) -> None:
+        self._request.reset_state()
+        self._past = 0
+
+
+_RUNNERS = {made.name.lower(): made for made in (_LlamaCpp, _Mlx, _OpenVino, _Transformers)}
 
 
 def _is_installed(package: str) -> bool:
     """Find a package without importing it; "llama_cpp:cuda" asks for a build for a GPU."""
     package, _, gpu = package.partition(":")
-    try:
+    spec = None
+    with contextlib.suppress(ImportError, ValueError):  # its parent is missing, or half imported
         spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):  # its parent is missing, or half imported
-        return False
     if spec is None or not gpu:
         return spec is not None
     folder = Path(spec.origin or "").parent
@@ -3143,14 +3115,12 @@ def _is_apple() -> bool:
 
 
 def _has_nvidia_gpu() -> bool:
-    import subprocess
-
-    try:
+    subprocess = importlib.import_module("subprocess")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["nvidia-smi", "--list-gpus"]
         run = subprocess.run(command, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return run.returncode == 0 and bool(run.stdout.strip())
+        return run.returncode == 0 and bool(run.stdout.strip())
+    return False
 
 
 def _has_amd_gpu() -> bool:
@@ -3193,15 +3163,14 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     fitting = [backend for backend, (_, is_here, *_) in _BACKENDS.items() if is_here()]
     for backend in fitting:
         hardware, _, build, names = _BACKENDS[backend]
-        needs = [_LIBRARIES[name].packages for name in names]
-        needs = [(*packages, last + build) for *packages, last in needs]
+        needs = [(*_RUNNERS[n].packages[:-1], _RUNNERS[n].packages[-1] + build) for n in names]
         here = next((each for each in needs if all(map(_is_installed, each))), None)
         if here:
             found = f"it runs on {hardware}, and {' and '.join(here)} is installed"
             lines.append(f"{backend.value}: chosen; {found}")
             break
         needed = " or ".join(" with ".join(each) for each in needs)
-        remedy = f"pip install 'bpe-tokenizer[{_LIBRARIES[next(iter(names))].extra}]'"
+        remedy = f"pip install 'bpe-tokenizer[{_RUNNERS[next(iter(names))].extra}]'"
         missing = f"but {needed} is not installed; {remedy}"
         lines.append(f"{backend.value}: would run on {hardware}, {missing}")
     else:
@@ -3212,24 +3181,20 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     return backend
 
 
-def _libraries(backend: InferenceBackend | str | None) -> dict[str, str | None]:
-    """Return the libraries that `backend` stands for, each with its device; None: all."""
-    if backend is None:
-        return dict.fromkeys(_LIBRARIES)
-    if not isinstance(backend, (InferenceBackend, str)):
+def _choices(
+    path: object, found: Iterable[_ModelFiles], backend: Any
+) -> list[tuple[str, Any, str | None]]:
+    """Return (library, its files, device) for each that comes into question, best first."""
+    if not isinstance(backend, (InferenceBackend, str, type(None))):
         raise TypeError(f"backend must be a name or an InferenceBackend, got {backend!r:.50}")
-    known: dict[str, dict[str, str | None]] = {name: {name: None} for name in _LIBRARIES}
+    known: dict[str, dict[str, str | None]] = {name: {name: None} for name in _RUNNERS}
     known |= {member.value: libraries for member, (*_, libraries) in _BACKENDS.items()}
     name = str(getattr(backend, "value", backend)).lower()
     name = {"llama_cpp": "llama.cpp", "llama-cpp": "llama.cpp"}.get(name, name)
-    if name not in known:
+    asked = dict.fromkeys(_RUNNERS) if backend is None else known.get(name)
+    if asked is None:
         raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r:.50}")
-    return known[name]
-
-
-def _choices(path: object, found: Iterable[_ModelFiles], backend: Any) -> list[_Choice]:
-    """Return the libraries that come into question, best first."""
-    asked, readers = _libraries(backend), list[tuple[str, _ModelFiles]]()
+    readers: list[tuple[str, _ModelFiles]] = []
     for files in found:
         names = {"gguf": ["llama.cpp"], "openvino": ["openvino"]}.get(files.kind)
         names = names or ["mlx", "transformers"]
@@ -3244,14 +3209,81 @@ def _choices(path: object, found: Iterable[_ModelFiles], backend: Any) -> list[_
         kinds = " and ".join(files.kind for files in found)
         kinds = f"cannot read this model (its kind: {kinds})"
         raise ValueError(f"{path}: {' or '.join(asked)} {kinds}; {able} can")
-    here = [each for each in choices if all(map(_is_installed, _LIBRARIES[each[0]].packages))]
+    here = [each for each in choices if all(map(_is_installed, _RUNNERS[each[0]].packages))]
     return here or choices
 
 
 def _cannot_use(name: str, error: ImportError) -> str:
-    library = _LIBRARIES[name]
+    library = _RUNNERS[name]
     remedy = f"pip install {library.install}, or pip install 'bpe-tokenizer[{library.extra}]'"
     return f"{name} cannot be used ({error}); {remedy}"
+
+
+_loaded: dict[str, _Runner] = {}  # the last one, by all that it was loaded with
+
+
+def _describe(path: Path) -> list[_ModelFiles]:
+    """Return what there is to run at a path, by the names of its files and its config.json."""
+    if path.is_file() and path.suffix.lower() == ".gguf":
+        return [_ModelFiles(path, "gguf")]
+    kinds = {"openvino": "openvino_model.xml", "safetensors": "*.safetensors"}
+    found = [kind for kind, name in kinds.items() if any(path.glob(name))]
+    if not found:
+        expected = "a .gguf file, or a directory with safetensors or openvino_model.xml"
+        raise FileNotFoundError(f"{path}: no model; expected {expected}")
+    config, generation = _JsonReader.open(path / "config.json"), path / "generation_config.json"
+    raw = _read_file(generation) or b"{}"
+    ends = _JsonReader.open(generation, raw).data.get(
+        "eos_token_id", config.data.get("eos_token_id")
+    )
+    facts: Any = {"config": config.data, "rows": config.get("vocab_size", int)}
+    facts["context"] = config.get("max_position_embeddings", int, None, default=None)
+    facts["dtype"] = config.data.get("dtype", config.data.get("torch_dtype"))
+    ends = ends if isinstance(ends, list) else [ends]
+    facts["eos_ids"] = tuple(id_ for id_ in ends if type(id_) is int)
+    return [_ModelFiles(path, kind, **facts) for kind in found]
+
+
+def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
+    """Load a model with the best library installed, or return it if it was the last one loaded."""
+    problems = []
+    for name, files, device in _choices(path, _describe(path), backend):
+        loading = dataclasses.replace(loading, device=device)
+        key = repr((name, loading, files, path.resolve(), path.stat().st_mtime_ns))
+        try:
+            if key not in _loaded:
+                _loaded.clear()
+                _loaded[key] = _RUNNERS[name](files, loading)
+            return _loaded[key]
+        except ImportError as error:
+            problems.append(_cannot_use(name, error))
+    raise ImportError(f"{path}: {'; or '.join(problems)}")
+
+
+def _until(
+    pieces: Iterable[str], stops: Sequence[str], stopped: Callable[[], Any] = bool
+) -> Iterator[str]:
+    """Yield text up to the first place where one of some strings begins; call `stopped` there.
+
+    What may be the beginning of one waits, also if another is complete behind it.
+    """
+    ends = [re.escape(stop[:n]) + r"\Z" for stop in stops for n in range(1, len(stop))]
+    begins = re.compile("|".join([*map(re.escape, stops), *ends]) or "(?!)")
+    whole, held = _one_of(stops), ""
+    for piece in pieces:
+        held += piece
+        found = begins.search(held)
+        ready = found.start() if found else len(held)
+        if ready:
+            yield held[:ready]
+            held = held[ready:]
+        if whole.match(held):
+            break
+    found = whole.search(held)
+    if found:
+        stopped()
+    if rest := held[: found.start()] if found else held:
+        yield rest
 
 
 # =============================================================================
@@ -3283,10 +3315,8 @@ class _Options(_TextOptions, total=False):  # of `encode_batch`, besides return_
 def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
     """Read the ways to name special tokens: {text: id}, texts, AddedTokens."""
     if isinstance(special_tokens, (str, bytes)):
-        raise TypeError(
-            f"special_tokens must be a mapping or a list, got the {type(special_tokens).__name__} "
-            f"{_shorten(special_tokens)}; put it in a list"
-        )
+        got = f"the {type(special_tokens).__name__} {_shorten(special_tokens)}"
+        raise TypeError(f"special_tokens must be a mapping or a list, got {got}; put it in a list")
     given = () if special_tokens is None else special_tokens
     if isinstance(given, Mapping):
         given = itertools.starmap(AddedToken, given.items())
@@ -3315,10 +3345,7 @@ def _by_id(tokens: Iterable[AddedToken]) -> tuple[AddedToken, ...]:
 
 
 def _with_added_tokens(definition: Definition, tokens: Iterable[AddedToken]) -> Definition:
-    """Add tokens to a definition; those without an id go to the end.
-
-    Raises ValueError if an id or a text is taken.
-    """
+    """Add tokens to a definition, those without an id at its end; refuse what is taken."""
     taken: dict[Any, Any] = {id_: token for token, id_ in definition.vocab.items()}
     free = itertools.count(max(taken, default=-1) + 1)
     added = {token.content: token for token in definition.added}
@@ -3333,10 +3360,8 @@ def _with_added_tokens(definition: Definition, tokens: Iterable[AddedToken]) -> 
         other = token.content if token.id is None else taken.setdefault(token.id, token.content)
         if other != token.content:
             name = other if isinstance(other, str) else definition.write(other)
-            raise ValueError(
-                f"special token {token.content!r}: id {token.id} is already that of {name!r}; "
-                "leave the id out to get a free one"
-            )
+            taken_by = f"is already that of {name!r}; leave the id out to get a free one"
+            raise ValueError(f"special token {token.content!r}: id {token.id} {taken_by}")
     for content, token in added.items():
         if token.id is None:
             id_ = next(id_ for id_ in free if id_ not in taken)
@@ -3374,19 +3399,15 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
     ids = {cast("int", token.id) for token in definition.added}
     smallest, size = 256 + len(ids), len({*token, *ids})
     if not smallest <= vocab_size <= size:
-        raise ValueError(
-            f"vocab_size must be from {smallest} (bytes and added tokens) to "
-            f"{size} (what this tokenizer has), got {vocab_size}"
-        )
+        most = f"{size} (what this tokenizer has), got {vocab_size}"
+        raise ValueError(f"vocab_size must be from {smallest} (bytes and added tokens) to {most}")
     vocab = {token: id_ for token, id_ in definition.vocab.items() if len(token) == 1}
     merges: list[tuple[int, int]] = []
     for left, right in definition.merges:
         joined = token[left] + token[right]
         if token[left] not in vocab or token[right] not in vocab:
-            raise ValueError(
-                f"this vocabulary cannot be cut: its merge {len(merges)} joins a token that only a "
-                "later one makes, so its first merges are no vocabulary of their own"
-            )
+            cause = f"its merge {len(merges)} joins a token that only a later one makes"
+            raise ValueError(f"this vocabulary cannot be cut: {cause}")
         if joined not in vocab and len(vocab) + len(ids) == vocab_size:
             break
         vocab[joined] = definition.vocab[joined]
@@ -3411,11 +3432,9 @@ def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
     """Return role -> token, for special tokens with one of the known names, in any case."""
     contents = sorted(token.content for token in tokens if token.special)
     new = {content.lower(): content for content in contents}  # of "<S>" and "<s>", the latter
-    roles = {}
-    for role, names in _ROLE_NAMES.items():
-        found = [new[name] for name in map(str.lower, (*names, f"[{role[:3]}]")) if name in new]
-        roles.update({role: found[0]} if found else {})
-    return roles
+    known = ((role, (*names, f"[{role[:3]}]")) for role, names in _ROLE_NAMES.items())
+    found = {role: [new[n] for n in map(str.lower, names) if n in new] for role, names in known}
+    return {role: tokens[0] for role, tokens in found.items() if tokens}
 
 
 def _check_sizes(vocab_size: Any, smallest: int, min_frequency: Any, longest: Any) -> None:
@@ -3426,28 +3445,17 @@ def _check_sizes(vocab_size: Any, smallest: int, min_frequency: Any, longest: An
     _check_size("vocab_size", vocab_size, smallest)
 
 
-def _check_sources(corpus: object, counts: Mapping[bytes, int] | None) -> None:
-    if (corpus is None) == (counts is None):
-        raise TypeError("train() takes a corpus or counts=..., one of the two")
-    if counts is not None and not (isinstance(counts, Mapping) and {*map(type, counts)} <= {bytes}):
-        raise TypeError("counts must be a mapping from pre-tokens, as bytes, to their numbers")
-    if counts is not None and not any(counts.values()):
-        raise ValueError(_EMPTY)
-
-
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
-        raise TypeError(
-            f"text must be a str, got {type(text).__name__}; encode_batch takes a list of them"
-        )
+        got = f"{type(text).__name__}; encode_batch takes a list of them"
+        raise TypeError(f"text must be a str, got {got}")
 
 
 def _refuse_pair(option: object) -> None:
     if isinstance(option, (str, list, tuple)):
-        raise TypeError(
-            f"pairs of texts are not supported: got {_shorten(option)} after the text; encode "
-            "each text by itself, and pass options by name, such as add_special_tokens=True"
-        )
+        remedy = "encode each text by itself, and name options, such as add_special_tokens=True"
+        got = f"got {_shorten(option)} after the text"
+        raise TypeError(f"pairs of texts are not supported: {got}; {remedy}")
 
 
 def _named_tokens(
@@ -3491,11 +3499,39 @@ def _encode_segments(
     """Encode a rendered conversation; `default` names its template if nobody chose it."""
     if allowed_special == "all":
         _check_control(segments, tokenizer._added, default)
-    own = tokenizer._recognized(tokenizer._allowed(allowed_special))
+    own = _recognized(tokenizer._definition, tokenizer._allowed(allowed_special))
     contents = frozenset(token.content for token in own)
     counted = ((text, contents if trusted else _NONE) for text, trusted in segments)
     made: _SegmentEncoder = tokenizer._derived(_SegmentEncoder)
-    return made.encode(counted)[0]
+    return made.encode(counted)
+
+
+def _chat(
+    tokenizer: BPETokenizer, messages: _Messages, path: str | os.PathLike[str], **options: Any
+) -> Any:
+    """Let a model answer; see `BPETokenizer.chat`."""
+    given = {"top_k": 0, "seed": None, "stop": (), "stream": False, **options}
+    how = _Sampling(*map(given.pop, _Sampling._fields)).check()
+    loading = _Loading(given.pop("n_gpu_layers"), given.pop("n_ctx"))
+    names = "backend", "max_new_tokens", "stop", "stream", "verbose"
+    backend, most, stop, stream, verbose = map(given.pop, names)
+    prompt = tokenizer.apply_chat_template(messages, **given)  # what is left is the template's
+    model = _open_model(Path(path), backend, loading)
+    if tokenizer.max_id >= model.vocab_rows:
+        problem = f"{path} has only {model.vocab_rows:,}: this tokenizer is another model's"
+        raise ValueError(f"this tokenizer has ids up to {tokenizer.max_id:,}, and {problem}")
+    answered = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    given |= {"add_generation_prompt": False, "tokenize": False}
+    ends = _CONTROL.findall(tokenizer.apply_chat_template(answered, **given))[-1:]
+    control = tokenizer.special_tokens.items()
+    stops = {id_ for token, id_ in control if token in (*ends, tokenizer.eos_token)}
+    stops |= model.stop_ids
+    ids = model._generate(prompt, most, how, stops, tokenizer.max_id + 1)
+    said = tokenizer.decode_streaming((id_ for id_ in ids if id_ not in stops), True)
+    pieces = _until(said, [stop] if isinstance(stop, str) else list(stop))
+    if verbose:
+        print(f"{model!r}, context {model.context}", file=sys.stderr)
+    return pieces if stream else "".join(pieces)
 
 
 def _to_json(data: Any) -> str:
@@ -3544,7 +3580,8 @@ def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]
     label = {} if name == "tokenizer" else {"name": name}
     config, names = _config_json(tokenizer._definition, roles, {**settings, **label}, templates)
     only = templates["default"] if list(templates) == ["default"] else None
-    return _to_json(tokenizer._tokenizer_json()), _to_json(config), _to_json(names), only
+    data = _tokenizer_json(tokenizer._definition, tokenizer._around, settings)
+    return _to_json(data), _to_json(config), _to_json(names), only
 
 
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
@@ -3557,7 +3594,7 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
     file, files = path / "tokenizer.json" if path.is_dir() else path, {}
     if file.name == "tokenizer.json":
         files = _transactions(file.parent).read_files(_tokenizer_files(file.parent))
-    data = _JsonReader.parse(file, files.pop(file)) if file in files else None
+    data = _JsonReader.open(file, files.pop(file)) if file in files else None
     if data is None or _is_plain(data.data):
         formats = _tools("formats", f"{path}: reading another format than tokenizer.json")
         return cast("tuple[Any, ...]", formats.read_parts(path, pattern, tokens))
@@ -3738,7 +3775,12 @@ class BPETokenizer:
         >>> BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False).tokenize("abc")
         ['ab', 'c']
         """
-        _check_sources(corpus, counts)
+        if (corpus is None) == (counts is None):
+            raise TypeError("train() takes a corpus or counts=..., one of the two")
+        if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:
+            raise TypeError("counts must be a mapping from pre-tokens, as bytes, to their numbers")
+        if counts is not None and not any(counts.values()):
+            raise ValueError(_EMPTY)
         rule = self._definition.template if surround is None else str(surround)
         if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
             asked = _tools("training.sentencepiece").Style(style, byte_fallback, character_coverage)
@@ -3746,10 +3788,8 @@ class BPETokenizer:
             asked.train(self, corpus, *options, num_workers, text_field, ties, rule)
             return self
         if self._definition.components is not None:
-            raise ValueError(
-                "a tokenizer that is not byte-level BPE with one split pattern cannot be trained "
-                "again, except with style='sentencepiece'; make a new one with BPETokenizer(...)"
-            )
+            problem = "byte-level BPE with one split pattern alone can be trained again, and"
+            raise ValueError(f"{problem} style='sentencepiece'; make a new one: BPETokenizer(...)")
         make = _engine.learner if ties == "huggingface" else _tools("training.ties").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
@@ -3767,8 +3807,10 @@ class BPETokenizer:
             in_order = ties == "first"
             counts = count_pretokens(corpus, empty.split_pattern, in_order=in_order, **cut, **how)
         counted = time.perf_counter()
+        forbidden = frozenset(filter(None, map(_from_printable, contents)))  # for merges
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
-        learned = _learn_merges(learner, room, min_frequency, contents, verbose)
+        with _progress("merging", "merge", room, verbose) as advance:
+            learned = learner.learn(room, min_frequency, forbidden, advance)
         self._install(_number_merges(learned, empty, tokens, self._contents), named)
         read = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
         found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
@@ -3877,17 +3919,12 @@ class BPETokenizer:
             return cast("frozenset[str]", words[allowed_special])
         allowed = _named_tokens("allowed_special", allowed_special, words)
         if not allowed <= self._special:
-            raise ValueError(
-                f"allowed_special: {_shorten(sorted(map(str, allowed - self._special)))} are no "
-                "special tokens of this tokenizer"
-            )
+            unknown = _shorten(sorted(map(str, allowed - self._special)))
+            raise ValueError(f"allowed_special: {unknown} are no special tokens of this tokenizer")
         if disallowed_special:
             words = {"all": self._special - allowed}
             _refuse_tokens(texts, _named_tokens("disallowed_special", disallowed_special, words))
         return allowed
-
-    def _recognized(self, allowed: frozenset[str]) -> list[AddedToken]:
-        return _recognized(self._definition, allowed)
 
     def encode(
         self,
@@ -3912,7 +3949,7 @@ class BPETokenizer:
             plain = self._plain(allowed)
         if not plain or (ids := plain(text)) is None:
             _check_text(text)
-            ids, _ = _encode_parts(self._encoder, self._pipeline(allowed).parts(text))
+            ids = _encode_parts(self._encoder, self._pipeline(allowed).parts(text))
         if add_special_tokens:
             before, after = self._asked_around(add_special_tokens)
             ids[:0], ids[len(ids) :] = before, after
@@ -3972,15 +4009,20 @@ class BPETokenizer:
 
     def _offsets(self, text: str, allowed: frozenset[str], trimmed: bool = True) -> list[_Span]:
         """Return the characters of a text that each of its ids stands for."""
-        trimmed = trimmed and self._definition.trim_offsets
+        given, trimmed = self._definition, trimmed and self._definition.trim_offsets
         if self._is_plain(text, allowed) and not trimmed:
             return self._encoder.encode_to_places(text)
-        parts = self._pipeline(allowed).parts(text, align=True)
-        ids, offsets = _encode_parts(self._encoder, parts, align=True)
-        if trimmed:
-            trim = _tools("support.offsets", "offsets without white space").trim
-            offsets = trim(self, text, ids, offsets)
-        return offsets
+        moved = given.prefix_space or _engine.normalize(text, given.normalizer) is not text
+        if trimmed or moved or given.components:
+            tools = _tools("support.offsets", "offsets of text that is changed, or trimmed,")
+            return cast("list[_Span]", tools.offsets(self, text, allowed, trimmed))
+        places: list[_Span] = []
+        for part, start, end in self._pipeline(allowed).parts(text):
+            inner = [(0, end - start)]
+            if isinstance(part, str):
+                inner = self._encoder.encode_to_places(part)
+            places += [(start + a, start + b) for a, b in inner]
+        return places
 
     @overload
     def encode_batch(
@@ -4022,8 +4064,10 @@ class BPETokenizer:
             return_offsets: whether results have offsets; they are worked out when first read.
         """
         texts = _check_texts(texts)
-        asked = padding, truncation, max_length, return_tensors, pad_to_multiple_of
-        lengths = _Lengths(self, *asked, padding_side, truncation_side)
+        asked: Any = {"padding": padding, "truncation": truncation, "max_length": max_length}
+        asked |= {"return_tensors": return_tensors, "pad_to_multiple_of": pad_to_multiple_of}
+        asked |= {"padding_side": padding_side, "truncation_side": truncation_side}
+        lengths = _Lengths(self, **asked)
         before, after = self._asked_around(add_special_tokens)
         n_added = len(before) + len(after)
         if lengths.limit is not None and lengths.limit < n_added:
@@ -4045,7 +4089,8 @@ class BPETokenizer:
         for text, ids, part, n in zip(texts, rows, kept, missing):
             of, sides = part if return_offsets else None, (n, 0) if left else (0, n)
             source = _Source(frozen, text, ids, allowed, of, around, sides, pad)
-            results.append(EncodingResult._of(source))
+            results.append(result := object.__new__(EncodingResult))
+            vars(result).update(_source=source, token_type_ids=None)
         if return_tensors is None:
             return BatchEncoding(results)
         length = _one_length(map(operator.add, map(len, rows), missing))
@@ -4087,8 +4132,9 @@ class BPETokenizer:
         """
         if isinstance(text_stream, (str, bytes)):
             raise TypeError("expected an iterable of strings, got one text; use encode for that")
-        pipeline = self._pipeline(self._allowed(allowed_special))
-        return _encode_stream(text_stream, pipeline, self._encoder)
+        pipeline, encode = self._pipeline(self._allowed(allowed_special)), self._encoder.encode
+        parts = pipeline.stream(text_stream)
+        return (encode(part) if isinstance(part, str) else [cast("int", part.id)] for part in parts)
 
     def encode_iterable(
         self, lines: Iterable[str], allowed_special: _AllowedSpecial = "none"
@@ -4117,7 +4163,7 @@ class BPETokenizer:
         allowed = self._allowed(allowed_special, disallowed_special, [text])
         before, after = self._asked_around(add_special_tokens)
         count = len(before) + len(after)
-        for part, _ in self._pipeline(allowed).parts(text):
+        for part, *_ in self._pipeline(allowed).parts(text):
             count += 1 if isinstance(part, AddedToken) else self._encoder.count(part)
         return count
 
@@ -4138,8 +4184,7 @@ class BPETokenizer:
                 text[start:end] if token else _engine.normalize(text[start:end], self.normalizer)
                 for start, end, token in found
             )
-        places: list[_Span] = []
-        plain = self._is_plain(text, allowed)
+        places, plain = list[_Span](), self._is_plain(text, allowed)
         length = 6 * room if plain else len(text)
         while len(places) <= room and length < len(text):  # the beginning is mostly enough
             at = _splitter(self._definition.split_pattern).last_cut(text, length) or 0
@@ -4192,12 +4237,13 @@ class BPETokenizer:
         fields = dict(batch_ids) if named else {"input_ids": batch_ids}
         if "input_ids" not in fields:
             raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
-        rows, masks = [*fields["input_ids"]], fields.get("attention_mask")
-        rows = [ids if _is_row(ids, masks is None) else _plain_ids(ids) for ids in rows]
-        if masks is not None:
-            masks = [*map(_plain_ids, masks)]
-            if [*map(len, masks)] != [*map(len, rows)]:
-                raise ValueError("attention_mask and input_ids differ in their lengths")
+        masks = fields.get("attention_mask")
+        rows = [
+            ids if _is_row(ids, masks is None) else _plain_ids(ids) for ids in fields["input_ids"]
+        ]
+        masks = None if masks is None else [*map(_plain_ids, masks)]
+        if masks is not None and [*map(len, masks)] != [*map(len, rows)]:
+            raise ValueError("attention_mask and input_ids differ in their lengths")
         if skip_padding:
             pads = itertools.repeat(self.pad_token_id)
             rows = [*map(_strip, rows, masks or itertools.repeat(None), pads)]
@@ -4277,9 +4323,6 @@ class BPETokenizer:
         _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
-
-    def _tokenizer_json(self) -> dict[str, Any]:
-        return _tokenizer_json(self._definition, self._around, self._settings)
 
     @classmethod
     def from_pretrained(
@@ -4391,8 +4434,9 @@ class BPETokenizer:
             with contextlib.suppress(ImportError):
                 download = _tools("formats.hub").download
             where = download(where, **asked)
-        own: Any = {"split_pattern": split_pattern, "special_tokens": special_tokens}
-        return cls.from_pretrained(where, verbose, **own)
+        return cls.from_pretrained(
+            where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
+        )
 
     def export(
         self, path: str | os.PathLike[str], format: str, *, without_normalizer: bool = False
@@ -4417,7 +4461,8 @@ class BPETokenizer:
     def to_hf(self) -> Any:
         """Return a live ``tokenizers.Tokenizer``, or raise ValueError if it loses something."""
         library = _import_optional("tokenizers", "to_hf", "tokenizers")
-        return library.Tokenizer.from_str(json.dumps(self._tokenizer_json()))
+        data = _tokenizer_json(self._definition, self._around, self._settings)
+        return library.Tokenizer.from_str(json.dumps(data))
 
     # -- Chat ---
 
@@ -4521,10 +4566,10 @@ class BPETokenizer:
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
         talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
-        options = {**options, **sampling, **setup, **talk}
-        return _tools("chat.session").chat(self, messages, model_path, **options)
-
-    # -- Cache ---
+        run = functools.partial(_chat, self)
+        with contextlib.suppress(ImportError):
+            run = functools.partial(_tools("chat.session").chat, self)
+        return run(messages, model_path, **{**options, **sampling, **setup, **talk})
 
     def get_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
@@ -4669,9 +4714,7 @@ def _chat_options(add: Callable[..., Any]) -> None:
     add("--template", metavar="NAME", help=f"{names}; by default the tokenizer's own")
     add("--system", dest="system_prompt", metavar="TEXT", help="system prompt")
     add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
-    add(
-        "--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help="per answer"
-    )
+    add("--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help="at most")
     add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
     add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
     add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")

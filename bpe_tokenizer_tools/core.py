@@ -29,17 +29,15 @@ from_printable = bpe_tokenizer._from_printable
 has_surrogate = bpe_tokenizer._has_surrogate
 utf8_length = bpe_tokenizer._utf8_length
 one_of = bpe_tokenizer._one_of
-skip_space = bpe_tokenizer._skip_space
-skip_space_back = bpe_tokenizer._skip_space_back
-starts_cluster = bpe_tokenizer._starts_cluster
 normalize = bpe_tokenizer._normalize
-align = bpe_tokenizer._align
 check_normalizer = bpe_tokenizer._check_normalizer
 pattern_named = bpe_tokenizer._pattern_named
 splitter = bpe_tokenizer._splitter
 
 # Added tokens and roles
+Match = bpe_tokenizer._Match
 TokenFinder = bpe_tokenizer._TokenFinder
+text_between = bpe_tokenizer._text_between
 Pipeline = bpe_tokenizer._Pipeline
 SpecialTokens = bpe_tokenizer._SpecialTokens
 ROLES = bpe_tokenizer._ROLES
@@ -114,7 +112,8 @@ pre_tokenizer_json = bpe_tokenizer._pre_tokenizer_json
 rebuild = bpe_tokenizer._rebuild
 
 # Batches
-to_tensor = bpe_tokenizer._to_tensor
+one_length = bpe_tokenizer._one_length
+to_tensors = bpe_tokenizer._to_tensors
 Lengths = bpe_tokenizer._Lengths
 pad_token = bpe_tokenizer._pad_token
 
@@ -136,6 +135,13 @@ encode_segments = bpe_tokenizer._encode_segments
 # Models
 Sampling = bpe_tokenizer._Sampling
 ModelFiles = bpe_tokenizer._ModelFiles
+Loading = bpe_tokenizer._Loading
+Runner = bpe_tokenizer._Runner
+LlamaCpp = bpe_tokenizer._LlamaCpp
+Mlx = bpe_tokenizer._Mlx
+OpenVino = bpe_tokenizer._OpenVino
+Transformers = bpe_tokenizer._Transformers
+until = bpe_tokenizer._until
 choices = bpe_tokenizer._choices
 cannot_use = bpe_tokenizer._cannot_use
 
@@ -152,16 +158,25 @@ import_optional = bpe_tokenizer._import_optional
 
 # Steps of a tokenizer
 allowed = BPETokenizer._allowed
-recognized = BPETokenizer._recognized
 rest = BPETokenizer._rest
 install = BPETokenizer._install
-tokenizer_json_of = BPETokenizer._tokenizer_json
 from_parts = BPETokenizer._from_parts
 
 
 def engine() -> bpe_tokenizer._Engine:
     """Return the engine in use, in C or in Python."""
     return bpe_tokenizer._engine
+
+
+def recognized(tokenizer: BPETokenizer, allowed: frozenset[str]) -> list[bpe_tokenizer.AddedToken]:
+    """Return the added tokens to look for: of special ones, those `allowed`."""
+    return bpe_tokenizer._recognized(tokenizer._definition, allowed)
+
+
+def tokenizer_json_of(tokenizer: BPETokenizer) -> dict[str, Any]:
+    """Return what goes into tokenizer.json."""
+    given = tokenizer._definition, tokenizer._around, tokenizer._settings
+    return bpe_tokenizer._tokenizer_json(*given)
 
 
 def pipeline(tokenizer: BPETokenizer, allowed: frozenset[str]) -> bpe_tokenizer._Pipeline:

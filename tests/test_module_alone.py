@@ -19,6 +19,7 @@ from pathlib import Path
 import alone_checks
 import pytest
 import regex
+import tiny_models
 from conftest import EITHER_ENGINE
 from oracles import need
 
@@ -74,7 +75,7 @@ def outcomes(alone: Path, packages: Path) -> dict[str, str]:
 
 
 # What the design lists of the class.
-CARD = """add_special_tokens apply_chat_template clear_cache convert_ids_to_tokens
+CARD = """add_special_tokens apply_chat_template chat clear_cache convert_ids_to_tokens
 convert_tokens_to_ids convert_tokens_to_string count_tokens decode decode_batch encode encode_batch
 encode_streaming from_huggingface from_pretrained get_cache_stats get_vocab save tokenize train
 truncate with_vocab_size"""
@@ -220,3 +221,96 @@ def test_help_says_where_more_commands_are(run: Run) -> None:
     shown = run("--help").stdout.decode()
     assert all(f"\n    {command} " in shown for command in OPTIONS)
     assert "More commands come with bpe_tokenizer_tools" in shown
+
+
+# -- Models -----------------------------------------------------------------------
+
+# Everything that is installed can be imported, but for what this library consists of.
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in ("bpe_tokenizer_tools", "_bpe_tokenizer"):
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+sys.meta_path.insert(0, Hidden())
+sys.path.insert(0, sys.argv.pop(1))
+import bpe_tokenizer
+assert bpe_tokenizer.__file__.startswith(sys.path[0]) and not bpe_tokenizer.ACCELERATED
+"""
+CHAT = """
+import json
+tokenizer = bpe_tokenizer.BPETokenizer.from_pretrained(sys.argv[1], verbose=False)
+talk = [{"role": "user", "content": "def f("}]
+options = dict(template="alpaca", max_new_tokens=16, temperature=0, n_ctx=0)
+whole = tokenizer.chat(talk, sys.argv[2], **options)
+pieces = list(tokenizer.chat(talk, sys.argv[2], stream=True, **options))
+stop = whole[4:7]
+cut = tokenizer.chat(talk, sys.argv[2], stop=stop, **options)
+options.update(temperature=1.0, seed=3)
+drawn = [tokenizer.chat(talk, sys.argv[2], **options) for _ in range(2)]
+print(json.dumps({"whole": whole, "pieces": pieces, "stop": stop, "cut": cut, "drawn": drawn}))
+"""
+LIBRARIES = {
+    "llama.cpp": ("llama_cpp", tiny_models.write_gguf, "model.gguf"),
+    "mlx": ("mlx_lm", tiny_models.write_mlx, "mlx"),
+    "openvino": ("openvino", tiny_models.write_openvino, "openvino"),
+    "transformers": ("transformers", tiny_models.write_safetensors, "transformers"),
+}
+
+
+def answer(tokenizer: BPETokenizer, most: int) -> str:
+    """What the tiny model answers, computed in NumPy."""
+    talk = [{"role": "user", "content": "def f("}]
+    ids = tokenizer.apply_chat_template(talk, "alpaca")
+    written: list[int] = []
+    while len(written) < most:
+        logits = tiny_models.model(False).logits([*ids, *written])[: tiny_models.TOKENS]
+        written.append(int(logits.argmax()))
+        if written[-1] == tiny_models.EOS:
+            break
+    return tokenizer.decode(written, skip_special_tokens=True)
+
+
+def run_with_packages(code: str, *argv: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", HIDE + code, *map(str, argv)]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_chat_with_a_model(library: str, alone: Path, tmp_path: Path) -> None:
+    package, write, name = LIBRARIES[library]
+    need(package)
+    tokenizer, model = tiny_models.tokenizer(), write(tmp_path / name, tiny_models.model(False))
+    tokenizer.save(tmp_path / "tok", verbose=False)
+    done = run_with_packages(CHAT, alone, tmp_path / "tok", model)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    whole = answer(tokenizer, 16)
+    assert (found["whole"], "".join(found["pieces"])) == (whole, whole) and len(found["pieces"]) > 1
+    assert found["cut"] == whole[: whole.index(found["stop"])]
+    assert found["drawn"][0] == found["drawn"][1] != whole
+
+
+@pytest.mark.parametrize("library", ["llama.cpp", "transformers"])
+def test_the_chat_command_with_a_model(library: str, alone: Path, tmp_path: Path) -> None:
+    package, write, name = LIBRARIES[library]
+    need(package)
+    tokenizer, model = tiny_models.tokenizer(), write(tmp_path / name, tiny_models.model(False))
+    tokenizer.save(tmp_path / "tok", verbose=False)
+    words = ["--tokenizer", tmp_path / "tok", "--model", model, "--template", "alpaca"]
+    words += ["--message", "def f(", "--max-tokens", 16, "--temperature", 0, "--n-ctx", 0]
+    done = run_with_packages("sys.exit(bpe_tokenizer.main(sys.argv[1:]))", alone, "chat", *words)
+    assert (done.returncode, done.stdout) == (0, answer(tokenizer, 16) + "\n"), done.stderr
+
+
+def test_chat_refuses_the_tokenizer_of_another_model(alone: Path, tmp_path: Path) -> None:
+    need("llama_cpp")
+    tokenizer = tiny_models.tokenizer()
+    model = tiny_models.write_gguf(tmp_path / "model.gguf", tiny_models.model(False))
+    tokenizer.add_special_tokens([f"<|{i}|>" for i in range(1000)])
+    tokenizer.save(tmp_path / "tok", verbose=False)
+    words = ["--tokenizer", tmp_path / "tok", "--model", model, "--template", "alpaca"]
+    words += ["--message", "Hi", "--n-ctx", 0]
+    done = run_with_packages("sys.exit(bpe_tokenizer.main(sys.argv[1:]))", alone, "chat", *words)
+    assert done.returncode == 1 and "this tokenizer is another model's" in done.stderr

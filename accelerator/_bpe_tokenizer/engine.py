@@ -22,6 +22,8 @@ if native.API != API:
 
 _MAX_THREADS = 64
 _NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
+# What can be normalized apart from all before it: the module's, but searched from left to right.
+_BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))
 _NAMES = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
 
 
@@ -274,9 +276,8 @@ def _pieces(text: str) -> Iterator[str]:
     """Cut a text where both sides can be normalized alone."""
     start = 0
     while start < len(text):
-        end = start + _NORMALIZED_CHARS
-        while end < len(text) and not core._starts_cluster(text[end]):
-            end += 1
+        found = _BEGINS.search(text, start + _NORMALIZED_CHARS)
+        end = found.start() if found else len(text)
         yield text[start:end]
         start = end
 

@@ -13,10 +13,9 @@ is taken:
     directory, HuggingFace's             Transformers, MLX (on a Mac, MLX first)
     directory with openvino_model.xml    OpenVINO
 
-The sampler, and which library to use, are section 10 of bpe_tokenizer.  `runners` has the loop
-and a class for each library; `base` and `libraries` derive runners that check what they are
-given, and can be released.  `model_files` reads what a model's files say, and `fit` compares
-that with a tokenizer.
+Section 10 of bpe_tokenizer has the loop, the sampler and a class for each library, and chooses
+the library.  `base` and `libraries` derive runners that check what they are given, and can be
+released.  `model_files` reads what a model's files say, and `fit` compares that with a tokenizer.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from typing import Any
 
 from bpe_tokenizer import InferenceBackend, detect_best_backend
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.backends import runners
 from bpe_tokenizer_tools.backends.base import Backend
 from bpe_tokenizer_tools.backends.checks import integer, word
 from bpe_tokenizer_tools.backends.libraries import RUNNERS
@@ -104,7 +102,7 @@ def open_model(
         ImportError: the library is not installed; the message says how to.
         RuntimeError: the library fails to load the model.
     """
-    loading = runners.Loading(
+    loading = core.Loading(
         integer("n_gpu_layers", n_gpu_layers, -1),
         integer("n_ctx", n_ctx, 0),
         word("dtype", dtype),
@@ -121,7 +119,7 @@ def open_model(
     raise ImportError(f"{path}: {'; or '.join(problems)}")
 
 
-def _open(name: str, files: ModelFiles, loading: runners.Loading) -> Backend:
+def _open(name: str, files: ModelFiles, loading: core.Loading) -> Backend:
     key, stamp = (files.path, name, repr(loading)), files.stamp()
     if key in _opened:
         known, model = _opened[key]

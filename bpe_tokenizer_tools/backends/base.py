@@ -11,14 +11,15 @@ import contextlib
 import re
 from collections.abc import Generator, Iterable, Iterator
 
-from bpe_tokenizer_tools.backends import checks, runners
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.backends import checks
 from bpe_tokenizer_tools.backends.checks import integer
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 
-_UNLIMITED = runners.Loading(n_ctx=0)
+_UNLIMITED = core.Loading(n_ctx=0)
 
 
-class Backend(runners.Runner):
+class Backend(core.Runner):
     """A model that one of the libraries has loaded.
 
     Attributes:
@@ -35,7 +36,7 @@ class Backend(runners.Runner):
     files: ModelFiles
     _closed = _released = False
 
-    def __init__(self, files: ModelFiles, loading: runners.Loading = _UNLIMITED) -> None:
+    def __init__(self, files: ModelFiles, loading: core.Loading = _UNLIMITED) -> None:
         self._settings = tuple(loading.settings)
         super().__init__(files, loading)
 

@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bpe_tokenizer_tools.backends import runners
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends.base import Backend
 
 _ERROR = 4  # GGML_LOG_LEVEL_ERROR
 _PRECISIONS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
-class LlamaCpp(Backend, runners.LlamaCpp):
+class LlamaCpp(Backend, core.LlamaCpp):
     """Runs a GGUF file.
 
     `n_gpu_layers` says how many layers go to the GPU, -1 for all; `n_ctx` how many tokens
@@ -25,7 +25,7 @@ class LlamaCpp(Backend, runners.LlamaCpp):
     float32 for a model of float32, else of float16.
     """
 
-    def _load(self, loading: runners.Loading) -> None:
+    def _load(self, loading: core.Loading) -> None:
         library, files = importlib.import_module("llama_cpp"), self.files
         if loading.dtype is not None and loading.dtype != files.dtype:
             raise ValueError(
@@ -69,7 +69,7 @@ def _reasons(library: Any) -> Iterator[None]:
         library.llama_log_set(usual, None)
 
 
-class Transformers(Backend, runners.Transformers):
+class Transformers(Backend, core.Transformers):
     """Runs what `AutoModelForCausalLM` loads, from files only, without code of theirs.
 
     The device is a GPU if torch has one (CUDA, ROCm, Apple's), else the CPU.  The dtype is
@@ -78,7 +78,7 @@ class Transformers(Backend, runners.Transformers):
     half of the memory.  Further settings go to `from_pretrained`.
     """
 
-    def _load(self, loading: runners.Loading) -> None:
+    def _load(self, loading: core.Loading) -> None:
         torch = importlib.import_module("torch")
         library = importlib.import_module("transformers")
         device = self._best_device(torch, loading)
@@ -137,13 +137,13 @@ def _memory() -> float:
         return float("inf")
 
 
-class Mlx(Backend, runners.Mlx):
+class Mlx(Backend, core.Mlx):
     """Runs what `mlx_lm.utils.load_model` loads, in the dtype of its weights.
 
     Further settings go to `mlx_lm.utils.load_model`.
     """
 
-    def _load(self, loading: runners.Loading) -> None:
+    def _load(self, loading: core.Loading) -> None:
         mx = importlib.import_module("mlx.core")
         if loading.dtype is not None and loading.dtype != self.files.dtype:
             raise ValueError(f"{self.path} is {self.files.dtype}; MLX keeps it as it is")
@@ -174,7 +174,7 @@ class Mlx(Backend, runners.Mlx):
         self._mx.clear_cache()
 
 
-class OpenVino(Backend, runners.OpenVino):
+class OpenVino(Backend, core.OpenVino):
     """Runs a stateful decoder, as ``optimum-cli export openvino`` writes it.
 
     The device is the CPU, unless another is named ("GPU").  Weights of float32 are
@@ -183,7 +183,7 @@ class OpenVino(Backend, runners.OpenVino):
     such as ``INFERENCE_PRECISION_HINT="f32"``.
     """
 
-    def _load(self, loading: runners.Loading) -> None:
+    def _load(self, loading: core.Loading) -> None:
         devices = importlib.import_module("openvino").Core().available_devices
         device = (loading.device or "CPU").upper()
         if device.split(".")[0] not in {name.split(".")[0] for name in devices}:

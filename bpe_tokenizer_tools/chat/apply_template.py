@@ -171,8 +171,16 @@ def _apply(
         raise ValueError("a mask and offsets come in a dict: pass return_dict=True, too")
     lengths = None
     if tokenize:
-        asked = padding, truncation, max_length, return_tensors, pad_to_multiple_of, padding_side
-        lengths = core.Lengths(tokenizer, *asked, truncation_side="left")
+        lengths = core.Lengths(
+            tokenizer,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            return_tensors=return_tensors,
+            pad_to_multiple_of=pad_to_multiple_of,
+            padding_side=padding_side,
+            truncation_side="left",
+        )
     field = "content" if continue_final_message is True else continue_final_message or ""
     request = _Request(
         render=Renderer(template, tokenizer, variables),
@@ -258,7 +266,8 @@ def _columns(
         return made
     for name in ("input_ids", "attention_mask", "assistant_masks"):
         if name in made:
-            made[name] = core.to_tensor(made[name], return_tensors)
+            length = core.one_length(map(len, made[name]))
+            made[name] = core.to_tensors(made[name], length, 0, False, return_tensors)[0]
     made.pop("dropped_messages", None)  # no input of a model; a warning has said it
     return TensorBatch(made)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
+from bpe_tokenizer_tools.support import offsets
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat.templates import Renderer
@@ -69,7 +70,9 @@ def encode(
     else:
         counts[ASSISTANT] = _marks_in_answers(render, pieces)
     marked = [(part, counts.get(writer, _NONE)) for part, writer in pieces]
-    return encoder.encode(marked, align, not start)
+    if not align:
+        return encoder.encode(marked, not start), []
+    return offsets.encode_segments(encoder, marked, not start)
 
 
 # -- Marks in the assistant's own words ----------------------------------------

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
-from bpe_tokenizer_tools import backends
+from bpe_tokenizer_tools import backends, core
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.chat.conversation import Conversation
 
@@ -193,10 +193,13 @@ class Session:
                 yield id_
             reply.finish = "length"
 
+        def stopped() -> None:
+            reply.finish = "stop"
+
         try:
             yield ""
             pieces = self.tokenizer.decode_streaming(kept(), skip_special_tokens=True)
-            for piece in _until(pieces, stops, reply):
+            for piece in core.until(pieces, stops, stopped):
                 given.append(piece)
                 yield piece
         except Exception:
@@ -215,40 +218,6 @@ class Session:
         while not text.startswith(said := self.tokenizer.decode(ids[:end], True)):
             end -= 1
         self.conversation.answer(ids[:end], rest=text[len(said) :])
-
-
-def _until(pieces: Iterable[str], stops: list[str], reply: Reply) -> Iterator[str]:
-    """Yield text up to the first place where one of some strings begins.
-
-    What may be the beginning of one waits, also if another is complete behind it.
-    """
-    held = ""
-    for piece in pieces:
-        held += piece
-        found, begun = _first(held, stops), _first_begun(held, stops)
-        if found < len(held) and found <= begun:
-            break
-        if min(found, begun):
-            yield held[: min(found, begun)]
-            held = held[min(found, begun) :]
-    found = _first(held, stops)
-    if found < len(held):
-        reply.finish = "stop"
-    if found:
-        yield held[:found]
-
-
-def _first(text: str, strings: list[str]) -> int:
-    """Return where the first of some strings begins; the end if none is there."""
-    return min((text.find(each) for each in strings if each in text), default=len(text))
-
-
-def _first_begun(text: str, strings: list[str]) -> int:
-    """Return where, at the end, one of some strings may have begun."""
-    longest = max(map(len, strings), default=0)
-    places = range(max(len(text) - longest + 1, 0), len(text))
-    begun = (i for i in places if any(each.startswith(text[i:]) for each in strings))
-    return next(begun, len(text))
 
 
 def chat(

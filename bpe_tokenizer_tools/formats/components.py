@@ -38,6 +38,7 @@ from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
 from bpe_tokenizer_tools.patterns.oniguruma import Parser, from_oniguruma
+from bpe_tokenizer_tools.support.offsets import align, encode
 
 __all__ = [
     "ComponentEncoder",
@@ -125,7 +126,7 @@ def _unicode_form(step: core.JsonReader) -> Normalizer:
     def run(text: Text) -> Text:
         if text.spans is None:
             return Text(core.normalize(text.chars, form))
-        origin = core.align(text.chars, form)
+        origin = align(text.chars, form)
         spans = [(text.spans[a][0], text.spans[b - 1][1]) for a, b in origin]
         return Text(core.normalize(text.chars, form), spans)
 
@@ -159,11 +160,10 @@ def _strip(step: core.JsonReader) -> Normalizer:
     right = step.get("strip_right", bool, default=True)
 
     def run(text: Text) -> Text:
-        end = len(text.chars)
-        start = core.skip_space(text.chars, 0) if left else 0
-        if right:
-            end = core.skip_space_back(text.chars, start, end)
-        return text.cut(start, end)
+        found = left and regex.match(r"\s*", text.chars)
+        start = found.end() if found else 0
+        found = right and regex.match(r"(?r)\s*", text.chars, pos=start)
+        return text.cut(start, found.start() if found else len(text.chars))
 
     return run
 
@@ -864,7 +864,7 @@ class _ComponentPipeline(core.Pipeline):
         return self._chain.normalize(Text(text)).chars
 
     def align(self, text: str) -> list[Span]:
-        given = Text(text, core.align(text, None))
+        given = Text(text, align(text, None))
         return self._chain.normalize(given).spans or []
 
     def prefixed(self, text: str, first: bool) -> str:
@@ -1111,7 +1111,7 @@ class ComponentEncoder(core.Encoder):
         """Encode as `encode` does, and tell where each token comes from."""
         core.utf8_length(text)  # names a lone surrogate by its place
         if self._engine and not self._by_characters:
-            return self._engine.encode_aligned(text, spans)
+            return encode(self._engine, [(text, list(spans))])
         if self._by_characters:
             ids = self._by_characters.encode(text)
             places = self._by_characters.places(self._aligned_pieces(text, list(spans)), ids)

@@ -31,7 +31,7 @@ def read(
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     files = read_files(path)
-    data = core.JsonReader.parse(path, files.pop(path))
+    data = core.JsonReader.open(path, files.pop(path))
     parts = read_config(path, files, core.read_definition(data))
     parts[2].update(lengths.read(data, parts[0]))
     return Source(data.data, *parts[1:], parts[0])
@@ -51,7 +51,7 @@ def read_config(
     if path.stem == "tokenizer" or config not in files:
         return core.read_config(files, definition)
     found = {config: files[config]}
-    if "chat_template" not in core.JsonReader.parse(config, files[config]).data:
+    if "chat_template" not in core.JsonReader.open(config, files[config]).data:
         found |= {each: raw for each, raw in files.items() if each.suffix == ".jinja"}
     return core.read_config(found, definition)
 

@@ -152,7 +152,7 @@ def from_hf(tokenizer: Any) -> Read:
         written = backend.to_str()
     except Exception as error:  # a component written in Python
         raise ValueError(f"{path} cannot be read: {error}") from error
-    data = core.JsonReader.parse(path, written.encode())
+    data = core.JsonReader.open(path, written.encode())
     if backend is tokenizer:
         definition = core.read_definition(data)
         settings = lengths.read(data, definition)

@@ -569,7 +569,7 @@ def read(
     files = transactions.read_files([settings, *core.tokenizer_files(settings.parent)[3:]])
     config = core.JsonReader({}, settings)
     if settings in files:
-        config = core.JsonReader.parse(settings, files[settings])
+        config = core.JsonReader.open(settings, files[settings])
     added = _added_tokens(model)
     roles = {**_roles(model), **_configured_roles(config, added)}
     tokenizer = core.tokenizer_layout(

@@ -358,7 +358,7 @@ def _read_sidecar(
     sidecar = path.with_suffix(".json")
     if sidecar not in beside:
         return None
-    data = core.JsonReader.parse(sidecar, beside[sidecar])
+    data = core.JsonReader.open(sidecar, beside[sidecar])
     if "pat_str" not in data.data:  # another tokenizer's file
         return None
     pattern = data.get("split_pattern", str, default=None)

@@ -406,13 +406,13 @@ class _SideFiles:
         self._flags: dict[str, AddedToken] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the latter wins
             if directory / name in files:
-                self._read_config(_JsonReader.parse(directory / name, files[directory / name]))
+                self._read_config(_JsonReader.open(directory / name, files[directory / name]))
         added = directory / "added_tokens.json"
         if added in files:
-            self._read_added_tokens(_JsonReader.parse(added, files[added]))
+            self._read_added_tokens(_JsonReader.open(added, files[added]))
         model = directory / "config.json"
         if self._class is None and model in files:
-            config = _JsonReader.parse(model, files[model])
+            config = _JsonReader.open(model, files[model])
             self._class = _MODEL_TYPES.get(config.get("model_type", str, None, default=None))
         found = core.read_template_files(files)
         self.chat_templates = found or self.chat_templates

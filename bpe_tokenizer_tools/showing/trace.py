@@ -168,7 +168,7 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
     pipeline = core.pipeline(tokenizer, core.allowed(tokenizer, allowed_special))
     merger = _Merger(tokenizer)
     pieces: list[Pretoken | Special] = []
-    for part, _ in pipeline.parts(text):
+    for part, *_ in pipeline.parts(text):
         if isinstance(part, AddedToken):
             pieces.append(Special(part.content, part.id or 0))
         else:

@@ -24,8 +24,8 @@ class Settings(core.JsonReader):
     """
 
     @classmethod
-    def open(cls, path: Path) -> Settings:
-        """Read a .toml or .json file."""
+    def open(cls, path: Path, raw: bytes | None = None) -> Settings:
+        """Read a .toml or .json file; `raw` is what it holds, if known."""
         if not path.is_file():
             what = "is a directory, not a file" if path.is_dir() else "no such file"
             raise FileNotFoundError(f"{path}: {what}")
@@ -33,7 +33,7 @@ class Settings(core.JsonReader):
         if parse is None:
             raise FileFormatError(path, "", "expected a name that ends in .toml or .json")
         try:
-            data = parse(path.read_bytes().decode("utf-8-sig"))
+            data = parse((path.read_bytes() if raw is None else raw).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise FileFormatError(path, f"byte {error.start}", "not UTF-8 text") from None
         except (ValueError, RecursionError) as error:

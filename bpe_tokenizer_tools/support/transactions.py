@@ -121,7 +121,7 @@ def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
     """
     raw = core.read_file(journal)
     places: dict[Path, tuple[Path, ...]] = {}
-    for name, beside in core.JsonReader.parse(journal, raw).data.items() if raw is not None else ():
+    for name, beside in core.JsonReader.open(journal, raw).data.items() if raw is not None else ():
         path = journal.parent / name
         if beside is None:
             fine = re.fullmatch(r"(chat_template|additional_chat_templates/[^/\0]*)\.jinja", name)

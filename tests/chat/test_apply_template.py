@@ -34,6 +34,7 @@ from test_chat_templates import (
 )
 
 from bpe_tokenizer import BPETokenizer, ChatTemplate
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat.conversation import Conversation
 
 __all__ = ["compiled_templates_are_kept", "templates"]  # fixtures
@@ -479,7 +480,7 @@ def test_lengths_of_the_file_are_the_defaults_as_in_encode_batch(tmp_path: Path)
     tokenizer = BPETokenizer()
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|pad|>"])
     tokenizer.pad_token = "<|pad|>"
-    data = tokenizer._tokenizer_json()
+    data = core.tokenizer_json_of(tokenizer)
     padding = {"strategy": {"Fixed": 60}, "direction": "Left", "pad_to_multiple_of": None}
     data["padding"] = {**padding, "pad_id": 258, "pad_type_id": 0, "pad_token": "<|pad|>"}
     cut = {"direction": "Right", "max_length": 40, "strategy": "LongestFirst", "stride": 0}

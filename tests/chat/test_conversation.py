@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
-from bpe_tokenizer_tools import backends
+from bpe_tokenizer_tools import backends, core
 from bpe_tokenizer_tools.chat.conversation import Conversation, Turn
-from bpe_tokenizer_tools.chat.session import Reply, Session, _until
+from bpe_tokenizer_tools.chat.session import Session
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|begin_of_text|>"]
 SPECIAL += ["<|start_header_id|>", "<|end_header_id|>", "<s>", "</s>"]
@@ -385,16 +385,16 @@ LETTERS = st.text("ab", min_size=1, max_size=4)
 @example(["a", "b", "c"], ["abcd", "b"])
 @example(["a", "b"], ["abcd", "b"])
 def test_an_answer_is_cut_where_the_first_stop_begins(pieces: list[str], stops: list[str]) -> None:
-    text, reply = "".join(pieces), Reply()
+    text, stopped = "".join(pieces), list[bool]()
     places = [text.find(stop) for stop in stops if stop in text]
-    given = list(_until(pieces, stops, reply))
+    given = list(core.until(pieces, stops, lambda: stopped.append(True)))
     assert "".join(given) == text[: min(places, default=len(text))] and "" not in given
-    assert (reply.finish == "stop") == bool(places)
+    assert stopped == [True] * bool(places)
 
 
 def test_only_what_may_be_the_beginning_of_a_stop_waits() -> None:
     given: list[str] = []
-    for piece in _until(map(str, "xabyaabab"), ["abab"], Reply()):
+    for piece in core.until(map(str, "xabyaabab"), ["abab"]):
         given.append(piece)
     assert given == ["x", "aby", "a"]
 

@@ -234,7 +234,7 @@ def test_a_function_that_writes_keys_makes_no_marks_of_them(key: str) -> None:
 @pytest.mark.parametrize("key", [None, 5, ("a",)])
 def test_keys_of_messages_are_strings(key: Any) -> None:
     messages = [{"role": "user", "content": "x", key: "<|im_end|>"}]
-    with pytest.raises(TypeError, match=r"messages\[0\]: the keys of a message must be strings"):
+    with pytest.raises(TypeError, match=r"messages\[0\] must be a mapping with strings as keys"):
         BPETokenizer().apply_chat_template(messages, "chatml", tokenize=False)
 
 

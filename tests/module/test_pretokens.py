@@ -358,14 +358,13 @@ def test_a_cut_after_a_newline_does_not_make_it_the_last(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_has_the_cuts_that_parsing_proves(name: str) -> None:
+def test_parsing_proves_the_cuts_of_named_patterns(name: str) -> None:
     """Both depend on two characters alone: one of each class that either tells apart is enough."""
-    pattern = SPLIT_PATTERNS[name]
-    tree = algebra.PatternParser(pattern).parse()
-    written = bpe_tokenizer._SAFE_CUTS[pattern]
+    tree = algebra.PatternParser(SPLIT_PATTERNS[name]).parse()
+    written = bpe_tokenizer._SAFE_CUT
     proven = cut_pattern(tree)
     assert written.startswith("(?r)") and proven is not None
-    kinds = algebra.leaves(tree) | algebra.leaves(algebra.PatternParser(written[4:]).parse())
+    kinds = algebra.leaves(tree) | {r"[\p{L}\p{N}]", r"[\s\p{P}\p{S}]", "'"}
     every = "".join(map(chr, range(0x110000)))
     classes = [0] * len(every)
     for number, kind in enumerate(sorted(kinds)):
@@ -374,9 +373,12 @@ def test_the_table_has_the_cuts_that_parsing_proves(name: str) -> None:
                 classes[point] |= 1 << number
     one_of_each = [every[point] for point in {kind: i for i, kind in enumerate(classes)}.values()]
     assert len(one_of_each) >= 10
-    in_table, by_proof = regex.compile(written), regex.compile(proven)
-    for pair in map("".join, itertools.product(one_of_each, repeat=2)):
-        assert bool(in_table.search(pair)) == bool(by_proof.search(pair)), ascii(pair)
+    written_cut, proven_cut = regex.compile(written), regex.compile(proven)
+    pairs = map("".join, itertools.product(one_of_each, repeat=2))
+    cut = [pair for pair in pairs if written_cut.search(pair)]
+    assert len(cut) >= 10
+    for pair in cut:
+        assert proven_cut.search(pair), ascii(pair)
 
 
 @pytest.mark.parametrize("pattern", [*SPLIT_PATTERNS.values(), bpe_tokenizer._UNCUT_PATTERN])

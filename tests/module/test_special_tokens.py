@@ -19,6 +19,7 @@ from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import core
 
 SPECIAL = ["<|a|>", "<|a|>b", "<|a", "a|><", "|>", "<|b|>", "<|é|>"]
 FRAGMENTS = st.lists(
@@ -392,7 +393,7 @@ def test_encoding_is_what_the_pipeline_gives(
     if some:
         allowed = frozenset(sorted(allowed)[::2])
     parts = tokenizer._pipeline(allowed).parts(text)
-    ids, _ = bpe_tokenizer._encode_parts(tokenizer._encoder, parts)
+    ids = bpe_tokenizer._encode_parts(tokenizer._encoder, parts)
     assert tokenizer.encode(text, allowed_special=allowed) == ids
 
 
@@ -755,7 +756,7 @@ def test_an_id_in_a_gap_has_no_token(tmp_path: Path) -> None:
             tokenizer.convert_ids_to_tokens(wrong)
         assert "errors=" not in str(caught.value)
     # One that has components, and tokens that are not byte-level.
-    data = tokenizer._tokenizer_json()
+    data = core.tokenizer_json_of(tokenizer)
     data["pre_tokenizer"] = {"type": "Whitespace"}
     (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
     other = BPETokenizer.from_file(tmp_path / "tokenizer.json")

@@ -399,6 +399,15 @@ def _() -> None:
     assert trained().decode_batch(batch["input_ids"], skip_special_tokens=True) == TEXTS[:4]
 
 
+@checks("chat")
+def _() -> None:
+    asked = [{"role": "user", "content": "Hi"}]
+    assert "no model" in error(FileNotFoundError, fresh().chat, asked, "nosuch", "alpaca")
+    Path("model.gguf").write_bytes(b"GGUF")
+    found = error(ImportError, fresh().chat, asked, "model.gguf", "alpaca")
+    assert "llama.cpp cannot be used" in found and "pip install llama-cpp-python" in found
+
+
 @checks("apply_chat_template")
 def _() -> None:
     tokenizer = fresh()

@@ -19,6 +19,7 @@ from oracles import examples, need
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer, count_pretokens
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.training import sentencepiece
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -62,7 +63,7 @@ def train(corpus: Any, vocab_size: int = 700, **options: Any) -> BPETokenizer:
 
 def in_huggingface(tokenizer: BPETokenizer) -> Any:
     """Return what `tokenizers` makes of the file that is saved."""
-    return tokenizers.Tokenizer.from_str(json.dumps(tokenizer._tokenizer_json()))
+    return tokenizers.Tokenizer.from_str(json.dumps(core.tokenizer_json_of(tokenizer)))
 
 
 def alphabet(tokenizer: BPETokenizer) -> list[str]:
@@ -521,7 +522,7 @@ def test_a_split_pattern_is_refused() -> None:
 
 
 def test_other_components_are_refused(tmp_path: Path) -> None:
-    data = train(TEXTS, 500)._tokenizer_json()
+    data = core.tokenizer_json_of(train(TEXTS, 500))
     data["normalizer"] = {"type": "Lowercase"}
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(data))

@@ -20,6 +20,7 @@ from bpe_tokenizer import AddedToken, BPETokenizer, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.algebra import WORD_CHARS
 from bpe_tokenizer_tools.showing.page.splitting import Runs, members, translate
+from bpe_tokenizer_tools.support.offsets import starts_cluster
 
 
 class _Writer:
@@ -96,7 +97,7 @@ def _membership(runs: Runs) -> list[tuple[int, int]]:
 
 def _is_unsettled(char: str, form: str) -> bool:
     """Tell whether normalizing may change a character, or what stands before it."""
-    return core.normalize(char, form) != char or not core.starts_cluster(char)
+    return core.normalize(char, form) != char or not starts_cluster(char)
 
 
 @functools.lru_cache(maxsize=4)
