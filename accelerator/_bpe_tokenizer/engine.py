@@ -16,7 +16,7 @@ import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not c
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 
-API = 11  # what this file asks of the extension; both count up together
+API = 12  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -57,14 +57,30 @@ def _id_if_plain(token: core.AddedToken) -> int | None:
     return None if token.single_word or token.lstrip or token.rstrip else token.id
 
 
+@functools.lru_cache(maxsize=16)
+def _automaton_for(split_pattern: str) -> Any:
+    """Return the automaton that cuts as a pattern does, if there is one."""
+    try:
+        tables = core._tools("patterns.automaton").automaton(split_pattern)
+    except ImportError:  # without the tools nobody takes patterns apart
+        return None
+    return native.automaton(*tables) if tables else None
+
+
+def _cutter_for(split_pattern: str) -> Any:
+    """Return what cuts text in C as a pattern does: a scanner's name, an automaton or None."""
+    return _scanner_for(split_pattern) or _automaton_for(split_pattern)
+
+
 class NativeEncoder(core._Encoder):
     """A definition, ready to run in C.
 
-    Where no scanner knows the split pattern, `regex` cuts, and the rest is done in C.
+    Where the split pattern has neither a scanner nor an automaton, `regex` cuts, and the rest is
+    done in C.
     """
 
     def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
-        scanner = _scanner_for(self._definition.split_pattern)
+        cutter = _cutter_for(self._definition.split_pattern)
         # Of several texts for one id the engine keeps the first, the definition the last.
         added: dict[bytes, Any] = {
             token.content.encode(): token.id for token in reversed(self._definition.added)
@@ -72,12 +88,12 @@ class NativeEncoder(core._Encoder):
         self._native = native.Encoder(
             vocab,
             merges,
-            scanner,
+            cutter,
             ignore_merges=self._definition.ignore_merges,
             added=added,
             normalizer=self._definition.normalizer,
         )
-        self._scans = scanner is not None
+        self._scans = cutter is not None
         if self._scans:  # on short texts a call in Python takes as long as the work
             vars(self)["encode_plain"] = self._native.encode_plain
 
@@ -185,13 +201,13 @@ class NativeCounter(core._PretokenCounter):
 
     def __init__(
         self,
-        scanner: str,
+        cutter: Any,
         pipeline: core._Pipeline,
         num_workers: int,
         advance: Callable[[int], Any],
     ) -> None:
         super().__init__(pipeline, num_workers, advance)
-        self._native = native.PretokenCounter(scanner)
+        self._native = native.PretokenCounter(cutter)
 
     def count(self, documents: Iterable[Iterable[str]]) -> None:
         """Count all documents.  The sum does not depend on how they are batched."""
@@ -316,10 +332,10 @@ def _encoder(definition: core.Definition) -> core._Encoder:
 def _counter(
     pipeline: core._Pipeline, num_workers: int, advance: Callable[[int], Any]
 ) -> core._PretokenCounter:
-    scanner = _scanner_for(pipeline.splitter.pattern)
-    if scanner is None:
+    cutter = _cutter_for(pipeline.splitter.pattern)
+    if cutter is None:
         return core._PretokenCounter(pipeline, num_workers, advance)
-    return NativeCounter(scanner, pipeline, num_workers, advance)
+    return NativeCounter(cutter, pipeline, num_workers, advance)
 
 
 def _shown(write: Callable[[int], str], n_ids: int) -> Any:

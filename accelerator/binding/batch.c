@@ -63,7 +63,7 @@ static bool encode_texts(struct batch *batch, struct worker *worker, struct shar
             share->refused = i;
             return false;
         }
-        if (!text || encode_text(&encoder->vocabulary, worker, encoder->scan, text, size, true)) {
+        if (!text || encode_text(&encoder->vocabulary, worker, encoder->cutter, text, size, true)) {
             atomic_store(&batch->no_memory, true);
             return false;
         }

@@ -58,6 +58,7 @@ static void encoder_dealloc(Encoder *self)
     PyMem_Free(self->ints);
     vocabulary_release(&self->vocabulary);
     tokens_release(&self->tokens);
+    Py_XDECREF(self->pattern);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
@@ -260,8 +261,8 @@ PyDoc_STRVAR(encoder_doc,
              "Args:\n"
              "    vocab: token -> id, dict of bytes; with all 256 bytes.\n"
              "    merges: list of (left, right) ids, in rank order.\n"
-             "    pattern: the name of a built-in split pattern; None if text is given to\n"
-             "        encode_pretokens only.\n"
+             "    pattern: the name of a built-in split pattern, or an automaton; None if text is\n"
+             "        given to encode_pretokens only.\n"
              "    ignore_merges: a pre-token that is a token needs no merges.\n"
              "    added: content -> id of added tokens, dict of bytes; for decoding.\n"
              "    normalizer: its name; encode_plain takes text that it surely doesn't change:\n"
@@ -274,20 +275,21 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
     static char *names[] = {"vocab",         "merges", "pattern",
                             "ignore_merges", "added",  "normalizer", "portable", NULL};
-    PyObject *vocab, *merges, *added = NULL;
-    const char *pattern, *normalizer = NULL;
+    PyObject *vocab, *merges, *pattern, *added = NULL;
+    const char *normalizer = NULL;
     int ignore_merges = 0, portable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!Oz|pO!zp:Encoder", names, &PyDict_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|pO!zp:Encoder", names, &PyDict_Type,
                                      &vocab, &merges, &pattern, &ignore_merges, &PyDict_Type,
                                      &added, &normalizer, &portable))
         return NULL;
-    scanner *scan = NULL;
-    if (pattern && !(scan = scanner_named(pattern, portable)))
+    struct cutter cutter;
+    if (cutter_of(pattern, portable, &cutter) < 0)
         return NULL;
     Encoder *self = (Encoder *)type->tp_alloc(type, 0); /* all zero */
     if (!self)
         return NULL;
-    self->scan = scan;
+    self->pattern = Py_NewRef(pattern);
+    self->cutter = cutter;
     self->ascii_only = normalizer != NULL;
     self->or_nfc = normalizer && strcmp(normalizer, "NFC") == 0;
     for (int i = 0; i < SPARE_WORKERS; i++)
@@ -306,7 +308,7 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 
 int check_scanner(const Encoder *self)
 {
-    if (self->scan)
+    if (can_cut(self->cutter))
         return 0;
     PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use encode_pretokens");
     return -1;
@@ -321,10 +323,10 @@ int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool kee
     /* NOTE: the caller has a reference to the string, whoever else drops theirs. */
     int status;
     if (size < LONG_TEXT) {
-        status = encode_text(&self->vocabulary, worker, self->scan, text, size, keep);
+        status = encode_text(&self->vocabulary, worker, self->cutter, text, size, keep);
     } else {
         Py_BEGIN_ALLOW_THREADS
-        status = encode_text(&self->vocabulary, worker, self->scan, text, size, keep);
+        status = encode_text(&self->vocabulary, worker, self->cutter, text, size, keep);
         Py_END_ALLOW_THREADS
     }
     if (status < 0)
@@ -398,7 +400,7 @@ static PyObject *encoder_encode_to_buffer(Encoder *self, PyObject *string)
 
 bool is_plain(const Encoder *self, PyObject *object)
 {
-    if (!self->scan || !PyUnicode_Check(object))
+    if (!can_cut(self->cutter) || !PyUnicode_Check(object))
         return false;
     if (check_string(object) < 0) {
         PyErr_Clear();

@@ -19,7 +19,8 @@ typedef struct {
     PyObject_HEAD
     struct tokens tokens;
     struct vocabulary vocabulary;
-    scanner *scan;   /* NULL: text comes cut into pre-tokens */
+    PyObject *pattern; /* what the cutter was made from, and may point into */
+    struct cutter cutter;
     bool ascii_only; /* encode_plain leaves other text to the caller, */
     bool or_nfc;     /* except for text that NFC surely doesn't change */
     PyObject **ints; /* each id as an object, so that a list takes a reference for each */

@@ -208,7 +208,7 @@ static int encode_pieces_between(const Encoder *encoder, struct worker *worker, 
             const uint8_t *text = checked_utf8_between(worker, string, done, start, &size);
             if (!text)
                 return size ? 1 : -1;
-            if (encode_text(&encoder->vocabulary, worker, encoder->scan, text, size, true) < 0)
+            if (encode_text(&encoder->vocabulary, worker, encoder->cutter, text, size, true) < 0)
                 return -1;
         }
         if (i == matches->n)

@@ -4,6 +4,7 @@
 
 #include "binding/text.h"
 #include "encode/encode.h"
+#include "scan/automaton.h"
 #include "scan/unicode_tables.h"
 
 /* -- Patterns -------------------------------------------------------------------------------- */
@@ -27,7 +28,7 @@ static scanner *const *block_scanners(void)
 }
 
 /* The scanner of a pattern, or NULL and a ValueError. */
-scanner *scanner_named(const char *name, bool portable)
+static scanner *scanner_named(const char *name, bool portable)
 {
     scanner *const *by_blocks = portable ? NULL : block_scanners();
     for (int pattern = 0; pattern < PATTERN_COUNT; pattern++)
@@ -35,6 +36,28 @@ scanner *scanner_named(const char *name, bool portable)
             return (by_blocks ? by_blocks : scalar_scanners)[pattern];
     PyErr_Format(PyExc_ValueError, "no scanner for the split pattern '%s'", name);
     return NULL;
+}
+
+static const char automaton_name[] = "_bpe_tokenizer.automaton";
+
+int cutter_of(PyObject *pattern, bool portable, struct cutter *cutter)
+{
+    *cutter = (struct cutter){0};
+    if (pattern == Py_None)
+        return 0;
+    if (PyCapsule_IsValid(pattern, automaton_name)) {
+        cutter->automaton = PyCapsule_GetPointer(pattern, automaton_name);
+        return 0;
+    }
+    if (!PyUnicode_Check(pattern)) {
+        PyErr_Format(PyExc_TypeError, "pattern must be a str, an automaton or None, got %.100s",
+                     Py_TYPE(pattern)->tp_name);
+        return -1;
+    }
+    const char *name = PyUnicode_AsUTF8(pattern);
+    if (name)
+        cutter->scan = scanner_named(name, portable);
+    return cutter->scan ? 0 : -1;
 }
 
 int add_patterns(PyObject *module)
@@ -57,23 +80,80 @@ int add_patterns(PyObject *module)
     return 0;
 }
 
+/* -- Automatons ------------------------------------------------------------------------------ */
+
+PyDoc_STRVAR(automaton_doc,
+             "automaton(block_numbers, blocks, table, classes, asks_for_last_newline, /)\n--\n\n"
+             "Return an automaton, which can take the place of a pattern's name.\n\n"
+             "The arguments are those of bpe_tokenizer_tools.patterns.automaton.Automaton.\n\n"
+             "Raises:\n"
+             "    ValueError: the sizes do not fit, or a number points nowhere.");
+
+static void free_automaton(PyObject *capsule)
+{
+    automaton_free(PyCapsule_GetPointer(capsule, automaton_name));
+}
+
+static PyObject *module_automaton(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *index, *blocks, *table;
+    Py_ssize_t classes;
+    int asks_for_last_newline;
+    if (!PyArg_ParseTuple(args, "SSSnp:automaton", &index, &blocks, &table, &classes,
+                          &asks_for_last_newline))
+        return NULL;
+    size_t row = sizeof(uint32_t) * ((size_t)classes + 2), size = (size_t)PyBytes_GET_SIZE(table);
+    struct automaton *automaton = NULL;
+    bool valid = classes > 0 && classes < 255 && size % row == 0 &&
+                 PyBytes_GET_SIZE(index) == AUTOMATON_INDEX * sizeof(uint16_t) &&
+                 PyBytes_GET_SIZE(blocks) % AUTOMATON_BLOCK == 0;
+    if (valid) {
+        /* What a bytes object holds is aligned for any number. */
+        const struct automaton_tables tables = {
+            .index = (const uint16_t *)(const void *)PyBytes_AS_STRING(index),
+            .blocks = (const uint8_t *)PyBytes_AS_STRING(blocks),
+            .table = (const uint32_t *)(const void *)PyBytes_AS_STRING(table),
+            .n_blocks = (size_t)PyBytes_GET_SIZE(blocks) / AUTOMATON_BLOCK,
+            .n_states = size / row,
+            .n_classes = (size_t)classes,
+            .asks_for_last_newline = asks_for_last_newline,
+        };
+        automaton = automaton_new(&tables, &valid);
+    }
+    if (!valid) {
+        PyErr_SetString(PyExc_ValueError, "these are no tables of an automaton");
+        return NULL;
+    }
+    if (!automaton)
+        return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(automaton, automaton_name, free_automaton);
+    if (!capsule)
+        automaton_free(automaton);
+    return capsule;
+}
+
 /* -- To look at ------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(split_doc,
              "split(pattern, text, portable=False)\n--\n\n"
-             "Cut a text as a built-in split pattern does; return the UTF-8 of the pre-tokens.");
+             "Cut a text as a pattern or an automaton does; return the UTF-8 of the pre-tokens.");
 
 static PyObject *module_split(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"pattern", "text", "portable", NULL};
-    const char *pattern;
-    PyObject *string;
+    PyObject *pattern, *string;
+    struct cutter cutter;
     int portable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sU|p:split", names, &pattern, &string,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OU|p:split", names, &pattern, &string,
                                      &portable))
         return NULL;
-    scanner *scan = scanner_named(pattern, portable);
-    PyObject *utf8 = scan ? PyUnicode_AsUTF8String(string) : NULL;
+    if (cutter_of(pattern, portable, &cutter) < 0)
+        return NULL;
+    if (!can_cut(cutter)) {
+        PyErr_SetString(PyExc_TypeError, "pattern must be a str or an automaton, got None");
+        return NULL;
+    }
+    PyObject *utf8 = PyUnicode_AsUTF8String(string);
     PyObject *list = utf8 ? PyList_New(0) : NULL;
     if (!list) {
         Py_XDECREF(utf8);
@@ -81,8 +161,8 @@ static PyObject *module_split(PyObject *Py_UNUSED(module), PyObject *args, PyObj
     }
     const char *text = PyBytes_AS_STRING(utf8);
     size_t ends[CHUNK_ROOM], count, position = 0, start = 0;
-    while ((count = scan((const uint8_t *)text, (size_t)PyBytes_GET_SIZE(utf8), &position, ends,
-                         CHUNK_ROOM)) != 0)
+    while ((count = cut(cutter, (const uint8_t *)text, (size_t)PyBytes_GET_SIZE(utf8), &position,
+                        ends, CHUNK_ROOM)) != 0)
         for (size_t i = 0; i < count; start = ends[i++]) {
             PyObject *piece =
                 PyBytes_FromStringAndSize(text + start, (Py_ssize_t)(ends[i] - start));
@@ -122,6 +202,7 @@ static PyObject *module_surely_nfc(PyObject *Py_UNUSED(module), PyObject *text)
 }
 
 PyMethodDef scan_methods[] = {
+    {"automaton", module_automaton, METH_VARARGS, automaton_doc},
     {"split", (PyCFunction)(void (*)(void))module_split, METH_VARARGS | METH_KEYWORDS, split_doc},
     {"surely_nfc", module_surely_nfc, METH_O, surely_nfc_doc},
     {"character_classes", module_classes, METH_NOARGS, classes_doc},

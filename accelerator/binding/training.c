@@ -27,8 +27,8 @@ enum {
 /* What threads that count share.  They have no interpreter's lock.  A string never changes, and the
  * tuple keeps each alive, so what is read of them needs none. */
 struct counting {
-    PyObject *texts; /* a tuple of str */
-    scanner *scan;   /* NULL: each text is a pre-token */
+    PyObject *texts;      /* a tuple of str */
+    struct cutter cutter; /* if it can't cut, each text is a pre-token */
     uint64_t seed;
     struct counter **counters; /* one for each thread; NULL until it is needed */
     atomic_size_t next;        /* the first text that nobody has taken */
@@ -78,8 +78,9 @@ static bool count_string(struct counting *counting, struct counter *counter, siz
         counter_utf8(counter, PyTuple_GET_ITEM(counting->texts, index), &size);
     if (!text && size) {
         atomic_store(&counting->refused, index);
-    } else if (!text || (counting->scan ? count_text(counter, counting->scan, text, size)
-                                        : count_whole(counter, text, size)) < 0) {
+    } else if (!text || (can_cut(counting->cutter)
+                             ? count_text(counter, counting->cutter, text, size)
+                             : count_whole(counter, text, size)) < 0) {
         atomic_store(&counting->no_memory, true);
     } else {
         return true;
@@ -113,7 +114,8 @@ static void count_share(void *context, unsigned index)
 
 typedef struct {
     PyObject_HEAD
-    scanner *scan; /* NULL: text comes cut into pre-tokens */
+    PyObject *pattern; /* what the cutter was made from, and may point into */
+    struct cutter cutter;
     uint64_t seed;
 
     /* Held by the one thread that uses the counters.
@@ -151,6 +153,7 @@ static void counter_dealloc(PretokenCounter *self)
     drop_counters(self, 0);
     if (self->lock)
         PyThread_free_lock(self->lock);
+    Py_XDECREF(self->pattern);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
@@ -161,25 +164,26 @@ PyDoc_STRVAR(counter_doc,
              "Threads may share one; then one counts after the other.  After an error, what was\n"
              "counted is only a part.\n\n"
              "Args:\n"
-             "    pattern: the name of a built-in split pattern; None if text is given to\n"
-             "        count_pretokens only.\n"
+             "    pattern: the name of a built-in split pattern, or an automaton; None if text is\n"
+             "        given to count_pretokens only.\n"
              "    portable: do without special instructions of this processor.");
 
 static PyObject *counter_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"pattern", "portable", NULL};
-    const char *pattern = NULL;
+    PyObject *pattern = Py_None;
     int portable = 0;
-    scanner *scan = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zp:PretokenCounter", names, &pattern,
+    struct cutter cutter;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op:PretokenCounter", names, &pattern,
                                      &portable))
         return NULL;
-    if (pattern && !(scan = scanner_named(pattern, portable)))
+    if (cutter_of(pattern, portable, &cutter) < 0)
         return NULL;
     PretokenCounter *self = (PretokenCounter *)type->tp_alloc(type, 0); /* all zero */
     if (!self)
         return NULL;
-    self->scan = scan;
+    self->pattern = Py_NewRef(pattern);
+    self->cutter = cutter;
     self->lock = PyThread_allocate_lock();
     if (!self->lock || get_seed(&self->seed) < 0) {
         if (!PyErr_Occurred())
@@ -205,7 +209,8 @@ static int check_strings(PyObject *texts, size_t *size)
 }
 
 /* Count a tuple of strings.  Returns 0, or -1 and an exception. */
-static int count_tuple(PretokenCounter *self, PyObject *texts, scanner *scan, int threads)
+static int count_tuple(PretokenCounter *self, PyObject *texts, struct cutter cutter,
+                       int threads)
 {
     size_t size;
     if (check_strings(texts, &size) < 0)
@@ -214,7 +219,7 @@ static int count_tuple(PretokenCounter *self, PyObject *texts, scanner *scan, in
     unsigned n = (unsigned)threads < MAX_THREADS ? (unsigned)threads : MAX_THREADS;
     n = n < most ? n : (unsigned)most;
     struct counting counting = {
-        .texts = texts, .scan = scan, .seed = self->seed, .counters = self->counters};
+        .texts = texts, .cutter = cutter, .seed = self->seed, .counters = self->counters};
     atomic_init(&counting.next, 0);
     atomic_init(&counting.refused, SIZE_MAX);
     atomic_init(&counting.no_memory, false);
@@ -235,7 +240,7 @@ static int count_tuple(PretokenCounter *self, PyObject *texts, scanner *scan, in
     return 0;
 }
 
-static PyObject *count_list(PretokenCounter *self, PyObject *args, scanner *scan)
+static PyObject *count_list(PretokenCounter *self, PyObject *args, struct cutter cutter)
 {
     PyObject *list;
     int threads = 1;
@@ -248,7 +253,7 @@ static PyObject *count_list(PretokenCounter *self, PyObject *args, scanner *scan
     PyObject *texts = PyList_AsTuple(list); /* the list may change; what it held stays */
     if (!texts)
         return NULL;
-    int status = count_tuple(self, texts, scan, threads);
+    int status = count_tuple(self, texts, cutter, threads);
     Py_DECREF(texts);
     if (status < 0)
         return NULL;
@@ -261,11 +266,11 @@ PyDoc_STRVAR(count_doc,
 
 static PyObject *counter_count(PretokenCounter *self, PyObject *args)
 {
-    if (!self->scan) {
+    if (!can_cut(self->cutter)) {
         PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use count_pretokens");
         return NULL;
     }
-    return count_list(self, args, self->scan);
+    return count_list(self, args, self->cutter);
 }
 
 PyDoc_STRVAR(count_pretokens_doc,
@@ -274,7 +279,7 @@ PyDoc_STRVAR(count_pretokens_doc,
 
 static PyObject *counter_count_pretokens(PretokenCounter *self, PyObject *args)
 {
-    return count_list(self, args, NULL);
+    return count_list(self, args, (struct cutter){0});
 }
 
 /* -- The sum --------------------------------------------------------------------------------- */

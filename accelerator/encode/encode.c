@@ -120,13 +120,13 @@ int encode_pieces(const struct vocabulary *v, struct worker *worker, const uint8
 
 /* -- Texts ----------------------------------------------------------------------------------- */
 
-int encode_text(const struct vocabulary *v, struct worker *worker, scanner *scan,
+int encode_text(const struct vocabulary *v, struct worker *worker, struct cutter cutter,
                 const uint8_t *text, size_t size, bool keep)
 {
     size_t total = 0, position = 0;
     for (;;) {
         size_t start = position;
-        size_t count = scan(text, size, &position, worker->ends, CHUNK_ROOM);
+        size_t count = cut(cutter, text, size, &position, worker->ends, CHUNK_ROOM);
         if (!count)
             break;
         if (encode_pieces(v, worker, text, size, start, count) < 0)

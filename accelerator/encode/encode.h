@@ -41,7 +41,7 @@ void worker_free(struct worker *worker);
  *
  * encode_text: append the ids of a text to worker->ids.  If not `keep`, only count them, in
  * worker->n_ids, which is 0 before. */
-int encode_text(const struct vocabulary *vocabulary, struct worker *worker, scanner *scan,
+int encode_text(const struct vocabulary *vocabulary, struct worker *worker, struct cutter cutter,
                 const uint8_t *text, size_t size, bool keep);
 
 /* encode_pieces: append the ids of `count` pre-tokens, at most CHUNK_ROOM, that end at

@@ -113,4 +113,28 @@ extern scanner *const scalar_scanners[PATTERN_COUNT];
 extern scanner *const avx2_scanners[PATTERN_COUNT];
 extern scanner *const neon_scanners[PATTERN_COUNT];
 
+/* The same by an automaton (automaton.h), for any other pattern. */
+struct automaton;
+size_t scan_by_automaton(const struct automaton *automaton, const uint8_t *text, size_t size,
+                         size_t *position, size_t *ends, size_t capacity);
+
+/* What cuts text: one of the two, or neither, where text comes cut into pre-tokens. */
+struct cutter {
+    scanner *scan;
+    const struct automaton *automaton;
+};
+
+ALWAYS_INLINE bool can_cut(struct cutter cutter)
+{
+    return cutter.scan || cutter.automaton;
+}
+
+ALWAYS_INLINE size_t cut(struct cutter cutter, const uint8_t *text, size_t size, size_t *position,
+                         size_t *ends, size_t capacity)
+{
+    if (cutter.automaton)
+        return scan_by_automaton(cutter.automaton, text, size, position, ends, capacity);
+    return cutter.scan(text, size, position, ends, capacity);
+}
+
 #endif

@@ -27,11 +27,15 @@ from typing import Any
 import regex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+import hard_patterns
 
 import bpe_tokenizer as core
 from _bpe_tokenizer import engine, native
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.formats.tiktoken import _read_plain_ranks
+from bpe_tokenizer_tools.patterns.automaton import automaton
 
 core.ACCELERATED = False  # what is not asked of the extension here is done in Python
 
@@ -134,7 +138,7 @@ def engines(*arguments: Any, **vocabulary: Any) -> tuple[Any, list[Any]]:
     wide = engine.NativeEncoder(definition)
     portable = engine.NativeEncoder(definition)
     added = {token.content.encode(): token.id for token in definition.added}
-    name = engine._scanner_for(definition.split_pattern)
+    name = engine._cutter_for(definition.split_pattern)
     portable._native = native.Encoder(
         definition.vocab, definition.merges, name, definition.ignore_merges, added, portable=True
     )
@@ -282,6 +286,22 @@ def check_splitting(text: str, name: str) -> None:
     same("portable", native.split(name, text, portable=True), expected)
 
 
+def check_automaton(text: str, split_pattern: str) -> None:
+    """Cut a text by the automaton of a pattern, if there is one."""
+    made = automaton(split_pattern)
+    if made is None:
+        return
+    expected, done = [], 0
+    try:
+        for found in regex.compile(split_pattern).finditer(text, timeout=1):
+            expected += [text[done : found.start()], found[0]]
+            done = found.end()
+    except TimeoutError:  # a pattern that takes `regex` exponential time
+        return
+    pieces = [piece.encode() for piece in [*expected, text[done:]] if piece]
+    same("automaton", native.split(native.automaton(*made), text), pieces)
+
+
 def check_counting(texts: list[str], name: str, threads: int, cut: int, portable: bool) -> None:
     """Count in several calls, on threads, and pre-tokens that are cut already."""
     splitter = core._splitter(core.SPLIT_PATTERNS[name])
@@ -426,12 +446,11 @@ def some_case(name: str, chance: random.Random) -> Case:
     texts = some_texts(chance, chance.choice([2, 10, 60]))
     valid = [text.encode(errors="replace").decode() for text in texts]
     pattern, threads = chance.choice(list(core.SPLIT_PATTERNS)), chance.randrange(1, 5)
-    if name == "encoding":
-        return {"texts": texts[:9], **some_vocabulary(chance)}
+    if name in ("encoding", "batches"):
+        given = {"texts": texts[:9]} if name == "encoding" else {"texts": texts, "threads": threads}
+        return {**given, **some_vocabulary(chance)}
     if name in ("finding", "normalizing"):
         return (some_strings if name == "finding" else some_parts)(texts[:9], chance)
-    if name == "batches":
-        return {"texts": texts, "threads": threads, **some_vocabulary(chance)}
     if name == "streams":
         return {"chunks": texts[:9], **some_vocabulary(chance)}
     if name == "decoding":
@@ -443,6 +462,10 @@ def some_case(name: str, chance: random.Random) -> Case:
         return {**sizes, "seed": chance.randrange(10**6), "merges": merges}
     if name == "splitting":
         return {"text": "".join(valid), "name": pattern}
+    if name == "automaton":
+        few = "".join(hard_patterns.some_text(chance) for _ in range(chance.choice([1, 3, 30])))
+        own = hard_patterns.some_pattern(chance)
+        return {"text": few if chance.randrange(3) else "".join(valid), "split_pattern": own}
     if name == "counting":
         ways = {"threads": threads, "cut": chance.randrange(40), "portable": threads == 3}
         return {"texts": valid, "name": pattern, **ways}
@@ -469,6 +492,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "streams": check_streams,
     "decoding": check_decoding,
     "splitting": check_splitting,
+    "automaton": check_automaton,
     "counting": check_counting,
     "learning": check_learning,
     "ranks": check_ranks,
@@ -524,7 +548,7 @@ def shrink(name: str, case: Case, seconds: float) -> Case:
     what, again = kind_of(difference(name, case)), True
     while again:
         again = False
-        for field in [field for field in case if field not in ("pattern", "name")]:
+        for field in [field for field in case if field not in ("pattern", "split_pattern", "name")]:
             for less in smaller(case[field]):
                 if time.monotonic() > end:
                     return case

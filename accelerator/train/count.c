@@ -84,10 +84,10 @@ static int count_long(struct counter *counter, const uint8_t *bytes, size_t leng
     return 0;
 }
 
-int count_text(struct counter *counter, scanner *scan, const uint8_t *text, size_t size)
+int count_text(struct counter *counter, struct cutter cutter, const uint8_t *text, size_t size)
 {
     size_t position = 0, start = 0, n;
-    while ((n = scan(text, size, &position, counter->ends, WAITING)) != 0) {
+    while ((n = cut(cutter, text, size, &position, counter->ends, WAITING)) != 0) {
         for (size_t i = 0; i < n; start = counter->ends[i++]) {
             const uint8_t *p = text + start;
             size_t length = counter->ends[i] - start;

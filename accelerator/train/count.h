@@ -37,7 +37,7 @@ void counter_trim(struct counter *counter, size_t size);
 
 /* Count the pre-tokens of a text, or the text as one pre-token; an empty text has none.  Some wait
  * until counter_finish.  All return 0, or -1 if memory is short. */
-int count_text(struct counter *counter, scanner *scan, const uint8_t *text, size_t size);
+int count_text(struct counter *counter, struct cutter cutter, const uint8_t *text, size_t size);
 int count_whole(struct counter *counter, const uint8_t *text, size_t size);
 int counter_finish(struct counter *counter);
 

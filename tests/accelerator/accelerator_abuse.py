@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.formats.ranks import recover_merges
+from bpe_tokenizer_tools.patterns.automaton import automaton
 
 native: Any = importlib.import_module("_bpe_tokenizer.native")
 bpe_tokenizer.ACCELERATED = False  # what is expected comes from Python
@@ -54,6 +55,7 @@ def definition(*merges: tuple[bytes, bytes]) -> Any:
     return bpe_tokenizer.Definition(vocab, pairs, SPLIT_PATTERNS["gpt2"], None, ignore_merges=True)
 
 
+WORDS: Any = automaton(r"\w+")  # all else is between matches
 ORDERED = definition((b"a", b"b"), (b"ab", b"a"), (b"a", b"a"), (b"aa", b"aa"), (b"b", b"b"))
 UNORDERED = definition((b"aa", b"aa"), (b"ab", b"a"), (b"b", b"b"), (b"a", b"b"), (b"a", b"a"))
 
@@ -158,6 +160,11 @@ def operations() -> dict[str, Operation]:
             lambda: native.Shown(chr, 2_000),
             lambda shown: [shown.of(ids), shown.of(ids), shown.of(tuple(ids))],
             [list(map(chr, ids))] * 3,
+        ),
+        "automaton": Operation(
+            lambda: None,
+            lambda _: native.split(native.automaton(*WORDS), "ab é 中"),
+            [b"ab", b" ", "é".encode(), b" ", "中".encode()],
         ),
         "count": Operation(ordered, lambda e: e.count(texts[1]), len(listed[1])),
         "cut": Operation(ordered, lambda e: e.encode_pretokens(cut), listed[1]),
@@ -290,6 +297,8 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
     ascii_text, other, surrogate = texts
     without = native.Encoder(ORDERED.vocab, [], None)
     counter, shown = native.PretokenCounter("gpt2"), native.Shown(chr, 300)
+    cutter = native.automaton(*WORDS)
+    by_automaton = native.Encoder(ORDERED.vocab, [], cutter)
     unknown, huge, numbers = [*ids, 2**19], [2**70], array("I", ids)
     words = {b"abab": 2, b"ab": 1}
     finder = native.Finder({"ab": 97, "bb": None, "é中": 98})
@@ -362,6 +371,11 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(without.encode_to_offsets, other),
         lambda: encoder.cache_info(),
         lambda: quietly(native.split, "gpt2", surrogate),
+        lambda: native.split(cutter, other),
+        lambda: quietly(native.split, None, other),
+        lambda: by_automaton.encode(other),
+        lambda: quietly(native.automaton, *WORDS[:3], 1, True),
+        lambda: quietly(native.automaton, None),
         lambda: counter.count(texts[:2]),
         lambda: quietly(counter.count, texts),
         lambda: quietly(counter.count, [5]),
@@ -397,6 +411,8 @@ def rare_calls() -> list[Callable[[], Any]]:
         counter.to_dict()
 
     return [
+        lambda: native.Encoder(ORDERED.vocab, [], native.automaton(*WORDS)),
+        lambda: native.PretokenCounter(native.automaton(*WORDS)),
         lambda: encoder_of(ORDERED).encode_batch(texts, 2, 0),
         lambda: quietly(encoder_of(ORDERED).encode_batch, [*texts, "\ud800", *texts], 2, 0),
         lambda: quietly(native.Encoder, ORDERED.vocab, [*merges, (97, 5_000)], "gpt2"),

@@ -124,6 +124,7 @@ int main(int argc, char **argv)
 {
     enum { LONGEST = 1 << 20 };
     int pattern = pattern_named(argc > 1 ? argv[1] : "");
+    const struct cutter cutter = {.scan = BLOCK_SCANNERS[pattern]};
     struct vocabulary vocabulary;
     load_vocabulary(&vocabulary);
     struct worker *worker = worker_new();
@@ -138,7 +139,7 @@ int main(int argc, char **argv)
         read_exactly(text, size);
         write_numbers(ends, check_scanners(pattern, text, size, ends, others));
         worker->n_ids = 0;
-        if (encode_text(&vocabulary, worker, BLOCK_SCANNERS[pattern], text, size, true))
+        if (encode_text(&vocabulary, worker, cutter, text, size, true))
             fail("out of memory");
         write_numbers(worker->ids, worker->n_ids);
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import shutil
@@ -15,11 +16,14 @@ from typing import Any
 import pytest
 import regex
 from conftest import ROOT, extension, knows_the_same_unicode, read_corpus
+from hard_patterns import some_pattern, some_text
 from hard_text import ATOMS, CONTEXTS, every_character, hard_text
 from hypothesis import given
+from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.patterns.automaton import automaton
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
 native = extension()
@@ -38,10 +42,19 @@ def engine() -> None:
     """Run these tests once: they compare both engines by themselves."""
 
 
+@functools.cache
+def automaton_of(pattern: str) -> Any:
+    """Return the automaton of a pattern, where it has one."""
+    made = automaton(pattern)
+    return native.automaton(*made) if made else None
+
+
 def check(name: str, text: str) -> None:
+    """Cut by the scanners for a pattern, and by the automaton made from it."""
     expected = [pretoken.encode() for pretoken in regex.findall(NAMED[name], text)]
     assert native.split(name, text) == expected
     assert native.split(name, text, portable=True) == expected
+    assert native.split(automaton_of(NAMED[name]), text) == expected
 
 
 @pytest.mark.skipif(
@@ -106,6 +119,92 @@ def test_every_length_around_a_block(name: str) -> None:
         for length in [*range(1, 70), *range(120, 135)]:
             for end in ("", "'s", "'", " x", "\n!", "中", "9", "é"):
                 check(name, filler * length + end)
+
+
+# -- Automatons ------------------------------------------------------------------
+
+
+def pieces_of(pattern: str, text: str) -> list[bytes]:
+    """Cut a text by `regex`, with what no match has; a TimeoutError if that takes a second."""
+    pieces, done = [], 0
+    for found in regex.compile(pattern).finditer(text, timeout=1):
+        pieces += [text[done : found.start()], found[0]]
+        done = found.end()
+    return [piece.encode() for piece in [*pieces, text[done:]] if piece]
+
+
+def test_random_patterns() -> None:
+    chance, made = random.Random(11), 0
+    for _ in range(examples(1_000)):
+        pattern = some_pattern(chance)
+        cutter = automaton_of(pattern)
+        made += cutter is not None
+        for text in [some_text(chance) for _ in range(20 if cutter else 0)]:
+            try:
+                expected = pieces_of(pattern, text)
+            except TimeoutError:
+                continue
+            assert native.split(cutter, text) == expected, (pattern, text)
+    assert made > examples(1_000) // 3
+
+
+@pytest.mark.parametrize("pattern", ["b", "a+b", "ab|.{3}", r"(?!a)\w", "aaaa|😀"])
+def test_gaps_of_every_length(pattern: str) -> None:
+    for unit in ("a", "é", "😀", "ab", "aé"):
+        for n in [*range(20), 500, 511, 512, 513, 1023, 1024, 2000]:
+            for text in (unit * n, unit * n + "b", "b" + unit * n):
+                assert native.split(automaton_of(pattern), text) == pieces_of(pattern, text)
+
+
+def test_an_automaton_in_place_of_a_name(corpora_dir: Path) -> None:
+    text = read_corpus("multi")[:100_000]
+    pattern = r"\p{L}+|[0-9]{1,2}|\s+$|[^\S\n]+"  # signs are in none, and so in gaps
+    cutter, expected = automaton_of(pattern), pieces_of(pattern, text)
+    assert native.split(cutter, text) == expected
+    counter = native.PretokenCounter(cutter)
+    counter.count([text, text], 2)
+    counts = dict.fromkeys(expected, 0)
+    for piece in expected:
+        counts[piece] += 2
+    assert counter.take() == counts
+    encoder = native.Encoder({bytes([byte]): byte for byte in range(256)}, [], cutter)
+    del cutter  # the encoder keeps what it needs
+    automaton_of.cache_clear()
+    assert bytes(encoder.encode(text)) == text.encode()
+    assert encoder.count(text) == len(text.encode())
+    assert encoder.encode_batch([text] * 3, 2) == [encoder.encode(text)] * 3
+
+
+def test_tables_that_point_nowhere() -> None:
+    made = automaton(r"\w+")
+    assert made is not None
+    index, blocks, table, classes, last = made
+    row = 4 * (classes + 2)
+    good = index, blocks, table, classes, last
+    assert native.split(native.automaton(*good), "ab c") == [b"ab", b" ", b"c"]
+    for wrong in (
+        (index[:-2], blocks, table, classes, last),
+        (b"\xff\xff" + index[2:], blocks, table, classes, last),
+        (index, b"", table, classes, last),
+        (index, blocks[:-1], table, classes, last),
+        (index, blocks[:-256], table, classes, last),
+        (index, b"\xff" + blocks[1:], table, classes, last),
+        (index, blocks, b"", classes, last),
+        (index, blocks, table[:row], classes, last),
+        (index, blocks, table[:-4], classes, last),
+        (index, blocks, b"\xff\xff\xff\xff" + table[4:], classes, last),
+        (index, blocks, table * 9_000, classes, last),
+        *((index, blocks, table, odd, last) for odd in (0, -1, -2, 1, 255, 2**40)),
+    ):
+        with pytest.raises(ValueError, match="no tables"):
+            native.automaton(*wrong)
+    for odd in ((None, *good[1:]), (*good[:2], bytearray(table), *good[3:])):
+        with pytest.raises(TypeError):
+            native.automaton(*odd)
+    with pytest.raises(TypeError, match="must be a str, an automaton or None, got int"):
+        native.PretokenCounter(5)
+    with pytest.raises(TypeError, match="must be a str or an automaton, got None"):
+        native.split(None, "a")
 
 
 # -- The core without Python -----------------------------------------------------

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import pickle
@@ -204,8 +205,7 @@ def test_more_ids_than_it_was_built_for(engine: str) -> None:
 
 
 def test_a_pattern_without_a_scanner(engine: str) -> None:
-    pattern = r"\w+|\W"
-    assert pattern not in SPLIT_PATTERNS.values()
+    pattern = r"\w+|(?<=\w)\W|\W"  # looks behind, so it has no automaton, either
     text = "abab abab cd! " * 20 + "世界"
     tokenizer = BPETokenizer(pattern).train([text], 270, verbose=False)
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -260,10 +260,32 @@ def test_another_unicode_than_the_tables(engine: str, trained: BPETokenizer) -> 
     classes[ord("é")] ^= 1
     with tables_from_another_regex(character_classes=lambda: bytes(classes)) as adapter:
         assert adapter._scanner_for(SPLIT_PATTERNS["gpt2"]) is None
-        encoder = adapter.NativeEncoder(trained.definition)
-    assert not encoder._scans
-    assert encoder.encode(TEXT) == trained.encode(TEXT)
-    assert encoder.count(TEXT) == len(trained.encode(TEXT))
+        encoders = [adapter.NativeEncoder(trained.definition)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(adapter, "_automaton_for", lambda pattern: None)
+            encoders.append(adapter.NativeEncoder(trained.definition))
+    # An automaton knows the Unicode of the `regex` in use.
+    assert [encoder._scans for encoder in encoders] == [True, False]
+    for encoder in encoders:
+        assert encoder.encode(TEXT) == trained.encode(TEXT)
+        assert encoder.count(TEXT) == len(trained.encode(TEXT))
+
+
+def test_a_pattern_of_ones_own_is_cut_in_c(engine: str) -> None:
+    text = "Ünï 123 x_y's\n\n 4567 \u0345 ſ😀 \n" * 9
+    own = [r"[\p{L}\p{M}]+|\d{1,2}|\s+$|[^\S\n]++", r"\w+|\b"]  # the last looks behind
+    for pattern in own:
+        tokenizer = BPETokenizer(pattern, normalizer=None)
+        tokenizer.train([text], 300, verbose=False)
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert getattr(tokenizer._encoder, "scans", False) == (
+            engine == "accelerated" and pattern == own[0]
+        )
+        assert tokenizer.encode_batch([text, ""])["input_ids"] == [ids, []]
+        streamed = tokenizer.encode_streaming(text[at : at + 3] for at in range(0, len(text), 3))
+        assert list(itertools.chain(*streamed)) == ids
+        assert pickle.loads(pickle.dumps(tokenizer)).encode(text) == ids
 
 
 def test_counts_beyond_64_bits() -> None:
