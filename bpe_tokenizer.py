@@ -1674,6 +1674,7 @@ class _Engine:
     spans_of: Callable[[Iterable[str]], Callable[[str, int, int], Iterable[_Span]]] = _spans_of
     shown: Callable[[Callable[[int], str], int], _Shown] = _Shown
     normalize: Callable[[str, str | None], str] = _normalize
+    read_json: Callable[..., Any] = lambda *file: (_JsonReader.open(*file), None)  # or a definition
 
 
 _engine = _Engine()  # section 13 may put another here
@@ -1942,8 +1943,8 @@ def _reader_of(what: str, part: _JsonReader, key: str = "") -> Any:
         raise part.error(str(error), key) from None
 
 
-def _read_definition(data: _JsonReader) -> Definition:
-    """Read tokenizer.json, or refuse what this library does not represent exactly."""
+def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
+    """Read tokenizer.json, with `size` tokens, or refuse what is not represented exactly."""
     if data.get("version", str, default="1.0") != "1.0":
         raise data.error(f"expected '1.0', got {_shorten(data.data['version'])}", "version")
     model = _JsonReader(data.get("model", dict), data.path, "model")
@@ -1956,7 +1957,7 @@ def _read_definition(data: _JsonReader) -> Definition:
         _tools("formats.keys").check_tokenizer(data)
     steps = {field: list(_steps(data, field)) for field in _SEQUENCES}
     ids = _read_vocab(model)
-    added = _read_added_tokens(data, ids)
+    added = _read_added_tokens(data, ids, len(ids) if size is None else size)
     special = {token.content for token in added if token.special}
     merges, used = _read_merges(model, ids, special)
     contents = {token.content for token in added}
@@ -2052,10 +2053,10 @@ def _read_merges(
     return list(merges), used
 
 
-def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int]) -> list[AddedToken]:
+def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int], size: int) -> list[AddedToken]:
     tokens: dict[str, AddedToken] = {}
     taken = {id_: token for token, id_ in ids.items()}
-    next_id = len(ids)  # HuggingFace's own numbering of tokens not in model.vocab
+    next_id = size  # HuggingFace's own numbering of tokens not in model.vocab
     for item in data.children("added_tokens"):
         content, id_ = item.get("content", str), item.get("id", int)
         flags = [field.name for field in dataclasses.fields(AddedToken)[2:]]
@@ -3594,13 +3595,13 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
     file, files = path / "tokenizer.json" if path.is_dir() else path, {}
     if file.name == "tokenizer.json":
         files = _transactions(file.parent).read_files(_tokenizer_files(file.parent))
-    data = _JsonReader.open(file, files.pop(file)) if file in files else None
+    data, ready = _engine.read_json(file, files.pop(file)) if file in files else (None, None)
     if data is None or _is_plain(data.data):
         formats = _tools("formats", f"{path}: reading another format than tokenizer.json")
         return cast("tuple[Any, ...]", formats.read_parts(path, pattern, tokens))
     if pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-    parts = _read_config(files, _read_definition(data))
+    parts = _read_config(files, ready or _read_definition(data))
     if any(data.data.get(field) is not None for field in ("truncation", "padding")):
         lengths = _tools("formats.lengths", f"truncation or padding in {path}")
         parts[2].update(lengths.read(data, parts[0]))

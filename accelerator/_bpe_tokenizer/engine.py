@@ -6,8 +6,10 @@ extension cannot take: an OverflowError of the extension says so.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import regex
@@ -22,6 +24,7 @@ if native.API != API:
 
 _MAX_THREADS = 64
 _NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
+_IN_MERGE = 2  # a flag of `read_model`
 # What can be normalized apart from all before it: the module's, but searched from left to right.
 _BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))
 _NAMES = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
@@ -271,6 +274,51 @@ def read_ranks(data: bytes) -> dict[bytes, int] | None:
     return native.read_ranks(data)
 
 
+def _read_json(path: Path, raw: bytes) -> tuple[core._JsonReader, core.Definition] | None:
+    """Read a tokenizer.json of byte-level BPE, as the module would.
+
+    The extension takes vocabulary and merges out of the file, and the module reads the rest, with
+    only those tokens that added tokens have to do with.
+
+    Returns:
+        The rest and the definition; None if anything is unusual, or wrong: the module says what.
+    """
+    found = native.read_model(raw)
+    if found is None:
+        return None
+    rest, vocab, others, merges, flags = found
+    try:
+        data = core._JsonReader.open(path, rest)
+        items = data.data.get("added_tokens") or ()
+        added = {item["content"]: item["id"] for item in items}
+        read = {text: core._from_printable(text) for text in added}
+        own = {text: vocab[token] for text, token in read.items() if token in vocab}
+        new = [id_ for text, id_ in added.items() if text not in own]
+        if (
+            core._is_plain(data.data)
+            or others.keys() - added.keys()
+            or any(flags[id_] for id_ in (*new, *others.values()) if id_ < len(flags))
+            or any(flags[id_] & _IN_MERGE for id_ in own.values())
+        ):
+            return None
+        letters = {char: vocab[bytes([byte])] for char, byte in core._CHAR_TO_BYTE.items()}
+        data.data["model"]["vocab"] = {**letters, **own, **others}
+        definition = core._read_definition(data, len(vocab) + len(others))
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return None
+    if definition.components is not None:
+        return None
+    for token in filter(None, read.values()):
+        if token not in definition.vocab:
+            vocab.pop(token, None)
+    return data, dataclasses.replace(definition, vocab=vocab, merges=merges)
+
+
+def read_json(path: Path, raw: bytes) -> tuple[core._JsonReader, core.Definition | None]:
+    """Read a tokenizer.json, and its definition, too, if the extension can."""
+    return _read_json(path, raw) or (core._JsonReader.open(path, raw), None)
+
+
 def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bool) -> None:
     """Write lists of ids into a tensor, and fill up its rows.
 
@@ -346,5 +394,12 @@ def _shown(write: Callable[[int], str], n_ids: int) -> Any:
 
 
 ENGINE: core._Engine = core._Engine(
-    _encoder, _counter, NativeLearner, fill_rows, spans_of, _shown, normalize
+    _encoder,
+    _counter,
+    NativeLearner,
+    fill_rows,
+    spans_of,
+    _shown,
+    normalize,
+    read_json,
 )

@@ -144,7 +144,7 @@ static int read_byte_ids(Encoder *self, uint32_t byte_ids[256])
 }
 
 /* Read one merge, a tuple of two ids, and find what it makes. */
-static int read_merge(Encoder *self, PyObject *item, struct merge *merge)
+static int read_merge(Encoder *self, PyObject *item, uint32_t guess, struct merge *merge)
 {
     if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
         PyErr_SetString(PyExc_TypeError, "a merge must be a tuple of two ids");
@@ -156,8 +156,8 @@ static int read_merge(Encoder *self, PyObject *item, struct merge *merge)
     const struct tokens *tokens = &self->tokens;
     if (tokens_have(tokens, merge->left) && tokens_have(tokens, merge->right)) {
         struct token left = tokens->by_id[merge->left], right = tokens->by_id[merge->right];
-        merge->joined = tokens_find(tokens, tokens->bytes + left.at, left.length,
-                                    tokens->bytes + right.at, right.length);
+        merge->joined = tokens_find_by_guess(tokens, guess, tokens->bytes + left.at, left.length,
+                                             tokens->bytes + right.at, right.length);
         if (merge->joined != NO_TOKEN)
             return 0;
     }
@@ -181,7 +181,8 @@ static int read_merges(Encoder *self, PyObject *merges)
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (read_merge(self, PyTuple_GET_ITEM(merges, i), &read[i]) < 0) {
+        uint32_t guess = i ? read[i - 1].joined + 1 : 0;
+        if (read_merge(self, PyTuple_GET_ITEM(merges, i), guess, &read[i]) < 0) {
             PyMem_Free(read);
             return -1;
         }

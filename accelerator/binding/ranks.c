@@ -77,9 +77,7 @@ static PyObject *check_names(PyObject *names, Py_ssize_t n)
     return NULL;
 }
 
-/* A tuple of two ints, or two bytes.  It can be in no cycle, so that the garbage collector need not know it; it
- * would find that out by itself, and be busy with it over and over again. */
-static PyObject *pair_of(PyObject *left, PyObject *right)
+PyObject *pair_of(PyObject *left, PyObject *right)
 {
     PyObject *pair = PyTuple_New(2);
     if (!pair)

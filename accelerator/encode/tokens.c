@@ -100,6 +100,16 @@ void tokens_drop_index(struct tokens *tokens)
     tokens->slots = NULL;
 }
 
+/* Whether a token is two strings, joined. */
+static bool is_joined(const struct tokens *tokens, uint32_t id, const uint8_t *left,
+                      size_t left_length, const uint8_t *right, size_t right_length)
+{
+    const struct token *token = &tokens->by_id[id];
+    const uint8_t *bytes = tokens->bytes + token->at;
+    return token->length == left_length + right_length && memcmp(bytes, left, left_length) == 0 &&
+           memcmp(bytes + left_length, right, right_length) == 0;
+}
+
 uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
                      const uint8_t *right, size_t right_length)
 {
@@ -107,15 +117,18 @@ uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t le
     size_t mask = ((size_t)1 << tokens->slot_bits) - 1;
     for (size_t slot = hash >> (64 - tokens->slot_bits);; slot = (slot + 1) & mask) {
         uint32_t id = tokens->slots[slot]; /* half of the slots are free, so this ends */
-        if (id == NO_TOKEN)
-            return NO_TOKEN;
-        const struct token *token = &tokens->by_id[id];
-        const uint8_t *bytes = tokens->bytes + token->at;
-        if (token->length == left_length + right_length &&
-            memcmp(bytes, left, left_length) == 0 &&
-            memcmp(bytes + left_length, right, right_length) == 0)
+        if (id == NO_TOKEN || is_joined(tokens, id, left, left_length, right, right_length))
             return id;
     }
+}
+
+uint32_t tokens_find_by_guess(const struct tokens *tokens, uint32_t guess, const uint8_t *left,
+                              size_t left_length, const uint8_t *right, size_t right_length)
+{
+    if (tokens_have(tokens, guess) &&
+        is_joined(tokens, guess, left, left_length, right, right_length))
+        return guess;
+    return tokens_find(tokens, left, left_length, right, right_length);
 }
 
 int tokens_fill_slots(struct tokens *tokens)

@@ -59,6 +59,10 @@ int tokens_fill_slots(struct tokens *tokens);
 uint32_t tokens_find(const struct tokens *tokens, const uint8_t *left, size_t left_length,
                      const uint8_t *right, size_t right_length);
 
+/* The same, but looks at `guess` first.  What the next merge makes mostly has the next id. */
+uint32_t tokens_find_by_guess(const struct tokens *tokens, uint32_t guess, const uint8_t *left,
+                              size_t left_length, const uint8_t *right, size_t right_length);
+
 /* The length of a token that there is; the slots must be filled. */
 static inline size_t token_length(const struct tokens *tokens, uint32_t id)
 {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import base64
 import itertools
+import json
 import operator
 import random
 import sys
@@ -345,6 +346,15 @@ def check_rank_file(data: bytes) -> None:
         same("ranks", list(found.items()), list((_read_plain_ranks(data) or {}).items()))
 
 
+def check_json(data: bytes) -> None:
+    """Read a tokenizer.json, if it is as usual."""
+    found = engine._read_json(Path(), data)
+    if found is not None:
+        expected = core._read_definition(core._JsonReader.open(Path(), data))
+        same("definition", found[1], expected)
+        same("vocab", list(found[1].vocab), list(expected.vocab))
+
+
 def check_rows(rows: list[list[int]], more: int, pad_id: int, left: bool) -> None:
     """Fill a tensor."""
     length = max(map(len, rows), default=0) + more
@@ -441,6 +451,34 @@ def some_parts(texts: list[str], chance: random.Random) -> Case:
     return {"parts": parts, "form": chance.choice(["NFC", "NFC", *core._NORMALIZERS])}
 
 
+def some_json(chance: random.Random) -> bytes:
+    """Return a tokenizer.json; now and then it is damaged."""
+    alphabet, odd = list(core._CHAR_TO_BYTE), ["<s>", "a b", "ab", "\uff5c", '"', "\\"]
+    tokens, merges = chance.sample(["a", "b", "\u0120", "é", "/", '"'], 4), []
+    for _ in range(chance.randrange(12)):
+        merges.append((chance.choice(tokens), chance.choice(tokens)))
+        tokens.append("".join(merges[-1]))
+    names = [*alphabet, *tokens, *chance.sample(odd, chance.randrange(3))]
+    vocab = {token: id_ for id_, token in enumerate(dict.fromkeys(names))}
+    added = chance.sample(odd, chance.randrange(3))
+    new = itertools.count(len(vocab))
+    data = {
+        "added_tokens": [
+            {"content": text, "id": vocab.get(text) or next(new), "special": text < "b"}
+            for text in added
+        ],
+        "pre_tokenizer": {"type": "ByteLevel"},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"vocab": vocab, "merges": merges},
+    }
+    raw = json.dumps(data, ensure_ascii=bool(chance.randrange(2))).encode()
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        at = len(raw) - min(chance.randrange(len(raw)), chance.choice([200, len(raw)]))
+        new_part = chance.choice([chance.randbytes(1), b'"', b",", b"\\", b"]", b"}", b""])
+        raw = raw[:at] + new_part + raw[at + chance.randrange(3) :]
+    return raw
+
+
 def some_case(name: str, chance: random.Random) -> Case:
     """Return the arguments for one kind of check."""
     texts = some_texts(chance, chance.choice([2, 10, 60]))
@@ -479,8 +517,8 @@ def some_case(name: str, chance: random.Random) -> Case:
             "longest": chance.choice([0, 0, 2, 3, 5, 2**70]),
             "forbidden": some_tokens(chance)[:4],
         }
-    if name == "rank_file":
-        return {"data": some_rank_file(chance)}
+    if name in ("json", "rank_file"):
+        return {"data": (some_json if name == "json" else some_rank_file)(chance)}
     return {"tokens": some_tokens(chance)}
 
 
@@ -497,6 +535,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "learning": check_learning,
     "ranks": check_ranks,
     "rank_file": check_rank_file,
+    "json": check_json,
     "rows": check_rows,
     "shown": check_shown,
     "full_cache": check_full_cache,  # rare, as it takes a second or more

@@ -99,6 +99,13 @@ def counting(texts: list[str]) -> Operation:
     return Operation(lambda: native.PretokenCounter("gpt2"), call, expected)
 
 
+VOCAB = '{"a": 500, "b": 1000, "中": 5000, "ab": 70000}'.encode()
+MERGES = b'[["a", "b"]]'
+MODEL = b'{"x": [1, "]"], "model": {"vocab": %s, "merges": %s}}' % (VOCAB, MERGES)
+FLAGS = bytearray(70_001)
+FLAGS[500] = FLAGS[1000] = FLAGS[70_000] = 3
+
+
 def operations() -> dict[str, Operation]:
     """Return everything that allocates."""
     chance = random.Random(1)
@@ -201,6 +208,17 @@ def operations() -> dict[str, Operation]:
         "named merges": Operation(
             lambda: None, lambda _: native.merges_from_ranks(tokens, tokens), found
         ),
+        "tokenizer.json": Operation(
+            lambda: None,
+            lambda _: native.read_model(MODEL),
+            (
+                MODEL.replace(VOCAB, b"{}").replace(MERGES, b"[]"),
+                {b"a": 500, b"b": 1000, b"ab": 70000},
+                {"\u4e2d": 5000},
+                [(500, 1000)],
+                FLAGS,
+            ),
+        ),
         "file of ranks": Operation(
             lambda: None,
             lambda _: native.read_ranks(b"YQ== 500\nYWI= 1000\nYWJj 70000"),
@@ -290,6 +308,9 @@ def quietly(call: Callable[..., Any], *args: Any) -> None:
     """Call, whatever it raises."""
     with contextlib.suppress(TypeError, ValueError, KeyError, OverflowError):
         call(*args)
+
+
+SHORT_MODEL = b'{"model": {"vocab": {"a": 600, "b": 700, "ab": 800, "- -": 9}, "merges": ["a b"]}}'
 
 
 def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable[[], Any]]:
@@ -385,6 +406,9 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: native.merges_from_ranks([b"a", b"ab", b"b"], ids[:3]),
         lambda: quietly(native.merges_from_ranks, [b"a"], ["a"]),
         lambda: native.read_ranks(b"YQ== 500\nYWI= 1000\n"),
+        lambda: native.read_model(SHORT_MODEL),
+        lambda: native.read_model(SHORT_MODEL[:-3]),
+        lambda: native.read_model(SHORT_MODEL.replace(b"800", b"700")),
         lambda: native.read_ranks(b"YQ== 500\nYWI= 1000\n="),
         lambda: quietly(native.learn_merges, words),
         lambda: quietly(learn, {"a": 1}, 5, None),

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import json
 import random
 import sys
 import threading
@@ -27,6 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bpe_tokenizer
+from _bpe_tokenizer.engine import _read_json
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.formats.tiktoken import _read_plain_ranks
@@ -498,6 +500,179 @@ def test_files_of_ranks_are_bytes() -> None:
     }
 
 
+# -- tokenizer.json --------------------------------------------------------------
+
+CONTENTS = [
+    "<s>",
+    "ab",
+    "a",
+    "a b",
+    "<0x41>",
+    "\uff5cs\uff5c",
+    "é",
+    "\u0120a",
+    '"\\/',
+    "\ud800",
+    "",
+]
+CUTS = [
+    b"",
+    b'"',
+    b",",
+    b"0",
+    b"9",
+    b"\\",
+    b"\\u0120",
+    b"\xc4\xa0",
+    b"\xff",
+    b"]",
+    b"}",
+    b" ",
+    b"a",
+]
+
+
+def json_file(merges: list[tuple[str, str]], contents: list[str], more: list[str]) -> Any:
+    vocab = {char: byte for byte, char in enumerate(bpe_tokenizer._CHAR_TO_BYTE)}
+    for token in (*map("".join, merges), *more):
+        vocab.setdefault(token, len(vocab))
+    added = {content: vocab.get(content) for content in contents}
+    new = itertools.count(len(vocab))
+    flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False)
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": next(new) if id_ is None else id_, "content": text, "special": True, **flags}
+            for text, id_ in added.items()
+        ],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    }
+
+
+def json_by_python(raw: bytes) -> Any:
+    return bpe_tokenizer._read_definition(bpe_tokenizer._JsonReader.open(Path(), raw))
+
+
+def check_json(raw: bytes) -> bool:
+    """Compare both engines; return whether the extension read it."""
+    found = _read_json(Path(), raw)
+    if found is not None:
+        expected = json_by_python(raw)
+        assert found[1] == expected
+        assert [*found[1].vocab] == [*expected.vocab]
+        assert list(map(type, found[1].merges)) == [tuple] * len(expected.merges)
+    return found is not None
+
+
+@given(
+    parts=st.lists(st.sampled_from(["a", "b", "\u0120", "ab", "é", "<s", ">"]), max_size=8),
+    contents=st.lists(st.sampled_from(CONTENTS), max_size=3),
+    more=st.lists(st.sampled_from(CONTENTS), max_size=2),
+    changes=st.lists(
+        st.tuples(st.integers(0, 4_000), st.integers(0, 3), st.sampled_from(CUTS)), max_size=2
+    ),
+    ascii_only=st.booleans(),
+    as_text=st.booleans(),
+    indent=st.sampled_from([None, 1]),
+)
+def test_reads_tokenizer_json_as_python_does(
+    parts: list[str],
+    contents: list[str],
+    more: list[str],
+    changes: list[tuple[int, int, bytes]],
+    ascii_only: bool,
+    as_text: bool,
+    indent: int | None,
+) -> None:
+    data = json_file(list(zip(parts[::2], parts[1::2])), contents, more)
+    if as_text:
+        data["model"]["merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
+    text = json.dumps(data, ensure_ascii=ascii_only, indent=indent)
+    raw = text.encode("utf-8", "surrogatepass")
+    for at, size, new in changes:
+        at = len(raw) - at  # merges are at the end
+        raw = raw[: max(at, 0)] + new + raw[max(at + size, 0) :]
+    check_json(raw)
+
+
+def test_reads_what_is_usual_in_a_tokenizer_json() -> None:
+    merges = [("a", "b"), ("\u0120", "ab"), ("\u0120a", "b"), ("a", "a")]
+    for contents, more in (
+        ([], []),
+        (["<s>", "</s>"], []),
+        (["<s>", "</s>"], ["<s>", "\u0120a"]),
+        (["\uff5cs\uff5c", "a b"], ["\uff5cs\uff5c", "\u0120a"]),
+        (["\uff5cs\uff5c"], ["<s>", '"\\/', "\u0120a"]),
+    ):
+        data = json_file(merges, contents, ["\u0120a", *more])
+        for pair in (list, " ".join):
+            data["model"]["merges"] = list(map(pair, merges))
+            for text in (json.dumps(data), json.dumps(data, indent=2, ensure_ascii=False)):
+                # In a key that the byte alphabet can't write, escapes are unusual.
+                escaped = "\\uff5c" in text and "\uff5cs\uff5c" in more
+                assert check_json(text.encode()) != escaped
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"!": 33', '"!": 33, "!": 33'),  # the last one counts
+        ('"!": 33', '"!": 1'),
+        ('"!": 33', '"!": 033'),
+        ('"!": 33', '"!": 33.0'),
+        ('"!": 33', '"!": 1048575'),
+        ('"!": 33', '"\\n": 0'),
+        ('"!": 33', '"\\u00g1": 0'),
+        ('"!": 33', '"!": 33, "": 700'),
+        ('"!": 33', '"!": 33, "<pad>": 258'),
+        ('"!": 33', '"!": 33, "\uff5c": 700'),
+        ('["a", "b"]', '["a", "b"], ["a", "b"]'),  # the later one counts
+        ('["a", "b"]', '["a", "b "]'),
+        ('["a", "b"]', '["a", "b", "c"]'),
+        ('["a", "b"]', '["a", ""]'),
+        ('["a", "b"]', '["a" "b"]'),
+        ('["a", "b"]', '"a b c"'),
+        ('["a", "b"]', '"ab"'),
+        ('["a", "b"]', '["b", "a"]'),
+        ('["a", "b"]', "null"),
+        ('["a", "b"]', '["a", "b"],'),
+        ('"merges"', '"merges": [], "merges"'),
+        ('"vocab"', '"vocab": {}, "vocab"'),
+        ('"vocab"', '"\\u0076ocab"'),
+        ('"model"', '"model": {}, "model"'),
+        ('"type": "BPE"', '"type": "BPE", "end_of_word_suffix": "</w>"'),
+        ('"type": "BPE"', '"type": "BPE", "byte_fallback": true'),
+        ('"type": "BPE"', '"type": "WordPiece"'),
+        ('"ByteLevel", "add', '"Metaspace", "add'),
+        ('"version": "1.0"', '"version": "2.0"'),
+        ('"version": "1.0"', '"version": 1.0e'),
+        ('"id": 257', '"id": 5'),
+        ('"id": 257', '"id": -1'),
+        ('"id": 257', '"id": 256'),
+        ('"id": 257', '"id": "257"'),
+        ('"id": 257, "content"', '"content"'),
+        ('[{"id"', '[5, {"id"'),
+        ("}}", "}"),
+        ("}}", "}}}"),
+        ("{", "\ufeff{"),
+    ],
+)
+def test_leaves_another_tokenizer_json_to_python(old: str, new: str) -> None:
+    text = json.dumps(json_file([("a", "b")], ["<s>"], []), ensure_ascii=False)
+    assert check_json(text.encode()) and old in text
+    assert not check_json(text.replace(old, new, 1).encode())
+
+
+def test_no_beginning_of_a_tokenizer_json_is_read() -> None:
+    raw = json.dumps(json_file([("a", "b")], ["<s>"], []), ensure_ascii=False).encode()
+    for size in range(len(raw)):
+        assert native.read_model(raw[:size]) is None
+    with pytest.raises(TypeError, match="must be bytes"):
+        native.read_model(raw.decode())
+
+
 # -- Errors and limits -----------------------------------------------------------
 
 
@@ -954,6 +1129,9 @@ def test_threads_share_an_encoder() -> None:
     assert wrong == []
 
 
+MODEL = b'{"model": {"vocab": {"a": 500, "b": 600, "ab": 700, "\xff": 9}, "merges": ["a b"]'
+
+
 def test_nothing_leaks() -> None:
     encoder = encoder_of((b"a", b"b"), (b"ab", b"ab"))
     text = "abab é中😀 " * 20
@@ -978,6 +1156,8 @@ def test_nothing_leaks() -> None:
         native.merges_from_ranks([b"a", b"b", b"ab"], [500, 600, 700])
         for data in (b"YQ== 500\nYWI= 600", b"YQ== 1\nYQ== 2", b"YQ== 500\n=", b"Y!== 5"):
             native.read_ranks(data)
+        for part in (b"", b"a", b"]", b'"'):
+            native.read_model(MODEL + part + b"}}")
         for wrong in ("\ud800", 5):
             for call in (encoder.encode, lambda text: encoder.encode_batch(["a", text], 1)):
                 with contextlib.suppress(TypeError, UnicodeEncodeError):
