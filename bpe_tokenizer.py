@@ -3789,8 +3789,8 @@ class BPETokenizer:
             asked.train(self, corpus, *options, num_workers, text_field, ties, rule)
             return self
         if self._definition.components is not None:
-            problem = "byte-level BPE with one split pattern alone can be trained again, and"
-            raise ValueError(f"{problem} style='sentencepiece'; make a new one: BPETokenizer(...)")
+            problem = "what is not byte-level BPE with one split pattern cannot be trained again"
+            raise ValueError(f"{problem}, except with style='sentencepiece'; make a new tokenizer")
         make = _engine.learner if ties == "huggingface" else _tools("training.ties").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
