@@ -22,7 +22,10 @@ struct worker *take_worker(Encoder *self)
         if (worker)
             return worker;
     }
-    return worker_new();
+    struct worker *worker = worker_new();
+    if (worker)
+        worker->use_avx2 = self->vocabulary.use_avx2;
+    return worker;
 }
 
 void put_back(Encoder *self, struct worker *worker)
@@ -487,7 +490,7 @@ static Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t firs
         }
         room += 4 * length;
     }
-    if (worker_reserve_text(worker, room + 1) < 0) {
+    if (worker_reserve_text(worker, room + 4) < 0) {
         PyErr_NoMemory();
         return -1;
     }
@@ -495,7 +498,7 @@ static Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t firs
     *count = 0;
     for (Py_ssize_t i = first; i < end; i++) {
         PyObject *string = PyTuple_GET_ITEM(items, i);
-        out = write_utf8(string, out);
+        out = write_utf8(string, out, worker->use_avx2);
         if (!out) {
             raise_surrogate(string);
             return -1;

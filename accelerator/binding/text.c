@@ -2,6 +2,8 @@
 
 #include "binding/text.h"
 
+#include "base/processor.h"
+#include "base/utf8.h"
 #include "scan/normal.h"
 
 int get_seed(uint64_t *seed)
@@ -32,31 +34,13 @@ static inline bool is_ascii_run(const void *text, size_t width)
     return (any & high_bits) == 0;
 }
 
-/* The bytes of a character up to `highest`, the first one lowest, and how many they are.  All ways
- * are gone before one is taken: which it is, often nobody can predict. */
-static inline uint32_t utf8_bytes(uint32_t c, uint32_t highest, unsigned *width)
-{
-    uint32_t last = (c & 0x3F) | 0x80, middle = (c >> 6 & 0x3F) | 0x80;
-    uint32_t bytes = 0xC0 | c >> 6 | last << 8;
-    *width = 2;
-    if (highest >= 0x800) {
-        uint32_t three = 0xE0 | c >> 12 | middle << 8 | last << 16;
-        bytes = c >= 0x800 ? three : bytes;
-        *width += c >= 0x800;
-    }
-    if (highest >= 0x10000) {
-        uint32_t four = 0xF0 | c >> 18 | (0x80 | (c >> 12 & 0x3F)) << 8 | middle << 16 | last << 24;
-        bytes = c >= 0x10000 ? four : bytes;
-        *width += c >= 0x10000;
-    }
-    *width -= c < 0x80;
-    return c < 0x80 ? c : bytes;
-}
-
-#define WRITE_UTF8(NAME, UNIT, HIGHEST)                                                            \
-    static uint8_t *NAME(const UNIT *text, Py_ssize_t length, uint8_t *out)                        \
+#define WRITE_UTF8(NAME, UNIT, HIGHEST, WIDE)                                                      \
+    static uint8_t *NAME(const UNIT *text, Py_ssize_t length, uint8_t *out, bool use_avx2)         \
     {                                                                                              \
         bool surrogate = false;                                                                    \
+        size_t done = use_avx2 ? WIDE(text, (size_t)length, &out, &surrogate) : 0;                 \
+        text += done;                                                                              \
+        length -= (Py_ssize_t)done;                                                                \
         for (const UNIT *end = text + length; text < end; text++) {                                \
             while (end - text > ASCII_RUN && text[0] < 0x80 && text[ASCII_RUN - 1] < 0x80 &&       \
                    is_ascii_run(text, sizeof *text)) {                                             \
@@ -66,32 +50,38 @@ static inline uint32_t utf8_bytes(uint32_t c, uint32_t highest, unsigned *width)
             }                                                                                      \
             unsigned width;                                                                        \
             store_32(out, utf8_bytes(*text, HIGHEST, &width));                                     \
-            surrogate |= (*text & 0x1FF800) == 0xD800;                                             \
+            surrogate |= is_surrogate(*text);                                                      \
             out += width;                                                                          \
         }                                                                                          \
         return surrogate ? NULL : out;                                                             \
     }
-WRITE_UTF8(write_latin1, Py_UCS1, 0xFF)
-WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF)
-WRITE_UTF8(write_ucs4, Py_UCS4, 0x10FFFF)
+#define NOT_WIDE(text, length, out, surrogate) 0
+WRITE_UTF8(write_latin1, Py_UCS1, 0xFF, NOT_WIDE)
+#if defined(BPE_WITH_AVX2)
+WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF, write_ucs2_avx2)
+WRITE_UTF8(write_ucs4, Py_UCS4, 0x10FFFF, write_ucs4_avx2)
+#else
+WRITE_UTF8(write_ucs2, Py_UCS2, 0xFFFF, NOT_WIDE)
+WRITE_UTF8(write_ucs4, Py_UCS4, 0x10FFFF, NOT_WIDE)
+#endif
 
-static uint8_t *write_utf8_between(PyObject *string, Py_ssize_t start, Py_ssize_t end,
-                                   uint8_t *out)
+static uint8_t *write_utf8_between(PyObject *string, Py_ssize_t start, Py_ssize_t end, uint8_t *out,
+                                   bool use_avx2)
 {
     const void *data = PyUnicode_DATA(string);
     switch (PyUnicode_KIND(string)) {
     case PyUnicode_1BYTE_KIND:
-        return write_latin1((const Py_UCS1 *)data + start, end - start, out);
+        return write_latin1((const Py_UCS1 *)data + start, end - start, out, use_avx2);
     case PyUnicode_2BYTE_KIND:
-        return write_ucs2((const Py_UCS2 *)data + start, end - start, out);
+        return write_ucs2((const Py_UCS2 *)data + start, end - start, out, use_avx2);
     default:
-        return write_ucs4((const Py_UCS4 *)data + start, end - start, out);
+        return write_ucs4((const Py_UCS4 *)data + start, end - start, out, use_avx2);
     }
 }
 
-uint8_t *write_utf8(PyObject *string, uint8_t *out)
+uint8_t *write_utf8(PyObject *string, uint8_t *out, bool use_avx2)
 {
-    return write_utf8_between(string, 0, PyUnicode_GET_LENGTH(string), out);
+    return write_utf8_between(string, 0, PyUnicode_GET_LENGTH(string), out, use_avx2);
 }
 
 /* Check that an object is a string, ready to be read. */
@@ -136,7 +126,8 @@ const uint8_t *checked_utf8_between(struct worker *worker, PyObject *string, siz
         *size = 0;
         return NULL;
     }
-    uint8_t *stop = write_utf8_between(string, (Py_ssize_t)start, (Py_ssize_t)end, worker->text);
+    uint8_t *stop = write_utf8_between(string, (Py_ssize_t)start, (Py_ssize_t)end, worker->text,
+                                       worker->use_avx2);
     if (!stop)
         return NULL;
     *size = (size_t)(stop - worker->text);

@@ -17,9 +17,9 @@ int get_seed(uint64_t *seed);
 /* Check that an object is a string, ready to be read.  Returns 0, or -1 and an exception. */
 int check_string(PyObject *object);
 
-/* Write a string at `out`, which has room for 4 bytes a character.  Returns the end; NULL, without
- * an exception, if there is a surrogate. */
-uint8_t *write_utf8(PyObject *string, uint8_t *out);
+/* Write a string at `out`.  Returns the end; NULL, without an exception, if there is a surrogate.
+ * There is room for 2 bytes a character of Latin-1, 3 of UCS-2, 4 of UCS-4, and for 4 more. */
+uint8_t *write_utf8(PyObject *string, uint8_t *out, bool use_avx2);
 
 /* Tell whether NFC surely leaves a string as it is that check_string has seen. */
 bool is_surely_nfc(PyObject *string);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/processor.h"
 #include "base/threads.h"
 #include "binding/scan.h"
 #include "binding/text.h"
@@ -29,6 +30,7 @@ enum {
 struct counting {
     PyObject *texts;      /* a tuple of str */
     struct cutter cutter; /* if it can't cut, each text is a pre-token */
+    bool use_avx2;        /* what the processor can do, and is wanted */
     uint64_t seed;
     struct counter **counters; /* one for each thread; NULL until it is needed */
     atomic_size_t next;        /* the first text that nobody has taken */
@@ -55,7 +57,8 @@ static void stop_counting(struct counting *counting)
 }
 
 /* The UTF-8 of a string.  NULL if memory is short, or, with *size 1, if there is a surrogate. */
-static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, size_t *size)
+static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, bool use_avx2,
+                                   size_t *size)
 {
     size_t length = (size_t)PyUnicode_GET_LENGTH(string), kind = PyUnicode_KIND(string);
     *size = length;
@@ -65,7 +68,7 @@ static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, si
     /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4; and four are written at once. */
     if (counter_reserve_text(counter, length * (kind == 4 ? 4 : kind + 1) + 4) < 0)
         return NULL;
-    uint8_t *end = write_utf8(string, counter->text);
+    uint8_t *end = write_utf8(string, counter->text, use_avx2);
     *size = end ? (size_t)(end - counter->text) : 1;
     return end ? counter->text : NULL;
 }
@@ -74,8 +77,8 @@ static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, si
 static bool count_string(struct counting *counting, struct counter *counter, size_t index)
 {
     size_t size;
-    const uint8_t *text =
-        counter_utf8(counter, PyTuple_GET_ITEM(counting->texts, index), &size);
+    PyObject *string = PyTuple_GET_ITEM(counting->texts, index);
+    const uint8_t *text = counter_utf8(counter, string, counting->use_avx2, &size);
     if (!text && size) {
         atomic_store(&counting->refused, index);
     } else if (!text || (can_cut(counting->cutter)
@@ -116,6 +119,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *pattern; /* what the cutter was made from, and may point into */
     struct cutter cutter;
+    bool use_avx2;
     uint64_t seed;
 
     /* Held by the one thread that uses the counters.
@@ -184,6 +188,7 @@ static PyObject *counter_make(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     self->pattern = Py_NewRef(pattern);
     self->cutter = cutter;
+    self->use_avx2 = has_avx2() && !portable;
     self->lock = PyThread_allocate_lock();
     if (!self->lock || get_seed(&self->seed) < 0) {
         if (!PyErr_Occurred())
@@ -218,8 +223,11 @@ static int count_tuple(PretokenCounter *self, PyObject *texts, struct cutter cut
     size_t most = size / SHARE + 1; /* threads that have something to do */
     unsigned n = (unsigned)threads < MAX_THREADS ? (unsigned)threads : MAX_THREADS;
     n = n < most ? n : (unsigned)most;
-    struct counting counting = {
-        .texts = texts, .cutter = cutter, .seed = self->seed, .counters = self->counters};
+    struct counting counting = {.texts = texts,
+                                .cutter = cutter,
+                                .use_avx2 = self->use_avx2,
+                                .seed = self->seed,
+                                .counters = self->counters};
     atomic_init(&counting.next, 0);
     atomic_init(&counting.refused, SIZE_MAX);
     atomic_init(&counting.no_memory, false);

@@ -24,6 +24,7 @@ struct worker {
 
     uint8_t *text; /* room for a text in UTF-8 */
     size_t text_room;
+    bool use_avx2; /* to write it; as of the vocabulary */
 
     /* The pre-tokens of a chunk: where each ends, its key, and where it may be in the cache. */
     size_t ends[CHUNK_ROOM];

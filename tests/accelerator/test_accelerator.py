@@ -921,6 +921,26 @@ def test_rows_of_a_tensor_are_checked() -> None:
             native.fill_rows(rows, ids, mask, 0, False)
 
 
+# -- Characters as UTF-8 ------------------------------------------------------------
+
+WIDTHS = ["a", "\x7f", "\x80", "é", "\u07ff", "\u0800", "中", "\ud7ff", "\ue000", "\uffff"]
+
+
+@pytest.mark.parametrize("last", ["", "é", "中", "\U00010000", "\U0010ffff"])
+def test_characters_of_all_widths(last: str) -> None:
+    chance = random.Random(1)
+    wide, portable = encoder_of(), encoder_of(portable=True)
+    for size in [*range(40), 100, 1_000]:
+        for some in (WIDTHS[:4], WIDTHS, [*WIDTHS, last], ["a"] * 40 + [last]):
+            text = "".join(chance.choices(some, k=size)) + last
+            assert list(text.encode()) == wide.encode(text) == portable.encode(text)
+            place = chance.randrange(len(text) + 1)
+            broken = text[:place] + chance.choice(["\ud800", "\udfff"]) + text[place:]
+            for encoder in (wide, portable):
+                with pytest.raises(UnicodeEncodeError, match=f"position {place}:"):
+                    encoder.encode(broken)
+
+
 # -- Printable forms ---------------------------------------------------------------
 
 
