@@ -1,24 +1,39 @@
 /* Finding strings in text whose characters are UNITs; OF_UNIT makes the names of its functions. */
 
+/* Tell whether one of `n` characters is in a stride; and whether one of `m` is behind it. */
+ALWAYS_INLINE bool OF_UNIT(has_first)(const UNIT *text, const UNIT *firsts, unsigned n)
+{
+    UNIT any = 0;
+    for (size_t i = 0; i < STRIDE; i++)
+        for (unsigned k = 0; k < n; k++)
+            any |= (UNIT)(text[i] == firsts[k]);
+    return any;
+}
+
+ALWAYS_INLINE bool OF_UNIT(has_both)(const UNIT *text, const UNIT *firsts, unsigned n,
+                                     const UNIT *seconds, unsigned m)
+{
+    UNIT any = 0;
+    for (size_t i = 0; i < STRIDE; i++) {
+        UNIT first = 0, second = 0;
+        for (unsigned k = 0; k < n; k++)
+            first |= (UNIT)(text[i] == firsts[k]);
+        for (unsigned k = 0; k < m; k++)
+            second |= (UNIT)(text[i + 1] == seconds[k]);
+        any |= first & second;
+    }
+    return any;
+}
+
 /* Get over text in which no two neighbors are one of `n` characters and one of `m`, or anything if
  * m is 0: a whole number of strides. */
 ALWAYS_INLINE size_t OF_UNIT(stride)(const UNIT *text, size_t at, size_t end, const UNIT *firsts,
                                      unsigned n, const UNIT *seconds, unsigned m)
 {
-    while (end - at > STRIDE) {
-        UNIT any = 0;
-        for (size_t i = at; i < at + STRIDE; i++) {
-            UNIT first = 0, second = m == 0;
-            for (unsigned k = 0; k < n; k++)
-                first |= (UNIT)(text[i] == firsts[k]);
-            for (unsigned k = 0; k < m; k++)
-                second |= (UNIT)(text[i + 1] == seconds[k]);
-            any |= first & second;
-        }
-        if (any)
+    for (; end - at > STRIDE; at += STRIDE)
+        if (OF_UNIT(has_first)(text + at, firsts, n) &&
+            (m == 0 || OF_UNIT(has_both)(text + at, firsts, n, seconds, m)))
             break;
-        at += STRIDE;
-    }
     return at;
 }
 
