@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import atexit
 import codecs
 import contextlib
 import dataclasses
@@ -2892,9 +2893,9 @@ class _Runner:
         _check_size("max_new_tokens", most, 1)
         room = most if self.context is None else min(most, self.context - len(prompt))
         if room < 1:
-            most_known = f"up to what it was trained for: {self.files.context or 'unknown'}"
+            most_known = self.files.context or "what it was trained for"
             sizes = f"the prompt has {len(prompt):,} tokens and the context holds {self.context:,}"
-            remedy = f"shorten the prompt or open the model with a larger n_ctx ({most_known})"
+            remedy = f"shorten the prompt or open the model with a larger n_ctx, up to {most_known}"
             raise ValueError(f"{sizes}, which leaves no room for an answer; {remedy}")
         return self._ids(prompt, room, how, stops, rows)
 
@@ -3221,6 +3222,7 @@ def _cannot_use(name: str, error: ImportError) -> str:
 
 
 _loaded: dict[str, _Runner] = {}  # the last one, by all that it was loaded with
+atexit.register(_loaded.clear)  # while its library still works
 
 
 def _describe(path: Path) -> list[_ModelFiles]:
@@ -3232,11 +3234,9 @@ def _describe(path: Path) -> list[_ModelFiles]:
     if not found:
         expected = "a .gguf file, or a directory with safetensors or openvino_model.xml"
         raise FileNotFoundError(f"{path}: no model; expected {expected}")
-    config, generation = _JsonReader.open(path / "config.json"), path / "generation_config.json"
-    raw = _read_file(generation) or b"{}"
-    ends = _JsonReader.open(generation, raw).data.get(
-        "eos_token_id", config.data.get("eos_token_id")
-    )
+    config, beside = _JsonReader.open(path / "config.json"), path / "generation_config.json"
+    generation = _JsonReader.open(beside, _read_file(beside) or b"{}")
+    ends = {**config.data, **generation.data}.get("eos_token_id")
     facts: Any = {"config": config.data, "rows": config.get("vocab_size", int)}
     facts["context"] = config.get("max_position_embeddings", int, None, default=None)
     facts["dtype"] = config.data.get("dtype", config.data.get("torch_dtype"))

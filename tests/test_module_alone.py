@@ -302,6 +302,7 @@ def test_the_chat_command_with_a_model(library: str, alone: Path, tmp_path: Path
     words += ["--message", "def f(", "--max-tokens", 16, "--temperature", 0, "--n-ctx", 0]
     done = run_with_packages("sys.exit(bpe_tokenizer.main(sys.argv[1:]))", alone, "chat", *words)
     assert (done.returncode, done.stdout) == (0, answer(tokenizer, 16) + "\n"), done.stderr
+    assert "Exception ignored" not in done.stderr  # a model that is freed too late
 
 
 def test_chat_refuses_the_tokenizer_of_another_model(alone: Path, tmp_path: Path) -> None:
