@@ -953,8 +953,9 @@ def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
             return text
         except ValueError as error:
             raise FileFormatError(path, place, str(error)) from None
-    remedy = "name another with text_field, or leave out what has no text"
-    problem = f"expected text in the field {text_field!r}, got {_shorten(record)}; {remedy}"
+    got = sorted(record) if isinstance(record, dict) and text_field not in record else text
+    remedy = "leave out records without text, or name another field with text_field"
+    problem = f"expected text in the field {text_field!r}, got {_shorten(got)}; {remedy}"
     raise FileFormatError(path, place, problem)
 
 

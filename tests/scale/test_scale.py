@@ -812,7 +812,7 @@ def bad_files(folder: Path) -> dict[Path, tuple[str, list[str]]]:
         ("f", b'{"content": "x"}', "line 3: expected text in the field 'text', got ['content']; "),
         ("g", b'{"text": null}', "line 3: expected text in the field 'text', got None; leave out"),
         ("h", b'{"text": "\\ud800"}', "line 3: "),
-        ("i", b"[1]", "line 3: expected text in the field 'text', got 'list'; name the right"),
+        ("i", b"[1]", "line 3: expected text in the field 'text', got [1]; leave out"),
     ):
         suffix = {"d": ".zst", "g": ".xz"}.get(letter, "")
         add(f"{letter}.jsonl{suffix}", one + line + b"\n" + record, said)
