@@ -425,9 +425,9 @@ def _order_marks(found: regex.Match[str]) -> str:
 
 
 # Text can be normalized left and right of these alone: in no form do they join, or trade places
-# with, what stands before them.  Others are marks, and the last parts of Hangul and kana.
+# with, what stands before them.  Others are marks, and last parts of Hangul, kana and Kirat Rai.
 _APART: regex.Pattern[str] = regex.compile(
-    r"(?r)[^\p{M}\p{Cn}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc]"
+    r"(?r)[^\p{M}\p{Cn}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc\U00016d67\U00016d68]"
 )
 
 _Span = tuple[int, int]  # from the first character to behind the last
@@ -3144,8 +3144,7 @@ def _is_intel() -> bool:
 
 _ON_GPU: dict[str, str | None] = {"llama.cpp": "gpu", "transformers": "cuda"}  # on ROCm, too
 _ANYWHERE = "any processor", lambda: True, ""
-# Best first: what a backend runs on, whether that is here, which build of the packages it
-# takes, and the libraries it stands for, each with the device it is told.
+# Best first: hardware, whether it is here, the build that it takes, libraries with their devices.
 _BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], str, dict[str, str | None]]] = {
     InferenceBackend.APPLE_MLX: ("Apple Silicon", _is_apple, "", {"mlx": None}),
     InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", _has_nvidia_gpu, ":cuda", _ON_GPU),
@@ -3201,7 +3200,7 @@ def _choices(
     for files in found:
         names = {"gguf": ["llama.cpp"], "openvino": ["openvino"]}.get(files.kind)
         names = names or ["mlx", "transformers"]
-        if files.kind == "mlx" and "quantization" in files.config:
+        if files.kind in ("mlx", "safetensors") and "quantization" in files.config:  # MLX's word
             names = ["mlx"]
         if files.kind == "safetensors" and not _is_apple():
             names = names[::-1]
@@ -3251,7 +3250,8 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
     problems = []
     for name, files, device in _choices(path, _describe(path), backend):
         loading = dataclasses.replace(loading, device=device)
-        key = repr((name, loading, files, path.resolve(), path.stat().st_mtime_ns))
+        made = [each.stat().st_mtime_ns for each in (path, *path.glob("*"))]
+        key = repr((name, loading, files, path.resolve(), made))
         try:
             if key not in _loaded:
                 _loaded.clear()
@@ -3530,7 +3530,7 @@ def _chat(
     stops |= model.stop_ids
     ids = model._generate(prompt, most, how, stops, tokenizer.max_id + 1)
     said = tokenizer.decode_streaming((id_ for id_ in ids if id_ not in stops), True)
-    pieces = _until(said, [stop] if isinstance(stop, str) else list(stop))
+    pieces = _until(said, [each for each in ([stop] if isinstance(stop, str) else stop) if each])
     if verbose:
         print(f"{model!r}, context {model.context}", file=sys.stderr)
     return pieces if stream else "".join(pieces)
@@ -4125,9 +4125,9 @@ class BPETokenizer:
         """Encode text that arrives in chunks, of any size; joined, the lists are `encode`'s.
 
         Text is held back until no later text can change its ids: usually to the end of a word.
-        NOTE: a pattern that can match without end (a run of spaces, say) holds the whole run.  One
-        that looks behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for the
-        end; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
+        NOTE: a long run without such an end (of signs, say) is held whole.  A pattern that looks
+        behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for the end of the
+        text; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
 
         >>> list(BPETokenizer().encode_streaming(["a b", "c d"]))
         [[97], [32, 98, 99], [32, 100]]
@@ -4550,8 +4550,8 @@ class BPETokenizer:
     ) -> Any:
         """Let a model answer a conversation; with ``stream=True`` return an iterator of pieces.
 
-        A tokenizer that is not the model's is refused.  The model stays loaded for the next call,
-        until ``bpe_tokenizer_tools.backends.unload()``.
+        A tokenizer that is not the model's is refused.  The model stays loaded for the next call;
+        ``bpe_tokenizer_tools.backends.unload()`` releases it.
 
         Args:
             messages, template, system_prompt: as for `apply_chat_template`.
@@ -4569,7 +4569,7 @@ class BPETokenizer:
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
         talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
         run = functools.partial(_chat, self)
-        with contextlib.suppress(ImportError):
+        if _is_installed("bpe_tokenizer_tools"):
             run = functools.partial(_tools("chat.session").chat, self)
         return run(messages, model_path, **{**options, **sampling, **setup, **talk})
 

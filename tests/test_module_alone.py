@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import alone_checks
 import pytest
@@ -315,3 +316,28 @@ def test_chat_refuses_the_tokenizer_of_another_model(alone: Path, tmp_path: Path
     words += ["--message", "Hi", "--n-ctx", 0]
     done = run_with_packages("sys.exit(bpe_tokenizer.main(sys.argv[1:]))", alone, "chat", *words)
     assert done.returncode == 1 and "this tokenizer is another model's" in done.stderr
+
+
+def test_a_model_is_loaded_anew_when_its_files_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[Path] = []
+
+    class Fake:
+        packages = ("nothing",)
+
+        def __init__(self, files: Any, loading: Any) -> None:
+            made.append(files.path)
+
+    (tmp_path / "config.json").write_text('{"vocab_size": 9}')
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"old")
+    monkeypatch.setattr(bpe_tokenizer, "_loaded", {})
+    monkeypatch.setitem(bpe_tokenizer._RUNNERS, "transformers", Fake)
+    monkeypatch.setattr(bpe_tokenizer, "_is_installed", lambda package: True)
+    how = tmp_path, "transformers", bpe_tokenizer._Loading()
+    first = bpe_tokenizer._open_model(*how)
+    assert bpe_tokenizer._open_model(*how) is first and len(made) == 1
+    weights.write_bytes(b"new")
+    os.utime(weights, ns=(1, 1))
+    assert bpe_tokenizer._open_model(*how) is not first and len(made) == 2
