@@ -13,8 +13,8 @@ PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 EXTENSION := tests/accelerator
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
-.PHONY: help format lint types test packages hints alone no-compiler core extension transformers4 optimum \
-	backends warnings sanitizers
+.PHONY: help format lint types test test-more packages hints alone no-compiler core extension transformers4 \
+	loaders uses grammars optimum backends warnings sanitizers
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1 - \2/p' Makefile | awk -F ' - ' '{ printf "%-14s%s\n", $$1, $$2 }'
@@ -28,8 +28,12 @@ lint: ## ruff finds nothing
 types: ## mypy finds nothing
 	mypy --strict
 
-test: ## all tests, each with both engines: fifteen minutes on two cores
+test: ## the tests, but slow ones, with the engine in use
 	python -m pytest -n auto --dist loadfile
+
+test-more: ## slow tests, and those that an engine matters to with the one in Python
+	python -m pytest -n auto --dist loadfile --slow -m slow
+	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either"
 
 packages: ## the source archive and the wheel made from it, in dist/
 	python -m build --outdir $(DIST) .
@@ -68,31 +72,43 @@ no-compiler: ## the source archive installs without a C compiler and says so; in
 core extension: export BPE_TOKENIZER_EXAMPLES = 0.25
 core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
-	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator -k "$(ENGINE) or either" tests
+	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) --slow tests
 
 extension: ## the extension against the engine in Python; needs what core does
-	$(PYTEST_INSTALLED) -k "not core_alone" $(EXTENSION) tests/patterns/test_split_patterns.py
+	$(PYTEST_INSTALLED) --engine both --slow -k "not core_alone" $(EXTENSION) tests/patterns/test_split_patterns.py
 
 transformers4: ## what this library saves loads there too; needs transformers==4.57.6
-	$(PYTEST_INSTALLED) tests/module/test_huggingface.py
+	$(PYTEST_INSTALLED) --engine both tests/module/test_huggingface.py tests/dropin/test_dropin_transformers.py
+
+loaders: export BPE_TOKENIZER_REQUIRE = $(LOADERS)
+loaders: ## what is saved loads in LOADERS, modules that clash with others or stand on tiktoken; needs them and what core does
+	$(PYTEST_INSTALLED) tests/dropin/test_loaders.py tests/dropin/test_dropin_tiktoken.py
+
+uses: export BPE_TOKENIZER_REQUIRE = $(USES)
+uses: ## training stacks, harnesses, text splitters and servers' plugins; needs what .ci/run installs for it
+	$(PYTEST_INSTALLED) tests/dropin/test_dropin_uses.py tests/dropin/test_twin.py tests/dropin/test_servers.py
+	$(PYTEST_INSTALLED) -k litellm tests/dropin/test_dropin_tiktoken.py
+
+grammars: export BPE_TOKENIZER_REQUIRE = llguidance,xgrammar,transformers,sentencepiece
+grammars: ## grammar engines take tokenizers; needs llguidance xgrammar transformers sentencepiece and what core does
+	$(PYTEST_INSTALLED) tests/dropin/test_dropin_grammars.py
 
 optimum: export BPE_TOKENIZER_REQUIRE = optimum.intel,openvino,numpy,transformers
 optimum: ## what optimum-intel exports runs here; needs it, and it wants older libraries than the others
-	$(PYTEST) tests/backends/test_generation.py -k "(openvino or optimum) and not accelerated"
+	$(PYTEST) --engine python -k "openvino or optimum" tests/backends/test_generation.py
 
-# With one engine: `make test` runs what needs no backend with both. MLX compiles kernels in TMPDIR
-# and loads them from there.
+# MLX compiles kernels in TMPDIR and loads them from there.
 backends: export BPE_TOKENIZER_REQUIRE = llama_cpp,mlx_lm,openvino,transformers,torch,gguf,numpy,jinja2
 backends: export TMPDIR = $(OUT)/tmp
 backends: ## models run and vocabularies load; needs all backends, and a missing one is a failure
 	mkdir -p $(OUT)/tmp
-	$(PYTEST) -k accelerated \
+	$(PYTEST) --slow \
 		tests/backends tests/chat/test_chat*.py tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py \
 		tests/formats/test_gguf.py tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
 	$(PYTEST) -k chat tests/test_module_alone.py
 	# A process of its own: these tests send it signals, and one that had loaded all four
 	# libraries was seen to crash.
-	$(PYTEST) -k accelerated tests/chat/test_terminal.py
+	$(PYTEST) tests/chat/test_terminal.py
 
 warnings: ## gcc and clang compile the extension with all warnings as errors
 	@for compiler in gcc clang; do \
@@ -110,6 +126,6 @@ sanitizers: export ASAN_OPTIONS = detect_leaks=0
 sanitizers: PRELOAD = LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)"
 sanitizers: ## the extension with every access to memory checked
 	python accelerator/tools/build.py $(OUT)/checked --sanitize
-	$(PRELOAD) $(PYTEST) -k "not every_character and not core_alone" $(EXTENSION)
-	$(PRELOAD) $(PYTEST) -k accelerated $(CORE)
+	$(PRELOAD) $(PYTEST) --engine both --slow -k "not every_character and not core_alone" $(EXTENSION)
+	$(PRELOAD) $(PYTEST) $(CORE)
 	$(PRELOAD) PYTHONPATH=$(OUT)/checked python accelerator/tools/fuzz.py --seconds 40

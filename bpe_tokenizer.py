@@ -1,10 +1,9 @@
 """Train, run, save and load byte-level BPE tokenizers, in one readable module.
 
-Byte-pair encoding (BPE) turns text into the integer ids a language model
-reads.  The text is cut into pre-tokens by a regular expression, each pre-token
-is taken as UTF-8 bytes, and learned merges join neighbouring bytes into ever
-longer tokens.  This module does all of it in pure Python, with ids identical
-to those of HuggingFace ``tokenizers`` and ``tiktoken``:
+Byte-pair encoding (BPE) turns text into the integer ids a language model reads.  The text is cut
+into pre-tokens by a regular expression, each pre-token is taken as UTF-8 bytes, and learned merges
+join neighbouring bytes into ever longer tokens.  This module does all of it in pure Python, with
+ids identical to those of HuggingFace ``tokenizers`` and ``tiktoken``:
 
     >>> from bpe_tokenizer import BPETokenizer
     >>> tokenizer = BPETokenizer()
@@ -49,7 +48,6 @@ import difflib
 import functools
 import hashlib
 import heapq
-import importlib
 import importlib.util
 import inspect
 import io
@@ -164,29 +162,19 @@ SPLIT_PATTERNS: dict[str, str] = {
     # Mistral: config.pattern of tekken.json.  o200k's, without contractions and digit by digit.
     "tekken": _O200K.replace(_CONTRACTIONS + "?", "").replace("{1,3}", ""),
 }
+_PATTERN_NAMES = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
 
 # The first special tokens of Llama 3.1's published tokenizer.json.  Pass the mapping to keep
 # the ids, or `list(LLAMA3_SPECIAL_TOKENS)` to put the tokens right after yours.
-LLAMA3_SPECIAL_TOKENS: dict[str, int] = {
-    "<|begin_of_text|>": 128000,
-    "<|end_of_text|>": 128001,
-    "<|reserved_special_token_0|>": 128002,
-    "<|reserved_special_token_1|>": 128003,
-    "<|finetune_right_pad_id|>": 128004,
-    "<|reserved_special_token_2|>": 128005,
-    "<|start_header_id|>": 128006,
-    "<|end_header_id|>": 128007,
-    "<|eom_id|>": 128008,
-    "<|eot_id|>": 128009,
-    "<|python_tag|>": 128010,
-}
+_LLAMA3 = """
+<|begin_of_text|> <|end_of_text|> <|reserved_special_token_0|> <|reserved_special_token_1|>
+<|finetune_right_pad_id|> <|reserved_special_token_2|> <|start_header_id|> <|end_header_id|>
+<|eom_id|> <|eot_id|> <|python_tag|>
+"""
+LLAMA3_SPECIAL_TOKENS = {token: 128_000 + i for i, token in enumerate(_LLAMA3.split())}
 
 # ChatML's control tokens with the ids they have in Qwen 2, 2.5 and 3.
-CHATML_SPECIAL_TOKENS: dict[str, int] = {
-    "<|endoftext|>": 151643,
-    "<|im_start|>": 151644,
-    "<|im_end|>": 151645,
-}
+CHATML_SPECIAL_TOKENS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
 
 # A new special token of one of these names, in any case, or of [BOS] and the like, takes the role
 # if it is free; of several, the first listed.  A role is never read from part of a name.
@@ -260,10 +248,9 @@ def _warn(message: str) -> None:
 # =============================================================================
 # 2. Byte alphabet
 # =============================================================================
-# Vocabulary files store byte strings as text.  GPT-2 gave each of the 256 bytes
-# a printable character: 188 are printable already and stand for themselves, the
-# other 68 become U+0100 onwards, in order.  A space (0x20) is written "Ġ".
-# Source: github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode.
+# Vocabulary files store byte strings as text.  GPT-2 gave each of the 256 bytes a printable
+# character: 188 are printable already and stand for themselves, the other 68 become U+0100 onwards,
+# in order.  A space is "Ġ".  Source: github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode.
 
 
 def build_byte_to_char() -> dict[int, str]:
@@ -283,8 +270,7 @@ def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
     >>> build_char_to_byte(build_byte_to_char())["Ġ"]
     32
     """
-    bytes_to_chars = build_byte_to_char() if m is None else m
-    return {char: byte for byte, char in bytes_to_chars.items()}
+    return {char: byte for byte, char in (build_byte_to_char() if m is None else m).items()}
 
 
 _BYTE_TO_CHAR = build_byte_to_char()
@@ -311,30 +297,36 @@ def _from_printable(token: str) -> bytes | None:
 # Text goes through three steps before it is encoded: added tokens are found,
 # what lies between them is normalized, and that is cut into pre-tokens.
 #
-# bpe_tokenizer_tools/patterns/ parses any split pattern, and finds out how HuggingFace's engine,
-# Oniguruma, spells it, how the faster `re` does, and where text may be cut so that its parts can
-# be split on their own.  The answers for the patterns of section 1 are written here, too, so
-# that this file works alone.
+# bpe_tokenizer_tools/patterns/ finds out how HuggingFace's engine, Oniguruma, spells any pattern,
+# how the faster `re` does, and where text may be cut into parts to split alone.  The answers for
+# the patterns of section 1 are here, too, so that this file works alone.
 
 _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
     p: p.replace(r"\p{N}{1,3}+", r"(?>\p{N}{1,3})").replace("$", r"\Z").replace("{-~", r"{-\~")
     for p in (*SPLIT_PATTERNS.values(), _UNCUT_PATTERN)
 }
-_KNOWN_SPELLINGS = {spelling: pattern for pattern, spelling in _SPELLINGS.items()}
+_STEPS = {  # what its own tokenizer.json cuts by; fast loaders know that letter by letter
+    SPLIT_PATTERNS["deepseek-v3"]: (
+        r"\p{N}{1,3}",
+        "[一-龥぀-ゟ゠-ヿ]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+        r"| ?[\p{P}\p{S}]+[\r\n]*" + _END,
+    )
+}
+_KNOWN_SPELLINGS: dict[tuple[str, ...], str] = {(s,): p for p, s in _SPELLINGS.items()}
+_KNOWN_SPELLINGS |= {steps: pattern for pattern, steps in _STEPS.items()}
 _CUSTOM = "tokenizer.json with a split pattern that is not in SPLIT_PATTERNS"
 
 # Where text can be cut for all of these: no match looks at both characters, and the second always
 # begins one.  (?r) searches backwards, so this finds the last such place.
 _SAFE_CUT = r"(?r)(?<=[\p{L}\p{N}])(?=[\s\p{P}\p{S}])(?!')"
+_FAST_AFTER = 100_000  # characters; building the `re` form takes about 0.1 s
 
 
 def _to_oniguruma(pattern: str) -> str:
     """Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it."""
     known = _SPELLINGS.get(pattern)
     return known or cast("str", _tools("patterns.oniguruma", _CUSTOM).to_oniguruma(pattern))
-
-
-_FAST_AFTER = 100_000  # characters; building the `re` form takes about 0.1 s
 
 
 class _Splitter:
@@ -400,9 +392,7 @@ class _Splitter:
             yield text[end:]
 
 
-@functools.lru_cache(maxsize=64)
-def _splitter(pattern: str) -> _Splitter:
-    return _Splitter(pattern)
+_splitter = functools.lru_cache(maxsize=64)(_Splitter)
 
 
 # -- Normalization ------------------------------------------------------------
@@ -462,8 +452,7 @@ _Part = tuple[str | AddedToken, int, int]  # and its place, where nothing is nor
 
 def _one_of(contents: Iterable[str]) -> re.Pattern[str]:
     """Return what finds any of some strings, the longest where several begin."""
-    longest_first = sorted(contents, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+    return re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True))) or "(?!)")
 
 
 def _spans_of(contents: Iterable[str]) -> Callable[[str, int, int], Iterable[_Span]]:
@@ -538,9 +527,6 @@ class _TokenFinder:
         )
 
 
-# -- Text in pieces -----------------------------------------------------------
-
-
 def _utf8_length(text: str) -> int:
     """Return the length in bytes; a lone surrogate is named by its place."""
     if not isinstance(text, str):
@@ -609,9 +595,8 @@ def _text_between(
 class _Pipeline:
     """Everything that happens to text before it is cut into pre-tokens.
 
-    Added tokens are found in the text as given; what lies between them is normalized; tokens
-    with ``normalized=True`` are found in that; and, if asked for, a space goes before each piece
-    that has none.
+    Added tokens are found in the text as given, and what is between them is normalized.  Tokens
+    with ``normalized=True`` are found in that; if asked for, a space goes before what has none.
     """
 
     def __init__(
@@ -623,6 +608,7 @@ class _Pipeline:
     ) -> None:
         self.tokens = tokens = list(tokens)
         self.splitter, self.normalizer, self.prefix_space = splitter, normalizer, prefix_space
+        self.normalizes = normalizer is not None
         self.raw = _TokenFinder(token for token in tokens if not token.normalized)
         self.normalized = _TokenFinder(
             (token for token in tokens if token.normalized), self.normalize
@@ -669,9 +655,13 @@ class _Pipeline:
 
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
         """Prepare text that arrives in chunks: to added tokens, and text to split on its own."""
-        pieces = self.raw.stream(chunk for chunk in chunks if _utf8_length(chunk))  # checks it
-        pieces = _hold_back(pieces, self.last_border, lambda text: [self.normalize(text)])
-        pieces = _hold_back(pieces, self._last_cut, self.normalized.cut)
+        pieces: Any = (chunk for chunk in chunks if _utf8_length(chunk))  # checks it
+        if self.raw.tokens:
+            pieces = self.raw.stream(pieces)
+        if self.normalizes:
+            pieces = _hold_back(pieces, self.last_border, lambda text: [self.normalize(text)])
+        cut = self.normalized.cut if self.normalized.tokens else lambda text: [text]
+        pieces = _hold_back(pieces, self._last_cut, cut)
         first = begins = True  # the whole text; the text behind a token
         for piece in pieces:
             if isinstance(piece, str):
@@ -687,18 +677,14 @@ class _Pipeline:
 # Training counts each distinct pre-token once, then learns merges from the
 # counts: join the most frequent pair of neighbouring tokens everywhere, and
 # again, until the vocabulary is full.  For the counts {"ab": 5, "abc": 3, "bc": 1}
-#
 #     a b ×5    a b c ×3    b c ×1        pair counts: ab 8, bc 4
 #     AB ×5     AB c ×3     b c ×1        AB = a+b;    ABc 3, bc 1
 #     AB ×5     ABC ×3      b c ×1        ABC = AB+c;  bc 1
+# A merge changes few pair counts: an index of the words that hold each pair keeps them up to date.
+# A count in the heap of pairs may be out of date: it is checked when it comes up.
 #
-# A merge changes few pair counts, so they are kept up to date, with an index of
-# the words that hold each pair and a heap of the pairs.  A count in the heap may
-# be out of date: it is checked when it comes up, and put back corrected.
-#
-# Ties go to the pair that sorts first, base bytes by printable character and
-# merged tokens by age: the order of HuggingFace's BpeTrainer, whose merges
-# these are (tests/module/test_train.py).
+# Ties go to the pair that sorts first, base bytes by printable character and merged tokens by age:
+# the order of HuggingFace's BpeTrainer, whose merges these are (tests/module/test_train.py).
 
 
 # -- Files, read with suspicion and written whole -----------------------------
@@ -744,8 +730,7 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
         if not stat.S_ISREG(found.st_mode):
             raise FileFormatError(path, "", "is not a regular file")
         if found.st_size > limit:
-            size = f"{found.st_size:,} bytes"
-            raise FileFormatError(path, "", f"{size}, at most {limit:,} are read")
+            raise FileFormatError(path, "", f"{found.st_size:,} bytes, at most {limit:,} are read")
         return path.read_bytes()
     return None
 
@@ -777,8 +762,7 @@ class _JsonReader:
     @classmethod
     def open(cls, path: Path, raw: bytes | None = None) -> _JsonReader:
         """Read a file whose outermost value is an object; `raw` is what it holds, if known."""
-        raw = _read_file(path) if raw is None else raw
-        if raw is None:
+        if raw is None and (raw := _read_file(path)) is None:
             raise FileNotFoundError(f"{path}: no such file")
         try:
             data = json.loads(raw.decode())
@@ -886,7 +870,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
     elif _suffix_of(path) == ".jsonl":
         yield from _json_lines(path, text_field)
     else:
-        yield _text_chunks(path)
+        yield _TextFile(path)
 
 
 _FileName = str | os.PathLike[str]
@@ -959,16 +943,23 @@ def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
     raise FileFormatError(path, place, problem)
 
 
-def _text_chunks(path: Path) -> Iterator[str]:
-    """Read a text file in blocks, as it stands: line ends are not translated."""
-    with _decompressed(path) as file:
-        yield from _decode_chunks(iter(functools.partial(file.read, _BLOCK_CHARS), b""), path)
+class _TextFile:
+    """A text file as it stands: line ends are not translated."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        return _decode_chunks(self.blocks(_BLOCK_CHARS), self.path)
+
+    def blocks(self, size: int) -> Iterator[bytes]:
+        with _decompressed(self.path) as file:
+            yield from iter(functools.partial(file.read, size), b"")
 
 
-def _decode_chunks(blocks: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
-    """Decode UTF-8 that arrives in blocks; a bad byte is named by its position."""
+def _decode_chunks(blocks: Iterable[bytes], name: _FileName, done: int = 0) -> Iterator[str]:
+    """Decode blocks of UTF-8, from byte `done` on; a bad byte is named by its position."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    done = 0
     for block, final in itertools.chain(zip(blocks, itertools.repeat(False)), [(b"", True)]):
         pending = len(decoder.getstate()[0])
         try:
@@ -994,8 +985,7 @@ class PretokenCounts(dict[bytes, int]):
     (2, 2)
 
     `split_pattern` made the pre-tokens, of text that `normalizer` prepared.  `documents` were read,
-    of `bytes_read` UTF-8 bytes, special tokens included.  If they are `in_order`, pre-tokens stand
-    in the order of their first occurrence.
+    of `bytes_read` UTF-8 bytes, special tokens included.  `in_order`: as they first occurred.
     """
 
     def __init__(
@@ -1038,11 +1028,7 @@ class PretokenCounts(dict[bytes, int]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
-        """Read what `save` wrote.
-
-        Raises:
-            FileFormatError: the file is damaged or something else.
-        """
+        """Read what `save` wrote; raise FileFormatError if it is damaged or something else."""
         if Path(path).stat().st_size > _MAX_FILE_BYTES // 8:
             with contextlib.suppress(ImportError):  # alone, this module reads all of it at once
                 return cast("PretokenCounts", _tools("corpus.records").load_counts(Path(path)))
@@ -1064,8 +1050,7 @@ def _read_counts(data: _JsonReader, entries: Iterable[tuple[str, Any]]) -> Preto
     made = data.get("documents", int), data.get("bytes_read", int)
     counts = PretokenCounts({}, *facts, *made, data.get("in_order", bool, default=False))
     for written, count in entries:
-        pretoken = _from_printable(written)
-        if pretoken is None or type(count) is not int or count < 0:
+        if (pretoken := _from_printable(written)) is None or type(count) is not int or count < 0:
             raise data.error(f"bad entry {_shorten(written)}: {_shorten(count)}", "counts")
         counts[pretoken] = count
     return counts
@@ -1102,8 +1087,7 @@ class _PretokenCounter:
         for counts in mapped(count, itertools.chain(first, batches)):
             self._counts.update(counts)
 
-    def take(self) -> dict[bytes, int]:
-        """Return what was counted."""
+    def take(self) -> dict[bytes, int]:  # what was counted
         return {pretoken.encode(): count for pretoken, count in self._counts.items()}
 
     def _batches(self, documents: Iterable[Iterable[str]]) -> Iterator[list[str]]:
@@ -1140,8 +1124,7 @@ def _check_size(name: str, value: object, smallest: int) -> None:
 
 
 def _cores() -> int:  # that this process may use
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def count_pretokens(
@@ -1157,14 +1140,13 @@ def count_pretokens(
 ) -> PretokenCounts:
     """Count the pre-tokens of a corpus, the first half of training.
 
-    Memory grows with the distinct pre-tokens, not with the corpus, and the
-    result is that of cutting each document as a whole, however it is read.
+    Memory grows with the distinct pre-tokens, not with the corpus, and the result is that of
+    cutting each document as a whole, however it is read.
 
     Args:
-        corpus: text; a path to a file or a directory; a list of paths; or any
-            iterable of strings, each one document.  A file is one document;
-            .jsonl and .parquet hold one per record.  .gz, .bz2, .xz and .zst
-            are read through.
+        corpus: text; a path to a file or a directory; a list of paths; or any iterable of strings,
+            each one document.  A file is one document; .jsonl and .parquet hold one per record.
+            .gz, .bz2, .xz and .zst are read through.
         split_pattern: a pattern, or a name from `SPLIT_PATTERNS`.
         special_tokens: strings that cut a document and are not counted.
         normalizer: "NFC", "NFD", "NFKC", "NFKD" or None.
@@ -1176,29 +1158,31 @@ def count_pretokens(
         in_order: keep the order of first occurrence, for ``train(ties="first")``,
             which the accelerator does not.
 
-    Raises:
-        FileNotFoundError: a path is not there.
-        FileFormatError: a file is not UTF-8, not JSON, or damaged.
-        ValueError: the corpus is empty, or has no text but special tokens.
-        ImportError: .zst or .parquet, and the package that reads it is missing.
+    Raises ValueError if the corpus is empty, or has no text but special tokens; FileNotFoundError;
+    FileFormatError; and ImportError without the package that reads .zst or .parquet.
 
     >>> counts = count_pretokens("low low lower")
     >>> sorted(counts.items())
     [(b' low', 1), (b' lower', 1), (b'low', 1)]
     """
-    _check_size("num_workers", num_workers, 1)
     _check_normalizer(normalizer)
     splitter = _splitter(_pattern_named(split_pattern))
     pipeline = _Pipeline(splitter, normalizer, tokens=map(AddedToken, special_tokens))
-    with _progress("counting", "B", None, verbose) as advance:
-        make = _PretokenCounter if in_order else _engine.counter
-        counter = make(pipeline, num_workers or _cores(), advance)
-        counter.count(_documents(corpus, text_field))
+    counter = _counter_of(corpus, pipeline, num_workers, text_field, verbose, in_order)
     made = counter.documents, counter.bytes_read
-    counts = counter.take()
-    if not counts:
+    if not (counts := counter.take()):
         raise ValueError(_EMPTY)
     return PretokenCounts(counts, splitter.pattern, normalizer, *made, in_order)
+
+
+def _counter_of(corpus: Any, pipeline: _Pipeline, *how: Any) -> _PretokenCounter:
+    workers, text_field, verbose, in_order = how  # as in `count_pretokens`
+    _check_size("num_workers", workers, 1)
+    with _progress("counting", "B", None, verbose) as advance:
+        make = _PretokenCounter if in_order else _engine.counter
+        counter = make(pipeline, workers or _cores(), advance)
+        counter.count(_documents(corpus, text_field))
+    return counter
 
 
 def _pattern_named(pattern: str) -> str:
@@ -1246,10 +1230,9 @@ class TrainingReport:
 
     def __str__(self) -> str:
         return (
-            f"{self.documents:,} documents, {self.bytes_read:,} bytes, "
-            f"{self.pretokens:,} pre-tokens ({self.distinct_pretokens:,} distinct), "
-            f"{self.merges:,} merges; counting {self.counting_seconds:.1f} s, "
-            f"learning {self.learning_seconds:.1f} s; {self.stopped}"
+            f"{self.documents:,} documents, {self.bytes_read:,} bytes, {self.pretokens:,} "
+            f"pre-tokens ({self.distinct_pretokens:,} distinct), {self.merges:,} merges; counting "
+            f"{self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
         )
 
 
@@ -1264,11 +1247,10 @@ class _Learned(NamedTuple):
 class _MergeLearner:
     """Learns merges from pre-token counts.
 
-    A token under training is one character, `chr` of its number: base bytes are
-    numbered 0 to 255 in the order of the byte alphabet, merged tokens onwards by
-    age.  A pre-token is then a `str`, a pair is a `str` of two characters that
-    sorts as ties want it, and merging a pair in a word, leftmost first and
-    without overlap, is what `str.split` and `str.join` do, at the speed of C.
+    A token under training is one character, `chr` of its number: base bytes are numbered 0 to 255
+    in the order of the byte alphabet, merged tokens onwards by age.  A pre-token is then a `str`, a
+    pair is a `str` of two characters that sorts as ties want it, and merging a pair in a word,
+    leftmost first and without overlap, is what `str.split` and `str.join` do, at the speed of C.
     """
 
     _LIMIT = sys.maxunicode + 1  # numbers that `chr` takes
@@ -1391,19 +1373,17 @@ class _MergeLearner:
 # =============================================================================
 # A pre-token becomes ids by applying merges in rank order, leftmost first.  With
 # the merges  1: l+o   2: lo+w   3: e+r
-#
 #     l o w e r   ->   lo w e r   ->   low e r   ->   low er
-#
-# A short pre-token is scanned for its lowest rank again and again; a long one
-# goes through a heap and a linked list, so that a megabyte of one letter stays
-# O(n log n).  Most pre-tokens have been seen before: a bounded cache holds their
-# ids, and looking them up is a single pass in C.  Only misses come back here.
+# A short pre-token is scanned for its lowest rank again and again; a long one goes through a heap
+# and a linked list, so that a megabyte of one letter stays O(n log n).  Most pre-tokens have been
+# seen before: a bounded cache holds their ids, and a single pass in C looks them up.
 
 _SCAN_UP_TO = 32  # parts; beyond, the heap is faster (benchmarks/bench_encode.py --scan)
 _CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
 _CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
 _NO_RANK = sys.maxsize
-_Ranks = Mapping[tuple[int, int], int]  # (left, right) -> rank
+_Pair = tuple[int, int]  # the ids of two tokens, left and right
+_Ranks = Mapping[_Pair, int]
 
 _Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids after it
 
@@ -1417,8 +1397,8 @@ class Definition:
     form of how it is written.
     """
 
-    vocab: dict[bytes, int]  # with all 256 bytes; without tokens that are only added
-    merges: list[tuple[int, int]]  # (left, right) ids, in rank order
+    vocab: Mapping[bytes, int]  # with all 256 bytes; without tokens that are only added
+    merges: Sequence[_Pair]  # in rank order
     split_pattern: str  # in `regex` syntax
     normalizer: str | None = "NFC"  # or "NFD", "NFKC", "NFKD"
     prefix_space: bool = False  # put a space before text that does not start with one
@@ -1476,23 +1456,30 @@ class _Encoder:
     """A definition, ready to run: turns prepared text into ids, and ids into bytes."""
 
     def __init__(self, definition: Definition) -> None:
-        self._definition = definition
-        # What each id stands for, added tokens included.
-        self.tokens = {id_: token for token, id_ in definition.vocab.items()}
-        # An ordinary token wins over an added one with its id; of added ones, the last listed.
-        for added in reversed(definition.added):
-            self.tokens.setdefault(cast("int", added.id), added.content.encode())
+        self._definition = definition  # an engine may keep it in another form
         self._split = _splitter(definition.split_pattern).split
+        self.tokens = self._list_tokens()
         self._prepare(definition.vocab, definition.merges)
 
-    def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
+    def _list_tokens(self) -> Mapping[int, bytes]:
+        """Return what each id stands for, added tokens included."""
+        tokens = {id_: token for token, id_ in self._definition.vocab.items()}
+        # An ordinary token wins over an added one with its id; of added ones, the last listed.
+        for added in reversed(self._definition.added):
+            tokens.setdefault(cast("int", added.id), added.content.encode())
+        return tokens
+
+    def _prepare(self, vocab: Mapping[bytes, int], merges: Sequence[_Pair]) -> None:
         """Derive what merging looks things up in."""
-        token = {id_: token for token, id_ in vocab.items()}
+        token = self.tokens
         self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
         self._ranks = {pair: rank for rank, pair in enumerate(merges)}
         self._merged = [vocab[token[left] + token[right]] for left, right in merges]
         self._whole = vocab if self._definition.ignore_merges else {}
         self._cache = _PretokenCache(self._encode_pretoken)
+
+    def largest_id(self) -> int:
+        return max(self.tokens, default=-1)
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> _Pipeline:
         """Return how text is prepared when these added tokens are looked for."""
@@ -1503,8 +1490,7 @@ class _Encoder:
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
         try:
-            pieces = self._cache.look_up(self._split(text))
-            return list(itertools.chain.from_iterable(pieces))
+            return list(itertools.chain.from_iterable(self._cache.look_up(self._split(text))))
         except UnicodeEncodeError as error:
             _utf8_length(text)  # names the surrogate by its place in the text
             raise error
@@ -1516,7 +1502,7 @@ class _Encoder:
         except UnicodeEncodeError:
             return len(self.encode(text))  # raises with the place
 
-    def places(self, text: str, ids: list[int]) -> list[_Span]:
+    def places(self, text: str, ids: Iterable[int]) -> list[_Span]:
         """Return the (start, end) of the characters that each token of a text has bytes of."""
         char_of_byte: Sequence[int] = range(len(text))
         if not text.isascii():
@@ -1526,18 +1512,18 @@ class _Encoder:
         pairs = itertools.pairwise(ends)
         return [(char_of_byte[start], char_of_byte[end - 1] + 1) for start, end in pairs]
 
-    def encode_to_places(self, text: str) -> list[_Span]:
-        """Return the places of the ids that `encode` gives."""
-        return self.places(text, self.encode(text))
-
     def encode_plain(self, text: Any) -> list[int] | None:
         """Encode what a user gave, if cutting and merging is all there is to do; else None."""
         plain = isinstance(text, str) and (text.isascii() or self._definition.normalizer is None)
         return self.encode(text) if plain else None
 
-    def plain(self, pipeline: _Pipeline) -> Callable[[Any], list[int] | None] | None:
-        """Return what does as `encode_plain` where a pipeline looks for added tokens, if it can."""
-        return None if pipeline.tokens or pipeline.prefix_space else self.encode_plain
+    def plain(self, pipeline: _Pipeline, method: str = "encode_plain") -> Callable[..., Any] | None:
+        """Return what does as a method, or its faster like, where a pipeline finds tokens."""
+        return None if pipeline.tokens or pipeline.prefix_space else getattr(self, method, None)
+
+    def plain_segments(self, tokens: Any) -> Callable[[object, list[Any]], list[int] | None]:
+        """Return what does as `encode_plain` for segments, with tokens in those with a mark."""
+        return lambda mark, segments: None
 
     def encode_to_buffer(self, text: Any) -> Any:
         """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
@@ -1547,6 +1533,10 @@ class _Encoder:
     def encode_batch(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Encode several texts as `encode` does."""
         return list(map(self.encode, texts))
+
+    def encode_recorded(self, texts: list[str], most: Any = None) -> list[tuple[list[int], Any]]:
+        """Encode texts, each to its first ids; also give of each what `places` takes for them."""
+        return [(ids[:most], tuple(ids)) for ids in map(self.encode, texts)]
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
@@ -1569,8 +1559,7 @@ class _Encoder:
         self._cache = _PretokenCache(self._encode_pretoken)
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
-        whole = self._whole.get(pretoken)
-        if whole is not None:
+        if (whole := self._whole.get(pretoken)) is not None:
             return [whole]
         return self._merge([self._byte_ids[byte] for byte in pretoken])
 
@@ -1589,10 +1578,7 @@ def _encode_parts(encoder: _Encoder, parts: Iterable[_Part]) -> list[int]:
 
 
 def _merge_by_scanning(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
-    """Apply every merge that fits, lowest rank first, to the ids of bytes, in place.
-
-    O(n**2), fast for small n.  `ranks` are of (left, right), and `merged` the id by rank.
-    """
+    """Merge the ids of bytes, lowest rank first, in place; `merged` is the id by rank.  O(n**2)."""
     get = ranks.get
     found = list(map(get, itertools.pairwise(ids), itertools.repeat(_NO_RANK)))
     while found:
@@ -1612,9 +1598,9 @@ def _merge_by_scanning(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> 
 def _merge_by_heap(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
     """Do what `_merge_by_scanning` does in O(n log n).
 
-    The heap holds rank * n + position of each mergeable pair, so that it yields
-    the lowest rank and of equals the leftmost.  A part that was merged into its
-    left neighbour has id -1; an entry whose pair has changed is skipped.
+    The heap holds rank * n + position of each mergeable pair, so that it yields the lowest rank and
+    of equals the leftmost.  A part merged into its left neighbour has id -1; an entry is skipped if
+    its pair has changed.
     """
     n = len(ids)
     after = list(range(1, n + 1))  # position of the next part; n ends the list
@@ -1630,15 +1616,11 @@ def _merge_by_heap(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list
         ids[i], ids[j] = merged[rank], -1
         after[i] = k = after[j]
         before[k] = i
-        if k < n:
-            new = ranks.get((ids[i], ids[k]))
-            if new is not None:
-                heapq.heappush(heap, new * n + i)
+        if k < n and (new := ranks.get((ids[i], ids[k]))) is not None:
+            heapq.heappush(heap, new * n + i)
         h = before[i]
-        if h >= 0:
-            new = ranks.get((ids[h], ids[i]))
-            if new is not None:
-                heapq.heappush(heap, new * n + h)
+        if h >= 0 and (new := ranks.get((ids[h], ids[i]))) is not None:
+            heapq.heappush(heap, new * n + h)
     return [id_ for id_ in ids if id_ >= 0]
 
 
@@ -1677,6 +1659,7 @@ class _Engine:
     shown: Callable[[Callable[[int], str], int], _Shown] = _Shown
     normalize: Callable[[str, str | None], str] = _normalize
     read_json: Callable[..., Any] = lambda *file: (_JsonReader.open(*file), None)  # or a definition
+    read: Callable[..., tuple[Any, ...]] = lambda read, *given: read(*given)  # or by a cache
 
 
 _engine = _Engine()  # section 13 may put another here
@@ -1709,8 +1692,7 @@ def _plain_ids(ids: Any) -> list[int]:
 
 def _is_row(ids: Any, arrays: bool) -> bool:
     """Tell whether ids are a list or, if those will do, a NumPy array of one dimension."""
-    is_array = arrays and hasattr(ids, "__array_interface__") and ids.ndim == 1
-    return is_array or type(ids) is list
+    return (arrays and hasattr(ids, "__array_interface__") and ids.ndim == 1) or type(ids) is list
 
 
 def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
@@ -1730,9 +1712,8 @@ def _check_errors(errors: str) -> None:
 # =============================================================================
 # 6. Streaming
 # =============================================================================
-# What arrives in pieces gives the same ids, or the same text, as the whole would.
-# On the way in, `_Pipeline.stream` holds back what later text could change.  On
-# the way out, bytes that do not yet make a character wait for those that do.
+# What arrives in pieces gives the ids, or text, of the whole: `_Pipeline.stream` holds back text
+# that more text could change, and the bytes of an unfinished character wait for the rest of it.
 
 _JOINED_CHARS = 2**12
 
@@ -1749,25 +1730,12 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
     yield held
 
 
-def _decode_stream(pieces: Iterable[bytes], errors: str) -> Iterator[str]:
-    """Decode bytes that arrive in pieces; an unfinished character waits for its end."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors)
-    for piece in pieces:
-        text = decoder.decode(piece)
-        if text:
-            yield text
-    rest = decoder.decode(b"", final=True)
-    if rest:
-        yield rest
-
-
 # =============================================================================
 # 7. Files
 # =============================================================================
-# HuggingFace's tokenizer.json is the format.  What this library writes, both
-# `tokenizers` and `transformers` read, and get the same ids; what it reads, it
-# represents exactly or refuses, naming the part that it cannot.  Byte-level BPE
-# is read here; bpe_tokenizer_tools reads every other BPE, and other formats.
+# HuggingFace's tokenizer.json is the format.  What this library writes, both `tokenizers` and
+# `transformers` read, and get the same ids; what it reads, it represents exactly or refuses, naming
+# the part.  Byte-level BPE is read here; bpe_tokenizer_tools reads other BPE and other formats.
 
 _Named = Mapping[str, Any]
 
@@ -1818,26 +1786,29 @@ def _tokenizer_json(
     options = {**parts.get("model", {}), "ignore_merges": definition.ignore_merges}
     # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from the size of
     # that onwards.  Where that is not their id, they have to be in it; the unknown one always.
-    outside: Any = {token.content: token.id for token in definition.added}
-    outside = {token: id_ for token, id_ in outside.items() if id_ not in printable}
+    outside: Any = {t.content: t.id for t in definition.added if t.id not in printable}
     if options.get("unk_token") in outside:
         vocab[options["unk_token"]] = outside.pop(options["unk_token"])
     if [*outside.values()] != [*range(len(vocab), len(vocab) + len(outside))]:
         vocab.update(outside)
     parts |= {key: (settings or {}).get(key) for key in ("truncation", "padding")}
-    parts["post_processor"] = _post_processor_json(definition, around)
+    parts["post_processor"] = made = _post_processor_json(definition, around)
+    if own := (settings or {}).get("post_processor"):  # of a file that joins pairs in its own way
+        parts["post_processor"] = _tools("formats.pairs").fitting(own, definition, made)
     merges = [(printable[left], printable[right]) for left, right in definition.merges]
     return _tokenizer_layout({**options, "vocab": vocab, "merges": merges}, definition.added, parts)
 
 
 def _pre_tokenizer_json(definition: Definition) -> dict[str, Any]:
-    is_gpt2 = definition.split_pattern == GPT2_SPLIT_PATTERN  # ByteLevel's own
-    if is_gpt2 or definition.split_pattern == _UNCUT_PATTERN:
-        prefix_space = {"add_prefix_space": definition.prefix_space}
-        return {**_BYTE_LEVEL, **prefix_space, "use_regex": is_gpt2}
-    pattern = {"Regex": _to_oniguruma(definition.split_pattern)}
-    split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, _BYTE_LEVEL]}
+    written = [_to_oniguruma(definition.split_pattern)]
+    is_gpt2 = written == [GPT2_SPLIT_PATTERN]  # ByteLevel's own
+    if is_gpt2 or written == [_UNCUT_PATTERN]:
+        return {**_BYTE_LEVEL, "add_prefix_space": definition.prefix_space, "use_regex": is_gpt2}
+    steps = _STEPS.get(definition.split_pattern, ())
+    written = [step.replace(r"\r\n", "\r\n") for step in steps] or written
+    usual = {"behavior": "Isolated", "invert": False}
+    splits = [{"type": "Split", "pattern": {"Regex": each}, **usual} for each in written]
+    return {"type": "Sequence", "pretokenizers": [*splits, _BYTE_LEVEL]}
 
 
 def _post_processor_json(definition: Definition, around: _Template) -> dict[str, Any] | None:
@@ -1869,8 +1840,7 @@ def _template_ids(rule: _Template | str, bos_id: int | None, eos_id: int | None)
     if not isinstance(rule, str):
         return rule
     before = (bos_id,) if "bos" in rule and bos_id is not None else ()
-    after = (eos_id,) if "eos" in rule and eos_id is not None else ()
-    return before, after
+    return before, ((eos_id,) if "eos" in rule and eos_id is not None else ())
 
 
 _ROLES = tuple(_ROLE_NAMES)
@@ -1954,7 +1924,7 @@ def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
     if kind not in ("BPE", None):
         raise model.error(f"expected 'BPE', got {_shorten(kind)}; only BPE models are read", "type")
     if model.data.get("dropout"):
-        raise model.error("is not supported: ids would be random; set it to null", "dropout")
+        raise model.error("is not supported here; set it to null, and pass it to encode", "dropout")
     with contextlib.suppress(ImportError):  # alone, this module ignores unknown keys, like others
         _tools("formats.keys").check_tokenizer(data)
     steps = {field: list(_steps(data, field)) for field in _SEQUENCES}
@@ -1968,8 +1938,7 @@ def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
         for token, id_ in ids.items()
         if token not in contents or token in used or re.fullmatch(r".|<0x[0-9A-F]{2}>", token)
     }
-    parts = _read_byte_level(model, steps, ordinary)
-    if parts is None:
+    if (parts := _read_byte_level(model, steps, ordinary)) is None:
         tools = _reader_of("a tokenizer other than byte-level BPE with one split pattern", data)
         parts = tools.read_components(data, ordinary, special - used)
     parts |= _read_post_processor(steps["post_processor"], {token.id for token in added})
@@ -1994,18 +1963,21 @@ def _read_byte_level(
         or None in vocab
         or kinds["decoder"] != ["ByteLevel"]
         or kinds["normalizer"] not in ([], *([form] for form in _NORMALIZERS))
-        or kinds["pre_tokenizer"] not in (["ByteLevel"], ["Split", "ByteLevel"])
+        or kinds["pre_tokenizer"] not in ([*["Split"] * n, "ByteLevel"] for n in (0, 1, 3))
     ):
         return None
-    *split, last = steps["pre_tokenizer"]
+    *splits, last = steps["pre_tokenizer"]
     flags = ("add_prefix_space", "use_regex")
     space, use_regex = (last.get(flag, bool, default=True) for flag in flags)
     pattern = GPT2_SPLIT_PATTERN if use_regex else _UNCUT_PATTERN
-    for step in split:
-        if space or use_regex or step.data.get("behavior") != "Isolated":
+    if splits:
+        given = (str(step.get("pattern", dict, default={}).get("Regex")) for step in splits)
+        isolated = all(step.data.get("behavior") == "Isolated" for step in splits)
+        known = _KNOWN_SPELLINGS.get(tuple(each.replace("\r\n", r"\r\n") for each in given))
+        if space or use_regex or not isolated or not (known or len(splits) == 1):
             return None
-        known = _KNOWN_SPELLINGS.get(str(step.get("pattern", dict, default={}).get("Regex")))
-        pattern = known or _reader_of(_CUSTOM, step, "pattern.Regex").read_pattern(step)
+        first = splits[0]
+        pattern = known or _reader_of(_CUSTOM, first, "pattern.Regex").read_pattern(first)
     form = next(iter(kinds["normalizer"]), None)
     return {"vocab": vocab, "split_pattern": pattern, "normalizer": form, "prefix_space": space}
 
@@ -2112,8 +2084,7 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
             sides.append([])
             continue
         special = item.child("SpecialToken")
-        found = known.get(special.get("id", str)) if special else None
-        if found is None:
+        if (found := known.get(special.get("id", str)) if special else None) is None:
             raise item.error(f"expected a Sequence or a special token, got {_shorten(item.data)}")
         ids = found.get("ids", list)
         if not all(type(id_) is int and id_ in added for id_ in ids):
@@ -2134,9 +2105,8 @@ def _read_config(
 
     Every token declared there must be one of tokenizer.json.
     """
-    roles: dict[str, str] = {}
+    roles, templates = dict[str, str](), dict[str, str]()
     settings: dict[str, Any] = {}
-    templates: dict[str, str] = {}
     for path in (path for path in reversed(files) if path.suffix == ".json"):  # the first wins
         config = _JsonReader.open(path, files[path])
         for role in _ROLES:
@@ -2163,9 +2133,8 @@ def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
         if key.endswith("_side") and value not in ("left", "right", None):
             raise config.error(f"expected 'left' or 'right', got {_shorten(value)}", key)
         no_limit = isinstance(value, (int, float)) and value >= 10**29  # as transformers says it
-        if value is None or no_limit or (key == "name" and not _is_label(value)):
-            continue  # a name that is no label is another program's
-        settings[key] = value
+        if value is not None and not no_limit and (key != "name" or _is_label(value)):
+            settings[key] = value  # a name that is no label is another program's
 
 
 def _is_label(name: object) -> bool:
@@ -2183,11 +2152,8 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
 def _read_template_files(files: Mapping[Path, bytes]) -> dict[str, str]:
     templates: dict[str, str] = {}
     for path in (path for path in files if path.suffix == ".jinja"):
-        is_named = path.parent.name == "additional_chat_templates"
-        try:  # line ends as they are
-            templates[path.stem if is_named else "default"] = files[path].decode()
-        except UnicodeDecodeError as error:
-            raise FileFormatError(path, "", f"not UTF-8: {error}") from None
+        name = path.stem if path.parent.name == "additional_chat_templates" else "default"
+        templates[name] = "".join(_decode_chunks([files[path]], path))  # line ends as they are
     return templates
 
 
@@ -2232,7 +2198,7 @@ class EncodingResult:
             if "_source" not in vars(self) or name not in self.__dataclass_fields__:
                 problem = f"EncodingResult has no attribute {name!r}"
                 raise AttributeError(problem, name=name, obj=self)
-            value = vars(self)[name] = getattr(self._source, name)(self)
+            value = vars(self)[name] = getattr(self._source, name)(self._at, self)
             return value
 
     def __getstate__(self) -> dict[str, Any]:
@@ -2253,39 +2219,48 @@ class EncodingResult:
 
 
 class _Source(NamedTuple):
-    """What a result was made from; `tokenizer` is as it was then."""
+    """What the results of a batch were made from; `tokenizer` is as it was then."""
 
     tokenizer: BPETokenizer
-    text: str
-    ids: list[int]  # without padding
-    allowed: frozenset[str]
-    kept: slice | None  # of what the text gave; None for no offsets
-    around: tuple[int, int]  # how many ids are before and after that
-    padding: tuple[int, int]  # and around these
-    pad: tuple[int, str]
+    texts: list[str]
+    rows: list[list[int]]  # without padding
+    records: list[Any]  # of what a text gave, for `places`, as rows are the caller's to change
+    missing: list[int]  # how many ids pad each row...
+    left: bool = False  # ...and on which side
+    pad: tuple[int, str] = (0, "")
+    allowed: frozenset[str] = _NONE
+    kept: list[slice] | None = None  # of what each text gave; None for no offsets
+    around: tuple[int, int] = (0, 0)  # how many ids are before and after that
 
-    def padded(self, row: list[Any], fill: Any) -> list[Any]:
-        left, right = self.padding
-        return [fill] * left + row + [fill] * right if left or right else row
+    def result(self, at: int, *known: str) -> EncodingResult:
+        """Make the result of a text, with some of its fields."""
+        made = object.__new__(EncodingResult)
+        vars(made).update(_source=self, _at=at, token_type_ids=None)
+        vars(made).update((name, getattr(self, name)(at)) for name in known)
+        return made
 
-    def input_ids(self, _: EncodingResult) -> list[int]:
-        return self.padded(self.ids, self.pad[0])
+    def padded(self, at: int, row: list[Any], fill: Any) -> list[Any]:
+        pads = [fill] * self.missing[at]
+        return row if not pads else pads + row if self.left else row + pads
 
-    def attention_mask(self, _: EncodingResult) -> list[int]:
-        return self.padded([1] * len(self.ids), 0)
+    def input_ids(self, at: int, _: Any = None) -> list[int]:
+        return self.padded(at, self.rows[at], self.pad[0])
 
-    def tokens(self, result: EncodingResult) -> list[str]:
-        left, right = self.padding
-        own = result.input_ids[left : len(result) - right]
-        return self.padded(self.tokenizer._printable(own), self.pad[1])
+    def attention_mask(self, at: int, _: Any = None) -> list[int]:
+        return self.padded(at, [1] * len(self.rows[at]), 0)
 
-    def offsets(self, _: EncodingResult) -> list[_Span] | None:
+    def tokens(self, at: int, result: EncodingResult) -> list[str]:
+        n = self.missing[at]
+        own = result.input_ids[n:] if self.left else result.input_ids[: len(result) - n]
+        return self.padded(at, self.tokenizer._shown.of(own), self.pad[1])
+
+    def offsets(self, at: int, _: EncodingResult) -> list[_Span] | None:
         if self.kept is None:
             return None
-        own = self.tokenizer._offsets(self.text, self.allowed)
-        own = own if self.kept == slice(None) else own[self.kept]
+        own = self.tokenizer._offsets(self.texts[at], self.allowed, record=self.records[at])
+        own = own if self.kept[at] == slice(None) else own[self.kept[at]]
         before, after = ([(0, 0)] * n for n in self.around)
-        return self.padded([*before, *own, *after] if before or after else own, (0, 0))
+        return self.padded(at, [*before, *own, *after] if before or after else own, (0, 0))
 
 
 class _Batch:
@@ -2382,11 +2357,8 @@ class TensorBatch(_Batch, UserDict[str, Any]):
         if not isinstance(other, Mapping):
             return NotImplemented
         ours, theirs = (
-            {
-                key: value.tolist() if hasattr(value, "tolist") else value
-                for key, value in each.items()
-            }
-            for each in (self, other)
+            {key: value.tolist() if hasattr(value, "tolist") else value for key, value in of}
+            for of in (self.items(), other.items())
         )
         return ours == theirs
 
@@ -2423,7 +2395,12 @@ def _to_tensors(rows: list[list[int]], length: int, pad_id: int, left: bool, kin
 class _Lengths:
     """How the rows of a batch come to one length: as asked, else as the tokenizer's files say."""
 
-    def __init__(self, tokenizer: BPETokenizer, **asked: Any) -> None:
+    room: int | None = None  # how many ids of a text truncation leaves
+    cuts_left = left = _pads = False  # whether it cuts the left end; whether padding goes there
+
+    def __init__(self, tokenizer: BPETokenizer, n_added: int, **asked: Any) -> None:
+        if tuple(asked.values()) == (False, False, *[None] * 5):  # mostly
+            return
         sides = "padding_side", "truncation_side"
         asked |= {side: asked[side] or getattr(tokenizer, side) for side in sides}
         for name, choices in (
@@ -2446,28 +2423,27 @@ class _Lengths:
         cuts, pads = asked["truncation"], asked["padding"]
         if (cuts and limit is None) or (pads == "max_length" and pad_length is None):
             raise ValueError("truncation and padding='max_length' need max_length=...")
-        self.limit = limit if cuts else None  # how many tokens truncation leaves
-        self.padding_side, self.truncation_side = map(asked.get, sides)
-        self._padding, self._pad_length = pads, pad_length
+        if cuts and limit < n_added:
+            raise ValueError(f"max_length={limit} leaves no room for {n_added} special tokens")
+        self.room = limit - n_added if cuts else None
+        self.left, self.cuts_left = (asked[side] == "left" for side in sides)
+        self._pads = pads not in (False, "do_not_pad")
+        self._pad_length = pad_length if pads == "max_length" else None
         self._multiple = asked["pad_to_multiple_of"] or pad.get("pad_to_multiple_of") or 1
 
-    def kept(self, rows: Sequence[Sequence[int]], n_added: int) -> list[slice]:
-        """Return which ids of each row truncation leaves, beside those that are added."""
-        if self.limit is None:
-            return [slice(None)] * len(rows)
-        room = self.limit - n_added
-        if self.truncation_side == "right":
-            return [slice(room)] * len(rows)
-        return [slice(max(0, len(ids) - room), None) for ids in rows]
+    def kept(self, rows: Sequence[Sequence[int]]) -> list[slice]:
+        """Return which ids of each row truncation leaves."""
+        if self.room is None or not self.cuts_left:
+            return [slice(self.room)] * len(rows)
+        return [slice(max(0, len(ids) - self.room), None) for ids in rows]
 
     def missing(self, rows: Iterable[Sequence[int]]) -> list[int]:
         """Return how many ids must pad each row."""
         lengths = list(map(len, rows))
-        if self._padding in (False, "do_not_pad"):
+        if not self._pads:
             return [0] * len(lengths)
-        to: Any = self._pad_length if self._padding == "max_length" else max(lengths, default=0)
-        to = -(-to // self._multiple) * self._multiple
-        return [max(0, to - length) for length in lengths]
+        to: Any = max(lengths, default=0) if self._pad_length is None else self._pad_length
+        return [max(0, -(-to // self._multiple) * self._multiple - length) for length in lengths]
 
 
 def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
@@ -2480,10 +2456,9 @@ def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
         if not tokenizer._warned_about_padding:
             tokenizer._warned_about_padding = True
             remedy = "set tokenizer.pad_token, or add one with add_special_tokens"
-            _warn(
-                f"this tokenizer has no pad token: padding with id {pad_id}, masked out; {remedy}"
-            )
-    return pad_id, token or tokenizer._printable([pad_id])[0]
+            problem = "this tokenizer has no pad token: padding with id"
+            _warn(f"{problem} {pad_id}, masked out; {remedy}")
+    return pad_id, token or tokenizer._shown[pad_id]
 
 
 # =============================================================================
@@ -2516,6 +2491,11 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
         raise TypeError(f"messages must be a list of {{'role': ..., 'content': ...}}, got {got}")
     checked: _Talk = []
     for i, message in enumerate(messages):
+        if type(message) is dict and len(message) == 2:  # mostly, and then little can be wrong
+            role, content = message.get("role"), message.get("content")
+            if type(role) is type(content) is str and role:
+                checked.append(message.copy())
+                continue
         if not isinstance(message, Mapping) or not all(isinstance(key, str) for key in message):
             expected = "must be a mapping with strings as keys"
             raise TypeError(f"messages[{i}] {expected}, got {_shorten(message)}")
@@ -2536,16 +2516,15 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
     return checked
 
 
-def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> Iterator[_Segment]:
-    """Yield turns with their roles in a header, and with `prompt` the header of an answer."""
+def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> list[_Segment]:
+    """Return turns with their roles in a header, and with `prompt` the header of an answer."""
+    headers = {role: [(f"{start}{role}{middle}", True)] for role in _CHAT_ROLES}
+    made, closing = list[_Segment](), (end, True)
     for message in talk:
-        yield start, True
-        yield message["role"], message["role"] in _CHAT_ROLES
-        yield middle, True
-        yield message["content"], False
-        yield end, True
-    if prompt:
-        yield f"{start}assistant{middle}", True
+        role = message["role"]
+        made += headers.get(role) or [(start, True), (role, False), (middle, True)]
+        made += (message["content"], False), closing
+    return made + headers["assistant"] if prompt else made
 
 
 def _llama3(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
@@ -2556,10 +2535,8 @@ def _llama3(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
     yield from _turns(stripped, prompt, *header, "<|eot_id|>")
 
 
-def _chatml(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
-    """Source: OpenAI's ChatML as Qwen uses it, without a default system prompt."""
-    return _turns(talk, prompt, "<|im_start|>", "\n", "<|im_end|>\n")
-
+# Source: OpenAI's ChatML as Qwen uses it, without a default system prompt.
+_chatml = functools.partial(_turns, start="<|im_start|>", middle="\n", end="<|im_end|>\n")
 
 _ALPACA = {"user": "### Instruction:\n", "assistant": "### Response:\n"}
 _ALPACA_TASK = (
@@ -2582,7 +2559,7 @@ def _alpaca(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
     yield f"\n\n{_ALPACA['assistant']}" if prompt else "\n\n", True
 
 
-_BUILT_IN = {"llama3": _llama3, "chatml": _chatml, "alpaca": _alpaca}
+_BUILT_IN: dict[str, Callable[..., Any]] = {"llama3": _llama3, "chatml": _chatml, "alpaca": _alpaca}
 
 
 def _render(name: str, talk: _Talk, prompt: bool) -> list[_Segment]:
@@ -2597,9 +2574,8 @@ def _render(name: str, talk: _Talk, prompt: bool) -> list[_Segment]:
 class ChatTemplate:
     """The built-in chat templates, as functions from messages to text.
 
-    Text is for reading and logging.  For ids use
-    `BPETokenizer.apply_chat_template`, which keeps what people wrote apart from
-    the template's control tokens; in the text they look the same.
+    Text is for reading and logging.  For ids use `BPETokenizer.apply_chat_template`, which keeps
+    what people wrote apart from the template's control tokens; in the text they look the same.
 
     >>> print(ChatTemplate.chatml([{"role": "user", "content": "Hi"}]))
     <|im_start|>user
@@ -2631,11 +2607,7 @@ class ChatTemplate:
 
     @staticmethod
     def get_template(name: str) -> Callable[..., str]:
-        """Return a template by its name: "llama3", "chatml" or "alpaca".
-
-        Raises:
-            ValueError: there is no template of that name.
-        """
+        """Return a template by its name, "llama3", "chatml" or "alpaca"; else raise ValueError."""
         if name not in _BUILT_IN:
             raise ValueError(f"unknown chat template {name!r}, expected {', '.join(_BUILT_IN)}")
         return cast("Callable[..., str]", getattr(ChatTemplate, name))
@@ -2658,6 +2630,7 @@ _CONTROL = re.compile(
 def _missing(segments: Iterable[_Segment], added: Collection[str]) -> list[str]:
     """Return the control tokens that a template writes and that are in no added token."""
     own = "".join([text if trusted else "\0" for text, trusted in segments])
+    own = "\0".join(dict.fromkeys(own.split("\0")))  # mostly the same again and again
     written = [token for token in dict.fromkeys(_CONTROL.findall(own)) if token not in added]
     return [token for token in written if not any(token in known for known in added)]
 
@@ -2713,12 +2686,23 @@ class _SegmentEncoder:
         self.encoder, self._control, self.pipeline = encoder, control, encoder.pipeline(texts)
         self._ids = {token.id for token in control.values()}
         self._learned = self._ids.intersection(definition.vocab.values())  # merges may give them
-        self._finder = functools.lru_cache(maxsize=64)(
-            lambda contents: _TokenFinder(control[each] for each in contents if each in control)
+        self._finder = functools.lru_cache(64)(lambda known: _TokenFinder(self._among(known)))
+        plain = not (texts or definition.prefix_space or self._learned)
+        self.plain = functools.lru_cache(64)(
+            lambda contents: encoder.plain_segments(self._among(contents) if plain else None)
         )
+        own = frozenset(token.content for token in added if not token.special)
+        self.contents = own.__or__  # of tokens that may come out of trusted text, by those allowed
+
+    def _among(self, contents: Iterable[str]) -> list[AddedToken]:
+        return [self._control[each] for each in contents if each in self._control]
 
     def encode(self, segments: Iterable[_Counted], first: bool = True) -> list[int]:
         """Encode segments as one text; `first` is as for a pipeline."""
+        segments = list(segments)
+        tokens = next((tokens for _, tokens in segments if tokens), _NONE)
+        if (ids := self.plain(tokens)(tokens, segments)) is not None:
+            return ids
         parts = list(self.pipeline.parts(*self.matches(segments), first))
         ids = _encode_parts(self.encoder, parts)
         return _encode_parts(self.encoder, self._cut(parts)) if self.spells(ids, parts) else ids
@@ -2791,8 +2775,7 @@ class _Sampling(NamedTuple):
     seed: int | None = None
 
     def check(self) -> _Sampling:
-        if not 0 <= self.temperature < math.inf:  # NaN fails this too
-            value = self.temperature
+        if not 0 <= (value := self.temperature) < math.inf:  # NaN fails this too
             raise ValueError(f"temperature must be 0 (most likely always) or more, got {value}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1 (off), got {self.top_p}")
@@ -2813,8 +2796,7 @@ class _Sampling(NamedTuple):
         ids = self.kept(weights)
         sums = weights[ids].cumsum()
         place = sums.searchsorted(random.random() * sums[-1], side="right")
-        last = sums.searchsorted(sums[-1])  # rounding must not lead behind it
-        return int(ids[min(place, last)])
+        return int(ids[min(place, sums.searchsorted(sums[-1]))])  # rounding must not lead behind it
 
     def kept(self, weights: Any) -> Any:
         """Return the ids that top_k and top_p keep, likeliest first; all of them by number."""
@@ -2844,9 +2826,6 @@ class _ModelFiles:
     context: int | None = None  # how many tokens the model was made for, if known
     eos_ids: tuple[int, ...] = ()  # what ends a text, or a turn of a chat
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-# -- Runners ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -3034,8 +3013,7 @@ class _Mlx(_Runner):
         self._mx = importlib.import_module("mlx.core")
         utils = importlib.import_module("mlx_lm.utils")
         self._caches = importlib.import_module("mlx_lm.models.cache")
-        default = self._mx.default_device().type
-        self.device = "GPU" if default == self._mx.DeviceType.gpu else "CPU"
+        self.device = "GPU" if self._mx.default_device().type == self._mx.DeviceType.gpu else "CPU"
         # Transformers 5 writes rope_theta below rope_parameters; where mlx-lm's models look
         # beside it, they silently take 10,000.
         config = self.files.config
@@ -3166,8 +3144,7 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
     for backend in fitting:
         hardware, _, build, names = _BACKENDS[backend]
         needs = [(*_RUNNERS[n].packages[:-1], _RUNNERS[n].packages[-1] + build) for n in names]
-        here = next((each for each in needs if all(map(_is_installed, each))), None)
-        if here:
+        if here := next((each for each in needs if all(map(_is_installed, each))), None):
             found = f"it runs on {hardware}, and {' and '.join(here)} is installed"
             lines.append(f"{backend.value}: chosen; {found}")
             break
@@ -3193,8 +3170,7 @@ def _choices(
     known |= {member.value: libraries for member, (*_, libraries) in _BACKENDS.items()}
     name = str(getattr(backend, "value", backend)).lower()
     name = {"llama_cpp": "llama.cpp", "llama-cpp": "llama.cpp"}.get(name, name)
-    asked = dict.fromkeys(_RUNNERS) if backend is None else known.get(name)
-    if asked is None:
+    if (asked := dict.fromkeys(_RUNNERS) if backend is None else known.get(name)) is None:
         raise ValueError(f"backend must be one of {', '.join(known)}, got {backend!r:.50}")
     readers: list[tuple[str, _ModelFiles]] = []
     for files in found:
@@ -3205,11 +3181,9 @@ def _choices(
         if files.kind == "safetensors" and not _is_apple():
             names = names[::-1]
         readers += [(name, files) for name in names]
-    choices = [(name, files, asked[name]) for name, files in readers if name in asked]
-    if not choices:
+    if not (choices := [(name, files, asked[name]) for name, files in readers if name in asked]):
         able = ", ".join(dict.fromkeys(name for name, _ in readers))
-        kinds = " and ".join(files.kind for files in found)
-        kinds = f"cannot read this model (its kind: {kinds})"
+        kinds = f"cannot read this model (its kind: {' and '.join(each.kind for each in found)})"
         raise ValueError(f"{path}: {' or '.join(asked)} {kinds}; {able} can")
     here = [each for each in choices if all(map(_is_installed, _RUNNERS[each[0]].packages))]
     return here or choices
@@ -3230,8 +3204,7 @@ def _describe(path: Path) -> list[_ModelFiles]:
     if path.is_file() and path.suffix.lower() == ".gguf":
         return [_ModelFiles(path, "gguf")]
     kinds = {"openvino": "openvino_model.xml", "safetensors": "*.safetensors"}
-    found = [kind for kind, name in kinds.items() if any(path.glob(name))]
-    if not found:
+    if not (found := [kind for kind, name in kinds.items() if any(path.glob(name))]):
         expected = "a .gguf file, or a directory with safetensors or openvino_model.xml"
         raise FileNotFoundError(f"{path}: no model; expected {expected}")
     config, beside = _JsonReader.open(path / "config.json"), path / "generation_config.json"
@@ -3275,14 +3248,12 @@ def _until(
     for piece in pieces:
         held += piece
         found = begins.search(held)
-        ready = found.start() if found else len(held)
-        if ready:
+        if ready := found.start() if found else len(held):
             yield held[:ready]
             held = held[ready:]
         if whole.match(held):
             break
-    found = whole.search(held)
-    if found:
+    if found := whole.search(held):
         stopped()
     if rest := held[: found.start()] if found else held:
         yield rest
@@ -3291,8 +3262,7 @@ def _until(
 # =============================================================================
 # 11. BPETokenizer
 # =============================================================================
-# The face of the library: each method checks its arguments, calls the functions
-# above, and wraps what they return.
+# The library's face: each method checks arguments, calls the above, and wraps what that returns.
 
 _AllowedSpecial = str | Iterable[str]
 _SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
@@ -3373,8 +3343,7 @@ def _with_added_tokens(definition: Definition, tokens: Iterable[AddedToken]) -> 
 
 def _recognized(definition: Definition, allowed: frozenset[str]) -> list[AddedToken]:
     """Return the added tokens to look for: of special ones, those `allowed`."""
-    added = definition.added
-    return [token for token in added if not token.special or token.content in allowed]
+    return [token for token in definition.added if not token.special or token.content in allowed]
 
 
 def _number_merges(
@@ -3475,8 +3444,7 @@ def _named_tokens(
 def _refuse_tokens(texts: Iterable[str], tokens: Collection[str]) -> None:
     """Raise ValueError if a disallowed token is in a text."""
     for text in texts:
-        found = [token for token in tokens if token in text]
-        if found:
+        if found := [token for token in tokens if token in text]:
             token = min(found, key=lambda token: (text.index(token), -len(token)))
             raise ValueError(
                 f"text holds the special token {token!r}, which is disallowed here.\n"
@@ -3501,11 +3469,11 @@ def _encode_segments(
     """Encode a rendered conversation; `default` names its template if nobody chose it."""
     if allowed_special == "all":
         _check_control(segments, tokenizer._added, default)
-    own = _recognized(tokenizer._definition, tokenizer._allowed(allowed_special))
-    contents = frozenset(token.content for token in own)
-    counted = ((text, contents if trusted else _NONE) for text, trusted in segments)
     made: _SegmentEncoder = tokenizer._derived(_SegmentEncoder)
-    return made.encode(counted)
+    contents = made.contents(tokenizer._allowed(allowed_special))
+    ids = made.plain(contents)(True, segments)
+    counted = ((text, contents if trusted else _NONE) for text, trusted in segments)
+    return made.encode(counted) if ids is None else ids
 
 
 def _chat(
@@ -3544,12 +3512,17 @@ def _pack(definition: Definition, *rest: Any) -> bytes:
     """Write a definition, and more, in one canonical form: equal ones, equal bytes."""
     state = dict(vars(definition))
     state["vocab"] = {_to_printable(token): id_ for token, id_ in definition.vocab.items()}
+    state["merges"] = list(definition.merges)
     state["added"] = [dataclasses.asdict(token) for token in definition.added]
     return json.dumps([state, *rest], sort_keys=True).encode()
 
 
 def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     """Undo `_pack`; how a pickled tokenizer comes back."""
+    return cls._from_parts(*_engine.read(_unpack, packed))
+
+
+def _unpack(packed: bytes) -> tuple[Any, ...]:
     state, roles, settings, templates = json.loads(packed)
     if not isinstance(templates, dict):  # before 0.7: the default one, or None
         templates = {} if templates is None else {"default": templates}
@@ -3559,7 +3532,7 @@ def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
     state["added"] = tuple(AddedToken(**token) for token in state["added"])
     template = state["template"] or "bos"  # None, before 0.8
     state["template"] = template if isinstance(template, str) else tuple(map(tuple, template))
-    return cls._from_parts(Definition(**state), roles, settings, templates, Path())
+    return Definition(**state), roles, settings, templates, Path()
 
 
 def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> BPETokenizer:
@@ -3567,8 +3540,8 @@ def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> B
     if definition.template == ((), ()) and "bos_token" not in rest[0]:
         definition = dataclasses.replace(definition, template="bos")  # if it ever has one
     tokenizer = cls._from_parts(definition, *rest)
-    unknown = cast("Any", tokenizer._encoder).unknown() if definition.components else ""
-    if unknown:
+    tokenizer._path = rest[-1]
+    if definition.components and (unknown := cast("Any", tokenizer._encoder).unknown()):
         _warn(f"{rest[-1]}: {unknown}")
     return tokenizer
 
@@ -3589,8 +3562,7 @@ def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
     """Read a tokenizer in any format to what `_from_read` takes."""
     if not path.exists():
-        problem = "no such file or directory; expected tokenizer.json or the like"
-        raise FileNotFoundError(f"{path}: {problem}")
+        raise FileNotFoundError(f"{path}: no such file or directory; expected, say, tokenizer.json")
     if not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path}: expected a file or a directory")
     file, files = path / "tokenizer.json" if path.is_dir() else path, {}
@@ -3602,10 +3574,11 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
         return cast("tuple[Any, ...]", formats.read_parts(path, pattern, tokens))
     if pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
-    parts = _read_config(files, ready or _read_definition(data))
-    if any(data.data.get(field) is not None for field in ("truncation", "padding")):
-        lengths = _tools("formats.lengths", f"truncation or padding in {path}")
-        parts[2].update(lengths.read(data, parts[0]))
+    parts = _read_config(files, read := ready or _read_definition(data))
+    needed = any(data.data.get(field) is not None for field in ("truncation", "padding"))
+    with contextlib.nullcontext() if needed else contextlib.suppress(ImportError):
+        kept = _tools("formats.kept", f"truncation or padding in {path}")
+        parts[2].update(kept.read(data, read))
     return (*parts, path)
 
 
@@ -3639,6 +3612,7 @@ class _Attribute:
         kept = tokenizer._roles if is_role else tokenizer._settings
         if value is None:
             kept.pop(self._key, None)
+            tokenizer._take_roles(tokenizer._roles)
             return
         if self._key != self._name:
             new = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
@@ -3652,6 +3626,7 @@ class _Attribute:
         if problem and new not in (tokenizer._special if is_role else ("left", "right")):
             raise ValueError(f"{self._name}: {_shorten(value)} {problem}")
         kept[self._key] = new
+        tokenizer._take_roles(tokenizer._roles)
 
 
 class BPETokenizer:
@@ -3675,6 +3650,7 @@ class BPETokenizer:
     chat_templates: dict[str, str] = {}  # noqa: RUF012 - each tokenizer has its own
     training_report: TrainingReport | None = None
     _warned_about_padding = False
+    _path = Path()  # what it was read from
 
     def __init__(
         self,
@@ -3683,19 +3659,16 @@ class BPETokenizer:
         normalizer: str | None = "NFC",
         surround: str = "bos+eos",
     ) -> None:
-        pattern = _pattern_named(split_pattern)
         _check_normalizer(normalizer)
         self.chat_templates = {}
-        self._roles: dict[str, str] = {}
-        self._settings: dict[str, Any] = {}
-        self._install(_new_definition(pattern, normalizer, str(surround)))
+        self._roles, self._settings = dict[str, str](), dict[str, Any]()
+        self._install(_new_definition(_pattern_named(split_pattern), normalizer, str(surround)))
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __setattr__(self, name: str, value: Any) -> None:
             if type(self) is BPETokenizer and not name.startswith("_") and name not in dir(self):
-                public = [own for own in dir(self) if not own.startswith("_")]
-                close = difflib.get_close_matches(name, public, 1)
+                close = difflib.get_close_matches(name, [n for n in dir(self) if n[0] != "_"], 1)
                 meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
                 raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
             super().__setattr__(name, value)
@@ -3710,26 +3683,26 @@ class BPETokenizer:
         of_tools = definition.components is not None
         make = _tools("formats.components").ComponentEncoder if of_tools else _engine.encoder
         self._encoder = encoder = cast("_Encoder", make(definition))
+        self._definition = definition = encoder._definition
         self._added = {token.content: token for token in definition.added}
         self._special = frozenset(token.content for token in definition.added if token.special)
         self._contents = {token.id: token.content for token in definition.added}
         self._special_ids = {token.id for token in definition.added if token.special}
         self._id_to_bytes = tokens = self._encoder.tokens
         contents, write = self._contents, definition.write
-        shown = _engine.shown
-        self._shown = shown(lambda i: contents.get(i) or write(tokens[i]), self.max_id + 1)
-        self._definition = definition
+        self._shown = _engine.shown(lambda i: contents.get(i) or write(tokens[i]), self.max_id + 1)
         # Text needs no preparing but normalization where no added token is looked for.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
-        self._encode_plain: Callable[[Any], Any] | None = encoder.encode_plain if plain else None
+        self._encode_plain = encoder.encode_plain if plain else None
         # How text is prepared when some special tokens are recognized, and others not.
-        self._pipeline = pipeline = functools.lru_cache(64)(
+        pipeline: Callable[[frozenset[str]], _Pipeline] = functools.lru_cache(64)(
             lambda allowed: encoder.pipeline(_recognized(definition, allowed))
         )
-        self._plain = functools.lru_cache(64)(lambda allowed: encoder.plain(pipeline(allowed)))
+        self._pipeline, cached = pipeline, functools.lru_cache(64)
+        self._plain = cached(lambda allowed, *method: encoder.plain(pipeline(allowed), *method))
         self._derived = functools.cache(lambda derive: derive(encoder, definition))  # for tools
         kept = {role: token for role, token in self._roles.items() if token in self._added}
-        self._roles = {**_roles_by_name(named), **kept}
+        self._take_roles({**_roles_by_name(named), **kept})
 
     # -- Training ---
 
@@ -3781,8 +3754,6 @@ class BPETokenizer:
             raise TypeError("train() takes a corpus or counts=..., one of the two")
         if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:
             raise TypeError("counts must be a mapping from pre-tokens, as bytes, to their numbers")
-        if counts is not None and not any(counts.values()):
-            raise ValueError(_EMPTY)
         rule = self._definition.template if surround is None else str(surround)
         if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
             asked = _tools("training.sentencepiece").Style(style, byte_fallback, character_coverage)
@@ -3801,20 +3772,23 @@ class BPETokenizer:
         _check_sizes(vocab_size, 256 + len(contents), min_frequency, max_token_length)
 
         started = time.perf_counter()
+        made: Any = counts
         if isinstance(counts, PretokenCounts):
             counts.check_made_by(empty.split_pattern, empty.normalizer)
         elif counts is None:
-            cut: Any = {"special_tokens": contents, "normalizer": empty.normalizer}
-            how: Any = {"num_workers": num_workers, "text_field": text_field, "verbose": verbose}
-            in_order = ties == "first"
-            counts = count_pretokens(corpus, empty.split_pattern, in_order=in_order, **cut, **how)
+            specials = map(AddedToken, contents)
+            cut = _Pipeline(_splitter(empty.split_pattern), empty.normalizer, tokens=specials)
+            made = _counter_of(corpus, cut, num_workers, text_field, verbose, ties == "first")
+            counts = getattr(made, "held", made.take)()  # the accelerator makes no dict
+        if not any(counts.values()):
+            raise ValueError(_EMPTY)
         counted = time.perf_counter()
         forbidden = frozenset(filter(None, map(_from_printable, contents)))  # for merges
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
         with _progress("merging", "merge", room, verbose) as advance:
             learned = learner.learn(room, min_frequency, forbidden, advance)
         self._install(_number_merges(learned, empty, tokens, self._contents), named)
-        read = getattr(counts, "documents", 0), getattr(counts, "bytes_read", 0)
+        read = getattr(made, "documents", 0), getattr(made, "bytes_read", 0)
         found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
         seconds = counted - started, time.perf_counter() - counted
         self.training_report = TrainingReport(*read, *found, *seconds, learned.stopped)
@@ -3828,8 +3802,7 @@ class BPETokenizer:
         Special tokens right after the last merged token stay right after it.  Raises ValueError if
         the vocabulary can't have this size.
         """
-        smaller = _cut_vocab(self._definition, vocab_size)
-        return self._from_parts(smaller, *self._rest(), Path())
+        return self._from_parts(_cut_vocab(self._definition, vocab_size), *self._rest(), Path())
 
     def add_special_tokens(self, special_tokens: _SpecialTokens) -> int:
         """Add special tokens: {text: id}, or a list of texts or `AddedToken`; return how many.
@@ -3839,8 +3812,7 @@ class BPETokenizer:
         or a text is taken.
         """
         given, added = _as_added_tokens(special_tokens), self._added
-        tokens = [each for each in given if not _is_there(each, added.get(each.content))]
-        if tokens:
+        if tokens := [each for each in given if not _is_there(each, added.get(each.content))]:
             self._install(_with_added_tokens(self._definition, tokens), tokens)
         return len(tokens)
 
@@ -3866,8 +3838,7 @@ class BPETokenizer:
     @property
     def special_tokens(self) -> dict[str, int]:
         """The special tokens and their ids."""
-        added = self._definition.added
-        return {token.content: cast("int", token.id) for token in added if token.special}
+        return {t.content: cast("int", t.id) for t in self._definition.added if t.special}
 
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
@@ -3892,7 +3863,7 @@ class BPETokenizer:
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges in rank order, as pairs of tokens."""
-        token = self._id_to_bytes
+        token = dict(self._id_to_bytes)
         return [(token[left], token[right]) for left, right in self._definition.merges]
 
     @property
@@ -3903,7 +3874,7 @@ class BPETokenizer:
     @property
     def max_id(self) -> int:
         """The largest id: `vocab_size` - 1, unless the ids have gaps."""
-        return max(self._id_to_bytes, default=-1)
+        return self._encoder.largest_id()
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -3914,8 +3885,7 @@ class BPETokenizer:
         self, allowed_special: Any = "none", disallowed_special: Any = (), texts: Any = ()
     ) -> frozenset[str]:
         """Return the special tokens to recognize; check that texts hold no disallowed one."""
-        for text in texts:
-            _check_text(text)
+        _check_texts(texts)
         words: _Named = {"none": _NONE, "all": self._special}
         if isinstance(allowed_special, str) and allowed_special in words and not disallowed_special:
             return cast("frozenset[str]", words[allowed_special])
@@ -3935,6 +3905,8 @@ class BPETokenizer:
         allowed_special: _AllowedSpecial = "none",
         *,
         disallowed_special: _AllowedSpecial = (),
+        dropout: float = 0.0,
+        seed: int | None = None,
     ) -> list[int]:
         """Encode a text; decoded, the ids are the normalized text.
 
@@ -3944,23 +3916,24 @@ class BPETokenizer:
             allowed_special: "all" or a set of special tokens to recognize in the text; with "none"
                 they are ordinary text.
             disallowed_special: a set, or "all" that are not allowed: ValueError if one occurs.
+            dropout, seed: how likely each merge is passed over, 0 to 1; what makes it repeatable.
         """
-        plain, allowed = self._encode_plain, _NONE  # once: another thread may be training
+        plain, allowed, encoder = self._encode_plain, _NONE, self._encoder  # others may train it
         if allowed_special != "none" or disallowed_special or not plain:
             allowed = self._allowed(allowed_special, disallowed_special, [text])
             plain = self._plain(allowed)
-        if not plain or (ids := plain(text)) is None:
+        if dropout:
+            encoder = _tools("support.dropout", "dropout").dropping(encoder, dropout, seed)
+        if dropout or not plain or (ids := plain(text)) is None:
             _check_text(text)
-            ids = _encode_parts(self._encoder, self._pipeline(allowed).parts(text))
+            ids = _encode_parts(encoder, self._pipeline(allowed).parts(text))
         if add_special_tokens:
-            before, after = self._asked_around(add_special_tokens)
-            ids[:0], ids[len(ids) :] = before, after
+            ids[:0], ids[len(ids) :] = self._asked_around(add_special_tokens)
         return ids
 
-    @property
-    def _around(self) -> _Template:
-        """The ids that ``add_special_tokens`` puts before and after a text."""
-        return _template_ids(self._definition.template, self.bos_token_id, self.eos_token_id)
+    def _take_roles(self, roles: dict[str, str]) -> None:  # and find the ids around a text
+        rule, self._roles = self._definition.template, roles
+        self._around: _Template = _template_ids(rule, self.bos_token_id, self.eos_token_id)
 
     def _asked_around(self, asked: object) -> _Template:
         if not asked:
@@ -3975,9 +3948,10 @@ class BPETokenizer:
     def encode_to_numpy(self, text: str, **options: Any) -> Any:
         """Encode a text to a NumPy array of uint32; options as for `encode`."""
         numpy = sys.modules.get("numpy") or _import_optional("numpy", "encode_to_numpy", "numpy")
-        if options or self._encode_plain is None:
+        encode = None if options else self._plain(_NONE, "encode_to_buffer")
+        if not encode or (ids := encode(text)) is None:
             return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
-        return numpy.frombuffer(self._encoder.encode_to_buffer(text), numpy.uint32)
+        return numpy.frombuffer(ids, numpy.uint32)
 
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
@@ -3987,12 +3961,18 @@ class BPETokenizer:
         >>> BPETokenizer().encode_ordinary_batch(["ab", "c"])
         [[97, 98], [99]]
         """
-        texts = _check_texts(texts)
         _check_size("num_threads", num_threads, 1)
-        if self._encode_plain is None or type(self).encode is not BPETokenizer.encode:
+        texts = _check_texts(texts)
+        if not self._is_simple():
             return list(map(self.encode, texts))
-        prepared = [_engine.normalize(text, self._definition.normalizer) for text in texts]
-        return self._encoder.encode_batch(prepared, num_threads or _cores())
+        return self._encoder.encode_batch(self._normalized(texts), num_threads or _cores())
+
+    def _is_simple(self) -> bool:  # normalizing, splitting and merging are all that text needs
+        return bool(self._encode_plain) and type(self).encode is BPETokenizer.encode
+
+    def _normalized(self, texts: list[str]) -> list[str]:
+        form = self._definition.normalizer
+        return [_engine.normalize(text, form) for text in texts] if form else texts
 
     def encode_with_offsets(
         self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
@@ -4002,18 +3982,29 @@ class BPETokenizer:
         >>> BPETokenizer().encode_with_offsets("é!").offsets  # the first two share a character
         [(0, 1), (0, 1), (1, 2)]
         """
-        return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
+        if add_special_tokens or allowed_special != "none" or not self._is_simple():
+            return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
+        _check_text(text)
+        ids, record = self._encoder.encode_recorded(self._normalized([text]))[0]
+        return _Source(self._frozen(), [text], [ids], [record], [0], kept=[slice(None)]).result(0)
+
+    def _frozen(self) -> BPETokenizer:  # as it is, whatever `train` does later
+        frozen = object.__new__(type(self))
+        vars(frozen).update(vars(self))
+        return frozen
 
     def _is_plain(self, text: str, allowed: frozenset[str]) -> bool:
         """Tell whether splitting and merging are all that a text needs."""
         plain = self._encode_plain and not allowed
         return bool(plain and _engine.normalize(text, self.normalizer) is text)
 
-    def _offsets(self, text: str, allowed: frozenset[str], trimmed: bool = True) -> list[_Span]:
+    def _offsets(
+        self, text: str, allowed: frozenset[str], trimmed: bool = True, record: Any = None
+    ) -> list[_Span]:
         """Return the characters of a text that each of its ids stands for."""
         given, trimmed = self._definition, trimmed and self._definition.trim_offsets
         if self._is_plain(text, allowed) and not trimmed:
-            return self._encoder.encode_to_places(text)
+            return self._encoder.places(text, record or self._encoder.encode(text))
         moved = given.prefix_space or _engine.normalize(text, given.normalizer) is not text
         if trimmed or moved or given.components:
             tools = _tools("support.offsets", "offsets of text that is changed, or trimmed,")
@@ -4022,7 +4013,7 @@ class BPETokenizer:
         for part, start, end in self._pipeline(allowed).parts(text):
             inner = [(0, end - start)]
             if isinstance(part, str):
-                inner = self._encoder.encode_to_places(part)
+                inner = self._encoder.places(part, self._encoder.encode(part))
             places += [(start + a, start + b) for a, b in inner]
         return places
 
@@ -4069,35 +4060,28 @@ class BPETokenizer:
         asked: Any = {"padding": padding, "truncation": truncation, "max_length": max_length}
         asked |= {"return_tensors": return_tensors, "pad_to_multiple_of": pad_to_multiple_of}
         asked |= {"padding_side": padding_side, "truncation_side": truncation_side}
-        lengths = _Lengths(self, **asked)
         before, after = self._asked_around(add_special_tokens)
-        n_added = len(before) + len(after)
-        if lengths.limit is not None and lengths.limit < n_added:
-            problem = f"leaves no room for {n_added} special tokens"
-            raise ValueError(f"max_length={lengths.limit} {problem}")
+        lengths = _Lengths(self, len(before) + len(after), **asked)
         allowed = self._allowed(allowed_special, disallowed_special, texts)
-        frozen = object.__new__(type(self))  # what `train` does later does not change it
-        vars(frozen).update(vars(self))
-        if allowed:
-            rows = [self.encode(text, allowed_special=allowed) for text in texts]
+        records: list[Any] = [None] * len(texts)
+        most = None if lengths.cuts_left else lengths.room  # ids of a text, from the first
+        if allowed or not self._is_simple():
+            rows = [self.encode(text, allowed_special=allowed or "none")[:most] for text in texts]
         else:
-            rows = self.encode_ordinary_batch(texts, 1)
-        kept = lengths.kept(rows, n_added)
-        if truncation or n_added:
+            made = self._encoder.encode_recorded(self._normalized(texts), most)
+            rows, records = [ids for ids, _ in made], [record for _, record in made]
+        kept = lengths.kept(rows)
+        if lengths.cuts_left or before or after:
             rows = [[*before, *ids[part], *after] for ids, part in zip(rows, kept)]
-        missing, results = lengths.missing(rows), []
-        pad = _pad_token(self) if any(missing) else (0, "")
-        around, left = (len(before), len(after)), lengths.padding_side == "left"
-        for text, ids, part, n in zip(texts, rows, kept, missing):
-            of, sides = part if return_offsets else None, (n, 0) if left else (0, n)
-            source = _Source(frozen, text, ids, allowed, of, around, sides, pad)
-            results.append(result := object.__new__(EncodingResult))
-            vars(result).update(_source=source, token_type_ids=None)
+        pad = _pad_token(self) if any(missing := lengths.missing(rows)) else (0, "")
+        how = missing, lengths.left, pad, allowed, kept if return_offsets else None
+        source = _Source(self._frozen(), texts, rows, records, *how, (len(before), len(after)))
+        fields = ("input_ids", "attention_mask")
         if return_tensors is None:
-            return BatchEncoding(results)
+            return BatchEncoding(source.result(at, *fields) for at in range(len(rows)))
         length = _one_length(map(operator.add, map(len, rows), missing))
-        both = _to_tensors(rows, length, pad[0], left, return_tensors)
-        return TensorBatch(dict(zip(("input_ids", "attention_mask"), both)), results)
+        both = _to_tensors(rows, length, pad[0], lengths.left, return_tensors)
+        return TensorBatch(dict(zip(fields, both)), map(source.result, range(len(rows))))
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -4158,16 +4142,12 @@ class BPETokenizer:
         disallowed_special: _AllowedSpecial = (),
     ) -> int:
         """Count the ids that `encode` would give, without making the list."""
-        if allowed_special == "none" and not (disallowed_special or add_special_tokens):
+        if self._encode_plain and allowed_special == "none" and not disallowed_special:
             _check_text(text)
-            if self._is_plain(text, _NONE):
-                return self._encoder.count(text)
-        allowed = self._allowed(allowed_special, disallowed_special, [text])
-        before, after = self._asked_around(add_special_tokens)
-        count = len(before) + len(after)
-        for part, *_ in self._pipeline(allowed).parts(text):
-            count += 1 if isinstance(part, AddedToken) else self._encoder.count(part)
-        return count
+            around = sum(map(len, self._asked_around(add_special_tokens)))
+            return around + self._encoder.count(self._normalized([text])[0])
+        options: Any = {"disallowed_special": disallowed_special}
+        return len(self.encode(text, add_special_tokens, allowed_special, **options))
 
     def truncate(
         self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
@@ -4180,26 +4160,25 @@ class BPETokenizer:
         _check_size("max_tokens", max_tokens, 0)
         allowed = self._allowed(texts=[text], **options)
         room = max(0, max_tokens - sum(map(len, self._asked_around(add_special_tokens))))
+        begin: Any = self._plain(allowed, "begin")  # which does all of this, of an accelerator
+        if begin and (end := begin(text, room)) is not None:
+            return text[:end]
         if self._definition.components is None:  # else what a normalizer does is no prefix
             found = _text_between(self._pipeline(allowed).raw.find(text), len(text))
             text = "".join(
                 text[start:end] if token else _engine.normalize(text[start:end], self.normalizer)
                 for start, end, token in found
             )
-        places, plain = list[_Span](), self._is_plain(text, allowed)
-        length = 6 * room if plain else len(text)
+        places, length = list[_Span](), 6 * room if self._is_plain(text, allowed) else len(text)
         while len(places) <= room and length < len(text):  # the beginning is mostly enough
             at = _splitter(self._definition.split_pattern).last_cut(text, length) or 0
-            places = self._encoder.encode_to_places(text[:at])
+            places = self._encoder.places(text[:at], self._encoder.encode(text[:at]))
             length = 2 * length + 64
-        if len(places) <= room:
-            places = self._offsets(text, allowed, False)
-        kept = places[:room] if plain else sorted(places[:room], key=operator.itemgetter(1))
-        ends = itertools.chain((end for _, end in reversed(kept)), [0])
-        end = len(text) if len(places) <= room else next(ends)
-        while end and self.count_tokens(text[:end], False, allowed or "none") > room:
-            end = next(ends)  # less text may be cut into more tokens
-        return text[:end]
+        if len(places) <= room and len(places := self._offsets(text, allowed, False)) <= room:
+            return text
+        cuts = sorted({cut for _, cut in places[:room]})[::-1]  # less text may have more tokens
+        count = functools.partial(self.count_tokens, allowed_special=allowed or "none")
+        return text[: next((cut for cut in cuts if count(text[:cut]) <= room), 0)]
 
     # -- Decoding ---
 
@@ -4220,12 +4199,9 @@ class BPETokenizer:
     def _kept(self, ids: Any, skip_special_tokens: bool, errors: str) -> Any:
         """Check `errors`; leave special tokens out, if asked to."""
         _check_errors(errors)
-        if not skip_special_tokens:
-            return ids
-        ids = _plain_ids(ids)
-        if self._special_ids.isdisjoint(ids):
-            return ids
-        return [id_ for id_ in ids if id_ not in self._special_ids]
+        if skip_special_tokens and not self._special_ids.isdisjoint(ids := _plain_ids(ids)):
+            return [id_ for id_ in ids if id_ not in self._special_ids]
+        return ids
 
     def decode_batch(
         self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
@@ -4262,12 +4238,9 @@ class BPETokenizer:
         _check_errors(errors)
         skipped = self._special_ids if skip_special_tokens else ()
         kept = (id_ for id_ in map(operator.index, ids) if id_ not in skipped)
-        return _decode_stream(self._encoder.decode_pieces(kept, errors), errors)
+        return codecs.iterdecode(self._encoder.decode_pieces(kept, errors), "utf-8", errors)
 
     # -- Tokens ---
-
-    def _printable(self, ids: Iterable[int]) -> list[str]:
-        return self._shown.of(ids)
 
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""
@@ -4278,7 +4251,7 @@ class BPETokenizer:
 
     def tokenize(self, text: str, **options: Any) -> list[str]:
         """Cut a text into printable tokens; a space is written "Ġ".  Options as for `encode`."""
-        return self._printable(self.encode(text, **options))
+        return self._shown.of(self.encode(text, **options))
 
     def convert_tokens_to_ids(self, t: str | Iterable[str]) -> Any:
         """Look up the id of a printable token, or of several; else that of unk, or -1."""
@@ -4291,15 +4264,17 @@ class BPETokenizer:
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
         """Look up the printable token of an id, or of several; "" for unknown ids."""
-        known, show = self._id_to_bytes, self._shown.__getitem__
-        tokens = [show(id_) if id_ in known else "" for id_ in _plain_ids(i)]
+        ids, known = _plain_ids(i), self._id_to_bytes
+        try:
+            tokens = self._shown.of(ids)
+        except KeyError:
+            tokens = [self._shown[id_] if id_ in known else "" for id_ in ids]
         return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
         if self._definition.components is not None:
-            ids = map(self.convert_tokens_to_ids, tokens)
-            return self.decode([id_ for id_ in ids if id_ >= 0])
+            return self.decode([id_ for id_ in map(self.convert_tokens_to_ids, tokens) if id_ >= 0])
         read = ((each, None if each in self._added else _from_printable(each)) for each in tokens)
         raw = (each.encode() if part is None else part for each, part in read)
         return b"".join(raw).decode("utf-8", "replace")
@@ -4325,6 +4300,8 @@ class BPETokenizer:
         _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
         if verbose:
             print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
+            with contextlib.suppress(ImportError):
+                print(end=_tools("formats.loaders").notes(self), file=sys.stderr)
 
     @classmethod
     def from_pretrained(
@@ -4361,7 +4338,7 @@ class BPETokenizer:
         """
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
-        tokenizer = _from_read(cls, *_read_parts(Path(path), pattern, tokens))
+        tokenizer = _from_read(cls, *_engine.read(_read_parts, Path(path), pattern, tokens))
         tokenizer.add_special_tokens(tokens)
         return tokenizer
 
@@ -4376,7 +4353,7 @@ class BPETokenizer:
         for role, token in roles.items():
             if token not in tokenizer._added:
                 raise FileFormatError(path, role, f"{_shorten(token)} is no added token here")
-        tokenizer._roles = dict(roles)
+        tokenizer._take_roles(dict(roles))
         return tokenizer
 
     @classmethod
@@ -4432,10 +4409,8 @@ class BPETokenizer:
         if not _names_file(where):
             asked: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
             asked |= {"local_files_only": local_files_only, "verbose": verbose}
-            download = _download
-            with contextlib.suppress(ImportError):
-                download = _tools("formats.hub").download
-            where = download(where, **asked)
+            has_tools = _is_installed("bpe_tokenizer_tools")
+            where = (_tools("formats.hub").download if has_tools else _download)(where, **asked)
         return cls.from_pretrained(
             where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
         )
@@ -4459,6 +4434,26 @@ class BPETokenizer:
     def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
         """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
         return _tools("formats.tiktoken").to_tiktoken(self, without_normalizer=without_normalizer)
+
+    def as_tiktoken(self) -> Any:
+        """Return a twin with all the calls of a ``tiktoken.Encoding``, that this library runs."""
+        return _tools("dropin.tiktoken").as_tiktoken(self)
+
+    def as_tokenizers(self) -> Any:
+        """Return a twin of a ``tokenizers.Tokenizer`` with all of its calls, that this runs."""
+        return _tools("dropin.tokenizers").as_tokenizers(self)
+
+    def as_sentencepiece(self, model_file: str | os.PathLike[str] | None = None) -> Any:
+        """Return a twin of a ``SentencePieceProcessor``; a .model file gives the scores."""
+        return _tools("dropin.sentencepiece").as_sentencepiece(self, model_file)
+
+    def to_transformers(self) -> Any:
+        """Return a live ``PreTrainedTokenizerFast`` of transformers, that this library runs."""
+        return _tools("dropin.transformers").to_transformers(self)
+
+    def token_bytes(self) -> list[bytes | None]:
+        """Return the bytes of each id; None for special tokens and gaps (docs/drop-in.md)."""
+        return cast("list[bytes | None]", _tools("dropin.grammars").token_bytes(self))
 
     def to_hf(self) -> Any:
         """Return a live ``tokenizers.Tokenizer``, or raise ValueError if it loses something."""
@@ -4568,10 +4563,8 @@ class BPETokenizer:
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
         talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
-        run = functools.partial(_chat, self)
-        if _is_installed("bpe_tokenizer_tools"):
-            run = functools.partial(_tools("chat.session").chat, self)
-        return run(messages, model_path, **{**options, **sampling, **setup, **talk})
+        run = _tools("chat.session").chat if _is_installed("bpe_tokenizer_tools") else _chat
+        return run(self, messages, model_path, **{**options, **sampling, **setup, **talk})
 
     def get_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
@@ -4622,13 +4615,27 @@ class BPETokenizer:
         return int(self.fingerprint[:15], 16)
 
     def __repr__(self) -> str:
-        named = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
         written = self._definition.split_pattern
-        pattern = named.get(written) or _shorten(written) if written else None
+        pattern = _PATTERN_NAMES.get(written) or _shorten(written) if written else None
         return (
             f"BPETokenizer(vocab_size={self.vocab_size}, split_pattern={pattern!r}, "
             f"normalizer={self.normalizer!r}, special_tokens={len(self._special)})"
         )
+
+
+def _ask(name: str, tokenizer: BPETokenizer) -> Any:
+    """Answer as a tokenizer of transformers does; where that is not here, `hasattr` says no."""
+    with contextlib.suppress(ImportError):
+        return _tools("dropin.twin").ask(tokenizer, name)
+    raise AttributeError(f"BPETokenizer.{name} needs transformers: pip install transformers")
+
+
+for _name in (  # what training stacks ask for
+    *("added_tokens_decoder", "all_special_ids", "all_special_tokens", "batch_decode", "pad"),
+    *("get_added_vocab", "get_special_tokens_mask", "init_kwargs", "is_fast", "mask_token"),
+    *("mask_token_id", "name_or_path", "num_special_tokens_to_add", "save_pretrained"),
+):
+    setattr(BPETokenizer, _name, property(functools.partial(_ask, _name)))
 
 
 # =============================================================================
@@ -4655,13 +4662,13 @@ class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):  # shows no None, 
         return super()._get_help_string(action) if has_default else action.help
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = _Parser(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     more: dict[str, _Command] = {}
-    with contextlib.suppress(ImportError):
-        more = _tools("commands").COMMANDS
+    with contextlib.suppress(ImportError):  # two need nothing from there, and start sooner
+        more = {} if argv[:1] in (["encode"], ["decode"]) else _tools("commands").COMMANDS
     parser.epilog = None if more else "More commands come with bpe_tokenizer_tools, not here."
     for name, (text, run, add_options) in {**_COMMANDS, **more}.items():
         command = commands.add_parser(
@@ -4733,8 +4740,7 @@ def _stdin_text() -> Iterator[str]:
     if sys.stdin is None:
         raise ValueError("standard input is closed; '-' reads from it")
     read = getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
-    blocks = iter(functools.partial(read, _BLOCK_CHARS), b"")
-    return _decode_chunks(blocks, "standard input")
+    return _decode_chunks(iter(functools.partial(read, _BLOCK_CHARS), b""), "standard input")
 
 
 def _parse_special_token(text: str) -> AddedToken:
@@ -4756,8 +4762,7 @@ def _check_writable(directory: Path, force: bool = True) -> None:
 
 
 def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
-    from_stdin = "-" in options.corpus
-    if from_stdin and len(options.corpus) > 1:
+    if (from_stdin := "-" in options.corpus) and len(options.corpus) > 1:
         raise _UsageError("--corpus - reads stdin and goes with no other file")
     if (bool(options.corpus) and all(options.corpus)) == (options.counts is not None):
         raise _UsageError("one of the arguments --corpus and --counts is required, and only one")
@@ -4788,7 +4793,7 @@ def _cmd_encode(options: argparse.Namespace) -> None:
         raise _UsageError("one of the arguments --text and --file is required, and only one")
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     source = options.text if options.file is None else options.file
-    chunks: Iterable[str] = [source] if options.file is None else _text_chunks(Path(source))
+    chunks: Iterable[str] = [source] if options.file is None else _TextFile(Path(source))
     if piped := source == "-":
         chunks = _stdin_text()
     before, after = tokenizer._around if options.add_special_tokens else ((), ())
@@ -4796,13 +4801,13 @@ def _cmd_encode(options: argparse.Namespace) -> None:
     pieces: Iterator[Sequence[int]] = itertools.chain([before], stream, [after])
     if piped and not options.json:
         for piece in filter(None, pieces):  # as they come, a line for each stretch of text
-            rows = map("{}\t{}".format, piece, tokenizer._printable(piece))
+            rows = map("{}\t{}".format, piece, tokenizer._shown.of(piece))
             print(*rows, sep="\n") if options.show_tokens else print(*piece)
         return
     ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
     facts: dict[str, Any] = {"token_count": len(ids), "input_ids": ids.tolist()}
     if options.show_tokens:
-        facts["tokens"] = tokenizer._printable(ids)
+        facts["tokens"] = tokenizer._shown.of(ids)
     if options.json:
         print(json.dumps(facts))
     else:
@@ -4878,28 +4883,23 @@ def _typed_lines() -> Iterator[str]:
 
 def _cmd_info(options: argparse.Namespace, more: Callable[..., Any] = lambda _: {}) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
-    names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     text = options.sample_text
     decoded = tokenizer.decode(ids := tokenizer.encode(text))
     same = len({*map(tokenizer._pipeline(_NONE).normalize, (text, decoded))}) == 1
     facts: dict[str, Any] = {
         "name": tokenizer._settings.get("name"),
-        "vocab_size": tokenizer.vocab_size,
-        "max_id": tokenizer.max_id,
+        **{"vocab_size": tokenizer.vocab_size, "max_id": tokenizer.max_id},
         "merges": len(tokenizer._definition.merges),
-        "split_pattern": names.get(tokenizer.split_pattern or "", tokenizer.split_pattern),
+        "split_pattern": _PATTERN_NAMES.get(tokenizer.split_pattern or "", tokenizer.split_pattern),
         "normalizer": tokenizer.normalizer,
         "special_tokens": tokenizer.special_tokens,
         **{role: tokenizer._roles.get(role) for role in _ROLES},
-        **dict(zip(("before_text", "after_text"), map(tokenizer._printable, tokenizer._around))),
+        **dict(zip(("before_text", "after_text"), map(tokenizer._shown.of, tokenizer._around))),
         **more(tokenizer),
         "sample": {
-            "text": text,
-            "input_ids": ids,
-            "tokens": tokenizer._printable(ids),
+            **{"text": text, "input_ids": ids, "tokens": tokenizer._shown.of(ids)},
             "bytes_per_token": round(len(text.encode()) / max(1, len(ids)), 2),
-            "decoded": decoded,
-            "lossless": same,
+            **{"decoded": decoded, "lossless": same},
             "changed_by_normalizer": same and decoded != text,
         },
     }
@@ -4952,7 +4952,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    parser = _build_parser()
+    parser = _build_parser(argv := sys.argv[1:] if argv is None else argv)
     options = parser.parse_args(argv)
     try:
         with warnings.catch_warnings():

@@ -6,10 +6,9 @@ python benchmarks/bench_decode.py
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Sequence
 
-from bench_encode import compare, for_each
+from bench_encode import compare
 from common import SLICES, Table, add_options, corpora, finish, interleaved, megabytes_of
 from libraries import (
     DECODE,
@@ -34,9 +33,7 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str]) -> list
         return documents if call.kind == "str" else as_bytes
 
     calls = checked(usable(DECODE), vocabulary, ids, expected)
-    rows = load_each(calls, vocabulary)
-    runs = {row: functools.partial(for_each, decode) for row, decode in rows.items()}
-    seconds = interleaved(runs, [ids[i::SLICES] for i in range(SLICES)])
+    seconds = interleaved(load_each(calls, vocabulary), [ids[i::SLICES] for i in range(SLICES)])
     size = megabytes_of(documents)
     return [
         {

@@ -14,7 +14,7 @@ import random
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from common import (
@@ -23,6 +23,7 @@ from common import (
     add_options,
     corpora,
     finish,
+    for_each,
     fresh,
     interleaved,
     median_ratio,
@@ -31,9 +32,11 @@ from common import (
     part,
     timed,
 )
+from elsewhere import Elsewhere
 from libraries import (
     ENCODE,
     PUBLISHED,
+    TOKENIZERS_1,
     Call,
     Vocabulary,
     checked,
@@ -51,12 +54,6 @@ from bpe_tokenizer import SPLIT_PATTERNS
 WARM_UP = 2.0  # megabytes that every row encodes first, from the same corpus
 
 
-def for_each(run: Callable[[Any], Any], items: Iterable[Any]) -> None:
-    """Call a function with each item."""
-    for item in items:
-        run(item)
-
-
 # -- Documents ----------------------------------------------------------------
 
 
@@ -66,10 +63,9 @@ def measure_documents(vocabulary: Vocabulary, name: str, documents: Sequence[str
     ids = [reference.encode_ordinary(text) for text in documents]
     calls = checked(usable(ENCODE), vocabulary, documents, lambda call: ids)
     warm, measured = part(documents, WARM_UP)
-    rows = load_each(calls, vocabulary)  # NOTE: anew, so that no cache knows the documents
-    for encode in rows.values():
-        for_each(encode, warm)
-    runs = {row: functools.partial(for_each, encode) for row, encode in rows.items()}
+    runs = load_each(calls, vocabulary)  # NOTE: anew, so that no cache knows the documents
+    for run in runs.values():
+        run(warm)
     slices = [measured[i::SLICES] for i in range(SLICES)]
     seconds = interleaved(runs, slices, fresh)
     size = megabytes_of(measured)
@@ -108,25 +104,26 @@ FIFTY = "The quick brown fox jumps over the lazy dog today."
 SHORT = {"gigatoken": "it.encode(x).tolist()"}
 
 
+def repeater(call: Call, tokenizer: Any) -> Callable[[int], float]:
+    """Return what makes a call with the short string a number of times, and gives the seconds."""
+    if isinstance(tokenizer, Elsewhere):
+        return functools.partial(tokenizer.repeat, call.expression, FIFTY)
+    given = names(it=tokenizer, x=FIFTY)
+    return timeit.Timer(call.expression, timer=time.process_time, globals=given).timeit
+
+
 def measure_short(vocabulary: Vocabulary) -> Table:
     """Time a call with 50 characters: what a call costs, whatever it is given."""
     calls = [call for call in usable(ENCODE) if call.kind == "list"]
     calls = [c._replace(expression=SHORT.get(c.library, c.expression)) for c in calls]
     ids = tiktoken(vocabulary).encode_ordinary(FIFTY)
     calls = checked(calls, vocabulary, [FIFTY], lambda call: [ids])
-    timers = {
-        call.name: timeit.Timer(
-            call.expression,
-            timer=time.process_time,
-            globals=names(it=call.load(vocabulary), x=FIFTY),
-        )
-        for call in calls
-    }
+    timers = {call.name: repeater(call, call.load(vocabulary)) for call in calls}
     number = 2_000
     times: dict[str, list[float]] = {name: [] for name in timers}
     for _ in range(15):
-        for name, timer in timers.items():
-            times[name].append(timer.timeit(number) / number * 1e6)
+        for name, seconds_of in timers.items():
+            times[name].append(seconds_of(number) / number * 1e6)
     best = {name: min(found) for name, found in times.items()}
     reference = next(best[call.name] for call in calls if call.library == "tiktoken")
     return {
@@ -207,7 +204,7 @@ def attempt(run: Callable[[str], tuple[float | None, Any]], text: str) -> tuple[
 
 def measure_worst_cases(vocabulary: Vocabulary, prose: str, size: int) -> Table:
     """Time one long text of each kind, in times of as much prose."""
-    calls = [call for call in usable(ENCODE) if call.kind == "list"]
+    calls = [c for c in usable(ENCODE) if c.kind == "list" and c.library != TOKENIZERS_1]
     calls.sort(key=lambda call: not call.is_ours)
     texts = {"prose": prose, **worst_cases(size)}
     short = [tiktoken(vocabulary).encode_ordinary(FIFTY)]

@@ -9,6 +9,8 @@ and with NFC.
 
 A second table has conversations of 100 turns, in multiples of `encode` on the rendered text, where
 control tokens count.  transformers, if it is installed, renders the same template in Jinja.
+
+A third table has each call beside the nearest call of every other library (peer_calls.py).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from common import (
     megabytes_of,
 )
 from libraries import PUBLISHED, Vocabulary, vocabularies
+from peer_calls import measure_peers
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 
@@ -60,13 +63,15 @@ ROADS: dict[str, tuple[Road, float]] = {
         ),
         1.5,
     ),
-    "encode_with_offsets": (lambda t, x: [t.encode_with_offsets(each) for each in x], 3),
+    "encode_with_offsets, offsets read": (
+        lambda t, x: [t.encode_with_offsets(each).offsets for each in x],
+        3,
+    ),
     "encode_batch(texts), offsets read": (lambda t, x: t.encode_batch(x).offsets, 3),
     "apply_chat_template, chatml": (
         lambda t, x: [t.apply_chat_template(_chat(each), "chatml") for each in x],
         2,
     ),
-    f"truncate to {_KEPT}": (lambda t, x: [t.truncate(each, _KEPT) for each in x], 1.5),
     f"encode_streaming, {_CHUNK:,} characters": (
         lambda t, x: [list(t.encode_streaming(_chunks(each))) for each in x],
         2,
@@ -83,6 +88,7 @@ ROADS: dict[str, tuple[Road, float]] = {
 # `encode` of tokenizers with caches of their own: their normalizer, if another, and the goal.  The
 # processor's cache has less of theirs, so they are compared with one of which that is true as well.
 _COLD = "encode, once"
+_TRUNCATED = f"truncate to {_KEPT}, times encode of that"
 OTHERS: dict[str, tuple[str | None, float]] = {
     _COLD: (None, 1),
     "encode, added tokens that are not special": (None, 1.2),
@@ -140,7 +146,13 @@ def measure(vocabulary: Vocabulary, name: str, documents: Sequence[str], form: s
     for road, other in others.items():
         runs[road] = lambda texts, t=other: [t.encode(each) for each in texts]
     goals = {road: (goal, "encode") for road, (_, goal) in ROADS.items()}
+    kept = {text: tokenizer.truncate(text, _KEPT) for text in documents}
+    runs[_TRUNCATED] = lambda texts: [tokenizer.truncate(each, _KEPT) for each in texts]
+    runs["encode what is kept"] = lambda texts: [tokenizer.encode(kept[each]) for each in texts]
+    goals[_TRUNCATED] = 1.5, "encode what is kept"
     goals.update((road, (goal, _COLD)) for road, (_, goal) in OTHERS.items() if road != _COLD)
+    for run in runs.values():  # what is made once, such as how a token is written, is made now
+        run(documents)
     slices = [list(documents[i::SLICES]) for i in range(SLICES)]
     seconds = interleaved(runs, slices)
     size = megabytes_of(documents)
@@ -247,7 +259,12 @@ def collect(options: argparse.Namespace) -> list[Table]:
         for vocabulary in used
         for name, documents in texts.items()
     ]
-    return tables + chats
+    peers = [
+        measure_peers(vocabulary, name, documents)
+        for vocabulary in used
+        for name, documents in texts.items()
+    ]
+    return tables + chats + peers
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -64,7 +64,7 @@ class Clocked:
 def train_ours(documents: Clocked, options: argparse.Namespace) -> Merges:
     """Train with this library."""
     tokenizer = BPETokenizer(options.pattern, normalizer=None)
-    workers = options.threads
+    workers = options.workers
     tokenizer.train(iter(documents), options.vocab_size, verbose=False, num_workers=workers)
     return printable(tokenizer.merges)
 
@@ -121,7 +121,7 @@ def train_sentencepiece(documents: Clocked, options: argparse.Namespace) -> Merg
         byte_fallback=True,
         normalization_rule_name="identity",
         max_sentence_length=1 << 30,
-        num_threads=options.threads,
+        num_threads=options.workers,
         minloglevel=2,
     )
     return []
@@ -182,21 +182,29 @@ def train_one(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def count(options: argparse.Namespace) -> dict[str, Any]:
-    """Count the pre-tokens of documents in memory, on one thread and on two, in turn."""
+    """Count the pre-tokens of documents in memory, and of a text file, on threads in turn."""
     documents = list(training_documents(options.corpus, options.megabytes))
-    wall: dict[int, list[float]] = {1: [], 2: []}
-    cpu: dict[int, list[float]] = {1: [], 2: []}
-    n_distinct = 0
-    for _ in range(5):
-        for threads in (1, 2):
-            cpu_before, wall_before = time.process_time(), time.perf_counter()
-            counts = count_pretokens(
-                documents, options.pattern, normalizer=None, num_workers=threads
-            )
-            wall[threads].append(time.perf_counter() - wall_before)
-            cpu[threads].append(time.process_time() - cpu_before)
-            n_distinct = len(counts)
-    return {"wall": wall, "cpu": cpu, "distinct": n_distinct}
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "corpus.txt")
+        path.write_text(END_OF_TEXT.join(documents), encoding="utf-8", newline="")
+        sources: dict[str, Any] = {"in memory": documents, "a text file": path}
+        for source, _, threads in itertools.product(sources, range(5), options.threads):
+            run = found.setdefault(source, {}).setdefault(str(threads), [])
+            run.append(count_once(sources[source], options.pattern, threads))
+    return found
+
+
+def count_once(corpus: Any, pattern: str, threads: int) -> dict[str, Any]:
+    """Count, and say what it took: in all, and in the busiest thread."""
+    cpu, own, wall = time.process_time(), time.thread_time(), time.perf_counter()
+    counts = count_pretokens(
+        corpus, pattern, special_tokens=[END_OF_TEXT], normalizer=None, num_workers=threads
+    )
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    own = time.thread_time() - own
+    others = (cpu - own) / max(1, threads - 1)  # which do nothing but share the counting
+    return {"wall": wall, "cpu": cpu, "busiest": max(own, others), "distinct": len(counts)}
 
 
 # -- All of them ---------------------------------------------------------------
@@ -208,9 +216,10 @@ def in_a_process(options: argparse.Namespace, pure: bool = False, **more: Any) -
     named = {"pattern": options.pattern, "megabytes": options.megabytes}
     named.update({"vocab-size": options.vocab_size, **more})
     words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
+    words += ["--threads", *map(str, options.threads)]
     environment = {
         **os.environ,
-        "RAYON_NUM_THREADS": str(more.get("threads", 1)),
+        "RAYON_NUM_THREADS": str(more.get("workers", 1)),
         "BPE_TOKENIZER_PURE": "1" if pure else "",
     }
     done = subprocess.run(
@@ -229,7 +238,7 @@ def measure(options: argparse.Namespace) -> list[Table]:
     rows: list[tuple[str, dict[str, Any]]] = [
         ("tokenizers", {"library": "tokenizers"}),
         ("bpe_tokenizer", {"library": "bpe_tokenizer"}),
-        ("bpe_tokenizer, two threads", {"library": "bpe_tokenizer", "threads": 2}),
+        ("bpe_tokenizer, two threads", {"library": "bpe_tokenizer", "workers": 2}),
     ]
     if bpe_tokenizer.ACCELERATED and not options.fast_only:
         rows.append(("bpe_tokenizer, Python engine", {"library": "bpe_tokenizer", "pure": True}))
@@ -280,23 +289,32 @@ def trainings_table(
 
 
 def counting_table(options: argparse.Namespace) -> Table:
-    """Make the table of counting on one and on two threads."""
+    """Make the table of counting on one thread and on several."""
     found = in_a_process(options, library="count")
-    one, two = (found["wall"][threads] for threads in ("1", "2"))
+    rows = []
+    for source, by_threads in found.items():
+        one = by_threads[str(options.threads[0])]
+        for threads, runs in by_threads.items():
+            wall, cpu, busiest = (
+                [run[what] for run in runs] for what in ("wall", "cpu", "busiest")
+            )
+            rows.append(
+                {
+                    "corpus": source,
+                    "threads": threads,
+                    "wall s": statistics.median(wall),
+                    "CPU s": statistics.median(cpu),
+                    "busiest thread, CPU s": statistics.median(busiest),
+                    "x first row, wall": median_ratio([run["wall"] for run in one], wall),
+                    "x first row, busiest": median_ratio([run["busiest"] for run in one], busiest),
+                }
+            )
+    distinct = one[0]["distinct"]
     return {
         "about": ["count", options.pattern],
-        "title": f"count pre-tokens, {options.megabytes:g} MB in memory, pattern "
-        f"{options.pattern}, {found['distinct']:,} distinct",
-        "rows": [
-            {
-                "threads": threads,
-                "wall s": statistics.median(found["wall"][threads]),
-                "CPU s": statistics.median(found["cpu"][threads]),
-                "MB/s, wall": options.megabytes / statistics.median(found["wall"][threads]),
-                "x one thread": 1.0 if threads == "1" else median_ratio(one, two),
-            }
-            for threads in ("1", "2")
-        ],
+        "title": f"count pre-tokens, {options.megabytes:g} MB, pattern "
+        f"{options.pattern}, {distinct:,} distinct",
+        "rows": rows,
     }
 
 
@@ -307,9 +325,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--megabytes", type=float, default=10.0, help="of text in all")
     parser.add_argument("--vocab-size", type=int, default=8_000)
     parser.add_argument("--pattern", choices=sorted(SPLIT_PATTERNS), default="gpt2")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="to count on, each"
+    )
+    parser.add_argument("--only-counting", action="store_true", help="train nothing")
     parser.add_argument("--fast-only", action="store_true", help="without the Python engine")
     parser.add_argument("--library", choices=[*TRAINERS, "count"], help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
     return parser
 
 
@@ -319,7 +341,8 @@ def main() -> None:
     if options.library:
         print(json.dumps(count(options) if options.library == "count" else train_one(options)))
     else:
-        finish("train", measure(options), options.json)
+        tables = [counting_table(options)] if options.only_counting else measure(options)
+        finish("train", tables, options.json)
 
 
 if __name__ == "__main__":

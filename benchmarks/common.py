@@ -19,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ if os.environ.get("BPE_TOKENIZER_ACCELERATOR_DIR"):
 if importlib.util.find_spec("bpe_tokenizer") is None:
     sys.path.insert(0, str(ROOT))
 
+import elsewhere  # noqa: E402
+
 import bpe_tokenizer  # noqa: E402 - only now can it be found
 
 Table = dict[str, Any]
@@ -45,7 +47,7 @@ Row = dict[str, Any]
 END_OF_TEXT = "<|endoftext|>"
 PACKAGES = (
     *("regex", "tiktoken", "tokenizers", "fastokens", "gigatoken", "rustbpe", "sentencepiece"),
-    "numpy",
+    *("transformers", "numpy"),
 )
 SLICES = 9
 
@@ -132,6 +134,12 @@ def fresh(texts: Sequence[str]) -> list[str]:
 # -- Timing -------------------------------------------------------------------
 
 
+def for_each(run: Callable[[Any], Any], items: Iterable[Any]) -> None:
+    """Call a function with each item."""
+    for item in items:
+        run(item)
+
+
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Keep the collector from running in the time of whoever happens to be measured."""
@@ -159,7 +167,8 @@ def interleaved(
     """Time each row on each slice, in turn, so that a slow moment hits all of them.
 
     Args:
-        rows: name -> what is called with a slice.
+        rows: name -> what is called with a slice.  One with a method `seconds` runs in another
+            process and tells its own CPU time.
         slices: what is measured.
         prepare: makes of a slice what a row is given; not timed.
         clock: process CPU time, threads included, or wall time.
@@ -174,9 +183,14 @@ def interleaved(
         for piece in slices:
             rng.shuffle(order)  # nobody always runs behind the same other
             for name in order:
-                given = prepare(piece)
-                seconds[name].append(timed(lambda run=rows[name], x=given: run(x), clock))
+                seconds[name].append(seconds_of(rows[name], prepare(piece), clock))
     return seconds
+
+
+def seconds_of(run: Callable[[Any], Any], given: Any, clock: Callable[[], float]) -> float:
+    """Time a row on a slice, or ask it."""
+    own: Callable[[Any], float] | None = getattr(run, "seconds", None)
+    return own(given) if own else timed(lambda: run(given), clock)
 
 
 def median_ratio(reference: Sequence[float], seconds: Sequence[float]) -> float:
@@ -190,6 +204,8 @@ def median_ratio(reference: Sequence[float], seconds: Sequence[float]) -> float:
 def facts() -> dict[str, str]:
     """Say what was measured, and on what."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES if is_installed(name)}
+    if elsewhere.version_of_tokenizers_1():
+        versions["tokenizers 1"] = str(elsewhere.version_of_tokenizers_1())
     return {
         "bpe_tokenizer": f"{bpe_tokenizer.__version__}, commit {commit()}, "
         + ("accelerated" if bpe_tokenizer.ACCELERATED else "Python engine only"),

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import SHARED, is_installed
+import elsewhere
+from common import SHARED, for_each, is_installed
+from elsewhere import Elsewhere, TimedElsewhere
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
@@ -135,6 +137,23 @@ def tokenizers(vocabulary: Vocabulary) -> Any:
     return importlib.import_module("tokenizers").Tokenizer.from_str(tokenizer_json(vocabulary))
 
 
+def tokenizers_1(vocabulary: Vocabulary) -> Elsewhere:
+    """Return the rewritten one of HuggingFace, in a process of its own environment.
+
+    It refuses tiktoken's spelling of cl100k's pattern, so it gets Llama 3's, which differs only
+    where a text ends in white space.
+    """
+    text = tokenizer_json(vocabulary)
+    if vocabulary.pattern == "cl100k":
+        parts = json.loads(text)
+        parts["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = SPLIT_PATTERNS["llama3"]
+        text = json.dumps(parts)
+    path = scratch() / f"{vocabulary.name}-1.json"
+    path.write_text(text, encoding="utf-8")
+    load = "__import__('tokenizers').Tokenizer.from_file(x)"
+    return Elsewhere(str(elsewhere.python_of_tokenizers_1()), load, str(path))
+
+
 def fastokens(vocabulary: Vocabulary) -> Any:
     """Return fastokens', told of the pattern in the form for which it has a scanner.
 
@@ -178,11 +197,20 @@ class Call(NamedTuple):
 
     def on(self, tokenizer: Any) -> Callable[[Any], Any]:
         """Return the call as a function of what is given."""
+        if isinstance(tokenizer, Elsewhere):
+            return lambda x: tokenizer.answers(self.expression, [x])[0]
         function: Callable[[Any], Any] = eval(f"lambda x: {self.expression}", names(it=tokenizer))
         return function
 
+    def over(self, tokenizer: Any) -> Callable[[Sequence[Any]], Any]:
+        """Return the call as a function of several inputs, one after the other."""
+        if isinstance(tokenizer, Elsewhere):
+            return TimedElsewhere(tokenizer, self.expression)
+        return functools.partial(for_each, self.on(tokenizer))
+
 
 PYTHON = "bpe_tokenizer, Python engine"
+TOKENIZERS_1 = "tokenizers 1"
 ENCODE = [
     Call("tiktoken", "list", tiktoken, "it.encode_ordinary(x)"),
     Call("bpe_tokenizer", "list", ours, "it.encode(x)"),
@@ -193,9 +221,11 @@ ENCODE = [
         *("tokenizers", "list", tokenizers),
         "it.encode_batch_fast([x], add_special_tokens=False)[0].ids",
     ),
+    Call(TOKENIZERS_1, "list", tokenizers_1, "it.encode(x, add_special_tokens=False).ids"),
     Call("bpe_tokenizer", "numpy", ours, "it.encode_to_numpy(x)"),
     Call("fastokens", "numpy", fastokens, "frombuffer(it.encode_batch_flat([x])[0], uint32)"),
     Call("gigatoken", "numpy", gigatoken, "it.encode(x)"),
+    Call(TOKENIZERS_1, "numpy", tokenizers_1, "it.encode(x, add_special_tokens=False).ids_array"),
 ]
 DECODE = [
     Call("tiktoken", "str", tiktoken, "it.decode(x)"),
@@ -203,6 +233,7 @@ DECODE = [
     Call(PYTHON, "str", ours_in_python, "it.decode(x)"),
     Call("fastokens", "str", fastokens, "it.decode(x)"),
     Call("tokenizers", "str", tokenizers, "it.decode(x, skip_special_tokens=False)"),
+    Call(TOKENIZERS_1, "str", tokenizers_1, "it.decode(x, skip_special_tokens=False)"),
     Call("tiktoken", "bytes", tiktoken, "it.decode_bytes(x)"),
     Call("bpe_tokenizer", "bytes", ours, "it.decode_bytes(x)"),
     Call(PYTHON, "bytes", ours_in_python, "it.decode_bytes(x)"),
@@ -222,10 +253,17 @@ def usable(calls: Sequence[Call]) -> list[Call]:
     return [
         call
         for call in calls
-        if is_installed(call.library.split(",")[0])
+        if is_usable(call.library)
         and (call.library != PYTHON or bpe_tokenizer.ACCELERATED)
         and (call.kind != "numpy" or is_installed("numpy"))
     ]
+
+
+def is_usable(library: str) -> bool:
+    """Tell whether a library is here, or in an environment that was named."""
+    if library == TOKENIZERS_1:
+        return elsewhere.python_of_tokenizers_1() is not None
+    return is_installed(library.split(",")[0])
 
 
 def load(call: Call, vocabulary: Vocabulary) -> Any:
@@ -239,9 +277,11 @@ def load(call: Call, vocabulary: Vocabulary) -> Any:
         return None
 
 
-def load_each(calls: Sequence[Call], vocabulary: Vocabulary) -> dict[str, Callable[[Any], Any]]:
-    """Give each call a tokenizer of its own, which nothing was encoded with; by name."""
-    return {call.name: call.on(call.load(vocabulary)) for call in calls}
+def load_each(
+    calls: Sequence[Call], vocabulary: Vocabulary
+) -> dict[str, Callable[[Sequence[Any]], Any]]:
+    """Give each call, over several inputs, a tokenizer that nothing was encoded with; by name."""
+    return {call.name: call.over(call.load(vocabulary)) for call in calls}
 
 
 def plain(result: Any) -> Any:

@@ -90,40 +90,60 @@ def worst_table(table: Table) -> Iterator[str]:
 
 
 def sections(tables: Sequence[Table]) -> Iterator[str]:
-    """Write all tables, by subject."""
-    yield "## Encoding\n"
-    yield f"One thread, documents of 2 to 10 KB that no tokenizer had seen. {CORPORA}\n"
-    for vocabulary in dict.fromkeys(table["about"][1] for table in chosen(tables, "encode")):
-        yield from across_corpora(chosen(tables, "encode", vocabulary), vocabulary)
-    yield "## A short string\n"
-    for table in chosen(tables, "short"):
-        yield from plain_table(table)
-    yield "## Two threads\n"
-    for table in chosen(tables, "threads"):
-        yield from plain_table(table)
-    yield "## Decoding\n"
-    yield f"Ids of the same documents, as lists; to `str` or to `bytes`. {CORPORA}\n"
-    for vocabulary in dict.fromkeys(table["about"][1] for table in chosen(tables, "decode")):
-        yield from across_corpora(chosen(tables, "decode", vocabulary), vocabulary)
-    yield "## Loading a vocabulary\n"
-    yield LOADING
-    for table in chosen(tables, "load"):
-        yield from plain_table(table)
-    yield "## Training\n"
-    yield TRAINING
-    for table in [*chosen(tables, "train"), *chosen(tables, "count")]:
-        yield from plain_table(table)
-    yield "## Worst cases\n"
-    for table in chosen(tables, "worst"):
-        yield from worst_table(table)
+    """Write all tables, by subject; what was not measured has no section."""
+    subjects = (
+        ("encode", ENCODING),
+        ("short", "## A short string\n"),
+        ("calls", CALLS),
+        ("roads", ""),
+        ("threads", "## Two threads\n"),
+        ("decode", DECODING),
+        ("components", "## Tokenizers that merge characters\n"),
+        ("patterns", "## Split patterns\n"),
+        ("load", LOADING),
+        ("train", TRAINING),
+        ("count", ""),
+        ("worst", "## Worst cases\n"),
+    )
+    for subject, heading in subjects:
+        found = chosen(tables, subject)
+        if found and heading:
+            yield heading
+        if subject in ("encode", "decode"):
+            for vocabulary in dict.fromkeys(table["about"][1] for table in found):
+                yield from across_corpora(chosen(found, subject, vocabulary), vocabulary)
+            continue
+        for table in found:
+            yield from worst_table(table) if subject == "worst" else plain_table(table)
 
 
+ENCODING = f"""\
+## Encoding
+
+One thread, documents of 2 to 10 KB that no tokenizer had seen. {CORPORA}
+"""
+DECODING = f"""\
+## Decoding
+
+Ids of the same documents, as lists; to `str` or to `bytes`. {CORPORA}
+"""
+CALLS = """\
+## Every call
+
+Documents that every library has encoded before. First how many times as fast each call is as the
+nearest call of each peer; no cell where a peer has none, or gives another result. Then what each
+call costs, in multiples of a loop over `encode`; `goal` is the most that it should.
+"""
 LOADING = """\
+## Loading a vocabulary
+
 From ranks: a dictionary of tokens and ranks is in memory. tiktoken makes an `Encoding` of it; this
 library finds the merges (`recover_merges`) and makes the encoder from them. From files: each
 library's own way, from the file to the first text encoded.
 """
 TRAINING = """\
+## Training
+
 Each training in a process of its own, with documents streamed from one generator, whose time is
 taken off. Everybody has one thread but where it says two. gigatoken takes a file instead, and cuts
 as gpt2 does. SentencePiece learns something else (BPE of characters between spaces), and is here
@@ -207,6 +227,39 @@ def draw_encoding(tables: Sequence[Table], path: Path) -> None:
     save(drawn, path)
 
 
+def draw_calls(tables: Sequence[Table], path: Path) -> None:
+    """Draw how many times as fast each call is as the best peer's, a column for each corpus."""
+    vocabulary = chosen(tables, "calls")[0]["about"][1]
+    shown_tables = chosen(tables, "calls", vocabulary)
+    title = f"Calls with {vocabulary}: times the speed of the fastest peer, warm documents"
+    drawn, axes = figure(len(shown_tables), [len(shown_tables[0]["rows"])], title)
+    for at, (each, table) in enumerate(zip(axes[0], shown_tables)):
+        rows = [row for row in table["rows"] if row["x best peer"]]
+        draw_ratios(each, rows, with_names=at == 0)
+        each.set_title(table["about"][2], **TEXT)
+    save(drawn, path)
+
+
+def draw_ratios(axes: Any, rows: Sequence[dict[str, Any]], with_names: bool) -> None:
+    """Draw a bar for each call, from 1 on, and name the peer; the scale is logarithmic."""
+    axes.set_xscale("log")
+    for at, row in enumerate(rows):
+        ratio = row["x best peer"]
+        axes.barh(at, ratio - 1, left=1, color=ACCENT if ratio >= 1 else GREY, height=0.72)
+        label = f" {shown(float(ratio))}x {row['best peer'].replace(', HF-shaped', '')}"
+        axes.text(max(ratio, 1), at, label, va="center", color=INK, fontsize=8)
+    axes.axvline(1, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(rows)))
+    axes.set_yticklabels([row["call"] if with_names else "" for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0.5, max(row["x best peer"] for row in rows) * 12)
+    axes.set_xticks([])
+    axes.minorticks_off()
+    axes.tick_params(colors=INK, length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
 def draw_training(tables: Sequence[Table], path: Path) -> None:
     """Draw the CPU seconds and the memory of training."""
     table = chosen(tables, "train")[0]
@@ -223,7 +276,8 @@ def draw(tables: Sequence[Table], folder: Path) -> Iterator[str]:
     """Draw what was measured; name the files."""
     if not is_installed("matplotlib"):
         return
-    for subject, make in (("encode", draw_encoding), ("train", draw_training)):
+    charts = {"encode": draw_encoding, "calls": draw_calls, "train": draw_training}
+    for subject, make in charts.items():
         if chosen(tables, subject):
             make(tables, folder / f"{subject}.svg")
             yield subject

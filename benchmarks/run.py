@@ -26,6 +26,11 @@ PARTS: dict[str, tuple[str, list[Any], list[Any]]] = {
         ["--vocab", *EVERY, "--megabytes", 6],
         ["--vocab", "cl100k_base", "--megabytes", 0.5, "--worst-megabytes", 0.1],
     ),
+    "roads": (
+        "bench_roads.py",
+        ["--vocab", "o200k_base", "qwen3", "--megabytes", 1],
+        ["--vocab", "o200k_base", "--megabytes", 0.1],
+    ),
     "threads": (
         "bench_threads.py",
         ["--vocab", "cl100k_base", "o200k_base", "--megabytes", 6],
@@ -36,6 +41,8 @@ PARTS: dict[str, tuple[str, list[Any], list[Any]]] = {
         ["--vocab", "cl100k_base", "o200k_base", "--megabytes", 4],
         ["--vocab", "cl100k_base", "--megabytes", 0.5],
     ),
+    "components": ("bench_components.py", ["--megabytes", 2], ["--megabytes", 0.2]),
+    "patterns": ("bench_patterns.py", ["--megabytes", 1], ["--megabytes", 0.1]),
     "load": (
         "bench_load.py",
         ["--vocab", "o200k_base", "cl100k_base", "--repeat", 7],
@@ -53,7 +60,8 @@ def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run a script in a process of its own, so that no benchmark inherits another's memory."""
     script, full, quick = PARTS[name]
     corpus = ["--corpus", *map(str, options.corpus)] if options.corpus else []
-    command = [str(HERE / script), "--json", *map(str, quick if options.quick else full), *corpus]
+    chosen = quick if options.quick else scaled(full, options.scale)
+    command = [str(HERE / script), "--json", *map(str, chosen), *corpus]
     started = time.perf_counter()
     print(f"{name} ...", file=sys.stderr, flush=True)
     done = subprocess.run(
@@ -64,11 +72,24 @@ def run_part(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run the parts asked for; return their tables and the facts of the machine."""
-    parts = [run_part(name, options) for name in options.only or PARTS]
+def scaled(arguments: list[Any], scale: float) -> list[Any]:
+    """Multiply the megabytes of a script's options."""
+    before = [None, *arguments]
+    return [
+        round(value * scale, 3) if option == "--megabytes" else value
+        for option, value in zip(before, arguments)
+    ]
+
+
+def join(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make one result of several; where their facts differ, all are listed."""
+    facts: dict[str, list[str]] = {}
+    for part in parts:
+        for name, value in part["facts"].items():
+            if value not in facts.setdefault(name, []):
+                facts[name].append(value)
     return {
-        "facts": parts[0]["facts"],
+        "facts": {name: "; ".join(values) for name, values in facts.items()},
         "tables": [table for part in parts for table in part["tables"]],
     }
 
@@ -78,6 +99,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     common.add_options(parser)
     parser.add_argument("--quick", action="store_true", help="less text: is everything in order?")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="multiply the megabytes of each part, 0.3 for a third of the time (default: 1)",
+    )
     parser.add_argument(
         "--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}"
     )
@@ -91,10 +118,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--from",
-        dest="source",
+        dest="sources",
+        nargs="+",
         type=Path,
         metavar="FILE",
-        help="take what an earlier run printed with --json, instead of measuring",
+        help="take what earlier runs printed with --json, instead of measuring",
     )
     return parser
 
@@ -102,10 +130,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Measure, print, write."""
     options = build_parser().parse_args()
-    if options.source:
-        result = json.loads(options.source.read_text(encoding="utf-8"))
+    if options.sources:
+        parts = [json.loads(source.read_text(encoding="utf-8")) for source in options.sources]
     else:
-        result = measure(options)
+        parts = [run_part(name, options) for name in options.only or PARTS]
+    result = join(parts)
     if options.write:
         report.write(result, options.write)
     if options.json:

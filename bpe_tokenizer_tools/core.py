@@ -7,6 +7,7 @@ names as they are; the second looks into a tokenizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import bpe_tokenizer
@@ -18,6 +19,9 @@ BYTE_TO_CHAR = bpe_tokenizer._BYTE_TO_CHAR
 CHAR_TO_BYTE = bpe_tokenizer._CHAR_TO_BYTE
 BYTE_LEVEL = bpe_tokenizer._BYTE_LEVEL
 KNOWN_SPELLINGS = bpe_tokenizer._KNOWN_SPELLINGS
+SPELLINGS = bpe_tokenizer._SPELLINGS
+STEPS = bpe_tokenizer._STEPS
+PATTERN_NAMES = bpe_tokenizer._PATTERN_NAMES
 NORMALIZERS = bpe_tokenizer._NORMALIZERS
 CONTRACTIONS = bpe_tokenizer._CONTRACTIONS
 END = bpe_tokenizer._END  # how nearly all patterns end: white space
@@ -63,7 +67,7 @@ read_counts = bpe_tokenizer._read_counts
 documents = bpe_tokenizer._documents
 names_file = bpe_tokenizer._names_file
 file_documents = bpe_tokenizer._file_documents
-text_chunks = bpe_tokenizer._text_chunks
+text_chunks = bpe_tokenizer._TextFile
 PretokenCounter = bpe_tokenizer._PretokenCounter
 MergeLearner = bpe_tokenizer._MergeLearner
 Learned = bpe_tokenizer._Learned
@@ -93,6 +97,7 @@ to_json = bpe_tokenizer._to_json
 is_plain = bpe_tokenizer._is_plain
 read_definition = bpe_tokenizer._read_definition
 read_merges = bpe_tokenizer._read_merges
+read_post_processor = bpe_tokenizer._read_post_processor
 read_vocab = bpe_tokenizer._read_vocab
 read_config = bpe_tokenizer._read_config
 read_settings = bpe_tokenizer._read_settings
@@ -214,9 +219,19 @@ def around(tokenizer: BPETokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tokenizer._around
 
 
+def offsets(tokenizer: BPETokenizer, text: str, allowed: Any) -> list[tuple[int, int]]:
+    """Return the characters of a text that each of its ids stands for."""
+    return tokenizer._offsets(text, tokenizer._allowed(allowed, (), [text]))
+
+
 def roles(tokenizer: BPETokenizer) -> dict[str, str]:
     """Return which token has which role, such as "eos_token"."""
     return tokenizer._roles
+
+
+def path(tokenizer: BPETokenizer) -> Path:
+    """Return the file or directory that a tokenizer was read from; an empty path for none."""
+    return tokenizer._path
 
 
 def settings(tokenizer: BPETokenizer) -> dict[str, Any]:

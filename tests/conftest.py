@@ -22,6 +22,8 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# What one test, or another version, has read must not be what the next one gets.
+os.environ.setdefault("BPE_TOKENIZER_CACHE", "0")
 
 import pytest
 import regex
@@ -62,6 +64,28 @@ EITHER_ENGINE = pytest.mark.parametrize("engine", ["either"], indirect=True)
 REQUIRE_ACCELERATOR = os.environ.get("BPE_TOKENIZER_REQUIRE_ACCELERATOR") == "1"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run the tests with this engine (default: the one in use)"
+    parser.addoption("--engine", choices=[*ENGINES, "both"], help=text)
+    parser.addoption("--slow", action="store_true", help="run the slow tests, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what was not asked for: tests with another engine, and slow ones."""
+    in_use = "accelerated" if bpe_tokenizer.ACCELERATED or REQUIRE_ACCELERATOR else "python"
+    engine, slow = config.getoption("engine") or in_use, config.getoption("slow")
+
+    def is_wanted(item: pytest.Item) -> bool:
+        callspec = getattr(item, "callspec", None)
+        its_own = callspec.params.get("engine", "either") if callspec else "either"
+        return (slow or not item.get_closest_marker("slow")) and (
+            engine == "both" or its_own in (engine, "either")
+        )
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = filter(is_wanted, items)
+
+
 NOT_IN_USE = "the accelerator is not in use: it was not built, or BPE_TOKENIZER_PURE is set"
 
 
@@ -90,7 +114,7 @@ def knows_the_same_unicode(native: ModuleType) -> bool:
 
 @pytest.fixture(scope="session", autouse=True, params=list(ENGINES))
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run every test with each engine; the one in Python says what is right.
+    """Run a test with an engine; the one in Python says what is right.
 
     A fixture of a wider scope than one test that makes a tokenizer must ask for this one, so that
     it makes another for the other engine.

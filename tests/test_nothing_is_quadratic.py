@@ -105,6 +105,40 @@ def test_encoding(tokenizer: BPETokenizer, name: str, kind: str) -> None:
     check(make, 6_000)
 
 
+@pytest.fixture(scope="module")
+def processor(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A SentencePiece model that has bytes for most characters."""
+    library = need("sentencepiece")
+    path = tmp_path_factory.mktemp("model") / "small"
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter([prose(2_000)] * 9),
+        model_prefix=str(path),
+        model_type="bpe",
+        vocab_size=330,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return BPETokenizer.from_file(f"{path}.model").as_sentencepiece()
+
+
+AS_SENTENCEPIECE: dict[str, Callable[[Any, str], Any]] = {
+    "pieces": lambda it, text: it.decode(it.encode(text, out_type=str)),
+    "places": lambda it, text: it.encode(text, out_type="serialized_proto"),
+    "decoded places": lambda it, text: it.decode(it.encode(text), out_type="serialized_proto"),
+}
+
+
+@pytest.mark.parametrize("kind", ["prose", "a letter", "spaces", "marks"])
+@pytest.mark.parametrize("name", AS_SENTENCEPIECE)
+def test_as_sentencepiece(processor: Any, name: str, kind: str) -> None:
+    def make(n: int) -> Call:
+        text = TEXTS[kind](n)
+        return lambda: AS_SENTENCEPIECE[name](processor, text)
+
+    check(make, 6_000)
+
+
 HOSTILE: dict[str, Callable[[int], tuple[list[str], str]]] = {  # ж and я are two bytes each
     "almost, everywhere": lambda n: (["ж" * n + "я"], "ж" * n),
     "short and almost long": lambda n: (["ж", "ж" * n + "я"], "ж" * n),

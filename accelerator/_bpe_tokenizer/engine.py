@@ -6,24 +6,31 @@ extension cannot take: an OverflowError of the extension says so.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import importlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import regex
 
 import _bpe_tokenizer.native as native  # a ModuleNotFoundError, if it was not compiled
 import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
+from _bpe_tokenizer.flat import FlatMerges, FlatTokens, FlatVocab, encoder_of
 
-API = 12  # what this file asks of the extension; both count up together
+API = 17  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
 _MAX_THREADS = 64
 _NORMALIZED_CHARS = 512  # at once, where not all of a text is in its normal form
+_SMALL = 2**16  # bytes in which characters that NFC may change are not many
 _IN_MERGE = 2  # a flag of `read_model`
 # What can be normalized apart from all before it: the module's, but searched from left to right.
 _BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))
@@ -55,9 +62,9 @@ def _scanner_for(split_pattern: str) -> str | None:
     return name if name in native.PATTERNS and _knows_the_same_unicode() else None
 
 
-def _id_if_plain(token: core.AddedToken) -> int | None:
-    """Return the id of an added token if finding it is all there is to do."""
-    return None if token.single_word or token.lstrip or token.rstrip else token.id
+def _is_plain(token: core.AddedToken) -> bool:
+    """Tell whether finding an added token is all there is to do."""
+    return not (token.single_word or token.lstrip or token.rstrip)
 
 
 @functools.lru_cache(maxsize=16)
@@ -82,15 +89,19 @@ class NativeEncoder(core._Encoder):
     done in C.
     """
 
-    def _prepare(self, vocab: dict[bytes, int], merges: list[tuple[int, int]]) -> None:
+    def _list_tokens(self) -> Mapping[int, bytes]:
+        return {}  # until they are in C
+
+    def _prepare(self, vocab: Mapping[bytes, int], merges: Sequence[tuple[int, int]]) -> None:
+        made = encoder_of(vocab, merges)
         cutter = _cutter_for(self._definition.split_pattern)
         # Of several texts for one id the engine keeps the first, the definition the last.
         added: dict[bytes, Any] = {
             token.content.encode(): token.id for token in reversed(self._definition.added)
         }
         self._native = native.Encoder(
-            vocab,
-            merges,
+            made or dict(vocab),
+            [] if made else list(merges),
             cutter,
             ignore_merges=self._definition.ignore_merges,
             added=added,
@@ -99,24 +110,56 @@ class NativeEncoder(core._Encoder):
         self._scans = cutter is not None
         if self._scans:  # on short texts a call in Python takes as long as the work
             vars(self)["encode_plain"] = self._native.encode_plain
+            vars(self)["begin"] = functools.partial(self._native.begin, None)
+        if self._native.shares_ids:
+            self.tokens = super()._list_tokens()
+            return
+        flat: Any = {"vocab": FlatVocab(self._native), "merges": FlatMerges(self._native)}
+        self._definition = dataclasses.replace(self._definition, **flat)
+        self.tokens = FlatTokens(self._native)
+
+    def largest_id(self) -> int:
+        return self._native.largest_id
 
     def encode(self, text: str) -> list[int]:
         """Encode text that is prepared and holds no added tokens."""
         ids: list[int] = self._call(self._native.encode, self._native.encode_pretokens, text)
         return ids
 
-    def plain(self, pipeline: core._Pipeline) -> Callable[[Any], list[int] | None] | None:
-        """Return what does as `encode_plain` where a pipeline looks for added tokens, if it can."""
+    def plain(
+        self, pipeline: core._Pipeline, method: str = "encode_plain"
+    ) -> Callable[..., Any] | None:
+        """Return what does as a method, or its faster like, where a pipeline finds tokens."""
         raw, normalized = pipeline.raw.tokens, pipeline.normalized.tokens
-        if not (raw or normalized) or pipeline.prefix_space or not self._scans:
-            return super().plain(pipeline)
-        ids = {content: _id_if_plain(token) for content, token in {**raw, **normalized}.items()}
+        if not pipeline.tokens or pipeline.prefix_space or not self._scans:
+            return super().plain(pipeline, method)
+        ids = {
+            content: token.id if _is_plain(token) else None
+            for content, token in {**raw, **normalized}.items()
+        }
         if raw:  # they come first, wherever they are
             ids.update(dict.fromkeys(normalized))
         try:
-            return functools.partial(self._native.encode_around, native.Finder(ids))
+            around: dict[str, Callable[..., Any]] = {
+                "encode_plain": self._native.encode_around,
+                "encode_to_buffer": self._native.encode_around_to_buffer,
+                "begin": self._native.begin,
+            }
+            return functools.partial(around[method], native.Finder(ids))
         except (OverflowError, ValueError):  # too large for the extension, or empty
             return None
+
+    def plain_segments(
+        self, tokens: list[core.AddedToken] | None
+    ) -> Callable[[object, list[Any]], list[int] | None]:
+        """Return what does as `encode_plain` for segments, with tokens in those with a mark."""
+        if tokens is None or not self._scans:
+            return super().plain_segments(tokens)
+        ids = {each.content: each.id if _is_plain(each) else None for each in tokens}
+        try:
+            return functools.partial(self._native.encode_segments, native.Finder(ids))
+        except (OverflowError, ValueError):  # too large for the extension, or empty
+            return super().plain_segments(tokens)
 
     def encode_to_buffer(self, text: Any) -> Any:
         """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
@@ -128,6 +171,15 @@ class NativeEncoder(core._Encoder):
             prepared = normalize(text, self._definition.normalizer)
             ids = self._call(self._native.encode_to_buffer, None, prepared)
         return ids
+
+    def encode_dropping(self, text: str, limit: int, state: int) -> tuple[list[int], int]:
+        """Encode with dropout; see bpe_tokenizer_tools/support/dropout.py."""
+
+        def encode(text: Any) -> tuple[list[int], int]:
+            return self._native.encode_dropping(text, limit, state)
+
+        made: tuple[list[int], int] = self._call(encode, encode, text)
+        return made
 
     def count(self, text: str) -> int:
         """Count the ids `encode` would give, without making the list."""
@@ -157,6 +209,16 @@ class NativeEncoder(core._Encoder):
             core._utf8_length(str(error.object))  # names the surrogate by its place
             raise
 
+    def encode_recorded(self, texts: list[str], most: Any = None) -> list[tuple[list[int], Any]]:
+        """Encode texts, each to its first ids; also give of each what `places` takes for them."""
+        if not self._scans:
+            return super().encode_recorded(texts, most)
+        try:
+            return self._native.encode_batch_recorded(texts, 1, 0, -1 if most is None else most)
+        except UnicodeEncodeError as error:
+            core._utf8_length(str(error.object))
+            raise
+
     def _call(self, whole: Any, cut: Any, text: str) -> Any:
         """Call a method of the extension that takes text, or one for text that is cut."""
         try:
@@ -165,16 +227,9 @@ class NativeEncoder(core._Encoder):
             core._utf8_length(text)  # names the surrogate by its place
             raise
 
-    def places(self, text: str, ids: list[int]) -> list[tuple[int, int]]:
+    def places(self, text: str, ids: Any) -> list[tuple[int, int]]:
         """Return the (start, end) of the characters that each token of a text has bytes of."""
         return self._native.offsets(text, ids)
-
-    def encode_to_places(self, text: str) -> list[tuple[int, int]]:
-        """Return the places of the ids that `encode` gives."""
-        if not self._scans:
-            return super().encode_to_places(text)
-        places: list[tuple[int, int]] = self._call(self._native.encode_to_offsets, None, text)
-        return places
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
@@ -190,6 +245,13 @@ class NativeEncoder(core._Encoder):
         except (KeyError, TypeError):
             return super().decode_to_str(ids, errors)
 
+    def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
+        """Do what `decode` does piece by piece, as the ids come."""
+        token = self._native.token
+        for id_ in ids:
+            piece = token(id_)
+            yield core._decode_ids([id_], self.tokens, errors) if piece is None else piece
+
     def cache_info(self) -> tuple[int, int, int]:
         """Tell how often the cache was asked, how often in vain, and how much it holds."""
         return self._native.cache_info()
@@ -199,8 +261,17 @@ class NativeEncoder(core._Encoder):
         self._native.clear_cache()
 
 
+_Job = list[str] | tuple[memoryview, int, core._TextFile]  # texts; or part of a file, and where
+
+
 class NativeCounter(core._PretokenCounter):
-    """Counts the pre-tokens of documents in C, on several threads."""
+    """Counts the pre-tokens of documents in C, on several threads.
+
+    This thread reads, and passes on what it has read. Where the others have enough to do, it counts
+    as well. A plain text file is passed on in bytes: whoever counts them checks them, too.
+    """
+
+    _TAIL = 4096  # bytes in which a place to cut is looked for first
 
     def __init__(
         self,
@@ -210,16 +281,169 @@ class NativeCounter(core._PretokenCounter):
         advance: Callable[[int], Any],
     ) -> None:
         super().__init__(pipeline, num_workers, advance)
-        self._native = native.PretokenCounter(cutter)
+        self._workers = min(num_workers, _MAX_THREADS)
+        self._new = functools.partial(native.PretokenCounter, cutter)
+        self._idle = [self._new()]  # one for each thread at work is taken out
+        self._finder: Any = None
+        if tokens := pipeline.raw.tokens:  # as bytes that look like characters
+            contents = [content.encode("utf-8", "replace").decode("latin-1") for content in tokens]
+            self._finder = native.Finder(dict.fromkeys(contents))
+        self._takes_bytes = (
+            type(pipeline) is core._Pipeline  # others prepare text in ways of their own
+            and pipeline.normalizer in (None, "NFC")
+            and not (pipeline.prefix_space or pipeline.normalized.tokens)
+            and all(map(_is_plain, tokens.values()))
+        )
 
     def count(self, documents: Iterable[Iterable[str]]) -> None:
         """Count all documents.  The sum does not depend on how they are batched."""
-        for batch in self._batches(documents):
-            self._native.count(batch, min(self._workers, _MAX_THREADS))
+        with contextlib.closing(self._jobs(documents)) as jobs:  # closes the file it reads, too
+            first = list(itertools.islice(jobs, 2 if self._workers > 1 else 0))
+            if len(first) < 2:  # too little for others
+                for job in itertools.chain(first, jobs):
+                    self._do(job)
+                return
+            # Imported late: it takes 10 ms.
+            pool = importlib.import_module("concurrent.futures").ThreadPoolExecutor(
+                self._workers - 1
+            )
+            try:
+                self._share(itertools.chain(first, jobs), pool)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def take(self) -> dict[bytes, int]:
         """Return what was counted."""
-        return self._native.take()
+        counts: dict[bytes, int] = self.held().take()
+        return counts
+
+    def held(self) -> Any:
+        """Return what was counted, as a learner takes it: in C, which spares the dict."""
+        total, *others = self._idle
+        while others:
+            total.add(others.pop())
+        return total
+
+    def _share(self, jobs: Iterable[_Job], pool: Any) -> None:
+        given: deque[tuple[Any, _Job]] = deque()
+        try:
+            for job in jobs:
+                while given and given[0][0].done():
+                    given[0][0].result()
+                    given.popleft()
+                if len(given) < 2 * (self._workers - 1):
+                    given.append((pool.submit(self._do, job), job))
+                else:
+                    self._do(job)
+            while given:
+                future, job = given.pop()
+                if future.cancel():  # nobody has begun it
+                    self._do(job)
+                else:
+                    future.result()
+        except Exception:  # but what is wrong with text before this is told first
+            for future, _ in given:
+                future.result()
+            raise
+
+    def _do(self, job: _Job) -> None:
+        try:
+            counter = self._idle.pop()
+        except IndexError:
+            counter = self._new()
+        try:
+            if isinstance(job, list):
+                counter.count(job)
+            else:
+                self._count_bytes(counter, *job)
+        finally:
+            self._idle.append(counter)
+
+    def _count_bytes(self, counter: Any, data: memoryview, at: int, file: core._TextFile) -> None:
+        try:
+            for part in self._count_utf8(counter, data):
+                for piece in self._cut_small(part):
+                    for rest in self._count_utf8(counter, piece):
+                        counter.count([normalize(str(rest, "utf-8"), self._pipeline.normalizer)])
+        except UnicodeDecodeError:
+            list(core._decode_chunks([bytes(data)], file.path, at))  # names the byte
+            raise
+
+    def _count_utf8(self, counter: Any, data: memoryview) -> Iterator[memoryview]:
+        """Count what is sure to be normalized, and yield the rest."""
+        only_nfc = self._pipeline.normalizer is not None
+        for start, end in counter.count_utf8(data, self._finder, only_nfc):
+            yield data[start:end]
+
+    def _cut_small(self, data: memoryview) -> Iterator[memoryview]:
+        """Cut bytes into parts that can be counted alone, small ones if possible."""
+        start, size = 0, _SMALL
+        while start + size < len(data):
+            if at := self._last_cut(bytes(data[start : start + size])):
+                yield data[start : start + at]
+                start, size = start + at, _SMALL
+            else:
+                size *= 2
+        yield data[start:]
+
+    def _jobs(self, documents: Iterable[Iterable[str]]) -> Generator[_Job, None, None]:
+        def in_bytes(document: Iterable[str]) -> bool:
+            return self._takes_bytes and isinstance(document, core._TextFile)
+
+        for are_files, some in itertools.groupby(documents, in_bytes):
+            if not are_files:
+                yield from self._batches(some)
+                continue
+            for file in cast("Iterable[core._TextFile]", some):
+                self.documents += 1
+                yield from self._blocks(file)
+
+    def _blocks(self, file: core._TextFile) -> Iterator[_Job]:
+        """Read a file in parts that can be counted alone."""
+        held: list[bytes] = []
+        done = 0
+        for block in file.blocks(4 * core._BLOCK_CHARS):
+            self.bytes_read += len(block)
+            self._advance(len(block))
+            held.append(block)
+            try:
+                at = self._last_cut(block)
+            except UnicodeDecodeError:  # whoever counts it says where
+                break
+            if at:
+                data = b"".join(held) if len(held) > 1 else block
+                n = len(data) - len(block) + at
+                yield memoryview(data)[:n], done, file
+                held, done = [data[n:]], done + n
+        if data := b"".join(held):
+            yield memoryview(data), done, file
+
+    def _last_cut(self, block: bytes) -> int | None:
+        """Return the last place in bytes where what is on both sides can be counted alone."""
+        splitter = self._pipeline.splitter
+        for size in (self._TAIL, len(block)) if splitter.cut else ():
+            start = max(0, len(block) - size)
+            while start < len(block) and block[start] & 0xC0 == 0x80:  # inside a character
+                start += 1
+            text, _ = codecs.utf_8_decode(block[start:], "strict", False)
+            at = splitter.last_cut(text, len(text))
+            while at and not self._can_cut(text, at):
+                at = splitter.last_cut(text, at)
+            if at:
+                return start + len(text[:at].encode())
+        return None
+
+    def _can_cut(self, text: str, at: int) -> bool:
+        """Whether no token is at a cut, and it is one in normalized text, too."""
+        around = text[at - 1 : at + 2]
+        if self._pipeline.raw.tokens and not self._pipeline.raw.apart(text, at):
+            return False
+        if self._pipeline.normalizer is None:
+            return True
+        if len(around) < 3 or not all(map(_BEGINS.match, around)):
+            return False
+        left, right = (normalize(char, self._pipeline.normalizer) for char in around[:2])
+        return self._pipeline.splitter.last_cut(left + right, len(left) + 1) == len(left)
 
 
 class NativeLearner(core._MergeLearner):
@@ -243,8 +467,8 @@ class NativeLearner(core._MergeLearner):
             begun = True
             advance(n)
 
-        plain = type(self._counts) in (dict, core.PretokenCounts)
-        counts = self._counts if plain else dict(self._counts.items())
+        plain = type(self._counts) in (dict, core.PretokenCounts, native.PretokenCounter)
+        counts: Any = self._counts if plain else dict(self._counts.items())
         options = core._ALPHABET, n_tokens, min_frequency, self._max_length, forbidden, tell
         try:
             return core._Learned(*native.learn_merges(counts, *options))
@@ -317,6 +541,13 @@ def _read_json(path: Path, raw: bytes) -> tuple[core._JsonReader, core.Definitio
 def read_json(path: Path, raw: bytes) -> tuple[core._JsonReader, core.Definition | None]:
     """Read a tokenizer.json, and its definition, too, if the extension can."""
     return _read_json(path, raw) or (core._JsonReader.open(path, raw), None)
+
+
+def _read(reader: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
+    """Do what a reader does, or take what it gave before from the cache on disk."""
+    from _bpe_tokenizer.cache import read
+
+    return read(reader, *given)
 
 
 def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bool) -> None:
@@ -402,4 +633,5 @@ ENGINE: core._Engine = core._Engine(
     _shown,
     normalize,
     read_json,
+    _read,
 )

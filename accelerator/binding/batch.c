@@ -29,13 +29,11 @@ struct share {
     struct share *below; /* on the stack */
 };
 
-/* Makes an object of the ids of one text. */
-typedef PyObject *maker(const Encoder *encoder, const uint32_t *ids, size_t n);
-
 struct batch {
     Encoder *encoder;
     PyObject *texts; /* a tuple of strings, which nobody else changes */
     maker *make;
+    size_t most;      /* ids of a text */
     size_t *counts;   /* of ids, by text */
     PyObject **made;  /* by text; references of our own */
     struct share *shares;
@@ -51,10 +49,26 @@ struct batch {
 
 /* -- Without the interpreter's lock ---------------------------------------------------------- */
 
+/* Encode a text, and forget the ids it has beyond the most.  Returns 0, or -1 if memory is short. */
+static int encode_first(const struct batch *batch, struct worker *worker, const uint8_t *text,
+                        size_t size)
+{
+    const Encoder *encoder = batch->encoder;
+    size_t before = worker->n_ids;
+    if (batch->most == SIZE_MAX)
+        return encode_text(&encoder->vocabulary, worker, encoder->cutter, text, size, true);
+    if (batch->most &&
+        encode_until(&encoder->vocabulary, worker, encoder->cutter, text, size,
+                     before + batch->most - 1) < 0)
+        return -1;
+    if (worker->n_ids - before > batch->most)
+        worker->n_ids = before + batch->most;
+    return 0;
+}
+
 /* Encode the texts of a share into worker->ids, as far as they can be. */
 static bool encode_texts(struct batch *batch, struct worker *worker, struct share *share)
 {
-    const Encoder *encoder = batch->encoder;
     worker->n_ids = 0;
     for (Py_ssize_t i = share->first; i < share->end; i++) {
         size_t size, before = worker->n_ids;
@@ -63,7 +77,7 @@ static bool encode_texts(struct batch *batch, struct worker *worker, struct shar
             share->refused = i;
             return false;
         }
-        if (!text || encode_text(&encoder->vocabulary, worker, encoder->cutter, text, size, true)) {
+        if (!text || encode_first(batch, worker, text, size) < 0) {
             atomic_store(&batch->no_memory, true);
             return false;
         }
@@ -245,10 +259,11 @@ static struct batch *new_batch(Encoder *self, PyObject *texts, maker *make)
 
 static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
 {
-    PyObject *texts;
+    PyObject *texts, *most = NULL;
     int threads, least = THREAD_CHARACTERS;
-    if (!PyArg_ParseTuple(args, "Oi|i", &texts, &threads, &least))
+    if (!PyArg_ParseTuple(args, "Oi|iO!", &texts, &threads, &least, &PyLong_Type, &most))
         return NULL;
+    Py_ssize_t room = most ? PyNumber_AsSsize_t(most, NULL) : -1; /* cut off at both ends */
     if (threads < 1 || least < 0) {
         PyErr_Format(PyExc_ValueError, "%s must be at least %d, got %d",
                      threads < 1 ? "threads" : "least", threads < 1, threads < 1 ? threads : least);
@@ -259,6 +274,7 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
     struct batch *batch = new_batch(self, texts, make);
     if (!batch)
         return NULL;
+    batch->most = room < 0 ? SIZE_MAX : (size_t)room;
     PyObject *list = run_batch(batch, (unsigned)threads, (size_t)least);
     release_batch(batch);
     return list;
@@ -267,9 +283,10 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
 /* -- Methods --------------------------------------------------------------------------------- */
 
 const char encode_batch_doc[] =
-    PyDoc_STR("encode_batch(texts, threads, least=131072, /)\n--\n\n"
+    PyDoc_STR("encode_batch(texts, threads, least=131072, most=-1, /)\n--\n\n"
               "Return the ids of each text of a list, encoded on up to so many threads.\n\n"
-              "Only as many are used as have `least` characters each.");
+              "Only as many are used as have `least` characters each.  Of each text, the first\n"
+              "`most` ids are returned; -1 is for all.");
 
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args)
 {
@@ -277,10 +294,32 @@ PyObject *encoder_encode_batch(Encoder *self, PyObject *args)
 }
 
 const char encode_batch_to_buffers_doc[] =
-    PyDoc_STR("encode_batch_to_buffers(texts, threads, least=131072, /)\n--\n\n"
+    PyDoc_STR("encode_batch_to_buffers(texts, threads, least=131072, most=-1, /)\n--\n\n"
               "Do what encode_batch does; a bytearray for each text, as of encode_to_buffer.");
 
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args)
 {
     return encode_batch(self, args, buffer_of);
+}
+
+/* A list of ids, and a record of them that nobody can change. */
+static PyObject *recorded(const Encoder *encoder, const uint32_t *ids, size_t n)
+{
+    PyObject *list = list_of(encoder, ids, n);
+    PyObject *record = list ? PyBytes_FromStringAndSize((const char *)ids,
+                                                        (Py_ssize_t)(n * sizeof *ids))
+                            : NULL;
+    PyObject *both = record ? PyTuple_Pack(2, list, record) : NULL;
+    Py_XDECREF(list);
+    Py_XDECREF(record);
+    return both;
+}
+
+const char encode_batch_recorded_doc[] =
+    PyDoc_STR("encode_batch_recorded(texts, threads, least=131072, most=-1, /)\n--\n\n"
+              "Do what encode_batch does; for each text its ids and a record of them, for offsets.");
+
+PyObject *encoder_encode_batch_recorded(Encoder *self, PyObject *args)
+{
+    return encode_batch(self, args, recorded);
 }

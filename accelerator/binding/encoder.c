@@ -57,13 +57,53 @@ static void encoder_dealloc(Encoder *self)
         worker_free(atomic_load(&self->spare[i]));
     free_spans(atomic_load(&self->spans));
     for (uint32_t id = 0; self->ints && id < self->tokens.n_ids; id++)
-        Py_XDECREF(self->ints[id]);
-    PyMem_Free(self->ints);
-    vocabulary_release(&self->vocabulary);
-    tokens_release(&self->tokens);
+        Py_XDECREF(atomic_load(&self->ints[id]));
+    PyMem_Free((void *)self->ints);
+    if (!self->owner) {
+        vocabulary_release(&self->vocabulary);
+        tokens_release(&self->tokens);
+        PyMem_Free(self->lists.ids);
+        PyMem_Free(self->lists.merges);
+    }
+    Py_XDECREF(self->owner);
     Py_XDECREF(self->pattern);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
+}
+
+Encoder *new_encoder(PyTypeObject *type)
+{
+    Encoder *self = (Encoder *)type->tp_alloc(type, 0); /* all zero */
+    for (int i = 0; self && i < SPARE_WORKERS; i++)
+        atomic_init(&self->spare[i], NULL);
+    if (self)
+        atomic_init(&self->spans, NULL);
+    return self;
+}
+
+int open_ints(Encoder *self)
+{
+    self->ints = PyMem_Calloc(self->tokens.n_ids, sizeof *self->ints);
+    if (self->ints)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+bool is_encoder(PyObject *object)
+{
+    /* Nothing else has this function: the type itself is hard to come by here. */
+    return Py_TYPE(object)->tp_dealloc == (destructor)encoder_dealloc;
+}
+
+PyObject *make_int(const Encoder *self, uint32_t id)
+{
+    PyObject *none = NULL, *number = PyLong_FromLong((long)id);
+    if (number && !atomic_compare_exchange_strong(&self->ints[id], &none, number)) {
+        Py_DECREF(number); /* another thread was first */
+        number = none;
+    }
+    return Py_XNewRef(number);
 }
 
 /* -- Loading --------------------------------------------------------------------------------- */
@@ -101,8 +141,21 @@ static int read_largest(PyObject *ids, uint32_t *n_ids)
     return 0;
 }
 
-/* Add the tokens of a dict, bytes to id.  An id that has a token already keeps it.  The lists of
- * ids refer to the dict's own ints, where they are plain, so that no other takes memory. */
+/* Add a token, unless its id has one already: that keeps it.  There is room in the lists. */
+static int add_token(Encoder *self, uint32_t id, const uint8_t *bytes, size_t length)
+{
+    if (tokens_have(&self->tokens, id)) {
+        self->lists.shares_ids = true;
+        return 0;
+    }
+    self->lists.ids[self->lists.n_ids++] = id;
+    if (tokens_add(&self->tokens, id, bytes, length) == 0)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* Add the tokens of a dict, bytes to id. */
 static int read_tokens(Encoder *self, PyObject *vocab)
 {
     PyObject *key, *value;
@@ -118,17 +171,21 @@ static int read_tokens(Encoder *self, PyObject *vocab)
             PyErr_SetString(PyExc_RuntimeError, "the vocabulary was changed while it was read");
             return -1;
         }
-        if (tokens_have(&self->tokens, id))
-            continue;
-        if (tokens_add(&self->tokens, id, (const uint8_t *)PyBytes_AS_STRING(key),
-                       (size_t)PyBytes_GET_SIZE(key)) < 0) {
-            PyErr_NoMemory();
+        if (add_token(self, id, (const uint8_t *)PyBytes_AS_STRING(key),
+                      (size_t)PyBytes_GET_SIZE(key)) < 0)
             return -1;
-        }
-        if (PyLong_CheckExact(value) && !self->ints[id]) {
-            Py_INCREF(value);
-            self->ints[id] = value;
-        }
+    }
+    return 0;
+}
+
+/* Add the tokens of another encoder, without those added to it. */
+static int copy_tokens(Encoder *self, const Encoder *other)
+{
+    for (uint32_t i = 0; i < other->lists.n_vocab; i++) {
+        uint32_t id = other->lists.ids[i];
+        struct token token = other->tokens.by_id[id];
+        if (add_token(self, id, other->tokens.bytes + token.at, token.length) < 0)
+            return -1;
     }
     return 0;
 }
@@ -146,16 +203,9 @@ static int read_byte_ids(Encoder *self, uint32_t byte_ids[256])
     return 0;
 }
 
-/* Read one merge, a tuple of two ids, and find what it makes. */
-static int read_merge(Encoder *self, PyObject *item, uint32_t guess, struct merge *merge)
+/* Find what a merge makes. */
+static int find_joined(const Encoder *self, uint32_t guess, struct merge *merge)
 {
-    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
-        PyErr_SetString(PyExc_TypeError, "a merge must be a tuple of two ids");
-        return -1;
-    }
-    if ((merge->left = read_id(PyTuple_GET_ITEM(item, 0))) == NO_TOKEN ||
-        (merge->right = read_id(PyTuple_GET_ITEM(item, 1))) == NO_TOKEN)
-        return -1;
     const struct tokens *tokens = &self->tokens;
     if (tokens_have(tokens, merge->left) && tokens_have(tokens, merge->right)) {
         struct token left = tokens->by_id[merge->left], right = tokens->by_id[merge->right];
@@ -168,102 +218,181 @@ static int read_merge(Encoder *self, PyObject *item, uint32_t guess, struct merg
     return -1;
 }
 
-static int read_merges(Encoder *self, PyObject *merges)
+/* Read one merge, a tuple of two ids. */
+static int read_merge(PyObject *item, struct id_pair *merge)
 {
-    uint32_t byte_ids[256];
-    Py_ssize_t n = PyTuple_GET_SIZE(merges);
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a merge must be a tuple of two ids");
+        return -1;
+    }
+    if ((merge->left = read_id(PyTuple_GET_ITEM(item, 0))) == NO_TOKEN ||
+        (merge->right = read_id(PyTuple_GET_ITEM(item, 1))) == NO_TOKEN)
+        return -1;
+    return 0;
+}
+
+/* Read the merges of a tuple, or those of another encoder. */
+static int list_merges(Encoder *self, PyObject *merges, const Encoder *other)
+{
+    Py_ssize_t n = other ? (Py_ssize_t)other->lists.n_merges : PyTuple_GET_SIZE(merges);
     if (n > MAX_MERGES) {
         PyErr_Format(PyExc_OverflowError, "more than %d merges", MAX_MERGES);
         return -1;
     }
-    if (read_byte_ids(self, byte_ids) < 0)
-        return -1;
-    struct merge *read = PyMem_Malloc(((size_t)n + 1) * sizeof *read);
-    if (!read) {
+    struct id_pair *pairs = self->lists.merges = PyMem_New(struct id_pair, n + 1);
+    if (!pairs) {
         PyErr_NoMemory();
         return -1;
     }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        uint32_t guess = i ? read[i - 1].joined + 1 : 0;
-        if (read_merge(self, PyTuple_GET_ITEM(merges, i), guess, &read[i]) < 0) {
-            PyMem_Free(read);
+    self->lists.n_merges = (uint32_t)n;
+    if (other && n)
+        memcpy(pairs, other->lists.merges, (size_t)n * sizeof *pairs);
+    for (Py_ssize_t i = 0; !other && i < n; i++)
+        if (read_merge(PyTuple_GET_ITEM(merges, i), &pairs[i]) < 0)
+            return -1;
+    return 0;
+}
+
+static int load_merges(Encoder *self)
+{
+    uint32_t byte_ids[256], n = self->lists.n_merges;
+    if (read_byte_ids(self, byte_ids) < 0)
+        return -1;
+    struct merge *found = PyMem_New(struct merge, (Py_ssize_t)n + 1);
+    if (!found) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct id_pair pair = self->lists.merges[i];
+        found[i] = (struct merge){pair.left, pair.right, 0};
+        if (find_joined(self, i ? found[i - 1].joined + 1 : 0, &found[i]) < 0) {
+            PyMem_Free(found);
             return -1;
         }
     }
-    int status = vocabulary_load(&self->vocabulary, self->tokens.n_ids, byte_ids, read, (size_t)n,
+    int status = vocabulary_load(&self->vocabulary, self->tokens.n_ids, byte_ids, found, n,
                                  self->tokens.seed);
-    PyMem_Free(read);
+    PyMem_Free(found);
     if (status < 0)
         PyErr_NoMemory();
     return status;
 }
 
-/* Make the ints that the vocabulary did not give. */
-static int make_ints(Encoder *self)
-{
-    for (uint32_t id = 0; id < self->tokens.n_ids; id++)
-        if (!self->ints[id] && !(self->ints[id] = PyLong_FromLong((long)id)))
-            return -1;
-    return 0;
-}
-
-/* Read what maps tokens to ids: the vocabulary, added tokens. */
-static int read_largest_of(PyObject *vocab, PyObject *added, uint32_t *n_ids)
+static int read_largest_of(PyObject *dict, uint32_t *n_ids)
 {
     int status;
-    LOCKED(vocab, status = read_largest(vocab, n_ids));
-    if (status == 0 && added)
-        LOCKED(added, status = read_largest(added, n_ids));
+    LOCKED(dict, status = read_largest(dict, n_ids));
     return status;
 }
 
-static int read_tokens_of(Encoder *self, PyObject *vocab)
+static int read_tokens_of(Encoder *self, PyObject *dict)
 {
     int status;
-    LOCKED(vocab, status = read_tokens(self, vocab));
+    LOCKED(dict, status = read_tokens(self, dict));
     return status;
 }
 
-static int load(Encoder *self, PyObject *vocab, PyObject *merges, PyObject *added,
-                int ignore_merges)
+/* Make room for the tokens of a dict, or of another encoder, and added ones. */
+static int open_tokens(Encoder *self, PyObject *vocab, const Encoder *other, PyObject *added,
+                       uint64_t seed)
 {
-    uint32_t n_ids = 0;
-    uint64_t seed;
-    if (read_largest_of(vocab, added, &n_ids) < 0 || get_seed(&seed) < 0)
+    uint32_t n_ids = other ? other->tokens.n_ids : 0;
+    Py_ssize_t n = other ? (Py_ssize_t)other->lists.n_vocab : PyDict_GET_SIZE(vocab);
+    if ((!other && read_largest_of(vocab, &n_ids) < 0) ||
+        (added && read_largest_of(added, &n_ids) < 0))
         return -1;
-    self->ints = PyMem_Calloc(n_ids, sizeof *self->ints);
-    if (!self->ints || tokens_open(&self->tokens, n_ids, seed) < 0) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    if (read_tokens_of(self, vocab) < 0)
+    /* No id is listed twice, so that n_ids is room enough, too. */
+    n += added ? PyDict_GET_SIZE(added) : 0;
+    self->lists.ids = PyMem_New(uint32_t, (n > (Py_ssize_t)n_ids ? n : (Py_ssize_t)n_ids) + 1);
+    if (self->lists.ids && tokens_open(&self->tokens, n_ids, seed) == 0)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* Read a vocabulary, a dict, and its merges, a tuple; or take both from another encoder. */
+static int load(Encoder *self, PyObject *vocab, PyObject *merges, const Encoder *other,
+                PyObject *added, int ignore_merges, uint64_t seed)
+{
+    if (open_tokens(self, vocab, other, added, seed) < 0 ||
+        (other ? copy_tokens(self, other) : read_tokens_of(self, vocab)) < 0)
         return -1;
     if (tokens_index(&self->tokens) < 0) {
         PyErr_NoMemory();
         return -1;
     }
-    if (read_merges(self, merges) < 0)
+    if (list_merges(self, merges, other) < 0 || load_merges(self) < 0)
         return -1;
-    tokens_drop_index(&self->tokens);
     if (ignore_merges && vocabulary_set_whole(&self->vocabulary, &self->tokens) < 0) {
         PyErr_NoMemory();
         return -1;
     }
+    bool shares_ids = self->lists.shares_ids;
+    self->lists.n_vocab = self->lists.n_ids;
     if (added && read_tokens_of(self, added) < 0)
         return -1;
-    if (tokens_fill_slots(&self->tokens) < 0) {
-        PyErr_NoMemory();
-        return -1;
+    self->lists.shares_ids = shares_ids; /* added tokens may */
+    if (tokens_fill_slots(&self->tokens) == 0)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* -- Sharing --------------------------------------------------------------------------------- */
+
+/* Whether an encoder has just these added tokens, besides those of its vocabulary: in the same
+ * order, as of several for one id the first counts. */
+static bool has_added(const Encoder *self, PyObject *added)
+{
+    PyObject *key, *value;
+    const uint32_t *next = self->lists.ids + self->lists.n_vocab,
+                   *end = self->lists.ids + self->lists.n_ids;
+    for (Py_ssize_t at = 0; added && PyDict_Next(added, &at, &key, &value);) {
+        uint32_t id = read_id(value);
+        if (id == NO_TOKEN)
+            PyErr_Clear();
+        if (!PyBytes_Check(key) || !tokens_have(&self->tokens, id))
+            return false;
+        struct token token = self->tokens.by_id[id];
+        if (next < end && *next == id && token.length == (size_t)PyBytes_GET_SIZE(key) &&
+            memcmp(self->tokens.bytes + token.at, PyBytes_AS_STRING(key), token.length) == 0) {
+            next++;
+            continue;
+        }
+        for (const uint32_t *later = next; later < end; later++)
+            if (*later == id)
+                return false;
     }
-    return make_ints(self);
+    return next == end;
+}
+
+/* Use the memory of another encoder, if nothing in it would be different. */
+static bool share(Encoder *self, Encoder *other, PyObject *added, int ignore_merges)
+{
+    bool same = false;
+    if (added)
+        LOCKED(added, same = has_added(other, added));
+    else
+        same = has_added(other, NULL);
+    if (!same || (other->vocabulary.whole != NULL) != ignore_merges)
+        return false;
+    self->tokens = other->tokens;
+    self->vocabulary = other->vocabulary;
+    if (self->vocabulary.whole)
+        self->vocabulary.whole = &self->tokens;
+    self->lists = other->lists;
+    self->owner = Py_NewRef(other->owner ? other->owner : (PyObject *)other);
+    return true;
 }
 
 PyDoc_STRVAR(encoder_doc,
              "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, normalizer=None,\n"
-             "        portable=False)\n--\n\n"
+             "        portable=False, seed=None)\n--\n\n"
              "Turns text into ids and ids into bytes.\n\n"
              "Args:\n"
-             "    vocab: token -> id, dict of bytes; with all 256 bytes.\n"
+             "    vocab: token -> id, dict of bytes; with all 256 bytes.  Or an Encoder, to take it\n"
+             "        and the merges from.\n"
              "    merges: list of (left, right) ids, in rank order.\n"
              "    pattern: the name of a built-in split pattern, or an automaton; None if text is\n"
              "        given to encode_pretokens only.\n"
@@ -271,36 +400,45 @@ PyDoc_STRVAR(encoder_doc,
              "    added: content -> id of added tokens, dict of bytes; for decoding.\n"
              "    normalizer: its name; encode_plain takes text that it surely doesn't change:\n"
              "        ASCII; with \"NFC\", most text.\n"
-             "    portable: do without special instructions of this processor.\n\n"
+             "    portable: do without special instructions of this processor.\n"
+             "    seed: a secret number; by default one that belongs to this process.\n\n"
              "Raises:\n"
              "    OverflowError: an id, or the number of merges, is too large for this engine.");
 
 static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"vocab",         "merges", "pattern",
-                            "ignore_merges", "added",  "normalizer", "portable", NULL};
-    PyObject *vocab, *merges, *pattern, *added = NULL;
+    static char *names[] = {"vocab", "merges",     "pattern",  "ignore_merges",
+                            "added", "normalizer", "portable", "seed", NULL};
+    PyObject *vocab, *merges, *pattern, *added = NULL, *given_seed = NULL;
     const char *normalizer = NULL;
     int ignore_merges = 0, portable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|pO!zp:Encoder", names, &PyDict_Type,
-                                     &vocab, &merges, &pattern, &ignore_merges, &PyDict_Type,
-                                     &added, &normalizer, &portable))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|pO!zpO!:Encoder", names, &vocab, &merges,
+                                     &pattern, &ignore_merges, &PyDict_Type, &added, &normalizer,
+                                     &portable, &PyLong_Type, &given_seed))
         return NULL;
+    uint64_t seed = given_seed ? PyLong_AsUnsignedLongLongMask(given_seed) : 0;
+    if (PyErr_Occurred() || (!given_seed && get_seed(&seed) < 0))
+        return NULL;
+    if (!PyDict_Check(vocab) && !is_encoder(vocab)) {
+        PyErr_Format(PyExc_TypeError, "vocab must be a dict or an Encoder, got %.100s",
+                     Py_TYPE(vocab)->tp_name);
+        return NULL;
+    }
     struct cutter cutter;
     if (cutter_of(pattern, portable, &cutter) < 0)
         return NULL;
-    Encoder *self = (Encoder *)type->tp_alloc(type, 0); /* all zero */
+    Encoder *self = new_encoder(type);
     if (!self)
         return NULL;
     self->pattern = Py_NewRef(pattern);
     self->cutter = cutter;
     self->ascii_only = normalizer != NULL;
     self->or_nfc = normalizer && strcmp(normalizer, "NFC") == 0;
-    for (int i = 0; i < SPARE_WORKERS; i++)
-        atomic_init(&self->spare[i], NULL);
-    atomic_init(&self->spans, NULL);
+    Encoder *other = is_encoder(vocab) ? (Encoder *)vocab : NULL;
     PyObject *items = items_of_list(merges, "merges");
-    if (!items || load(self, vocab, items, added, ignore_merges) < 0)
+    bool ready = items && other && share(self, other, added, ignore_merges);
+    if (!items || (!ready && load(self, vocab, items, other, added, ignore_merges, seed) < 0) ||
+        open_ints(self) < 0)
         Py_CLEAR(self);
     else
         self->vocabulary.use_avx2 = has_avx2() && !portable;
@@ -345,18 +483,25 @@ PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
     PyObject *list = PyList_New((Py_ssize_t)n);
     if (!list)
         return NULL;
+    _Atomic(PyObject *) *ints = self->ints; /* not read again after each atomic load */
+    PyObject **items = ((PyListObject *)list)->ob_item;
     for (size_t i = 0; i < n + AHEAD; i++) {
 #if defined(__GNUC__)
         if (i + AHEAD < n)
-            __builtin_prefetch(&self->ints[ids[i + AHEAD]]);
+            __builtin_prefetch((const void *)&ints[ids[i + AHEAD]]);
         if (i < n)
-            __builtin_prefetch(self->ints[ids[i]], 1);
+            __builtin_prefetch(atomic_load_explicit(&ints[ids[i]], memory_order_relaxed), 1);
 #endif
         if (i < AHEAD)
             continue;
-        PyObject *id = self->ints[ids[i - AHEAD]];
-        Py_INCREF(id);
-        PyList_SET_ITEM(list, (Py_ssize_t)(i - AHEAD), id);
+        PyObject *id = atomic_load_explicit(&ints[ids[i - AHEAD]], memory_order_acquire);
+        if (id) {
+            Py_INCREF(id);
+        } else if (!(id = make_int(self, ids[i - AHEAD]))) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        items[i - AHEAD] = id;
     }
     return list;
 }
@@ -473,9 +618,7 @@ PyObject *items_of_list(PyObject *object, const char *name)
     return NULL;
 }
 
-/* Write up to CHUNK pre-tokens of a tuple, one behind the other, and where they end.  Returns how
- * many of the tuple are done with, or -1 and an exception; empty ones are left out. */
-static Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size_t *count)
+Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size_t *count)
 {
     size_t room = 0;
     Py_ssize_t end = first;
@@ -614,23 +757,63 @@ static PyMethodDef encoder_methods[] = {
     {"encode_plain", (PyCFunction)encoder_encode_plain, METH_O, encode_plain_doc},
     {"encode_around", (PyCFunction)(void (*)(void))encoder_encode_around, METH_FASTCALL,
      encode_around_doc},
+    {"encode_around_to_buffer", (PyCFunction)(void (*)(void))encoder_encode_around_to_buffer,
+     METH_FASTCALL, encode_around_to_buffer_doc},
+    {"begin", (PyCFunction)(void (*)(void))encoder_begin, METH_FASTCALL, begin_doc},
+    {"encode_segments", (PyCFunction)(void (*)(void))encoder_encode_segments, METH_FASTCALL,
+     encode_segments_doc},
     {"encode_to_buffer", (PyCFunction)encoder_encode_to_buffer, METH_O, encode_to_buffer_doc},
     {"encode_plain_to_buffer", (PyCFunction)encoder_encode_plain_to_buffer, METH_O,
      encode_plain_to_buffer_doc},
     {"encode_batch", (PyCFunction)encoder_encode_batch, METH_VARARGS, encode_batch_doc},
+    {"encode_batch_recorded", (PyCFunction)encoder_encode_batch_recorded, METH_VARARGS,
+     encode_batch_recorded_doc},
     {"encode_batch_to_buffers", (PyCFunction)encoder_encode_batch_to_buffers, METH_VARARGS,
      encode_batch_to_buffers_doc},
     {"encode_pretokens", (PyCFunction)encoder_encode_pretokens, METH_O, encode_pretokens_doc},
+    {"encode_dropping", (PyCFunction)encoder_encode_dropping, METH_VARARGS, encode_dropping_doc},
     {"count", (PyCFunction)encoder_count, METH_O, count_doc},
     {"count_pieces", (PyCFunction)encoder_count_pieces, METH_O, count_pieces_doc},
     {"offsets", (PyCFunction)encoder_offsets, METH_VARARGS, offsets_doc},
-    {"encode_to_offsets", (PyCFunction)encoder_encode_to_offsets, METH_O, encode_to_offsets_doc},
     {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
     {"decode_to_str", (PyCFunction)encoder_decode_to_str, METH_VARARGS, decode_to_str_doc},
+    {"token", (PyCFunction)encoder_token, METH_O, token_doc},
+    {"id_of", (PyCFunction)encoder_id_of, METH_O, id_of_doc},
+    {"listed", (PyCFunction)encoder_listed, METH_O, listed_doc},
+    {"merges", (PyCFunction)encoder_merges, METH_VARARGS, merges_doc},
+    {"image", (PyCFunction)encoder_image, METH_O, image_doc},
+    {"from_image", (PyCFunction)encoder_from_image, METH_O | METH_CLASS, from_image_doc},
     {"cache_info", (PyCFunction)encoder_cache_info, METH_NOARGS, cache_info_doc},
     {"load_probes", (PyCFunction)encoder_load_probes, METH_NOARGS, load_probes_doc},
     {"clear_cache", (PyCFunction)encoder_clear_cache, METH_NOARGS, clear_cache_doc},
     {NULL, NULL, 0, NULL},
+};
+
+static PyObject *get_largest_id(Encoder *self, void *Py_UNUSED(closure))
+{
+    uint32_t n_ids = self->tokens.n_ids;
+    while (n_ids > 0 && !tokens_have(&self->tokens, n_ids - 1))
+        n_ids--;
+    return PyLong_FromLong((long)n_ids - 1);
+}
+
+static PyObject *get_sizes(Encoder *self, void *Py_UNUSED(closure))
+{
+    return Py_BuildValue("III", self->lists.n_vocab, self->lists.n_ids, self->lists.n_merges);
+}
+
+static PyObject *get_shares_ids(Encoder *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->lists.shares_ids);
+}
+
+static PyGetSetDef encoder_getters[] = {
+    {"largest_id", (getter)get_largest_id, NULL, "The largest id that has a token.", NULL},
+    {"sizes", (getter)get_sizes, NULL,
+     "How many tokens the vocabulary has, how many there are with added ones, and merges.", NULL},
+    {"shares_ids", (getter)get_shares_ids, NULL,
+     "Whether two tokens of the vocabulary have one id, so that `listed` lacks one.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot encoder_slots[] = {
@@ -638,6 +821,7 @@ static PyType_Slot encoder_slots[] = {
     {Py_tp_new, (void *)encoder_new},
     {Py_tp_dealloc, (void *)encoder_dealloc},
     {Py_tp_methods, encoder_methods},
+    {Py_tp_getset, encoder_getters},
     {0, NULL},
 };
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "encode/encode.h"
+#include "encode/image.h"
 #include "encode/tokens.h"
 
 enum {
@@ -17,13 +18,18 @@ enum {
 
 typedef struct {
     PyObject_HEAD
+    /* These never change.  If `owner` is not NULL, the memory in them belongs to it. */
     struct tokens tokens;
     struct vocabulary vocabulary;
+    struct lists lists;
+    PyObject *owner;
     PyObject *pattern; /* what the cutter was made from, and may point into */
     struct cutter cutter;
     bool ascii_only; /* encode_plain leaves other text to the caller, */
     bool or_nfc;     /* except for text that NFC surely doesn't change */
-    PyObject **ints; /* each id as an object, so that a list takes a reference for each */
+    /* Each id as an object, made when it is first needed, so that a list takes a reference to it.
+     * What is there stays, so that any thread may read it. */
+    _Atomic(PyObject *) *ints;
 
     /* Workers that nobody uses now.  Who encodes takes one out, or makes one, and puts it back:
      * threads never share one, with or without the interpreter's lock. */
@@ -67,32 +73,74 @@ bool is_plain(const Encoder *self, PyObject *object);
  * that nobody changes what the id stands in. */
 uint32_t read_id(PyObject *object);
 
+/* Make the object of an id.  A new reference, or NULL and an exception. */
+PyObject *make_int(const Encoder *self, uint32_t id);
+
+/* The object of an id below n_ids.  A new reference, or NULL and an exception. */
+static inline PyObject *int_of_id(const Encoder *self, uint32_t id)
+{
+    PyObject *number = atomic_load_explicit(&self->ints[id], memory_order_acquire);
+    return number ? Py_NewRef(number) : make_int(self, id);
+}
+
 /* Check that text need not come cut into pre-tokens.  Returns 0, or -1 and an exception. */
 int check_scanner(const Encoder *self);
 
 /* The items of an object that must be a list, as a tuple; NULL and an exception if it is none. */
 PyObject *items_of_list(PyObject *object, const char *name);
 
-/* A list of ids; a bytearray of them.  NULL and an exception if memory is short. */
-PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n);
-PyObject *buffer_of(const Encoder *self, const uint32_t *ids, size_t n);
+/* Write up to CHUNK pre-tokens of a tuple, one behind the other, to worker->text, and where they
+ * end.  Returns how many of the tuple are done with, or -1 and an exception; empty ones are left
+ * out. */
+Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size_t *count);
+
+/* Makes an object of the ids of a text.  NULL and an exception if memory is short. */
+typedef PyObject *maker(const Encoder *self, const uint32_t *ids, size_t n);
+maker list_of, buffer_of; /* a list; a bytearray */
+
+/* Make an encoder that knows nothing yet. */
+Encoder *new_encoder(PyTypeObject *type);
+
+/* Make room for the objects of its ids.  Returns 0, or -1 and an exception. */
+int open_ints(Encoder *self);
+
+/* Whether an object is an encoder. */
+bool is_encoder(PyObject *object);
 
 /* -- Methods in other files ------------------------------------------------------------------ */
 
-extern const char encode_batch_doc[], encode_batch_to_buffers_doc[];
+extern const char encode_batch_doc[], encode_batch_recorded_doc[], encode_batch_to_buffers_doc[];
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args);
+PyObject *encoder_encode_batch_recorded(Encoder *self, PyObject *args);
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args);
 
-extern const char encode_around_doc[];
+extern const char encode_around_doc[], encode_around_to_buffer_doc[], encode_segments_doc[];
 PyObject *encoder_encode_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
+PyObject *encoder_encode_around_to_buffer(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
+PyObject *encoder_encode_segments(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
+
+extern const char encode_dropping_doc[];
+PyObject *encoder_encode_dropping(Encoder *self, PyObject *args);
+
+extern const char begin_doc[];
+PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
 
 extern const char decode_doc[], decode_to_str_doc[];
 PyObject *encoder_decode(Encoder *self, PyObject *ids);
 PyObject *encoder_decode_to_str(Encoder *self, PyObject *args);
 
-extern const char offsets_doc[], encode_to_offsets_doc[];
+extern const char offsets_doc[];
 PyObject *encoder_offsets(Encoder *self, PyObject *args);
-PyObject *encoder_encode_to_offsets(Encoder *self, PyObject *text);
 void free_spans(struct spans *spans);
+
+extern const char token_doc[], id_of_doc[], listed_doc[], merges_doc[];
+PyObject *encoder_token(Encoder *self, PyObject *id);
+PyObject *encoder_id_of(Encoder *self, PyObject *token);
+PyObject *encoder_listed(Encoder *self, PyObject *with_added);
+PyObject *encoder_merges(Encoder *self, PyObject *args);
+
+extern const char image_doc[], from_image_doc[];
+PyObject *encoder_image(Encoder *self, PyObject *rest);
+PyObject *encoder_from_image(PyTypeObject *type, PyObject *data);
 
 #endif

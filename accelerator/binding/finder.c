@@ -8,12 +8,6 @@
 #include "binding/text.h"
 #include "find/find.h"
 
-typedef struct {
-    PyObject_HEAD
-    struct finder finder;
-    uint32_t *ids; /* of each string; NO_TOKEN where it needs more than to be found */
-} Finder;
-
 static void finder_dealloc(Finder *self)
 {
     PyTypeObject *type = Py_TYPE(self);
@@ -21,6 +15,13 @@ static void finder_dealloc(Finder *self)
     PyMem_Free(self->ids);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
+}
+
+const struct finder *finder_of(PyObject *object)
+{
+    /* Nothing else has this function: the type itself is hard to come by here. */
+    bool is_one = Py_TYPE(object)->tp_dealloc == (destructor)finder_dealloc;
+    return is_one ? &((const Finder *)object)->finder : NULL;
 }
 
 /* -- Loading --------------------------------------------------------------------------------- */
@@ -124,9 +125,8 @@ static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 /* -- Finding --------------------------------------------------------------------------------- */
 
-/* Find in part of a string that check_string has seen.  Returns 0, or -1 and an exception. */
-static int find_in(const Finder *self, PyObject *string, size_t start, size_t end,
-                   struct matches *matches)
+int find_in(const Finder *self, PyObject *string, size_t start, size_t end,
+            struct matches *matches)
 {
     int status, kind = (int)PyUnicode_KIND(string); /* the width of a character */
     const void *text = PyUnicode_DATA(string);
@@ -221,8 +221,7 @@ static int encode_pieces_between(const Encoder *encoder, struct worker *worker, 
     return 0;
 }
 
-/* Whether each string that was found stands for an id, and that is all. */
-static bool have_ids(const Encoder *encoder, const Finder *self, const struct matches *matches)
+bool have_ids(const Encoder *encoder, const Finder *self, const struct matches *matches)
 {
     for (size_t i = 0; i < matches->n; i++)
         if (self->ids[matches->items[i].string] >= encoder->tokens.n_ids)
@@ -231,7 +230,7 @@ static bool have_ids(const Encoder *encoder, const Finder *self, const struct ma
 }
 
 static PyObject *encode_matches(Encoder *encoder, PyObject *string, const Finder *self,
-                                const struct matches *matches)
+                                const struct matches *matches, maker *make)
 {
     if (!have_ids(encoder, self, matches))
         Py_RETURN_NONE;
@@ -250,7 +249,7 @@ static PyObject *encode_matches(Encoder *encoder, PyObject *string, const Finder
     if (status < 0)
         PyErr_NoMemory();
     else if (status == 0)
-        result = list_of(encoder, worker->ids, worker->n_ids);
+        result = make(encoder, worker->ids, worker->n_ids);
     else
         result = Py_NewRef(Py_None);
     put_back(encoder, worker);
@@ -264,10 +263,9 @@ const char encode_around_doc[] =
               "    The ids; None where encode_plain returns that, and for text in which a string\n"
               "    without an id is found.");
 
-PyObject *encoder_encode_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
+static PyObject *encode_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args, maker *make)
 {
-    /* Nothing else has this function: the type itself is hard to come by here. */
-    if (n_args != 2 || Py_TYPE(args[0])->tp_dealloc != (destructor)finder_dealloc) {
+    if (n_args != 2 || !finder_of(args[0])) {
         PyErr_SetString(PyExc_TypeError, "encode_around() takes a Finder and a text");
         return NULL;
     }
@@ -277,8 +275,137 @@ PyObject *encoder_encode_around(Encoder *self, PyObject *const *args, Py_ssize_t
     struct matches matches = {0};
     PyObject *list = NULL;
     if (find_in(finder, args[1], 0, (size_t)PyUnicode_GET_LENGTH(args[1]), &matches) == 0)
-        list = encode_matches(self, args[1], finder, &matches);
+        list = encode_matches(self, args[1], finder, &matches, make);
     free(matches.items);
+    return list;
+}
+
+PyObject *encoder_encode_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    return encode_around(self, args, n_args, list_of);
+}
+
+const char encode_around_to_buffer_doc[] =
+    PyDoc_STR("encode_around_to_buffer(finder, text, /)\n--\n\n"
+              "Do what encode_around does; a bytearray, as of encode_to_buffer.");
+
+PyObject *encoder_encode_around_to_buffer(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    return encode_around(self, args, n_args, buffer_of);
+}
+
+/* -- Segments -------------------------------------------------------------------------------- */
+
+/* What a text is joined from: (string, object) pairs.  Strings are looked for in those whose object
+ * is the mark. */
+struct segments {
+    PyObject *items; /* a tuple of them */
+    PyObject *mark;
+    Py_ssize_t length; /* of all strings */
+    Py_UCS4 highest;   /* of their characters, at most */
+};
+
+static inline PyObject *segment_text(const struct segments *segments, Py_ssize_t i)
+{
+    return PyTuple_GET_ITEM(PyTuple_GET_ITEM(segments->items, i), 0);
+}
+
+static inline bool is_marked(const struct segments *segments, Py_ssize_t i)
+{
+    return PyTuple_GET_ITEM(PyTuple_GET_ITEM(segments->items, i), 1) == segments->mark;
+}
+
+/* Check all segments and measure them.  Returns 1; 0 if one has an object that is true, but not the
+ * mark; or -1 and an exception. */
+static int measure_segments(struct segments *segments)
+{
+    segments->length = 0;
+    segments->highest = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(segments->items); i++) {
+        PyObject *item = PyTuple_GET_ITEM(segments->items, i);
+        if (!PyTuple_CheckExact(item) || PyTuple_GET_SIZE(item) != 2) {
+            PyErr_SetString(PyExc_TypeError, "a segment must be a tuple of two");
+            return -1;
+        }
+        PyObject *text = PyTuple_GET_ITEM(item, 0);
+        if (check_string(text) < 0)
+            return -1;
+        if (PyUnicode_GET_LENGTH(text) > PY_SSIZE_T_MAX - segments->length) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        segments->length += PyUnicode_GET_LENGTH(text);
+        Py_UCS4 highest = PyUnicode_MAX_CHAR_VALUE(text);
+        segments->highest = highest > segments->highest ? highest : segments->highest;
+        int other = is_marked(segments, i) ? 0 : PyObject_IsTrue(PyTuple_GET_ITEM(item, 1));
+        if (other)
+            return other < 0 ? -1 : 0;
+    }
+    return 1;
+}
+
+static PyObject *join_segments(const struct segments *segments)
+{
+    PyObject *text = PyUnicode_New(segments->length, segments->highest);
+    Py_ssize_t at = 0;
+    for (Py_ssize_t i = 0; text && i < PyTuple_GET_SIZE(segments->items); i++) {
+        PyObject *part = segment_text(segments, i);
+        Py_ssize_t length = PyUnicode_GET_LENGTH(part);
+        if (PyUnicode_CopyCharacters(text, at, part, 0, length) < 0)
+            Py_CLEAR(text);
+        at += length;
+    }
+    return text;
+}
+
+/* Find strings in each run of marked segments.  Returns 0, or -1 and an exception. */
+static int find_in_segments(const Finder *self, const struct segments *segments, PyObject *text,
+                            struct matches *matches)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(segments->items), at = 0, start = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        at += PyUnicode_GET_LENGTH(segment_text(segments, i));
+        if (!is_marked(segments, i))
+            start = at;
+        else if (i + 1 == n || !is_marked(segments, i + 1)) {
+            if (find_in(self, text, (size_t)start, (size_t)at, matches) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+const char encode_segments_doc[] =
+    PyDoc_STR("encode_segments(finder, mark, segments, /)\n--\n\n"
+              "Do what encode_around does with the text that segments make, joined.\n\n"
+              "Args:\n"
+              "    mark: strings stand for their ids in runs of segments with this object alone.\n"
+              "    segments: a list of (text, object) pairs.\n\n"
+              "Returns:\n"
+              "    What encode_around returns; None if an object is true, but not the mark.");
+
+PyObject *encoder_encode_segments(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 3 || !finder_of(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "encode_segments() takes a Finder, a mark and a list");
+        return NULL;
+    }
+    const Finder *finder = (const Finder *)args[0];
+    struct segments segments = {.items = items_of_list(args[2], "segments"), .mark = args[1]};
+    if (!segments.items)
+        return NULL;
+    PyObject *list = NULL, *text = NULL;
+    struct matches matches = {0};
+    int measured = measure_segments(&segments);
+    if (measured > 0)
+        text = join_segments(&segments);
+    if (measured == 0 || (text && !is_plain(self, text)))
+        list = Py_NewRef(Py_None);
+    else if (text && find_in_segments(finder, &segments, text, &matches) == 0)
+        list = encode_matches(self, text, finder, &matches, list_of);
+    free(matches.items);
+    Py_XDECREF(text);
+    Py_DECREF(segments.items);
     return list;
 }
 

@@ -6,6 +6,25 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "binding/encoder.h"
+#include "find/find.h"
+
+typedef struct {
+    PyObject_HEAD
+    struct finder finder;
+    uint32_t *ids; /* of each string; NO_TOKEN where it needs more than to be found */
+} Finder;
+
 extern PyType_Spec finder_spec;
+
+/* What a Finder finds; NULL, without an exception, if the object is none. */
+const struct finder *finder_of(PyObject *object);
+
+/* Find in part of a string that check_string has seen.  Returns 0, or -1 and an exception. */
+int find_in(const Finder *self, PyObject *string, size_t start, size_t end,
+            struct matches *matches);
+
+/* Whether each string that was found stands for an id, and that is all. */
+bool have_ids(const Encoder *encoder, const Finder *self, const struct matches *matches);
 
 #endif

@@ -11,9 +11,7 @@ static inline PyObject *int_of(const Encoder *self, Py_ssize_t value)
 {
     if (value >= (Py_ssize_t)self->tokens.n_ids)
         return PyLong_FromSsize_t(value);
-    PyObject *number = self->ints[value];
-    Py_INCREF(number);
-    return number;
+    return int_of_id(self, (uint32_t)value);
 }
 
 /* Make a tuple for two ints, unknown to the garbage collector: ints are in no cycles.  PyTuple_New
@@ -31,9 +29,11 @@ static inline PyObject *new_pair(void)
 #endif
 }
 
-static PyObject *new_span(const Encoder *self, Py_ssize_t start, Py_ssize_t end)
+/* A new span.  Mostly it begins where the one before ends, and the int for that is at hand. */
+static PyObject *new_span(const Encoder *self, PyObject *before, Py_ssize_t start, Py_ssize_t end)
 {
-    PyObject *first = int_of(self, start), *last = int_of(self, end);
+    PyObject *first = before ? Py_NewRef(PyTuple_GET_ITEM(before, 1)) : int_of(self, start);
+    PyObject *last = int_of(self, end);
     PyObject *span = first && last ? new_pair() : NULL;
     if (!span) {
         Py_XDECREF(first);
@@ -70,14 +70,14 @@ void free_spans(struct spans *spans)
     PyMem_Free(spans);
 }
 
-static inline PyObject *span_of(const Encoder *self, struct spans *spans, Py_ssize_t start,
-                                Py_ssize_t end)
+static inline PyObject *span_of(const Encoder *self, struct spans *spans, PyObject *before,
+                                Py_ssize_t start, Py_ssize_t end)
 {
     if (!spans || start >= SPAN_STARTS || end - start > SPAN_LENGTHS || end == start)
-        return new_span(self, start, end);
+        return new_span(self, before, start, end);
     PyObject **kept = &spans->spans[start * SPAN_LENGTHS + (end - start - 1)];
     if (!*kept)
-        *kept = new_span(self, start, end);
+        *kept = new_span(self, before, start, end);
     Py_XINCREF(*kept);
     return *kept;
 }
@@ -91,12 +91,16 @@ struct filling {
     PyObject *list;
     const uint32_t *ids; /* as many as the list has places */
     size_t n_ids;
+    size_t length; /* of their tokens, in bytes */
+    bool may_be_less; /* the ids are those of the text's beginning */
 };
 
-static inline int put_span(const struct filling *filling, size_t i, Py_ssize_t start,
+/* `follows` tells that the span begins where the one before it ends. */
+static inline int put_span(const struct filling *filling, size_t i, bool follows, Py_ssize_t start,
                            Py_ssize_t end)
 {
-    PyObject *span = span_of(filling->encoder, filling->spans, start, end);
+    PyObject *before = follows && i ? PyList_GET_ITEM(filling->list, (Py_ssize_t)i - 1) : NULL;
+    PyObject *span = span_of(filling->encoder, filling->spans, before, start, end);
     if (!span)
         return -1;
     PyList_SET_ITEM(filling->list, (Py_ssize_t)i, span);
@@ -126,11 +130,14 @@ static inline size_t utf8_length(int kind, const void *text, Py_ssize_t n)
 static int fill_by_bytes(const struct filling *filling)
 {
     size_t start = 0;
+    bool follows = false;
     for (size_t i = 0; i < filling->n_ids; i++) {
         size_t length = length_of(filling, i);
+        follows = follows && length;
         size_t end = length ? start + length : 0;
-        if (put_span(filling, i, length ? (Py_ssize_t)start : 0, (Py_ssize_t)end) < 0)
+        if (put_span(filling, i, follows, length ? (Py_ssize_t)start : 0, (Py_ssize_t)end) < 0)
             return -1;
+        follows = length > 0;
         start += length;
     }
     return 0;
@@ -138,19 +145,22 @@ static int fill_by_bytes(const struct filling *filling)
 
 /* The same for any text.  It is compiled once for each `kind`.
  *
- * INVARIANT: the tokens have as many bytes as the text, so that no character behind it is read. */
+ * INVARIANT: the tokens have as many bytes as the text, or less, so that no character behind it is read. */
 static inline int fill_by_characters(const struct filling *filling, int kind, const void *text)
 {
     Py_ssize_t next = 0; /* the first character that no token has begun with */
     size_t left = 0;     /* bytes that the tokens so far do not have of the one before it */
+    bool follows = false;
     for (size_t i = 0; i < filling->n_ids; i++) {
         size_t length = length_of(filling, i);
         Py_ssize_t start = length ? next - (left > 0) : 0;
+        follows = follows && length;
         for (; left < length; next++)
             left += utf8_width(PyUnicode_READ(kind, text, next));
         left -= length;
-        if (put_span(filling, i, start, length ? next : 0) < 0)
+        if (put_span(filling, i, follows, start, length ? next : 0) < 0)
             return -1;
+        follows = length && !left;
     }
     return 0;
 }
@@ -160,10 +170,8 @@ static inline int fill_if_equal(const struct filling *filling, int kind, PyObjec
     const void *data = PyUnicode_DATA(text);
     Py_ssize_t n = PyUnicode_GET_LENGTH(text);
     bool ascii = kind == PyUnicode_1BYTE_KIND && PyUnicode_IS_ASCII(text);
-    size_t length = 0;
-    for (size_t i = 0; i < filling->n_ids; i++)
-        length += length_of(filling, i);
-    if (length != (ascii ? (size_t)n : utf8_length(kind, data, n))) {
+    size_t length = ascii ? (size_t)n : utf8_length(kind, data, n);
+    if (filling->may_be_less ? filling->length > length : filling->length != length) {
         PyErr_SetString(PyExc_ValueError, "the ids are not those of the text");
         return -1;
     }
@@ -182,12 +190,13 @@ static int fill(const struct filling *filling, PyObject *text)
     }
 }
 
-static PyObject *spans_of(Encoder *self, PyObject *text, const uint32_t *ids, size_t n_ids)
+static PyObject *spans_of(Encoder *self, PyObject *text, const uint32_t *ids, size_t n_ids,
+                          size_t length, bool may_be_less)
 {
     PyObject *list = PyList_New((Py_ssize_t)n_ids);
     if (!list)
         return NULL;
-    struct filling filling = {self, take_spans(self), list, ids, n_ids};
+    struct filling filling = {self, take_spans(self), list, ids, n_ids, length, may_be_less};
     if (fill(&filling, text) < 0)
         Py_CLEAR(list);
     free_spans(atomic_exchange(&self->spans, filling.spans)); /* those of another thread, if any */
@@ -199,34 +208,37 @@ static PyObject *spans_of(Encoder *self, PyObject *text, const uint32_t *ids, si
 const char offsets_doc[] =
     PyDoc_STR("offsets(text, ids, /)\n--\n\n"
               "Return the (start, end) of the characters that each token has bytes of.\n\n"
+              "The ids may be a record of `encode_batch_recorded`, also of the first ids only.\n\n"
               "Raises:\n"
               "    KeyError: an id has no token.\n"
               "    ValueError: the ids are not those of the text.");
+
+/* The spans of ids that a record holds. */
+static PyObject *spans_of_record(Encoder *self, PyObject *text, PyObject *record)
+{
+    const uint32_t *ids = (const void *)PyBytes_AS_STRING(record); /* aligned for any number */
+    size_t n = (size_t)PyBytes_GET_SIZE(record) / sizeof *ids, length = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] >= self->tokens.n_ids || self->tokens.lengths[ids[i]] == NOT_IN_SLOT) {
+            PyErr_SetString(PyExc_KeyError, "the record is not of this encoder");
+            return NULL;
+        }
+        length += token_length(&self->tokens, ids[i]);
+    }
+    return spans_of(self, text, ids, n, length, true);
+}
 
 PyObject *encoder_offsets(Encoder *self, PyObject *args)
 {
     PyObject *text, *object;
     struct ids ids;
-    if (!PyArg_ParseTuple(args, "OO", &text, &object) || check_string(text) < 0 ||
-        read_ids(&self->tokens, object, &ids) < 0)
+    if (!PyArg_ParseTuple(args, "OO", &text, &object) || check_string(text) < 0)
         return NULL;
-    PyObject *spans = spans_of(self, text, ids.ids, (size_t)ids.n);
+    if (PyBytes_CheckExact(object))
+        return spans_of_record(self, text, object);
+    if (read_ids(&self->tokens, object, &ids) < 0)
+        return NULL;
+    PyObject *spans = spans_of(self, text, ids.ids, (size_t)ids.n, ids.length, false);
     release_ids(&ids);
-    return spans;
-}
-
-const char encode_to_offsets_doc[] =
-    PyDoc_STR("encode_to_offsets(text, /)\n--\n\n"
-              "Return what `offsets` gives for a text and its ids, without a list of those.");
-
-PyObject *encoder_encode_to_offsets(Encoder *self, PyObject *text)
-{
-    struct worker *worker = need_worker(self);
-    if (!worker)
-        return NULL;
-    PyObject *spans = NULL;
-    if (encode_into(self, worker, text, true) == 0)
-        spans = spans_of(self, text, worker->ids, worker->n_ids);
-    put_back(self, worker);
     return spans;
 }

@@ -57,6 +57,7 @@ int cutter_of(PyObject *pattern, bool portable, struct cutter *cutter)
     const char *name = PyUnicode_AsUTF8(pattern);
     if (name)
         cutter->scan = scanner_named(name, portable);
+    cutter->cuts_safely = cutter->scan && strcmp(name, pattern_names[PATTERN_spaces]) != 0;
     return cutter->scan ? 0 : -1;
 }
 

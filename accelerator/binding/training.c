@@ -6,112 +6,22 @@
 #include "binding/training.h"
 
 #include <pythread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "base/processor.h"
-#include "base/threads.h"
+#include "binding/finder.h"
 #include "binding/scan.h"
 #include "binding/text.h"
+#include "scan/normal.h"
 #include "train/count.h"
 #include "train/learn.h"
 
 enum {
-    SHARE = 1 << 16,     /* characters that a thread takes at once, or one text that is longer */
     KEPT_TEXT = 1 << 23, /* bytes of UTF-8 for which a counter keeps its room */
     SLICE = 1 << 21,     /* symbols looked at before Python is asked whether to go on */
 };
-
-/* -- Counting on several threads ------------------------------------------------------------- */
-
-/* What threads that count share.  They have no interpreter's lock.  A string never changes, and the
- * tuple keeps each alive, so what is read of them needs none. */
-struct counting {
-    PyObject *texts;      /* a tuple of str */
-    struct cutter cutter; /* if it can't cut, each text is a pre-token */
-    bool use_avx2;        /* what the processor can do, and is wanted */
-    uint64_t seed;
-    struct counter **counters; /* one for each thread; NULL until it is needed */
-    atomic_size_t next;        /* the first text that nobody has taken */
-    atomic_size_t refused;     /* a text with a surrogate, or SIZE_MAX */
-    atomic_bool no_memory;
-};
-
-/* Take texts from `first` up to the one before the result; none if they are the same. */
-static size_t take_texts(struct counting *counting, size_t *first)
-{
-    size_t n = (size_t)PyTuple_GET_SIZE(counting->texts), end;
-    *first = atomic_load(&counting->next);
-    do {
-        size_t size = 0;
-        for (end = *first; end < n && size < SHARE; end++)
-            size += (size_t)PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(counting->texts, end));
-    } while (end != *first && !atomic_compare_exchange_weak(&counting->next, first, end));
-    return end;
-}
-
-static void stop_counting(struct counting *counting)
-{
-    atomic_store(&counting->next, (size_t)PyTuple_GET_SIZE(counting->texts));
-}
-
-/* The UTF-8 of a string.  NULL if memory is short, or, with *size 1, if there is a surrogate. */
-static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, bool use_avx2,
-                                   size_t *size)
-{
-    size_t length = (size_t)PyUnicode_GET_LENGTH(string), kind = PyUnicode_KIND(string);
-    *size = length;
-    if (PyUnicode_IS_ASCII(string))
-        return PyUnicode_DATA(string);
-    *size = 0;
-    /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4; and four are written at once. */
-    if (counter_reserve_text(counter, length * (kind == 4 ? 4 : kind + 1) + 4) < 0)
-        return NULL;
-    uint8_t *end = write_utf8(string, counter->text, use_avx2);
-    *size = end ? (size_t)(end - counter->text) : 1;
-    return end ? counter->text : NULL;
-}
-
-/* Returns false, and stops all threads, if the text is refused or memory is short. */
-static bool count_string(struct counting *counting, struct counter *counter, size_t index)
-{
-    size_t size;
-    PyObject *string = PyTuple_GET_ITEM(counting->texts, index);
-    const uint8_t *text = counter_utf8(counter, string, counting->use_avx2, &size);
-    if (!text && size) {
-        atomic_store(&counting->refused, index);
-    } else if (!text || (can_cut(counting->cutter)
-                             ? count_text(counter, counting->cutter, text, size)
-                             : count_whole(counter, text, size)) < 0) {
-        atomic_store(&counting->no_memory, true);
-    } else {
-        return true;
-    }
-    stop_counting(counting);
-    return false;
-}
-
-static void count_share(void *context, unsigned index)
-{
-    struct counting *counting = context;
-    struct counter *counter = counting->counters[index];
-    if (!counter)
-        counter = counting->counters[index] = counter_new(counting->seed);
-    /* NOTE: one that found no memory for its room before must find it now, or not count. */
-    if (!counter || counter_finish(counter) < 0) {
-        atomic_store(&counting->no_memory, true);
-        return;
-    }
-    bool goes_on = true;
-    size_t first, end;
-    while (goes_on && (end = take_texts(counting, &first)) != first)
-        for (; goes_on && first < end; first++)
-            goes_on = count_string(counting, counter, first);
-    if (counter_finish(counter) < 0)
-        atomic_store(&counting->no_memory, true);
-    counter_trim(counter, KEPT_TEXT);
-}
 
 /* -- The counter object ---------------------------------------------------------------------- */
 
@@ -119,14 +29,14 @@ typedef struct {
     PyObject_HEAD
     PyObject *pattern; /* what the cutter was made from, and may point into */
     struct cutter cutter;
-    bool use_avx2;
+    bool use_avx2; /* what the processor can do, and is wanted */
     uint64_t seed;
 
-    /* Held by the one thread that uses the counters.
+    /* Held by the one thread that uses the counter.
      * INVARIANT: while it is held, no Python code runs in that thread, so it never waits for
      * itself; and who waits for it has no interpreter's lock. */
     PyThread_type_lock lock;
-    struct counter *counters[MAX_THREADS];
+    struct counter *counter; /* NULL until it is needed */
 } PretokenCounter;
 
 static void enter(PretokenCounter *self)
@@ -143,18 +53,25 @@ static void leave(PretokenCounter *self)
     PyThread_release_lock(self->lock);
 }
 
-static void drop_counters(PretokenCounter *self, int first)
+/* The counter, ready to count; NULL if memory is short.  For who has entered. */
+static struct counter *need_counter(PretokenCounter *self)
 {
-    for (int i = first; i < MAX_THREADS; i++) {
-        counter_free(self->counters[i]);
-        self->counters[i] = NULL;
-    }
+    if (!self->counter)
+        self->counter = counter_new(self->seed);
+    /* NOTE: one that found no memory for its room before must find it now, or not count. */
+    return self->counter && counter_finish(self->counter) == 0 ? self->counter : NULL;
+}
+
+static void drop_counter(PretokenCounter *self)
+{
+    counter_free(self->counter);
+    self->counter = NULL;
 }
 
 static void counter_dealloc(PretokenCounter *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    drop_counters(self, 0);
+    drop_counter(self);
     if (self->lock)
         PyThread_free_lock(self->lock);
     Py_XDECREF(self->pattern);
@@ -199,125 +116,264 @@ static PyObject *counter_make(PyTypeObject *type, PyObject *args, PyObject *kwar
     return (PyObject *)self;
 }
 
-/* -- Counting -------------------------------------------------------------------------------- */
+/* -- Counting text --------------------------------------------------------------------------- */
 
-/* Check that all are strings, ready to be read; sum up their lengths. */
-static int check_strings(PyObject *texts, size_t *size)
+/* Why counting ended. */
+enum outcome { COUNTED, OUT_OF_MEMORY, REFUSED };
+
+/* The UTF-8 of a string.  NULL if memory is short, or, with *size 1, if there is a surrogate. */
+static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, bool use_avx2,
+                                   size_t *size)
 {
+    size_t length = (size_t)PyUnicode_GET_LENGTH(string), kind = PyUnicode_KIND(string);
+    *size = length;
+    if (PyUnicode_IS_ASCII(string))
+        return PyUnicode_DATA(string);
     *size = 0;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(texts); i++) {
-        if (check_string(PyTuple_GET_ITEM(texts, i)) < 0)
-            return -1;
-        *size += (size_t)PyUnicode_GET_LENGTH(PyTuple_GET_ITEM(texts, i));
-    }
-    return 0;
+    /* Latin-1 takes 2 bytes a character at most, UCS-2 3, UCS-4 4; and four are written at once. */
+    if (counter_reserve_text(counter, length * (kind == 4 ? 4 : kind + 1) + 4) < 0)
+        return NULL;
+    uint8_t *end = write_utf8(string, counter->text, use_avx2);
+    *size = end ? (size_t)(end - counter->text) : 1;
+    return end ? counter->text : NULL;
 }
 
-/* Count a tuple of strings.  Returns 0, or -1 and an exception. */
-static int count_tuple(PretokenCounter *self, PyObject *texts, struct cutter cutter,
-                       int threads)
+/* Count strings, from the first on; *at is where it ended.  A string never changes, and the tuple
+ * keeps each alive, so this needs no interpreter's lock. */
+static enum outcome count_strings(PretokenCounter *self, struct cutter cutter, PyObject *texts,
+                                  Py_ssize_t *at)
 {
-    size_t size;
-    if (check_strings(texts, &size) < 0)
-        return -1;
-    size_t most = size / SHARE + 1; /* threads that have something to do */
-    unsigned n = (unsigned)threads < MAX_THREADS ? (unsigned)threads : MAX_THREADS;
-    n = n < most ? n : (unsigned)most;
-    struct counting counting = {.texts = texts,
-                                .cutter = cutter,
-                                .use_avx2 = self->use_avx2,
-                                .seed = self->seed,
-                                .counters = self->counters};
-    atomic_init(&counting.next, 0);
-    atomic_init(&counting.refused, SIZE_MAX);
-    atomic_init(&counting.no_memory, false);
+    struct counter *counter = need_counter(self);
+    if (!counter)
+        return OUT_OF_MEMORY;
+    for (; *at < PyTuple_GET_SIZE(texts); ++*at) {
+        size_t size;
+        const uint8_t *text =
+            counter_utf8(counter, PyTuple_GET_ITEM(texts, *at), self->use_avx2, &size);
+        if (!text && size)
+            return REFUSED;
+        if (!text || (can_cut(cutter) ? count_text(counter, cutter, text, size)
+                                      : count_whole(counter, text, size)) < 0)
+            return OUT_OF_MEMORY;
+    }
+    counter_trim(counter, KEPT_TEXT);
+    return counter_finish(counter) < 0 ? OUT_OF_MEMORY : COUNTED;
+}
+
+static PyObject *count_tuple(PretokenCounter *self, PyObject *texts, struct cutter cutter)
+{
+    enum outcome outcome;
+    Py_ssize_t at = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(texts); i++)
+        if (check_string(PyTuple_GET_ITEM(texts, i)) < 0)
+            return NULL;
     enter(self);
     Py_BEGIN_ALLOW_THREADS;
-    run_in_threads(n, count_share, &counting);
+    outcome = count_strings(self, cutter, texts, &at);
     Py_END_ALLOW_THREADS;
     leave(self);
-    size_t refused = atomic_load(&counting.refused);
-    if (refused != SIZE_MAX) {
-        raise_surrogate(PyTuple_GET_ITEM(texts, (Py_ssize_t)refused));
-        return -1;
-    }
-    if (atomic_load(&counting.no_memory)) {
+    if (outcome == COUNTED)
+        Py_RETURN_NONE;
+    if (outcome == REFUSED)
+        raise_surrogate(PyTuple_GET_ITEM(texts, at));
+    else
         PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
+    return NULL;
 }
 
-static PyObject *count_list(PretokenCounter *self, PyObject *args, struct cutter cutter)
+static PyObject *count_list(PretokenCounter *self, PyObject *list, struct cutter cutter)
 {
-    PyObject *list;
-    int threads = 1;
-    if (!PyArg_ParseTuple(args, "O!|i", &PyList_Type, &list, &threads))
-        return NULL;
-    if (threads < 1) {
-        PyErr_Format(PyExc_ValueError, "threads must be at least 1, got %d", threads);
+    if (!PyList_Check(list)) {
+        PyErr_Format(PyExc_TypeError, "texts must be a list, got %.100s", Py_TYPE(list)->tp_name);
         return NULL;
     }
     PyObject *texts = PyList_AsTuple(list); /* the list may change; what it held stays */
-    if (!texts)
-        return NULL;
-    int status = count_tuple(self, texts, cutter, threads);
-    Py_DECREF(texts);
-    if (status < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    PyObject *result = texts ? count_tuple(self, texts, cutter) : NULL;
+    Py_XDECREF(texts);
+    return result;
+}
+
+/* Whether there is what cuts text; if not, there is an exception. */
+static bool has_cutter(const PretokenCounter *self)
+{
+    if (!can_cut(self->cutter))
+        PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use count_pretokens");
+    return can_cut(self->cutter);
 }
 
 PyDoc_STRVAR(count_doc,
-             "count(texts, threads=1, /)\n--\n\n"
+             "count(texts, /)\n--\n\n"
              "Count the pre-tokens of texts, a list of str, each cut by itself.");
 
-static PyObject *counter_count(PretokenCounter *self, PyObject *args)
+static PyObject *counter_count(PretokenCounter *self, PyObject *texts)
 {
-    if (!can_cut(self->cutter)) {
-        PyErr_SetString(PyExc_TypeError, "no scanner for this pattern: use count_pretokens");
-        return NULL;
-    }
-    return count_list(self, args, self->cutter);
+    return has_cutter(self) ? count_list(self, texts, self->cutter) : NULL;
 }
 
 PyDoc_STRVAR(count_pretokens_doc,
-             "count_pretokens(pretokens, threads=1, /)\n--\n\n"
+             "count_pretokens(pretokens, /)\n--\n\n"
              "Count text that is cut already, a list of str.  Empty ones do not count.");
 
-static PyObject *counter_count_pretokens(PretokenCounter *self, PyObject *args)
+static PyObject *counter_count_pretokens(PretokenCounter *self, PyObject *pretokens)
 {
-    return count_list(self, args, (struct cutter){0});
+    return count_list(self, pretokens, (struct cutter){0});
+}
+
+/* -- Counting UTF-8 -------------------------------------------------------------------------- */
+
+struct part {
+    size_t start, end;
+};
+
+/* Bytes that are UTF-8, or refused. */
+struct encoded {
+    const uint8_t *text;
+    size_t size;
+    bool only_nfc;      /* leave out what NFC may change */
+    struct matches cuts; /* strings that are not counted, but cut the text */
+    struct part *left;  /* parts that were left out; room for all */
+    size_t n_left;
+};
+
+static enum outcome count_part(PretokenCounter *self, struct encoded *given, struct part part)
+{
+    const uint8_t *text = given->text + part.start;
+    size_t size = part.end - part.start;
+    enum utf8_kind kind = utf8_kind(text, size);
+    if (kind == NOT_UTF8)
+        return REFUSED;
+    if (kind == UTF8 && given->only_nfc)
+        given->left[given->n_left++] = part;
+    else if (count_text(self->counter, self->cutter, text, size) < 0)
+        return OUT_OF_MEMORY;
+    return COUNTED;
+}
+
+/* Count what is between the strings that `finder` finds, if there is one.  Needs no interpreter's
+ * lock. */
+static enum outcome count_encoded(PretokenCounter *self, struct encoded *given,
+                                  const struct finder *finder)
+{
+    if (!need_counter(self) ||
+        (finder && finder_find(finder, given->text, 1, 0, given->size, &given->cuts) < 0))
+        return OUT_OF_MEMORY;
+    const struct matches *cuts = &given->cuts;
+    given->left = malloc((cuts->n + 1) * sizeof *given->left);
+    enum outcome outcome = given->left ? COUNTED : OUT_OF_MEMORY;
+    size_t start = 0;
+    for (size_t i = 0; i <= cuts->n && outcome == COUNTED; i++) {
+        size_t end = i < cuts->n ? cuts->items[i].start : given->size;
+        if (start < end)
+            outcome = count_part(self, given, (struct part){start, end});
+        if (i < cuts->n)
+            start = end + finder->lengths[cuts->items[i].string];
+    }
+    return outcome == COUNTED && counter_finish(self->counter) < 0 ? OUT_OF_MEMORY : outcome;
+}
+
+static PyObject *list_of_parts(const struct encoded *given)
+{
+    PyObject *list = PyList_New((Py_ssize_t)given->n_left);
+    for (size_t i = 0; list && i < given->n_left; i++) {
+        const struct part *part = &given->left[i];
+        PyObject *pair = Py_BuildValue("(nn)", (Py_ssize_t)part->start, (Py_ssize_t)part->end);
+        if (pair)
+            PyList_SET_ITEM(list, (Py_ssize_t)i, pair);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *answer_encoded(const struct encoded *given, enum outcome outcome)
+{
+    if (outcome == COUNTED)
+        return list_of_parts(given);
+    if (outcome == OUT_OF_MEMORY)
+        return PyErr_NoMemory();
+    Py_XDECREF(PyUnicode_DecodeUTF8((const char *)given->text, (Py_ssize_t)given->size, NULL));
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "a string of the finder is part of a character");
+    return NULL;
+}
+
+PyDoc_STRVAR(count_utf8_doc,
+             "count_utf8(text, finder=None, only_nfc=False, /)\n--\n\n"
+             "Count the pre-tokens of a text in UTF-8, bytes that do not change.\n\n"
+             "Args:\n"
+             "    finder: a Finder of strings that cut the text, and are not counted.  It looks for\n"
+             "        bytes: each character of its strings is one, as in Latin-1.\n"
+             "    only_nfc: whether to leave out what NFC may change.\n\n"
+             "Returns:\n"
+             "    The (start, end) of each part, between two such strings, that is left out.\n\n"
+             "Raises:\n"
+             "    UnicodeDecodeError: it is not UTF-8.");
+
+static PyObject *counter_count_utf8(PretokenCounter *self, PyObject *args)
+{
+    Py_buffer buffer;
+    PyObject *strings = Py_None;
+    int only_nfc = 0;
+    if (!has_cutter(self) || !PyArg_ParseTuple(args, "y*|Op", &buffer, &strings, &only_nfc))
+        return NULL;
+    const struct finder *finder = finder_of(strings);
+    PyObject *answer = NULL;
+    if (finder || strings == Py_None) {
+        struct encoded given = {
+            .text = buffer.buf, .size = (size_t)buffer.len, .only_nfc = only_nfc};
+        enum outcome outcome;
+        enter(self);
+        Py_BEGIN_ALLOW_THREADS;
+        outcome = count_encoded(self, &given, finder);
+        Py_END_ALLOW_THREADS;
+        leave(self);
+        answer = answer_encoded(&given, outcome);
+        free(given.cuts.items);
+        free(given.left);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "finder must be a Finder or None");
+    }
+    PyBuffer_Release(&buffer);
+    return answer;
 }
 
 /* -- The sum --------------------------------------------------------------------------------- */
 
-/* Add what all threads counted into the first counter, and enter.  Returns 0, or -1 and an
- * exception; then it has left. */
-static int enter_and_add(PretokenCounter *self)
+PyDoc_STRVAR(add_doc,
+             "add(other, /)\n--\n\n"
+             "Add the counts of another PretokenCounter, which forgets them.");
+
+static PyObject *counter_add(PretokenCounter *self, PyObject *object)
 {
+    if (Py_TYPE(object) != Py_TYPE(self)) {
+        PyErr_Format(PyExc_TypeError, "a PretokenCounter is needed, not %.100s",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    PretokenCounter *other = (PretokenCounter *)object;
+    enter(other); /* one at a time: nobody who waits here holds another lock */
+    struct counter *counts = other->counter;
+    other->counter = NULL;
+    leave(other);
     int status = 0;
     enter(self);
-    Py_BEGIN_ALLOW_THREADS;
-    if (!self->counters[0] && !(self->counters[0] = counter_new(self->seed)))
-        status = -1;
-    for (int i = 1; i < MAX_THREADS && status == 0; i++) {
-        if (!self->counters[i])
-            continue;
-        status = byte_map_add(&self->counters[0]->map, &self->counters[i]->map);
-        counter_free(self->counters[i]);
-        self->counters[i] = NULL;
+    if (!self->counter) {
+        self->counter = counts;
+    } else if (counts) {
+        Py_BEGIN_ALLOW_THREADS;
+        status = byte_map_add(&self->counter->map, &counts->map);
+        /* What is counted next must have its room. */
+        if (status == 0)
+            status = counter_finish(self->counter);
+        if (status < 0)
+            drop_counter(self); /* it may be added in part */
+        counter_free(counts);
+        Py_END_ALLOW_THREADS;
     }
-    /* What is counted next must have its room. */
-    if (status == 0)
-        status = counter_finish(self->counters[0]);
-    Py_END_ALLOW_THREADS;
-    if (status == 0)
-        return 0;
-    drop_counters(self, 0); /* one may be added in part */
     leave(self);
-    PyErr_NoMemory();
-    return -1;
+    if (status < 0)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
 }
 
 static int add_item(PyObject *dict, const uint8_t *bytes, size_t length, uint64_t number)
@@ -357,18 +413,20 @@ static int add_shorts(PyObject *dict, const struct byte_map *map)
 static PyObject *make_dict(PretokenCounter *self, bool take)
 {
     PyObject *dict = PyDict_New();
-    if (!dict || enter_and_add(self) < 0) {
-        Py_XDECREF(dict);
+    if (!dict)
         return NULL;
+    int status = 0;
+    enter(self);
+    if (self->counter) {
+        struct byte_map *map = &self->counter->map;
+        status = add_longs(dict, map);
+        if (take)
+            byte_map_drop_longs(map);
+        if (status == 0)
+            status = add_shorts(dict, map);
+        if (take)
+            drop_counter(self);
     }
-    struct byte_map *map = &self->counters[0]->map;
-    int status = add_longs(dict, map);
-    if (take)
-        byte_map_drop_longs(map);
-    if (status == 0)
-        status = add_shorts(dict, map);
-    if (take)
-        drop_counters(self, 0);
     leave(self);
     if (status < 0)
         Py_CLEAR(dict);
@@ -394,16 +452,62 @@ static PyObject *counter_take(PretokenCounter *self, PyObject *Py_UNUSED(ignored
 
 static Py_ssize_t counter_length(PretokenCounter *self)
 {
-    if (enter_and_add(self) < 0)
-        return -1;
-    size_t size = byte_map_size(&self->counters[0]->map);
+    enter(self);
+    size_t size = self->counter ? byte_map_size(&self->counter->map) : 0;
     leave(self);
     return (Py_ssize_t)size;
 }
 
+PyDoc_STRVAR(items_doc, "items()\n--\n\nReturn the items of to_dict().");
+
+static PyObject *counter_items(PretokenCounter *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *dict = make_dict(self, false);
+    PyObject *items = dict ? PyDict_Items(dict) : NULL;
+    Py_XDECREF(dict);
+    return items;
+}
+
+static int append_number(PyObject *list, uint64_t number)
+{
+    PyObject *value = PyLong_FromUnsignedLongLong(number);
+    int status = value ? PyList_Append(list, value) : -1;
+    Py_XDECREF(value);
+    return status;
+}
+
+static int append_numbers(PyObject *list, const struct byte_map *map)
+{
+    for (size_t i = 0; map->longs && i < (size_t)1 << map->long_bits; i++)
+        if (map->longs[i].length && append_number(list, map->longs[i].number) < 0)
+            return -1;
+    for (size_t i = 0; map->shorts && i < (size_t)1 << map->short_bits; i++)
+        if (map->shorts[i].key.high && append_number(list, map->shorts[i].number) < 0)
+            return -1;
+    return 0;
+}
+
+PyDoc_STRVAR(values_doc, "values()\n--\n\nReturn the count of each pre-token, in no order.");
+
+static PyObject *counter_values(PretokenCounter *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *list = PyList_New(0);
+    if (!list)
+        return NULL;
+    enter(self);
+    if (self->counter && append_numbers(list, &self->counter->map) < 0)
+        Py_CLEAR(list);
+    leave(self);
+    return list;
+}
+
 static PyMethodDef counter_methods[] = {
-    {"count", (PyCFunction)counter_count, METH_VARARGS, count_doc},
-    {"count_pretokens", (PyCFunction)counter_count_pretokens, METH_VARARGS, count_pretokens_doc},
+    {"items", (PyCFunction)counter_items, METH_NOARGS, items_doc},
+    {"values", (PyCFunction)counter_values, METH_NOARGS, values_doc},
+    {"count", (PyCFunction)counter_count, METH_O, count_doc},
+    {"count_pretokens", (PyCFunction)counter_count_pretokens, METH_O, count_pretokens_doc},
+    {"count_utf8", (PyCFunction)counter_count_utf8, METH_VARARGS, count_utf8_doc},
+    {"add", (PyCFunction)counter_add, METH_O, add_doc},
     {"to_dict", (PyCFunction)counter_to_dict, METH_NOARGS, to_dict_doc},
     {"take", (PyCFunction)counter_take, METH_NOARGS, take_doc},
     {NULL, NULL, 0, NULL},
@@ -457,6 +561,19 @@ static int read_limit(PyObject *object, void *limit)
     return 1;
 }
 
+/* A dict or a PretokenCounter. */
+static int read_counts(PyObject *object, void *counts)
+{
+    /* Nothing else has this function: the type itself is hard to come by here. */
+    if (!PyDict_Check(object) && Py_TYPE(object)->tp_dealloc != (destructor)counter_dealloc) {
+        PyErr_Format(PyExc_TypeError, "counts must be a dict or a PretokenCounter, got %.100s",
+                     Py_TYPE(object)->tp_name);
+        return 0;
+    }
+    *(PyObject **)counts = object;
+    return 1;
+}
+
 static int read_alphabet(PyObject *object, void *alphabet)
 {
     bool seen[BASE_TOKENS] = {false};
@@ -476,7 +593,7 @@ static int read_alphabet(PyObject *object, void *alphabet)
 
 static int read_question(PyObject *args, struct question *question)
 {
-    if (!PyArg_ParseTuple(args, "O!O&O&O&O&O!O:learn_merges", &PyDict_Type, &question->counts,
+    if (!PyArg_ParseTuple(args, "O&O&O&O&O&O!O:learn_merges", read_counts, &question->counts,
                           read_alphabet, &question->alphabet, read_number, &question->n_tokens,
                           read_number, &question->min_frequency, read_limit, &question->limit,
                           &PyFrozenSet_Type, &question->forbidden, &question->advance))
@@ -506,31 +623,39 @@ static int read_item(PyObject *key, PyObject *value, int64_t *count)
     return 1;
 }
 
-/* Find how many cells the words take, and whether their counts are small enough. */
-static int measure_words(PyObject *counts, size_t *n_cells)
+/* What the words take, as far as they were looked at. */
+struct measure {
+    size_t n_cells;
+    int64_t left; /* symbols there may still be */
+};
+
+/* Returns 0, or -1 and an exception if a word is too long, or its count too large. */
+static int measure_word(struct measure *measure, size_t length, int64_t count)
+{
+    if (length > MOST_CELLS - WORD_HEADER || count > measure->left / (int64_t)length ||
+        measure->n_cells > MOST_CELLS - WORD_HEADER - length) {
+        PyErr_SetString(PyExc_OverflowError, "counts too large for this engine");
+        return -1;
+    }
+    measure->left -= count * (int64_t)length;
+    measure->n_cells += WORD_HEADER + length;
+    return 0;
+}
+
+static int measure_dict(PyObject *counts, struct measure *measure)
 {
     PyObject *key, *value;
-    int64_t count, left = MOST_SYMBOLS;
-    *n_cells = 0;
+    int64_t count;
     for (Py_ssize_t at = 0; PyDict_Next(counts, &at, &key, &value);) {
         int is_word = read_item(key, value, &count);
-        if (is_word < 0)
+        if (is_word < 0 ||
+            (is_word && measure_word(measure, (size_t)PyBytes_GET_SIZE(key), count) < 0))
             return -1;
-        if (!is_word)
-            continue;
-        Py_ssize_t length = PyBytes_GET_SIZE(key);
-        if (count > left / length || (size_t)length > MOST_CELLS - WORD_HEADER ||
-            *n_cells > MOST_CELLS - WORD_HEADER - (size_t)length) {
-            PyErr_SetString(PyExc_OverflowError, "counts too large for this engine");
-            return -1;
-        }
-        left -= count * length;
-        *n_cells += WORD_HEADER + (size_t)length;
     }
     return 0;
 }
 
-static int add_words(PyObject *counts, struct learner *learner)
+static int add_dict(PyObject *counts, struct learner *learner)
 {
     PyObject *key, *value;
     int64_t count;
@@ -542,19 +667,73 @@ static int add_words(PyObject *counts, struct learner *learner)
     return 0;
 }
 
-/* A learner with all words; NULL and an exception if there can be none.  Between measuring and
- * adding nothing may change the dict: no Python code runs. */
-static struct learner *load_words(const struct question *question, uint64_t seed)
+/* The same for what a PretokenCounter holds. */
+
+static int64_t count_of(uint64_t number)
 {
-    size_t n_cells;
-    if (measure_words(question->counts, &n_cells) < 0)
+    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
+}
+
+static int measure_map(const struct byte_map *map, struct measure *measure)
+{
+    for (size_t i = 0; map->longs && i < (size_t)1 << map->long_bits; i++)
+        if (map->longs[i].length &&
+            measure_word(measure, map->longs[i].length, count_of(map->longs[i].number)) < 0)
+            return -1;
+    for (size_t i = 0; map->shorts && i < (size_t)1 << map->short_bits; i++) {
+        size_t length = map->shorts[i].key.high >> 56;
+        if (length > 1 && measure_word(measure, length, count_of(map->shorts[i].number)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_map(const struct byte_map *map, struct learner *learner)
+{
+    uint8_t bytes[16];
+    for (size_t i = 0; map->longs && i < (size_t)1 << map->long_bits; i++) {
+        const struct long_item *item = &map->longs[i];
+        if (item->length && learner_add(learner, map->bytes + item->at, item->length,
+                                        count_of(item->number)) < 0)
+            return -1;
+    }
+    for (size_t i = 0; map->shorts && i < (size_t)1 << map->short_bits; i++) {
+        const struct short_item *item = &map->shorts[i];
+        if (item->key.high >> 56 > 1 && learner_add(learner, bytes, short_bytes(item->key, bytes),
+                                                    count_of(item->number)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A learner with all words; NULL and an exception if there can be none.  Between measuring and
+ * adding nothing may change the counts: no Python code runs.  `map` is what a PretokenCounter
+ * holds; NULL for a dict, or if it holds nothing. */
+static struct learner *load_words(const struct question *question, const struct byte_map *map,
+                                  uint64_t seed)
+{
+    struct measure measure = {.left = MOST_SYMBOLS};
+    bool is_dict = PyDict_Check(question->counts);
+    if ((is_dict && measure_dict(question->counts, &measure) < 0) ||
+        (map && measure_map(map, &measure) < 0))
         return NULL;
-    struct learner *learner = learner_new(seed, n_cells, question->alphabet);
-    if (!learner || add_words(question->counts, learner) < 0) {
+    struct learner *learner = learner_new(seed, measure.n_cells, question->alphabet);
+    if (!learner || (is_dict && add_dict(question->counts, learner) < 0) ||
+        (map && add_map(map, learner) < 0)) {
         learner_free(learner);
         PyErr_NoMemory();
         return NULL;
     }
+    return learner;
+}
+
+static struct learner *load_counter(const struct question *question, uint64_t seed)
+{
+    PretokenCounter *counter = (PretokenCounter *)question->counts;
+    enter(counter);
+    struct learner *learner =
+        load_words(question, counter->counter ? &counter->counter->map : NULL, seed);
+    leave(counter);
     return learner;
 }
 
@@ -564,7 +743,7 @@ static struct learner *load_locked(const struct question *question, uint64_t see
 #if defined(Py_GIL_DISABLED)
     Py_BEGIN_CRITICAL_SECTION(question->counts);
 #endif
-    learner = load_words(question, seed);
+    learner = load_words(question, NULL, seed);
 #if defined(Py_GIL_DISABLED)
     Py_END_CRITICAL_SECTION();
 #endif
@@ -683,7 +862,7 @@ PyDoc_STRVAR(learn_merges_doc,
              "             forbidden, advance, /)\n--\n\n"
              "Learn merges from counts of pre-tokens.\n\n"
              "Args:\n"
-             "    counts: pre-token -> count, a dict of bytes.\n"
+             "    counts: pre-token -> count, a dict of bytes; or a PretokenCounter.\n"
              "    alphabet: all 256 bytes; of pairs equal in count, the one that sorts first by\n"
              "        it is merged.\n"
              "    n_tokens: how many tokens may be added to the 256 bytes.\n"
@@ -702,7 +881,8 @@ static PyObject *module_learn_merges(PyObject *Py_UNUSED(module), PyObject *args
     uint64_t seed;
     if (read_question(args, &question) < 0 || get_seed(&seed) < 0)
         return NULL;
-    struct learner *learner = load_locked(&question, seed);
+    struct learner *learner =
+        PyDict_Check(question.counts) ? load_locked(&question, seed) : load_counter(&question, seed);
     if (!learner)
         return NULL;
     learner->wanted = question.n_tokens > 0 ? (size_t)question.n_tokens : 0;

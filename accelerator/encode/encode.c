@@ -28,8 +28,7 @@ void worker_free(struct worker *worker)
     free(worker);
 }
 
-/* Make room for `more` ids after those that are there. */
-static int reserve_ids(struct worker *worker, size_t more)
+int worker_reserve_ids(struct worker *worker, size_t more)
 {
     if (worker->ids_room - worker->n_ids >= more)
         return 0;
@@ -46,7 +45,7 @@ static int reserve_ids(struct worker *worker, size_t more)
 
 int worker_add_id(struct worker *worker, uint32_t id)
 {
-    if (reserve_ids(worker, 1) < 0)
+    if (worker_reserve_ids(worker, 1) < 0)
         return -1;
     worker->ids[worker->n_ids++] = id;
     return 0;
@@ -109,7 +108,7 @@ int encode_pieces(const struct vocabulary *v, struct worker *worker, const uint8
     if (!count)
         return 0;
     /* As many ids as bytes at most; and a hit may write 3 where it has only one. */
-    if (reserve_ids(worker, worker->ends[count - 1] - start + 4) < 0)
+    if (worker_reserve_ids(worker, worker->ends[count - 1] - start + 4) < 0)
         return -1;
 #if defined(BPE_WITH_AVX2)
     if (v->use_avx2)
@@ -138,5 +137,29 @@ int encode_text(const struct vocabulary *v, struct worker *worker, struct cutter
     }
     if (!keep)
         worker->n_ids = total;
+    return 0;
+}
+
+int encode_until(const struct vocabulary *v, struct worker *worker, struct cutter cutter,
+                 const uint8_t *text, size_t size, size_t most)
+{
+    size_t position = 0, first = worker->n_ids, pretokens = 1, ids = 2; /* a guess, at first */
+    while (worker->n_ids <= most) {
+        /* As many pre-tokens as have that many ids, if the next are like those before. */
+        size_t missing = most - worker->n_ids < CHUNK ? most - worker->n_ids + 1 : CHUNK;
+        size_t wanted = (missing * pretokens + ids - 1) / ids;
+        size_t start = position;
+        size_t count = cut(cutter, text, size, &position, worker->ends, wanted + SCAN_MARGIN);
+        if (!count)
+            break;
+        if (count > wanted) {
+            count = wanted;
+            position = worker->ends[count - 1];
+        }
+        if (encode_pieces(v, worker, text, size, start, count) < 0)
+            return -1;
+        pretokens += count;
+        ids = 2 + worker->n_ids - first;
+    }
     return 0;
 }

@@ -38,12 +38,17 @@ struct worker {
 struct worker *worker_new(void);
 void worker_free(struct worker *worker);
 
-/* Both return 0, or -1 if memory is short.
+/* These return 0, or -1 if memory is short.
  *
  * encode_text: append the ids of a text to worker->ids.  If not `keep`, only count them, in
  * worker->n_ids, which is 0 before. */
 int encode_text(const struct vocabulary *vocabulary, struct worker *worker, struct cutter cutter,
                 const uint8_t *text, size_t size, bool keep);
+
+/* encode_until: append the ids of a text until worker->ids has more than `most`, or all.  What it
+ * leaves out has no influence on those. */
+int encode_until(const struct vocabulary *vocabulary, struct worker *worker, struct cutter cutter,
+                 const uint8_t *text, size_t size, size_t most);
 
 /* encode_pieces: append the ids of `count` pre-tokens, at most CHUNK_ROOM, that end at
  * worker->ends; the first begins at text[start]. */
@@ -58,6 +63,9 @@ int encode_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker
  * Returns their number, or 0 if memory is short. */
 size_t encode_missing(const struct vocabulary *vocabulary, struct worker *worker, struct key key,
                       const uint8_t *bytes, size_t length, uint32_t *ids);
+
+/* Make room for `more` ids after those that are there.  Returns 0, or -1 if memory is short. */
+int worker_reserve_ids(struct worker *worker, size_t more);
 
 /* Append one id to worker->ids.  Returns 0, or -1 if memory is short. */
 int worker_add_id(struct worker *worker, uint32_t id);

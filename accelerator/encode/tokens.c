@@ -94,12 +94,6 @@ int tokens_index(struct tokens *tokens)
     return 0;
 }
 
-void tokens_drop_index(struct tokens *tokens)
-{
-    free(tokens->slots);
-    tokens->slots = NULL;
-}
-
 /* Whether a token is two strings, joined. */
 static bool is_joined(const struct tokens *tokens, uint32_t id, const uint8_t *left,
                       size_t left_length, const uint8_t *right, size_t right_length)
@@ -149,6 +143,11 @@ int tokens_fill_slots(struct tokens *tokens)
             memcpy(slot + 1, tokens->bytes + token.at, token.length);
         }
         tokens->lengths[id] = slot[0];
+    }
+    uint8_t *smaller = tokens->bytes ? realloc(tokens->bytes, tokens->used + TOKEN_SLACK) : NULL;
+    if (smaller) {
+        tokens->bytes = smaller;
+        tokens->room = tokens->used + TOKEN_SLACK;
     }
     return 0;
 }

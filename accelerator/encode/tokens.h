@@ -1,4 +1,4 @@
-/* The bytes of each token, by id; and while loading the id of some bytes. */
+/* The bytes of each token, by id, and the id of some bytes. */
 
 #ifndef BPE_ENCODE_TOKENS_H
 #define BPE_ENCODE_TOKENS_H
@@ -34,7 +34,7 @@ struct tokens {
     uint8_t *by_slot; /* slots by id, and one more, to read beyond the last */
     uint8_t *lengths; /* the first byte of each slot: 16 times as many share a cache line */
 
-    uint32_t *slots; /* a hash table with linear probing; NO_TOKEN in a free one */
+    uint32_t *slots; /* a hash table of ids with linear probing; NO_TOKEN in a free one */
     unsigned slot_bits;
     uint64_t seed;   /* nobody who chooses tokens knows it, so they cannot make them collide */
     uint64_t probes; /* how many slots were looked at to fill the table */
@@ -48,11 +48,10 @@ void tokens_release(struct tokens *tokens);
 /* Give an id, below n_ids, its bytes.  All of them are less than 4 GB. */
 int tokens_add(struct tokens *tokens, uint32_t id, const uint8_t *bytes, size_t length);
 
-/* Make it possible to find the tokens there are now; then forget how. */
+/* Make it possible to find the tokens there are now. */
 int tokens_index(struct tokens *tokens);
-void tokens_drop_index(struct tokens *tokens);
 
-/* Fill the slots with the tokens there are now. */
+/* Fill the slots with the tokens there are now, and give back memory: none can be added. */
 int tokens_fill_slots(struct tokens *tokens);
 
 /* The id of the token of two strings of bytes, joined; NO_TOKEN if there is none. */

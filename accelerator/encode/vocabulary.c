@@ -15,8 +15,6 @@ enum {
     MOST_REHASHED = 64,
 };
 
-#define ID_MASK (((uint32_t)1 << ID_BITS) - 1)
-
 /* -- Bits that tell what may be there -------------------------------------------------------- */
 
 static bool has_bit(const uint64_t *filter, uint64_t hash)
@@ -153,8 +151,6 @@ int vocabulary_load(struct vocabulary *v, uint32_t n_ids, const uint32_t byte_id
 
 /* -- Tokens that need no merging ------------------------------------------------------------- */
 
-#define WHOLE_ID_SHIFT (8 * (WHOLE_KEY_BYTES - 8))
-
 /* What the bit of some bytes depends on; their key has the length in it. */
 static uint64_t whole_hash(const struct vocabulary *v, struct key key, const uint8_t *bytes,
                            size_t length)
@@ -253,7 +249,7 @@ uint32_t whole_token(const struct vocabulary *v, struct key key, const uint8_t *
     for (size_t slot = hash >> (64 - v->whole_bits);; slot = (slot + 1) & mask) {
         struct key found = v->whole_keys[slot]; /* some slot is free, so this ends */
         if (found.low == key.low && (found.high & ~((uint64_t)ID_MASK << WHOLE_ID_SHIFT)) == key.high)
-            return (uint32_t)(found.high >> WHOLE_ID_SHIFT & (uint64_t)ID_MASK);
+            return whole_key_id(found.high);
         if (!found.high)
             return NO_TOKEN;
     }

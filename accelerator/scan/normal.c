@@ -55,3 +55,70 @@ bool surely_nfc(const void *text, int width, size_t length)
         return true;
     return width == 2 ? surely_nfc_2(text, length) : surely_nfc_4(text, length);
 }
+
+/* -- UTF-8 ----------------------------------------------------------------------------------- */
+
+enum { ASCII_RUN = 32 };
+
+static inline bool is_ascii_run(const uint8_t *text)
+{
+    uint8_t high = 0;
+    for (int i = 0; i < ASCII_RUN; i++)
+        high |= text[i];
+    return high < 0x80;
+}
+
+static inline bool continues(uint8_t byte)
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+/* The character that is not ASCII at `text`, of at most `size` bytes; *width is 0 if there is none. */
+static inline uint32_t read_wide(const uint8_t *text, size_t size, unsigned *width)
+{
+    uint8_t lead = text[0];
+    *width = 0;
+    if (lead < 0xE0) {
+        if (lead < 0xC2 || size < 2 || !continues(text[1]))
+            return 0;
+        *width = 2;
+        return (lead & 0x1Fu) << 6 | (text[1] & 0x3Fu);
+    }
+    if (size < 3 || !continues(text[1]) || !continues(text[2]))
+        return 0;
+    uint32_t c = (text[1] & 0x3Fu) << 6 | (text[2] & 0x3Fu);
+    if (lead < 0xF0) {
+        c |= (lead & 0xFu) << 12;
+        *width = c < 0x800 || c >> 11 == 0xD800 >> 11 ? 0 : 3; /* too long, or a surrogate */
+        return c;
+    }
+    if (lead > 0xF4 || size < 4 || !continues(text[3]))
+        return 0;
+    c = c << 6 | (text[3] & 0x3Fu) | (lead & 0x7u) << 18;
+    *width = c < 0x10000 || c > 0x10FFFF ? 0 : 4;
+    return c;
+}
+
+enum utf8_kind utf8_kind(const uint8_t *text, size_t size)
+{
+    const uint8_t *end = text + size;
+    uint64_t followed = 1;
+    unsigned before = 0, width;
+    while (text < end) {
+        if (*text < 0x80) {
+            before = 0;
+            text++;
+            while (end - text >= ASCII_RUN && is_ascii_run(text))
+                text += ASCII_RUN;
+            continue;
+        }
+        uint32_t c = read_wide(text, (size_t)(end - text), &width);
+        if (!width)
+            return NOT_UTF8;
+        unsigned kind = normal_kind(c);
+        followed &= normal_followers[before] >> kind;
+        before = kind;
+        text += width;
+    }
+    return followed & 1 ? UTF8_SURELY_NFC : UTF8;
+}

@@ -5,9 +5,20 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Tell whether NFC surely leaves a text as it is, in every version of Unicode.  If not, it may do
  * so all the same.  The characters have `width` bytes: 1, 2 or 4. */
 bool surely_nfc(const void *text, int width, size_t length);
+
+/* What bytes are, of which nobody knows. */
+enum utf8_kind {
+    NOT_UTF8,
+    UTF8,
+    UTF8_SURELY_NFC,
+};
+
+/* Tell what bytes are: whether they are UTF-8, as Python decodes it, and then the same as above. */
+enum utf8_kind utf8_kind(const uint8_t *text, size_t size);
 
 #endif

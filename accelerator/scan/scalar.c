@@ -21,5 +21,21 @@ ALWAYS_INLINE size_t scan_pieces(const uint8_t *text, size_t size, size_t *posit
     }
 SPLIT_PATTERNS(AS_SCANNER)
 
+size_t last_safe_cut(const uint8_t *text, size_t end)
+{
+    bool may_follow = false; /* the character at `end` may follow a cut */
+    while (end > 0) {
+        size_t start = end - 1;
+        while ((text[start] & 0xC0) == 0x80)
+            start--;
+        unsigned width, class = class_at(text + start, &width);
+        if (may_follow && is_in(class, LETTERS | SET(NUMBER)))
+            break;
+        may_follow = is_in(class, WHITE | SET(SIGN)) && text[start] != '\'';
+        end = start;
+    }
+    return end;
+}
+
 #define AS_ENTRY(id, name, ...) scan_##id,
 scanner *const scalar_scanners[PATTERN_COUNT] = {SPLIT_PATTERNS(AS_ENTRY)};

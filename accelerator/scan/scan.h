@@ -6,8 +6,9 @@
  * the compiler sees as constants.
  *
  * INVARIANT of everything in C that reads text: it is valid UTF-8, without
- * surrogates.  Python's strings are encoded so; nothing else gets here.  A lead byte therefore is
- * always followed by the bytes it announces, inside the text. */
+ * surrogates.  Python's strings are encoded so, and bytes of a file are checked first (normal.h);
+ * nothing else gets here.  A lead byte therefore is always followed by the bytes it announces,
+ * inside the text. */
 
 #ifndef BPE_SCAN_SCAN_H
 #define BPE_SCAN_SCAN_H
@@ -118,10 +119,17 @@ struct automaton;
 size_t scan_by_automaton(const struct automaton *automaton, const uint8_t *text, size_t size,
                          size_t *position, size_t *ends, size_t capacity);
 
+/* Where a letter or number meets a space or sign, other than an apostrophe, every scanner but that
+ * of "spaces" cuts, whatever is around them: text on both sides can be encoded alone.  Returns the
+ * last such place before `end`, which a character follows; 0, where text can always be cut, if there
+ * is none.  (bpe_tokenizer.py says the same in _SAFE_CUT.) */
+size_t last_safe_cut(const uint8_t *text, size_t end);
+
 /* What cuts text: one of the two, or neither, where text comes cut into pre-tokens. */
 struct cutter {
     scanner *scan;
     const struct automaton *automaton;
+    bool cuts_safely; /* as last_safe_cut says */
 };
 
 ALWAYS_INLINE bool can_cut(struct cutter cutter)

@@ -173,6 +173,7 @@ def _apply(
     if tokenize:
         lengths = core.Lengths(
             tokenizer,
+            0,
             padding=padding,
             truncation=truncation,
             max_length=max_length,
@@ -187,7 +188,7 @@ def _apply(
         prompt=not field if add_generation_prompt is None else bool(add_generation_prompt),
         field=field,
         allowed_special=allowed_special,
-        limit=lengths.limit if lengths else None,
+        limit=lengths.room if lengths else None,
         masked=return_assistant_tokens_mask,
         aligned=return_offsets_mapping,
     )
@@ -253,8 +254,7 @@ def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], lengths: core.Leng
         for name, value in {**fields, "offset_mapping": (0, 0)}.items():
             if name in row:
                 fill = [value] * n
-                left = lengths.padding_side == "left"
-                row[name] = fill + row[name] if left else row[name] + fill
+                row[name] = fill + row[name] if lengths.left else row[name] + fill
 
 
 def _columns(

@@ -60,9 +60,8 @@ def encode(
     """
     tokenizer = render.tokenizer
     pieces = segments(text[start:] if start else text)
-    own = core.recognized(tokenizer, core.allowed(tokenizer, allowed_special))
-    counts = {TEMPLATE: frozenset(token.content for token in own)}
     encoder: core.SegmentEncoder = core.derived(tokenizer, core.SegmentEncoder)
+    counts = {TEMPLATE: encoder.contents(core.allowed(tokenizer, allowed_special))}
     if render.content_tokens == "as-huggingface":
         encoder = core.SegmentEncoder(
             core.encoder(tokenizer), tokenizer.definition, lambda token: not token.special

@@ -60,9 +60,16 @@ def _joined(*parts: str) -> tuple[str, Any]:
     return made.plain, made._runs
 
 
+@functools.lru_cache(maxsize=1024)
+def _own_text(value: str) -> Marked:
+    return Marked(value, TEMPLATE)
+
+
 def _own(value: Any) -> Any:
     """Mark a constant of a template, with all that is in it."""
-    if isinstance(value, str):
+    if type(value) is str:
+        return _own_text(value)
+    if isinstance(value, str):  # marked already, perhaps
         return Marked(value, TEMPLATE)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_own, value))

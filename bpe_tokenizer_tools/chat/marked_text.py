@@ -267,12 +267,12 @@ class Marked(str):
 
 def concat(parts: Iterable[str]) -> Marked:
     """Join strings; each keeps its origins."""
-    marked = [Marked(part) for part in parts]
+    marked = [part if isinstance(part, Marked) else Marked(part) for part in parts]
     if sum(map(len, marked)) > MAX_LENGTH:
         raise ValueError(f"a text of more than {MAX_LENGTH:,} characters is too long")
     runs: list[_Run] = []
     for part in marked:
-        found = part._runs
+        found = part._text.runs if part._at is None else part._runs
         length, origin = found[0]
         if runs and runs[-1][1] == origin:
             runs[-1] = (runs[-1][0] + length, origin)
@@ -280,4 +280,4 @@ def concat(parts: Iterable[str]) -> Marked:
             runs.append((length, origin))
         runs += found[1:]
     made = _Runs(tuple(runs) or ((0, UNKNOWN),))
-    return Marked._of("".join([part.plain for part in marked]), made)
+    return Marked._of("".join(marked), made)

@@ -37,6 +37,7 @@ from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.checking.conformance import conformance_texts
 from bpe_tokenizer_tools.checking.lint import Finding, field_of, lint, shared_ids
+from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.formats.gguf import as_in_llama_cpp
 
 # -- The report ---------------------------------------------------------------
@@ -45,7 +46,7 @@ EQUAL, DIFFERS, NOT_INSTALLED = "equal", "differs", "not installed"
 APPROXIMATE = "approximate"  # llama.cpp is known to split some text differently; all else is equal
 CANNOT_LOAD = "cannot load"
 FAILS = "fails"  # it has loaded it, and cannot encode or decode
-NOT_APPLICABLE = "not applicable"  # it does not read the format, nor can it be given an export
+NOT_APPLICABLE = "not applicable"  # it can't hold the tokenizer, or doesn't read the format
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class _Peer(NamedTuple):
     token: Callable[[int], Any]  # id -> how the library spells it
     surround: Callable[[str], Sequence[int]] | None = None  # encodes with what goes around
     recognizes: bool = True  # whether it can be asked to recognize special tokens
+    always: bool = False  # it recognizes them, asked or not
     form: str | None = None  # the normal form that all text has to be brought to first
     findings: Sequence[Finding] = ()  # what else was noticed
     approximation: BPETokenizer | None = None  # what the library cuts text like, if not quite so
@@ -202,7 +204,7 @@ def _kind(file: Path) -> str | None:
     if not file.is_file():
         return None
     kind = formats.format_of(file)
-    if kind in ("gguf", "tiktoken", "sentencepiece"):
+    if kind in ("gguf", "tiktoken", "sentencepiece", "tekken"):
         return kind
     if kind == "plain":
         return None
@@ -239,6 +241,8 @@ def _load_tokenizers(case: _Case) -> _Peer:
     tokenizers = importlib.import_module("tokenizers")
     path, how = case.find("tokenizer.json")
     loaded = tokenizers.Tokenizer.from_file(str(path))
+    if not hasattr(loaded, "no_truncation"):
+        return _tokenizers_1(loaded, how)
     loaded.no_truncation()
     loaded.no_padding()
 
@@ -252,6 +256,61 @@ def _load_tokenizers(case: _Case) -> _Peer:
         lambda ids: str(loaded.decode(ids, skip_special_tokens=False)),
         loaded.id_to_token,
         lambda text: encode(text, True, add=True),
+    )
+
+
+def _tokenizers_1(loaded: Any, how: str) -> _Peer:
+    """Return what version 1.0 has loaded, which names what it does in each call."""
+
+    def encode(text: str, special: bool, add: bool = False) -> Any:
+        options = {"padding": None, "truncation": None, "encode_special_tokens": not special}
+        return loaded.encode(text, add_special_tokens=add, **options).ids
+
+    return _Peer(
+        how,
+        encode,
+        lambda ids: str(loaded.decode(ids, skip_special_tokens=False)),
+        lambda id_: loaded.decode_tokens([id_])[0],
+        lambda text: encode(text, True, add=True),
+    )
+
+
+def _load_gigatoken(case: _Case) -> _Peer:
+    path, how = case.find("tokenizer.json")
+    loaded = importlib.import_module("gigatoken").Tokenizer(str(path))
+    return _Peer(
+        f"{how}; it always recognizes special tokens",
+        lambda text, special: loaded.encode(text).tolist(),
+        lambda ids: loaded.decode(ids).decode("utf-8", "replace"),
+        lambda id_: repr(loaded.decode([id_])),
+        always=True,
+    )
+
+
+def _load_fastokens(case: _Case) -> _Peer:
+    path, how = case.find("tokenizer.json")
+    loaded = importlib.import_module("fastokens").Tokenizer.from_file(str(path))
+    return _Peer(
+        how,
+        lambda text, special: loaded.encode(text, split_special_tokens=not special).ids,
+        lambda ids: str(loaded.decode(ids)),
+        loaded.id_to_token,
+        lambda text: loaded.encode(text, add_special_tokens=True).ids,
+    )
+
+
+def _load_mistral(case: _Case) -> _Peer:
+    tekken = importlib.import_module("mistral_common.tokens.tokenizers.tekken")
+    path = case.files.get("tekken")
+    if path is None:
+        raise _NotReadError("reads tekken.json, to which nothing is exported")
+    loaded = tekken.Tekkenizer.from_file(path)
+    return _Peer(
+        path.name,
+        lambda text, special: loaded.encode(text, bos=False, eos=False),
+        lambda ids: str(loaded.decode(ids, tekken.SpecialTokenPolicy.KEEP)),
+        loaded.id_to_piece,
+        recognizes=False,
     )
 
 
@@ -492,6 +551,9 @@ _LOADERS: dict[str, tuple[str, Callable[[_Case], _Peer]]] = {
     "tiktoken": ("tiktoken", _load_tiktoken),
     "sentencepiece": ("sentencepiece", _load_sentencepiece),
     "llama_cpp": ("llama-cpp-python", _load_llama_cpp),
+    "mistral_common": ("mistral-common", _load_mistral),
+    "gigatoken": ("gigatoken", _load_gigatoken),
+    "fastokens": ("fastokens", _load_fastokens),
 }
 
 
@@ -542,15 +604,26 @@ def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, 
     except _NotReadError as reason:
         return Row(package, version, NOT_APPLICABLE, _one_line(reason)), ()
     except _FailsError as reason:
-        return Row(package, version, FAILS, str(reason)), ()
+        return _refused(case, package, version) or Row(package, version, FAILS, str(reason)), ()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust is no Exception
         missing = isinstance(error, ImportError) and version is None
         if missing and error.name == module:  # type: ignore[attr-defined]
             return Row(package, None, NOT_INSTALLED), ()
-        return Row(package, version, CANNOT_LOAD, _one_line(error)), ()
+        row = _refused(case, package, version) if version else None
+        return row or Row(package, version, CANNOT_LOAD, _one_line(error)), ()
     return Row(package, version, status, peer.detail, difference), peer.findings
+
+
+def _refused(case: _Case, package: str, version: str | None) -> Row | None:
+    """Return the row of a library that is known to have no equal of something, with the remedy."""
+    if package == "tokenizers":
+        name = loaders.TOKENIZERS if str(version).startswith("0.") else loaders.TOKENIZERS_1
+    else:
+        name = package
+    limit = loaders.limit_of(case.tokenizer, name)
+    return limit and Row(package, version, NOT_APPLICABLE, f"{limit.problem}; {limit.remedy}")
 
 
 def _one_line(error: BaseException) -> str:
@@ -604,7 +677,8 @@ def _encoded(
 ) -> Iterator[tuple[str, list[int], list[int]]]:
     """Yield ways to encode a text, in words, with the ids here and those there."""
     given = unicodedata.normalize(cast("Any", peer.form), text) if peer.form else text
-    yield "encode", tokenizer.encode(text), list(peer.encode(given, False))
+    if not peer.always:
+        yield "encode", tokenizer.encode(text), list(peer.encode(given, False))
     if peer.recognizes:
         ids = tokenizer.encode(text, allowed_special="all")
         yield "encode, special tokens allowed,", ids, list(peer.encode(given, True))

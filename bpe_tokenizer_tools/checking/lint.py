@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bpe_tokenizer import GPT2_SPLIT_PATTERN, SPLIT_PATTERNS, AddedToken, BPETokenizer, Definition
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.families import FAMILIES, Component, steps_of
 from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
@@ -67,9 +68,8 @@ def _some(items: Sequence[object], limit: int = 5) -> str:
 def pattern_family(tokenizer: BPETokenizer) -> str:
     """Name the family that a tokenizer cuts text like, or say that it has its own way."""
     definition = tokenizer.definition
-    named = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
-    if definition.split_pattern in named:
-        return named[definition.split_pattern]
+    if definition.split_pattern in core.PATTERN_NAMES:
+        return core.PATTERN_NAMES[definition.split_pattern]
     components = definition.components
     own = steps_of((components or {}).get("pre_tokenizer"))
     same = [name for name in FAMILIES if _cuts_like(definition, name)]
@@ -120,13 +120,19 @@ def _pattern(tokenizer: BPETokenizer) -> Iterator[Finding]:
     yield Finding("note", "pattern", f"text is cut as in the family {family!r}{written}")
 
 
+def _loaders(tokenizer: BPETokenizer) -> Iterator[Finding]:
+    for limit in loaders.limits(tokenizer):
+        who = " and ".join(limit.loaders)
+        yield Finding("note", "loaders", f"{who} {limit.problem}", limit.remedy)
+
+
 # -- Tokens that cannot come up -----------------------------------------------
 
 _Symbols = Callable[[bytes], "list[int] | None"]  # the ids that merging starts from
 _Lengths = Callable[[str], "list[int] | None"]  # of pre-tokens, in bytes
 
 
-def _byte_symbols(vocab: dict[bytes, int]) -> _Symbols:
+def _byte_symbols(vocab: Mapping[bytes, int]) -> _Symbols:
     byte_ids = [vocab[bytes([byte])] for byte in range(256)]
     return lambda token: [byte_ids[byte] for byte in token]
 
@@ -449,7 +455,7 @@ def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
 
 _CHECKS: tuple[Callable[[BPETokenizer], Iterator[Finding]], ...] = (
     _pattern, _unreachable, _duplicates, _shared, _lost_text, _collisions, _padding, _double_bos,
-    _gaps,
+    _gaps, _loaders,
 )  # fmt: skip
 
 # -- Classes of transformers --------------------------------------------------

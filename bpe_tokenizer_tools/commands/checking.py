@@ -17,6 +17,7 @@ from typing import Any
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.formats import vocab_merges
+from bpe_tokenizer_tools.formats.loaders import fill_gaps, limits
 from bpe_tokenizer_tools.support import outputs, transactions
 from bpe_tokenizer_tools.support.files import naming
 
@@ -77,6 +78,8 @@ def _convert_options(add: Callable[..., Any]) -> None:
     add("--format", choices=_FORMATS, metavar="FORMAT", help=f"{text}: {', '.join(_FORMATS)}")
     text = "leave out the normalizer, which only tokenizer.json can hold; normalize text yourself"
     add("--without-normalizer", action="store_true", help=text)
+    text = "give each id below the largest that has no token a special one, <|reserved_ID|>"
+    add("--fill-gaps", action="store_true", help=f"{text}: some loaders need that")
     add("--force", action="store_true", help="overwrite OUT, or the tokenizer that it has already")
     loading_options(add)
 
@@ -93,6 +96,7 @@ def _cmd_convert(options: argparse.Namespace) -> None:
             f"{', '.join(_FORMATS)}"
         )
     tokenizer = load(options.source, options)
+    tokenizer = fill_gaps(tokenizer) if options.fill_gaps else tokenizer
     _check_target(target, format_, Path(options.source))
     written, lost = convert(
         tokenizer, target, format_, options.without_normalizer, force=options.force
@@ -129,7 +133,9 @@ def _check_target(target: Path, format: str, source: Path) -> None:
 
 
 def _notes(tokenizer: BPETokenizer, format: str) -> list[str]:
-    """Say what the library that a format is for does otherwise, whatever the file holds."""
+    """Say what the libraries that a format is for do otherwise, whatever the file holds."""
+    if format in ("tokenizer.json", "directory"):
+        return list(map(str, limits(tokenizer)))
     if format != "gguf":
         return []
     from bpe_tokenizer_tools.formats.gguf import done_otherwise

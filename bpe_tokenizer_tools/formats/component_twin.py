@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, Definition
@@ -45,7 +45,7 @@ class Model(NamedTuple):
     """A BPE over characters: all that decides which ids a pre-token gets."""
 
     vocab: Mapping[str, int]  # token -> id
-    merges: list[tuple[int, int]]  # (left, right) ids, in rank order
+    merges: Sequence[tuple[int, int]]  # (left, right) ids, in rank order
     # the id of each byte that unknown characters fall back to; empty if they don't
     byte_ids: list[int]
     # the id of the unknown token; without either, unknown characters are dropped
@@ -276,7 +276,7 @@ def _definition(model: Model, speller: _Speller) -> Definition | None:
             merges.append((vocab[raw[: end - 1]], vocab[raw[end - 1 : end]]))
     return Definition(
         vocab,
-        merges + model.merges,
+        [*merges, *model.merges],
         MORE_PATTERNS["spaces"],
         normalizer=None,
         ignore_merges=model.ignore_merges,

@@ -108,7 +108,7 @@ def read_pattern(step: core.JsonReader) -> str:
         limit = f"at most {core.MAX_PATTERN_LENGTH}"
         raise pattern.error(f"{len(written)} characters, {limit} are read", "Regex")
     try:
-        found: str = core.KNOWN_SPELLINGS.get(written) or from_oniguruma(written)
+        found: str = core.KNOWN_SPELLINGS.get((written,)) or from_oniguruma(written)
         core.splitter(found)
     except (ValueError, RecursionError, regex.error) as error:
         raise pattern.error(f"not supported: {error}", "Regex") from None
@@ -857,6 +857,7 @@ class _ComponentPipeline(core.Pipeline):
         self._chain = chain
         tokens = list(tokens)
         super().__init__(core.splitter(core.UNCUT_PATTERN), None, False, tokens)
+        self.normalizes = True
         normalized = (token for token in tokens if token.normalized)
         self.normalized = core.TokenFinder(normalized, chain.as_found)
 
@@ -1012,7 +1013,7 @@ class ComponentEncoder(core.Encoder):
         """Return how text is prepared when these added tokens are looked for."""
         return _ComponentPipeline(self._chain, tokens)
 
-    def plain(self, pipeline: core.Pipeline) -> None:
+    def plain(self, pipeline: core.Pipeline, method: str = "encode_plain") -> None:
         """Leave all text to the pipeline: components change it."""
 
     def _model(self) -> component_twin.Model | None:

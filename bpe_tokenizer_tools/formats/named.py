@@ -12,7 +12,7 @@ from typing import Any
 
 from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.formats import Source, SpecialTokens, lengths
+from bpe_tokenizer_tools.formats import Source, SpecialTokens, kept
 from bpe_tokenizer_tools.support import transactions
 
 
@@ -32,8 +32,9 @@ def read(
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     files = read_files(path)
     data = core.JsonReader.open(path, files.pop(path))
-    parts = read_config(path, files, core.read_definition(data))
-    parts[2].update(lengths.read(data, parts[0]))
+    definition = core.read_definition(data)
+    parts = read_config(path, files, definition)
+    parts[2].update(kept.read(data, definition))
     return Source(data.data, *parts[1:], parts[0])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from bpe_tokenizer import AddedToken, Definition, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.formats import lengths, tiktoken
+from bpe_tokenizer_tools.formats import kept, tiktoken
 
 # Definition, roles, settings and chat templates; and what errors call the object.
 Read = tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]
@@ -155,14 +155,16 @@ def from_hf(tokenizer: Any) -> Read:
     data = core.JsonReader.open(path, written.encode())
     if backend is tokenizer:
         definition = core.read_definition(data)
-        settings = lengths.read(data, definition)
+        settings = kept.read(data, definition)
         roles = core.roles_by_name(definition.added)
         if "padding" in settings:  # names its own pad token
             roles.pop("pad_token", None)
         return definition, roles, settings, {}, path
     # transformers sets these two at each call, so they are left over from the last one.
     data.data.update(truncation=None, padding=None)
-    return (core.read_definition(data), *_read_config(tokenizer, path), path)
+    definition = core.read_definition(data)
+    roles, settings, templates = _read_config(tokenizer, path)
+    return definition, roles, settings | kept.read(data, definition), templates, path
 
 
 def _read_config(

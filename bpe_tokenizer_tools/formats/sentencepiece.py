@@ -41,7 +41,7 @@ from bpe_tokenizer_tools.formats import Source, SpecialTokens, read_bytes, surro
 from bpe_tokenizer_tools.formats.ranks import merges_by_score
 from bpe_tokenizer_tools.support import transactions
 
-_SPACE = "\u2581"  # how SentencePiece writes a space
+SPACE = "\u2581"  # how SentencePiece writes a space
 _MAX_CHARSMAP_BYTES = 2**20  # that of nmt_nfkc_cf has 250,000
 _MAX_BYTES = 2**24  # the largest models in use have 5 million
 _MAX_FIELDS = 2**20  # of one message
@@ -121,7 +121,7 @@ _INT = int, _VARINT
 _BOOL = bool, _VARINT
 
 _Schema = dict[int, tuple[str, Any, Any]]  # number of a field -> its name, kind and default
-# The piece of the highest score is joined first; for the types see `_NORMAL` and those after it.
+# The piece of the highest score is joined first; for the types see `NORMAL` and those after it.
 _PIECE: _Schema = {1: ("piece", _STRING, ""), 2: ("score", _FLOAT, 0.0), 3: ("type", _INT, 1)}
 _TRAINER: _Schema = {
     3: ("model_type", _INT, 1),
@@ -165,7 +165,7 @@ def _message(data: bytes, schema: _Schema) -> dict[str, Any]:
 
 # -- The model ----------------------------------------------------------------
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
 
 
@@ -175,7 +175,7 @@ class _Piece(NamedTuple):
     type: int
 
 
-class _Model(NamedTuple):
+class Model(NamedTuple):
     """What a file says."""
 
     path: Path
@@ -184,10 +184,12 @@ class _Model(NamedTuple):
     normalizer: dict[str, Any]
 
     def of_type(self, *types: int) -> list[str]:
+        """Return the pieces of some types."""
         return [piece.text for piece in self.pieces if piece.type in types]
 
 
-def _read_model(path: Path) -> _Model:
+def read_model(path: Path) -> Model:
+    """Read what a file says; a FileFormatError names what is damaged or not supported."""
     data = read_bytes(path, _MAX_BYTES)
     specs = {name: _defaults(schema) for name, schema in _SPECS.values()}
     pieces: list[_Piece] = []
@@ -210,9 +212,14 @@ def _read_model(path: Path) -> _Model:
             place = ""
     except _DamagedError as error:
         raise FileFormatError(path, place, f"{error}: not a sound SentencePiece model") from None
-    model = _Model(path, pieces, specs["trainer_spec"], specs["normalizer_spec"])
+    model = Model(path, pieces, specs["trainer_spec"], specs["normalizer_spec"])
     _check_model(model, specs["denormalizer_spec"])
     return model
+
+
+def is_byte(piece: str) -> bool:
+    """Tell whether a piece is written as a byte is."""
+    return bool(re.fullmatch("<0x[0-9A-F]{2}>", piece))
 
 
 def _check_piece(piece: _Piece, taken: set[str], id_: int) -> None:
@@ -222,19 +229,19 @@ def _check_piece(piece: _Piece, taken: set[str], id_: int) -> None:
         raise _DamagedError(f"there are more than {_MAX_PIECES:,} pieces")
     if not text:
         raise _DamagedError("the piece is empty")
-    if not _NORMAL <= piece.type <= _BYTE:
+    if not NORMAL <= piece.type <= BYTE:
         raise _DamagedError(f"the type is {piece.type}, expected 1 to 6")
     if text in taken:
         raise _DamagedError(f"{core.shorten(text)} is there twice")
     if len(text) > _MAX_PIECE_LENGTH:
         raise _DamagedError(f"{len(text):,} characters, at most {_MAX_PIECE_LENGTH:,} are read")
-    if piece.type == _BYTE and not re.fullmatch("<0x[0-9A-F]{2}>", text):
+    if piece.type == BYTE and not is_byte(text):
         raise _DamagedError(f"expected a byte such as <0x0A>, got {core.shorten(text)}")
-    if len(text) == 1 and piece.type in (_UNKNOWN, _CONTROL):
+    if len(text) == 1 and piece.type in (UNKNOWN, CONTROL):
         raise _DamagedError(f"{text!r} is a control symbol of one character, which text could hold")
 
 
-def _check_model(model: _Model, denormalizer: Mapping[str, Any]) -> None:
+def _check_model(model: Model, denormalizer: Mapping[str, Any]) -> None:
     """Refuse what is not supported, or no sound model."""
 
     def error(field: str, problem: str) -> FileFormatError:
@@ -246,23 +253,23 @@ def _check_model(model: _Model, denormalizer: Mapping[str, Any]) -> None:
         raise error("trainer_spec.model_type", f"expected BPE, got {named}; only BPE is read")
     if denormalizer["precompiled_charsmap"]:
         raise error("denormalizer_spec", "changing text after decoding is not supported")
-    unknown = model.of_type(_UNKNOWN)
+    unknown = model.of_type(UNKNOWN)
     if len(unknown) != 1:
         raise error("pieces", f"expected one of type UNKNOWN, got {len(unknown)}")
-    n_bytes = len(model.of_type(_BYTE))
+    n_bytes = len(model.of_type(BYTE))
     expected = 256 if model.trainer["byte_fallback"] else 0
     if n_bytes != expected:
         raise error("pieces", f"expected {expected} of type BYTE by byte_fallback, got {n_bytes}")
 
 
-def _merges(model: _Model) -> list[tuple[str, str]]:
+def _merges(model: Model) -> list[tuple[str, str]]:
     """Find the merges that join as the scores do."""
-    joined = (_NORMAL, _UNUSED)
+    joined = (NORMAL, UNUSED)
     scores = {piece.text: piece.score for piece in model.pieces if piece.type in joined}
     # SentencePiece takes a piece that is not used apart again, unless it is one character.
-    usable = {p.text for p in model.pieces if p.type != _UNUSED or len(p.text) == 1}
+    usable = {p.text for p in model.pieces if p.type != UNUSED or len(p.text) == 1}
     try:
-        return merges_by_score(scores, model.of_type(_USER_DEFINED), usable)
+        return merges_by_score(scores, model.of_type(USER_DEFINED), usable)
     except ValueError as error:
         raise FileFormatError(model.path, "pieces", str(error)) from None
 
@@ -483,7 +490,7 @@ class Normalizer:
         if not all(isinstance(flag, bool) for flag in flags):
             raise ValueError(f"{', '.join(_FLAGS)}: expected true or false, got {flags}")
         prefix, self._remove, escape, suffix = flags
-        self._space = _SPACE if escape else " "
+        self._space = SPACE if escape else " "
         self._before = self._space if prefix and not suffix else ""
         self._after = self._space if prefix and suffix else ""
         self._finder = _Finder(_character_map(charsmap), symbols)
@@ -564,17 +571,17 @@ def read(
     """Read a SentencePiece model."""
     if split_pattern is not None:
         raise ValueError(f"{path}: a SentencePiece model takes no split pattern; leave it out")
-    model = _read_model(path)
+    model = read_model(path)
     settings = model.path.with_name("tokenizer_config.json")
     files = transactions.read_files([settings, *core.tokenizer_files(settings.parent)[3:]])
     config = core.JsonReader({}, settings)
     if settings in files:
         config = core.JsonReader.open(settings, files[settings])
     added = _added_tokens(model)
-    roles = {**_roles(model), **_configured_roles(config, added)}
+    named = {**roles(model), **_configured_roles(config, added)}
     tokenizer = core.tokenizer_layout(
         {
-            "unk_token": roles["unk_token"],
+            "unk_token": named["unk_token"],
             "fuse_unk": True,
             "byte_fallback": model.trainer["byte_fallback"],
             "vocab": {piece.text: id_ for id_, piece in enumerate(model.pieces)},
@@ -582,22 +589,22 @@ def read(
         },
         added.values(),
         {
-            "normalizer": _normalizer(model),
+            "normalizer": normalizer_of(model),
             "pre_tokenizer": None,
-            "post_processor": _post_processor(config, roles, added),
+            "post_processor": _post_processor(config, named, added),
             "decoder": _decoder(model),
         },
     )
     templates = core.read_template_files(files) or core.read_chat_templates(config)
-    return Source(tokenizer, roles, chat_templates=templates)
+    return Source(tokenizer, named, chat_templates=templates)
 
 
-def _roles(model: _Model) -> dict[str, str]:
+def roles(model: Model) -> dict[str, str]:
     """Return the pieces that trainer_spec gives a role, as far as they are there."""
-    special = set(model.of_type(_CONTROL))
+    special = set(model.of_type(CONTROL))
     named = {f"{role}_token": model.trainer[f"{role}_piece"] for role in ("bos", "eos", "pad")}
     roles = {role: text for role, text in named.items() if text in special}
-    return {**roles, "unk_token": model.of_type(_UNKNOWN)[0]}
+    return {**roles, "unk_token": model.of_type(UNKNOWN)[0]}
 
 
 def _configured_roles(config: core.JsonReader, added: Mapping[str, AddedToken]) -> dict[str, str]:
@@ -611,26 +618,30 @@ def _configured_roles(config: core.JsonReader, added: Mapping[str, AddedToken]) 
     return roles
 
 
-def _added_tokens(model: _Model) -> dict[str, AddedToken]:
+def _added_tokens(model: Model) -> dict[str, AddedToken]:
     """Return control symbols, and user-defined ones: those are found in normalized text."""
     found = {}
     for id_, (text, _, kind) in enumerate(model.pieces):
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
-            defined = kind == _USER_DEFINED
+        if kind in (UNKNOWN, CONTROL, USER_DEFINED):
+            defined = kind == USER_DEFINED
             found[text] = AddedToken(text, id_, normalized=defined, special=not defined)
     return found
 
 
-def _normalizer(model: _Model) -> dict[str, Any] | None:
-    """Say how text is normalized, in the terms of tokenizer.json if that is possible."""
+def own_normalizer(model: Model) -> dict[str, Any]:
+    """Say how text is normalized, as a component that `Normalizer` runs."""
     given = model.normalizer
-    symbols = model.of_type(_USER_DEFINED)
-    own = {
+    return {
         "type": "SentencePiece",
         "charsmap": base64.b64encode(given["precompiled_charsmap"]).decode(),
         **{flag: given.get(flag, model.trainer.get(flag)) for flag in _FLAGS},
-        "user_defined": symbols,
+        "user_defined": model.of_type(USER_DEFINED),
     }
+
+
+def normalizer_of(model: Model) -> dict[str, Any] | None:
+    """Say how text is normalized, in the terms of tokenizer.json if that is possible."""
+    given, symbols, own = model.normalizer, model.of_type(USER_DEFINED), own_normalizer(model)
     try:
         normalizer = Normalizer(own)
     except ValueError as error:
@@ -646,10 +657,10 @@ def _normalizer(model: _Model) -> dict[str, Any] | None:
     if given["remove_extra_whitespaces"]:
         steps += _replace("Regex", " {2,}", " "), _replace("Regex", r"\A ", "")
     if given["add_dummy_prefix"]:
-        steps.append({"type": "Prepend", "prepend": _SPACE})
-    steps.append(_replace("String", " ", _SPACE))
+        steps.append({"type": "Prepend", "prepend": SPACE})
+    steps.append(_replace("String", " ", SPACE))
     if given["remove_extra_whitespaces"]:  # a run is looked at from its start only: linear
-        steps.append(_replace("Regex", rf"(?<!{_SPACE}){_SPACE}+\z", ""))
+        steps.append(_replace("Regex", rf"(?<!{SPACE}){SPACE}+\z", ""))
     return {"type": "Sequence", "normalizers": steps}
 
 
@@ -657,7 +668,7 @@ def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
-def _decoder(model: _Model) -> dict[str, Any]:
+def _decoder(model: Model) -> dict[str, Any]:
     """Say how pieces become text.
 
     SentencePiece takes a "▁" away from the start of a piece: of the first one, or, with
@@ -665,20 +676,20 @@ def _decoder(model: _Model) -> dict[str, Any]:
     the unknown piece and byte pieces become keeps its spaces.
     """
     steps = []
-    unknown = model.of_type(_UNKNOWN)[0]
+    unknown = model.of_type(UNKNOWN)[0]
     if sum(unknown in piece.text for piece in model.pieces) == 1:
         steps.append(_replace("String", unknown, model.trainer["unk_surface"]))
     strip = 1 if model.normalizer["add_dummy_prefix"] else 0
     if model.normalizer["remove_extra_whitespaces"]:
         strip = _MAX_STRIPPED
-        if any(_SPACE * 2 in piece.text for piece in model.pieces):
-            steps.append(_replace("String", _SPACE * 2, _SPACE + " "))
+        if any(SPACE * 2 in piece.text for piece in model.pieces):
+            steps.append(_replace("String", SPACE * 2, SPACE + " "))
     if model.trainer["byte_fallback"]:
         steps.append({"type": "ByteFallback"})
     steps.append({"type": "Fuse"})
     if strip:
-        steps.append({"type": "Strip", "content": _SPACE, "start": strip, "stop": 0})
-    steps.append(_replace("String", _SPACE, " "))
+        steps.append({"type": "Strip", "content": SPACE, "start": strip, "stop": 0})
+    steps.append(_replace("String", SPACE, " "))
     return {"type": "Sequence", "decoders": steps}
 
 

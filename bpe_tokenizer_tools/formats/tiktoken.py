@@ -597,7 +597,9 @@ def _ranks_and_special_tokens(
         raise lost("tiktoken", "it puts a space before text (add_prefix_space)")
     _check_added_tokens(definition)
     _check_merges(definition)
-    return definition.vocab, {token.content: cast("int", token.id) for token in definition.added}
+    return dict(definition.vocab), {
+        token.content: cast("int", token.id) for token in definition.added
+    }
 
 
 def _check_added_tokens(definition: Definition) -> None:

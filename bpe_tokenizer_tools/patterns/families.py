@@ -119,7 +119,7 @@ _CONTRACTIONS, _END = core.CONTRACTIONS, core.END
 
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 _NO_HAN = r"&&[^\p{Han}]"
-_KIMI = (
+KIMI = (
     r"[\p{Han}]+"
     rf"|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{_NO_HAN}]*[{_LOWER}{_NO_HAN}]+{_CONTRACTIONS}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}{_NO_HAN}]+[{_LOWER}{_NO_HAN}]*{_CONTRACTIONS}?"
@@ -146,12 +146,8 @@ _EXAONE_MOE = (
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
 # DeepSeek.  The ASCII signs and the runs of Chinese and Japanese are one for all.
-_WORDS_AND_SIGNS = (
-    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
-    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+"
-)
-_KANA_AND_HAN = "[一-龥぀-ゟ゠-ヿ]+"
-_DEEPSEEK3 = (r"\p{N}{1,3}", _KANA_AND_HAN, _WORDS_AND_SIGNS + r"[\r\n]*" + _END)
+_DEEPSEEK3 = core.STEPS[SPLIT_PATTERNS["deepseek-v3"]]
+_WORDS_AND_SIGNS = _DEEPSEEK3[2].removesuffix(r"[\r\n]*" + _END)
 _CJK = "[一-龥ࠀ-一가-퟿]+"
 _DEEPSEEK_LETTERS = (  # those with upper and lower case
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293"
@@ -315,7 +311,7 @@ _FAMILIES = (
     (
         "kimi-k2",
         Family(
-            _splits(_KIMI),
+            _splits(KIMI),
             ignore_merges=True,
             in_llama_cpp=Family(_splits(_KIMI_THERE)),
             example="iPhone",

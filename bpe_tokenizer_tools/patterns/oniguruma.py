@@ -9,13 +9,17 @@ Source: Oniguruma's doc/RE, Ruby syntax; what it leaves open was measured.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 
 import regex
 
+from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns.families import KIMI
+from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS, SPELLINGS
 
 # What \w means inside [..]; outside, it takes in six more (measured over all code
 # points, tests/formats/test_components.py).  Neither is what `regex` means by it.
@@ -194,7 +198,8 @@ def _leaf(node: algebra.Chars | algebra.Anchor) -> str:
 def to_oniguruma(pattern: str) -> str:
     r"""Spell a `regex` pattern as Oniguruma (Ruby syntax) understands it.
 
-    There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.
+    There `$` ends a line, not the text, and `{1,3}+` is no possessive quantifier.  A pattern
+    that cuts like a public one is spelled like it, because fast loaders know patterns by spelling.
 
     >>> print(to_oniguruma(r"\p{N}{1,3}+|\s++$"))
     (?>\p{N}{1,3})|\s++\Z
@@ -202,6 +207,9 @@ def to_oniguruma(pattern: str) -> str:
     Raises:
         ValueError: it contains something that is not known to mean the same there.
     """
+    public = _public_spellings().get(pattern)
+    if public:
+        return public
     try:
         tree = algebra.PatternParser(pattern).parse()
         if algebra.may_be_empty(tree):
@@ -214,14 +222,25 @@ def to_oniguruma(pattern: str) -> str:
         ) from None
 
 
+@functools.cache
+def _public_spellings() -> dict[str, str]:
+    """Return other spellings of public patterns, with what the models' files have for them."""
+    names = {name: core.SPELLINGS[pattern] for name, pattern in SPLIT_PATTERNS.items()}
+    names |= MORE_PATTERNS
+    found = {pattern: names[name] for pattern, name in SPELLINGS.items()}
+    for pattern in (*SPLIT_PATTERNS.values(), *MORE_PATTERNS.values()):
+        del found[pattern]  # spelled like any other pattern, which gives the same
+    return {**found, from_oniguruma(KIMI): KIMI}
+
+
 def from_oniguruma(pattern: str) -> str:
     """Spell an Oniguruma (Ruby syntax) pattern for `regex`; see `to_oniguruma`.
 
     Raises:
         ValueError: the pattern contains what neither parser knows.
     """
-    if pattern in core.KNOWN_SPELLINGS:
-        return core.KNOWN_SPELLINGS[pattern]
+    if (pattern,) in core.KNOWN_SPELLINGS:
+        return core.KNOWN_SPELLINGS[(pattern,)]
     try:
         tree = algebra.PatternParser(pattern, oniguruma=True).parse()
     except algebra.UnknownConstructError:

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bpe_tokenizer
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, FileFormatError
+from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import flush_directory, naming
@@ -216,13 +216,12 @@ def _check_sha256(value: str | None) -> str | None:
 
 def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
     """What a list shows of a tokenizer, so that it need not be loaded for it."""
-    names = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
     pattern = tokenizer.split_pattern
     return {
         "vocab_size": tokenizer.vocab_size,
         "merges": len(tokenizer.definition.merges),
         "special_tokens": len(tokenizer.special_tokens),
-        "split_pattern": names.get(pattern or "", pattern),
+        "split_pattern": core.PATTERN_NAMES.get(pattern or "", pattern),
         "normalizer": tokenizer.normalizer,
         "has_chat_template": bool(tokenizer.chat_templates),
         "fingerprint": tokenizer.fingerprint,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import importlib
 import os
@@ -29,6 +30,7 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.patterns.automaton import automaton
+from bpe_tokenizer_tools.support.dropout import dropping
 
 native: Any = importlib.import_module("_bpe_tokenizer.native")
 bpe_tokenizer.ACCELERATED = False  # what is expected comes from Python
@@ -85,7 +87,7 @@ def encoding(given: Any, text: str) -> Operation:
 
 
 def counting(texts: list[str]) -> Operation:
-    """Count on two threads."""
+    """Count strings, and bytes by another counter."""
     expected: dict[bytes, int] = {}
     for text in texts:
         for piece in bpe_tokenizer._splitter(SPLIT_PATTERNS["gpt2"]).split(text):
@@ -93,7 +95,11 @@ def counting(texts: list[str]) -> Operation:
 
     def call(counter: Any) -> Any:
         counter.take()  # what is there after an error is only a part
-        counter.count(texts, 2)
+        counter.count(texts[1:])
+        other = native.PretokenCounter("gpt2")
+        # NFC leaves these texts as they are, and the string that is looked for is not in them.
+        assert other.count_utf8(texts[0].encode(), native.Finder({"\n\n\n": None}), True) == []
+        counter.add(other)
         return counter.take()
 
     return Operation(lambda: native.PretokenCounter("gpt2"), call, expected)
@@ -104,6 +110,11 @@ MERGES = b'[["a", "b"]]'
 MODEL = b'{"x": [1, "]"], "model": {"vocab": %s, "merges": %s}}' % (VOCAB, MERGES)
 FLAGS = bytearray(70_001)
 FLAGS[500] = FLAGS[1000] = FLAGS[70_000] = 3
+
+
+def recorded_offsets(encoder: Any, text: str) -> Any:
+    [(_, record)] = encoder.encode_batch_recorded([text], 1)
+    return encoder.offsets(text, record)
 
 
 def operations() -> dict[str, Operation]:
@@ -124,12 +135,41 @@ def operations() -> dict[str, Operation]:
 
     places = python.places(mixed * 300, ids)
     strings = {"ab": 256, "中": 97, " whole": 98} | {f"<{i}>": i for i in range(300)}
-    spans = list(bpe_tokenizer._spans_of(strings)(texts[1], 0, sys.maxsize))
-    around, done = [], 0
-    for start, end in [*spans, (len(texts[1]), len(texts[1]))]:
-        around += python.encode(texts[1][done:start])
-        around += [strings[texts[1][start:end]]] if start < end else []
-        done = end
+    find = bpe_tokenizer._spans_of(strings)
+    spans = list(find(texts[1], 0, sys.maxsize))
+
+    def encode_around(text: str) -> tuple[list[int], list[int]]:
+        """Return the ids of a text with strings in it, and where each ends."""
+        made: list[int] = []
+        ends, done = [], 0
+        for start, end in [*find(text, 0, sys.maxsize), (len(text), len(text))]:
+            between = text[done:start]
+            made += (new := python.encode(between))
+            ends += [done + at for _, at in python.places(between, new)]
+            made += [strings[text[start:end]]] if start < end else []
+            ends += [end] if start < end else []
+            done = end
+        return made, ends
+
+    around, ends = encode_around(texts[1])
+    kept_around = next(
+        end for end in reversed(ends[:9]) if len(encode_around(texts[1][:end])[0]) <= 9
+    )
+    some = len(listed[1]) // 2
+    kept = next(
+        end
+        for _, end in reversed(python.places(texts[1], listed[1])[:some])
+        if python.count(texts[1][:end]) <= some
+    )
+
+    def first(encoder: Any) -> Any:
+        [(ids, record)] = encoder.encode_batch_recorded([texts[1]], 1, 0, some)
+        return ids, encoder.offsets(texts[1], record)
+
+    dropped = dropping(python, 0.25, 7).encode(texts[1])
+
+    def drop(encoder: Any, text: Any) -> Any:
+        return encoder.encode_dropping(text, 2**51, 7)[0]
 
     def finder() -> Any:
         return native.Finder(strings)
@@ -147,6 +187,33 @@ def operations() -> dict[str, Operation]:
 
     return {
         "load": Operation(lambda: None, lambda _: encoder_of(ORDERED).decode([256]), b"ab"),
+        "load another's": Operation(
+            ordered,
+            lambda e: native.Encoder(e, [], "gpt2").encode(mixed * 9),
+            bpe_tokenizer._Encoder(dataclasses.replace(ORDERED, ignore_merges=False)).encode(
+                mixed * 9
+            ),
+        ),
+        "share": Operation(
+            ordered,
+            lambda e: native.Encoder(e, [], "gpt2", True, {b"<added>": 900}).encode(mixed),
+            python.encode(mixed),
+        ),
+        "image": Operation(
+            ordered,
+            lambda e: native.Encoder.from_image(e.image(b"rest"))[0].decode(ids),
+            (mixed * 300).encode(),
+        ),
+        "listed": Operation(
+            ordered,
+            lambda e: (e.listed(True), e.merges(0, 9), e.token(256), e.id_of(b"ab")),
+            (
+                ([*ORDERED.vocab, b"<added>"], [*ORDERED.vocab.values(), 900]),
+                ORDERED.merges,
+                b"ab",
+                256,
+            ),
+        ),
         "load what collides": Operation(
             lambda: colliding(),
             lambda given: encoder_of(given).encode(mixed),
@@ -173,8 +240,19 @@ def operations() -> dict[str, Operation]:
             lambda _: native.split(native.automaton(*WORDS), "ab é 中"),
             [b"ab", b" ", "é".encode(), b" ", "中".encode()],
         ),
+        "begin": Operation(ordered, lambda e: e.begin(None, texts[1], some), kept),
+        "begin around": Operation(
+            lambda: (ordered(), finder()),
+            lambda both: both[0].begin(both[1], texts[1], 9),
+            kept_around,
+        ),
+        "first ids": Operation(
+            ordered, first, (listed[1][:some], python.places(texts[1], listed[1][:some]))
+        ),
         "count": Operation(ordered, lambda e: e.count(texts[1]), len(listed[1])),
         "cut": Operation(ordered, lambda e: e.encode_pretokens(cut), listed[1]),
+        "dropout": Operation(ordered, lambda e: drop(e, texts[1]), dropped),
+        "dropout in pre-tokens": Operation(ordered, lambda e: drop(e, cut), dropped),
         "batch": Operation(ordered, lambda e: e.encode_batch(texts, 2, 0), listed),
         "buffers": Operation(
             ordered,
@@ -190,6 +268,11 @@ def operations() -> dict[str, Operation]:
             lambda both: both[0].encode_around(both[1], texts[1]),
             around,
         ),
+        "segments": Operation(
+            lambda: (ordered(), finder()),
+            lambda both: both[0].encode_segments(both[1], True, [(texts[1], True)]),
+            around,
+        ),
         "decode": Operation(ordered, lambda e: e.decode(ids), (mixed * 300).encode()),
         "decode any": Operation(ordered, lambda e: e.decode(tuple(ids)), (mixed * 300).encode()),
         "decode to str": Operation(ordered, lambda e: e.decode_to_str(ids, "strict"), mixed * 300),
@@ -200,7 +283,7 @@ def operations() -> dict[str, Operation]:
             ordered, lambda e: e.decode(array("I", ids)), (mixed * 300).encode()
         ),
         "offsets": Operation(ordered, lambda e: e.offsets(mixed * 300, ids), places),
-        "encode to offsets": Operation(ordered, lambda e: e.encode_to_offsets(mixed * 300), places),
+        "recorded": Operation(ordered, lambda e: recorded_offsets(e, mixed * 300), places),
         "counting": counting([many, mixed * 3_000, mixed]),
         "counting short texts": counting(words[:9_000]),
         "learning": Operation(lambda: None, learn, tuple(learned)),
@@ -292,7 +375,8 @@ def fail_python() -> None:
         gc.collect()
         more = sys.getallocatedblocks() - before
         print(f"{name}: {errors} errors, {more} blocks more", flush=True)
-        assert errors
+        # All that these ask Python for is one number, which it may have kept.
+        assert errors or name in ("count", "begin", "begin around")
         assert more < 50
 
 
@@ -332,6 +416,12 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: encoder.encode(other),
         lambda: quietly(encoder.encode, surrogate),
         lambda: quietly(encoder.encode, 5),
+        lambda: encoder.encode_dropping(ascii_text, 2**52, 1),
+        lambda: encoder.encode_dropping([other, "", "ab"], 2**52, 1),
+        lambda: quietly(encoder.encode_dropping, surrogate, 2**52, 1),
+        lambda: quietly(encoder.encode_dropping, ["ab", 5], 2**52, 1),
+        lambda: quietly(encoder.encode_dropping, None, 2**52, 1),
+        lambda: quietly(encoder.encode_dropping, other, "much", 1),
         lambda: encoder.encode_plain(other),
         lambda: encoder.encode_plain(surrogate),
         lambda: encoder.encode_plain(None),
@@ -341,6 +431,12 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: encoder.encode_around(finder, other),
         lambda: encoder.encode_around(finder, surrogate),
         lambda: encoder.encode_around(finder, None),
+        lambda: encoder.begin(finder, other, 2),
+        lambda: encoder.begin(None, other * 99, 2),
+        lambda: encoder.begin(None, surrogate, 2),
+        lambda: encoder.begin(finder, "abb bb", 2),
+        lambda: quietly(encoder.begin, encoder, other, 2),
+        lambda: quietly(encoder.begin, None, other, None),
         lambda: encoder.encode_around(finder, "abb bb"),
         lambda: quietly(encoder.encode_around, encoder, other),
         lambda: finder.find(other, 0, 99),
@@ -386,11 +482,29 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: encoder.offsets(ascii_text, ids),
         lambda: quietly(encoder.offsets, other, ids),
         lambda: quietly(encoder.offsets, ascii_text, unknown),
-        lambda: encoder.encode_to_offsets(other),
-        lambda: quietly(encoder.encode_to_offsets, surrogate),
-        lambda: quietly(encoder.encode_to_offsets, 5),
-        lambda: quietly(without.encode_to_offsets, other),
+        lambda: recorded_offsets(encoder, other),
+        lambda: quietly(encoder.encode_batch_recorded, [surrogate], 1),
+        lambda: quietly(encoder.offsets, other, b"\xff" * 8),
+        lambda: quietly(encoder.offsets, other, b"\0" * 7),
+        lambda: encoder.encode_segments(finder, True, [(other, False), ("ab", True)]),
+        lambda: quietly(encoder.encode_segments, finder, True, [(surrogate, True)]),
+        lambda: quietly(encoder.encode_segments, finder, True, [(5, True)]),
         lambda: encoder.cache_info(),
+        lambda: encoder.token(ids[0]),
+        lambda: encoder.token(900),
+        lambda: encoder.token(-1),
+        lambda: encoder.token(None),
+        lambda: encoder.id_of(b"ab"),
+        lambda: encoder.id_of(b"no token"),
+        lambda: encoder.id_of("ab"),
+        lambda: encoder.merges(1, 3),
+        lambda: encoder.merges(-5, -1),
+        lambda: quietly(encoder.merges, None, 3),
+        lambda: encoder.sizes,
+        lambda: native.Encoder.from_image(b"no image"),
+        lambda: quietly(native.Encoder.from_image, None),
+        lambda: quietly(encoder.image, None),
+        lambda: encoder.largest_id,
         lambda: quietly(native.split, "gpt2", surrogate),
         lambda: native.split(cutter, other),
         lambda: quietly(native.split, None, other),
@@ -400,6 +514,11 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: counter.count(texts[:2]),
         lambda: quietly(counter.count, texts),
         lambda: quietly(counter.count, [5]),
+        lambda: counter.count_utf8(b"a b", finder),
+        lambda: counter.count_utf8("e\u0301 a".encode(), None, True),
+        lambda: quietly(counter.count_utf8, b"\xff"),
+        lambda: quietly(counter.count_utf8, "a"),
+        lambda: quietly(counter.add, 5),
         lambda: len(counter),
         lambda: quietly(native.merges_from_ranks, [b"a", b"ab", b"b"]),
         lambda: quietly(native.merges_from_ranks, [b"a", "ab"]),
@@ -429,13 +548,30 @@ def rare_calls() -> list[Callable[[], Any]]:
 
     def count() -> None:
         counter = native.PretokenCounter("gpt2")
-        counter.count(texts, 2)
+        counter.count(texts)
         counter.take()
-        counter.count(texts, 2)
+        counter.count(texts)
+        counter.add(counter)
         counter.to_dict()
+        counter.items()
+        counter.values()
+        native.learn_merges(counter, ALPHABET, 5, 1, None, frozenset(), None)
 
+    encoder = encoder_of(ORDERED)
+    image = encoder.image(b"rest")
     return [
+        lambda: encoder.image(b"rest"),
+        lambda: native.Encoder.from_image(image),
+        lambda: native.Encoder.from_image(image[:-1] + b"x"),
+        lambda: native.Encoder(native.Encoder.from_image(image)[0], [], "gpt2", True),
         lambda: native.Encoder(ORDERED.vocab, [], native.automaton(*WORDS)),
+        lambda: native.Encoder(encoder, [], "gpt2"),
+        lambda: native.Encoder(native.Encoder(encoder, [], "gpt2"), [], None),
+        lambda: native.Encoder(encoder, [], "gpt2", True, {b"<added>": 900}),
+        lambda: encoder.listed(True),
+        lambda: quietly(native.Encoder, encoder, None, "gpt2"),
+        lambda: quietly(native.Encoder, None, [], "gpt2"),
+        lambda: quietly(native.Encoder, encoder, [], "gpt2", True, {b"<added>": 2**70}),
         lambda: native.PretokenCounter(native.automaton(*WORDS)),
         lambda: encoder_of(ORDERED).encode_batch(texts, 2, 0),
         lambda: quietly(encoder_of(ORDERED).encode_batch, [*texts, "\ud800", *texts], 2, 0),
@@ -522,7 +658,7 @@ def fork() -> None:
         child = os.fork()
         if not child:
             counter = native.PretokenCounter("gpt2")
-            counter.count([text] * 5, 2)
+            counter.count([text] * 5)
             right = encoder.encode_batch([text] * 5, 2, 0) == [expected] * 5
             os._exit(0 if right and encoder.encode(text) == expected and len(counter) == 4 else 1)
         assert os.waitpid(child, 0)[1] == 0

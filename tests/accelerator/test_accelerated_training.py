@@ -6,10 +6,12 @@ import contextlib
 import gc
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
 import tracemalloc
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from oracles import examples
 from test_accelerator import ATOMS, BOTH_WAYS, EVERY_PATTERN, FOLDER, SAME_UNICODE, native
 
 import bpe_tokenizer
+from _bpe_tokenizer.engine import NativeCounter
 from bpe_tokenizer import SPLIT_PATTERNS
 
 ALPHABET = bpe_tokenizer._ALPHABET
@@ -52,13 +55,13 @@ def random_texts(chance: random.Random, n: int, size: int) -> list[str]:
 
 @EVERY_PATTERN
 @BOTH_WAYS
-@pytest.mark.parametrize("threads", [1, 2, 3, 4])
-def test_counts_as_regex_splits(name: str, portable: bool, threads: int) -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_counts_as_regex_splits(name: str, portable: bool, seed: int) -> None:
     texts = ["", "\0", "\0\0\0", "a\0", "a"]
-    texts += random_texts(random.Random(threads), 200, 100)
-    texts += random_texts(random.Random(threads), 5, 60_000)  # for threads to share
+    texts += random_texts(random.Random(seed), 200, 100)
+    texts += random_texts(random.Random(seed), 5, 60_000)
     counter = native.PretokenCounter(name, portable=portable)
-    counter.count(texts, threads)
+    counter.count(texts)
     expected = count_by_regex(name, texts)
     assert counter.to_dict() == expected
     assert len(counter) == len(expected)
@@ -79,8 +82,8 @@ def test_counts_real_text(name: str, corpus: str, corpora_dir: Path) -> None:
     text = read_corpus(corpus)[:600_000]
     texts = [text[at : at + 7_000] for at in range(0, len(text), 7_000)]
     counter = native.PretokenCounter(name)
-    counter.count(texts[:40], 2)
-    counter.count(texts[40:], 4)
+    counter.count(texts[:40])
+    counter.count(texts[40:])
     assert counter.take() == count_by_regex(name, texts)
 
 
@@ -89,7 +92,7 @@ def test_counts_real_text(name: str, corpus: str, corpora_dir: Path) -> None:
 def test_counts_long_pretokens(char: str, size: int) -> None:
     texts = [char * size, char * size + "x", char * size]
     counter = native.PretokenCounter("cl100k")
-    counter.count(texts, 2)
+    counter.count(texts)
     assert counter.to_dict() == count_by_regex("cl100k", texts)
 
 
@@ -101,8 +104,11 @@ def test_many_different_pretokens() -> None:
     ]
     counter = native.PretokenCounter("gpt2")
     texts = ["".join(words[at : at + 10_000]) for at in range(0, len(words), 10_000)]
-    counter.count(texts, 3)
-    counter.count(texts[:3], 1)
+    counter.count(texts)
+    other = native.PretokenCounter("gpt2")
+    other.count(texts[:3])
+    counter.add(other)
+    assert len(other) == 0
     expected = Counter(word.encode() for word in words + words[:30_000])
     assert counter.to_dict() == expected
     assert len(counter) == len(expected)
@@ -127,7 +133,7 @@ def test_counts_what_is_cut_already() -> None:
     pretokens = ["a", "", "é" * 30, "中", "a", "\0", "a\0", "😀" * 3, "é" * 30, "x" * 15, "x" * 16]
     for counter in (native.PretokenCounter(), native.PretokenCounter("gpt2")):
         counter.count_pretokens(pretokens)
-        counter.count_pretokens(pretokens * 10_000, 2)
+        counter.count_pretokens(pretokens * 10_000)
         times = Counter(pretoken.encode() for pretoken in pretokens if pretoken)
         assert counter.to_dict() == {pretoken: 10_001 * n for pretoken, n in times.items()}
     with pytest.raises(TypeError, match="count_pretokens"):
@@ -144,14 +150,13 @@ def test_strings_of_a_subclass_are_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "é\ud800", "😀\udc00b"])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_surrogates_are_refused_as_python_refuses_them(text: str, threads: int) -> None:
+def test_surrogates_are_refused_as_python_refuses_them(text: str) -> None:
     with pytest.raises(UnicodeEncodeError) as expected:
         text.encode()
     counter = native.PretokenCounter("gpt2")
     for call in (counter.count, counter.count_pretokens):
         with pytest.raises(UnicodeEncodeError) as error:
-            call(["ok"] * 1_000 + [text] + ["x" * 100_000] * 3, threads)
+            call(["ok"] * 1_000 + [text] + ["x" * 100_000] * 3)
         assert error.value.args == expected.value.args
     counter.take()
     counter.count(["ok"])
@@ -166,10 +171,16 @@ def test_wrong_arguments_of_a_counter() -> None:
     for wrong in (None, b"text", 5):
         with pytest.raises(TypeError, match="must be a str"):
             counter.count(["a", wrong])
-    for threads in (0, -1):
-        with pytest.raises(ValueError, match="at least 1"):
-            counter.count(["a"], threads)
-    counter.count(["a"], 10_000)
+    for wrong in ("text", None, 5, [b"a"]):
+        with pytest.raises(TypeError):
+            counter.count_utf8(wrong)
+        with pytest.raises(TypeError):
+            counter.add(wrong)
+    with pytest.raises(TypeError, match="must be a Finder"):
+        counter.count_utf8(b"a", "finder")
+    with pytest.raises(TypeError, match="count_pretokens"):
+        native.PretokenCounter().count_utf8(b"a")
+    counter.count(["a"])
     assert counter.to_dict() == {b"a": 1}
     with pytest.raises(ValueError, match="no scanner"):
         native.PretokenCounter("latin")
@@ -190,7 +201,7 @@ def test_threads_share_a_counter() -> None:
 
     def work(index: int) -> None:
         for _ in range(10):
-            counter.count(texts, 1 + index % 3)
+            counter.count(texts)
             sizes.append((len(counter), len(counter.to_dict())))
 
     run_threads(work, 8)
@@ -199,19 +210,246 @@ def test_threads_share_a_counter() -> None:
     assert set(sizes) == {(len(expected), len(expected))}
 
 
+def test_threads_add_counters_to_one_another() -> None:
+    texts = random_texts(random.Random(5), 20, 500)
+    counters = [native.PretokenCounter("gpt2") for _ in range(3)]
+
+    def work(index: int) -> None:
+        for step in range(60):
+            counters[index % 3].count(texts)
+            counters[(index + step) % 3].add(counters[index % 2])
+
+    run_threads(work, 6)
+    for other in counters:
+        counters[0].add(other)
+    expected = count_by_regex("gpt2", texts)
+    assert counters[0].to_dict() == {pretoken: 360 * count for pretoken, count in expected.items()}
+    assert [len(other) for other in counters[1:]] == [0, 0]
+
+
+# -- Counting bytes --------------------------------------------------------------
+
+UTF8_BORDERS = [
+    *(b"a", b"\0", b"\x7f", b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xc2\x80", b"\xdf\xbf"),
+    *(b"\xe0\x9f\xbf", b"\xe0\xa0\x80", b"\xed\x9f\xbf", b"\xed\xa0\x80", b"\xed\xbf\xbf"),
+    *(b"\xee\x80\x80", b"\xef\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf0\x90\x80\x80"),
+    *(
+        b"\xf4\x8f\xbf\xbf",
+        b"\xf4\x90\x80\x80",
+        b"\xf5\x80\x80\x80",
+        b"\xff",
+        b"\xe4\xb8",
+        b"\xf0\x9f",
+    ),
+    *(b"word " * 9, "é ".encode(), "e\u0301".encode(), "世".encode(), "😀".encode()),
+]
+
+
+@settings(max_examples=examples(400))
+@given(data=st.binary() | st.lists(st.sampled_from(UTF8_BORDERS)).map(b"".join))
+def test_bytes_are_counted_if_python_decodes_them(data: bytes) -> None:
+    counter = native.PretokenCounter("gpt2")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as expected:
+        with pytest.raises(UnicodeDecodeError) as error:
+            counter.count_utf8(data)
+        assert error.value.args == expected.args
+    else:
+        assert counter.count_utf8(memoryview(bytearray(data))) == []
+        assert counter.take() == count_by_regex("gpt2", [text])
+
+
+@settings(max_examples=examples(400))
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            ["<é>", "<é", "é>", "a b", " ", "<", "\u0301", "ç\u0327", "\u0958", "가\u11a8"]
+        )
+        | st.text(max_size=5)
+    )
+)
+def test_what_nfc_may_change_is_left_out(pieces: list[str]) -> None:
+    data = "".join(pieces).encode()
+    counter = native.PretokenCounter("gpt2")
+    finder = native.Finder({"<é>".encode().decode("latin-1"): None})
+    left = counter.count_utf8(data, finder, True)
+    ends = [at.start() for at in re.finditer("<é>".encode(), data)] + [len(data)]
+    starts = [0] + [at + len("<é>".encode()) for at in ends]
+    texts = {
+        (start, end): data[start:end].decode() for start, end in zip(starts, ends) if start < end
+    }
+    assert set(left) <= texts.keys()
+    counted = [text for place, text in texts.items() if place not in left]
+    assert all(unicodedata.is_normalized("NFC", text) for text in counted)
+    assert counter.take() == count_by_regex("gpt2", counted)
+
+
 def test_a_list_that_changes_while_it_is_counted() -> None:
     text = "a b é 中 " * 20_000
     for _ in range(20):
         counter = native.PretokenCounter("gpt2")
         texts = [text[:-1] for _ in range(20)]
-        thread = threading.Thread(target=counter.count, args=(texts, 2))
+        thread = threading.Thread(target=counter.count, args=(texts,))
         thread.start()
         texts.clear()
         thread.join()
         assert len(counter) <= 8
 
 
+# -- Counting files --------------------------------------------------------------
+
+HARD_TO_CUT = [
+    *(
+        "word",
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "1",
+        "a",
+        "'s",
+        ".",
+        "=",
+        "=\u0338",
+        "<",
+        "|",
+        "<|e|>",
+        "<|e",
+        "e|>",
+    ),
+    *(
+        "e",
+        "\u0301",
+        "\u0327",
+        "\u0344",
+        "é",
+        "世",
+        "界。",
+        "😀",
+        "\u0958",
+        "\u0915\u093c",
+        "\u2126",
+        "\u037e",
+    ),
+    *("\u1112", "\u1161", "\u11ab", "\u3099", "か", "\U00016d67", "\U00016d63", "\u0e33", "\ufb1d"),
+]
+
+
+def count_file(path: Path, pattern: str, normalizer: str | None, workers: int) -> Any:
+    options = {"special_tokens": ["<|e|>"], "normalizer": normalizer, "num_workers": workers}
+    return bpe_tokenizer.count_pretokens(path, pattern, **options)
+
+
+@settings(max_examples=examples(300))
+@given(
+    pieces=st.lists(st.sampled_from(HARD_TO_CUT) | st.text(max_size=3)),
+    block=st.integers(1, 9),
+    tail=st.integers(1, 40),
+    pattern=st.sampled_from(
+        [*SPLIT_PATTERNS, r"=|\p{L}+|\s+|[^=\p{L}\s]+", r"\p{Mn}|\w+|[^\p{Mn}\w]"]
+    ),
+    normalizer=st.sampled_from([None, "NFC", "NFD"]),
+    workers=st.integers(1, 3),
+)
+def test_a_file_is_counted_as_a_whole_however_it_is_cut(
+    pieces: list[str],
+    block: int,
+    tail: int,
+    pattern: str,
+    normalizer: str | None,
+    workers: int,
+    tmp_path_factory: Any,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "hard.txt"
+    text = "".join(pieces) + "a"
+    path.write_bytes(text.encode())
+    parts = [
+        part if normalizer is None else unicodedata.normalize(normalizer, part)
+        for part in text.split("<|e|>")
+    ]
+    expected = Counter[str]()
+    for part in parts:
+        expected.update(bpe_tokenizer._splitter(SPLIT_PATTERNS.get(pattern, pattern)).split(part))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bpe_tokenizer, "_BLOCK_CHARS", block)
+        patch.setattr(bpe_tokenizer._PretokenCounter, "_BATCH_CHARS", 4 * block)
+        patch.setattr(NativeCounter, "_TAIL", tail)
+        counts = count_file(path, pattern, normalizer, workers)
+    assert dict(counts) == {pretoken.encode(): count for pretoken, count in expected.items()}
+    assert (counts.documents, counts.bytes_read) == (1, len(text.encode()))
+
+
+@pytest.mark.parametrize("normalizer", [None, "NFC"])
+def test_real_files_on_threads(normalizer: str | None, corpora_dir: Path, tmp_path: Path) -> None:
+    text = "".join(read_corpus(name)[:3_000_000] for name in ("english", "code", "multi"))
+    text = text.replace("<|endoftext|>", "<|e|>")
+    path = tmp_path / "real.txt"
+    path.write_bytes(text.encode())
+    expected = count_file(path, "o200k", normalizer, 1)
+    for workers in (2, 5):
+        counts = count_file(path, "o200k", normalizer, workers)
+        assert counts == expected and counts.bytes_read == expected.bytes_read
+    apart = bpe_tokenizer.count_pretokens(text.split("<|e|>"), "o200k", normalizer=normalizer)
+    assert dict(apart) == dict(expected)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xc3(", b"\xf0\x9f\x98"])
+@pytest.mark.parametrize("at", [0, 5_000, 4_194_300, 9_000_001])
+def test_the_first_bad_byte_is_named(workers: int, bad: bytes, at: int, tmp_path: Path) -> None:
+    good = "word é 世 " * 900_000
+    data = bytearray(good.encode())
+    while data[at] & 0xC0 == 0x80:
+        at += 1
+    data[at : at + len(bad)] = bad
+    data[10_000_000] = 0xFE  # a later one
+    path = tmp_path / "bad.txt"
+    path.write_bytes(data)
+    (tmp_path / "x.txt").write_text("good")
+    with pytest.raises(bpe_tokenizer.FileFormatError) as error:
+        bpe_tokenizer.count_pretokens([path, tmp_path / "x.txt"], num_workers=workers)
+    with pytest.raises(UnicodeDecodeError) as expected:
+        data.decode()
+    assert error.value.field == f"byte {expected.value.start}"
+    assert expected.value.reason in str(error.value)
+
+
 # -- Learning --------------------------------------------------------------------
+
+
+@settings(max_examples=examples(100))
+@given(
+    words=st.lists(
+        st.tuples(
+            st.sampled_from(["a", "ab", "abab", "é中", "x" * 15, "xy" * 40]), st.integers(1, 9)
+        )
+    ),
+    n_tokens=st.integers(0, 20),
+)
+def test_learns_from_a_counter_as_from_its_dict(
+    words: list[tuple[str, int]], n_tokens: int
+) -> None:
+    counter = native.PretokenCounter()
+    counter.count_pretokens([word for word, count in words for _ in range(count)])
+    counts = counter.to_dict()
+    assert dict(counter.items()) == counts
+    assert sorted(counter.values()) == sorted(counts.values())
+    options = ALPHABET, n_tokens, 1, None, frozenset({b"ab"}), None
+    assert native.learn_merges(counter, *options) == native.learn_merges(counts, *options)
+    assert counter.to_dict() == counts
+
+
+def test_learns_from_nothing_but_a_dict_or_a_counter() -> None:
+    empty = native.PretokenCounter()
+    assert native.learn_merges(empty, ALPHABET, 5, 1, None, frozenset(), None) == (
+        [],
+        [],
+        "no pairs left",
+    )
+    for wrong in ([], "ab", None, native.Finder({"a": None})):
+        with pytest.raises(TypeError, match="a dict or a PretokenCounter"):
+            native.learn_merges(wrong, ALPHABET, 5, 1, None, frozenset(), None)
 
 
 def learn_in_python(
@@ -440,7 +678,7 @@ def test_nothing_leaks_while_training() -> None:
 
     def everything() -> None:
         counter = native.PretokenCounter("gpt2")
-        counter.count([text, text], 2)
+        counter.count([text, text])
         counter.count_pretokens([text, ""])
         for wrong in ("\ud800", 5):
             with contextlib.suppress(TypeError, UnicodeEncodeError):

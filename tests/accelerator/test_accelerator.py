@@ -6,6 +6,7 @@ Without the extension these tests are left out; conftest.py says where it is loo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 import itertools
@@ -23,15 +24,17 @@ from typing import Any
 
 import pytest
 import regex
-from conftest import ROOT, extension, knows_the_same_unicode, read_corpus
-from hypothesis import given
+from conftest import ROOT, examples, extension, knows_the_same_unicode, read_corpus
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bpe_tokenizer
-from _bpe_tokenizer.engine import _read_json
+from _bpe_tokenizer.engine import NativeEncoder, _read_json
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken
 from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.formats.tiktoken import _read_plain_ranks
+from bpe_tokenizer_tools.patterns.automaton import automaton
+from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
 native = extension()
 FOLDER = Path(native.__file__ or "").parent.parent  # of the package
@@ -68,8 +71,9 @@ def engines(definition: bpe_tokenizer.Definition, name: str, **options: Any) -> 
     """Return the Python encoder of a definition, and the native one."""
     added = {token.content.encode(): token.id for token in definition.added}
     make = native.Encoder
+    vocab, merges = dict(definition.vocab), list(definition.merges)
     return bpe_tokenizer._Encoder(definition), make(
-        definition.vocab, definition.merges, name, definition.ignore_merges, added, **options
+        vocab, merges, name, definition.ignore_merges, added, **options
     )
 
 
@@ -95,7 +99,27 @@ def check_equal(python: Any, encoder: Any, text: str) -> None:
     assert encoder.decode(expected) == text.encode()
     assert encoder.decode_to_str(expected, "strict") == text
     assert encoder.offsets(text, expected) == python.places(text, expected)
-    assert encoder.encode_to_offsets(text) == python.places(text, expected)
+    assert recorded_offsets(encoder, text) == python.places(text, expected)
+    for most in {0, 1, 7, len(expected) // 2, max(0, len(expected) - 1), len(expected)}:
+        assert encoder.begin(None, text, most) == beginning(python, text, expected, most)
+        [(ids, record)] = encoder.encode_batch_recorded([text], 1, 0, most)
+        assert ids == expected[:most]
+        assert encoder.offsets(text, record) == python.places(text, ids)
+
+
+def beginning(python: Any, text: str, ids: list[int], most: int) -> int:
+    """Return how many characters of a text are kept, by the definition of `truncate`."""
+    if len(ids) <= most:
+        return len(text)
+    ends = dict.fromkeys(end for _, end in reversed(python.places(text, ids)[:most]))
+    return next((end for end in ends if python.count(text[:end]) <= most), 0)
+
+
+def recorded_offsets(encoder: Any, text: str) -> Any:
+    """Return the offsets of what a record of its ids says."""
+    [(ids, record)] = encoder.encode_batch_recorded([text], 1)
+    assert ids == encoder.encode(text)
+    return encoder.offsets(text, record)
 
 
 @functools.cache
@@ -217,6 +241,51 @@ def test_published_vocabularies(vocab_dir: Path, corpora_dir: Path) -> None:
             check_equal(python, encoder, text)
 
 
+@functools.cache
+def engines_cutting_by(name: str) -> tuple[Any, Any]:
+    """Return both encoders; a pattern without a name is cut by an automaton."""
+    pattern = {**SPLIT_PATTERNS, **MORE_PATTERNS}.get(name, name)
+    definition = dataclasses.replace(trained("cl100k"), split_pattern=pattern)
+    cutter: Any = name if name in native.PATTERNS else native.automaton(*automaton(name))
+    return engines(definition, cutter)
+
+
+@SAME_UNICODE
+@settings(max_examples=examples(200))
+@given(
+    st.sampled_from([*native.PATTERNS, r"\w+", r"\p{L}+(?=\s)|\s+(?!\S)|."]),
+    st.text(st.sampled_from("ab's 1 2,.\r\n\t\x00é中。・゠ー🙂\u0301\u3000")),
+    st.integers(0, 40),
+    st.sampled_from([0, 1, 40]),
+)
+def test_the_beginning_that_fits(name: str, text: str, most: int, times: int) -> None:
+    """Also of text so long that only its beginning is written as UTF-8."""
+    python, encoder = engines_cutting_by(name)
+    text += (text + " word é, ") * times
+    ids = python.encode(text)
+    assert encoder.begin(None, text, most) == beginning(python, text, ids, most)
+
+
+def test_the_beginning_of_text_that_is_not_plain() -> None:
+    encoder = encoder_of((b"a", b"b"), normalizer="NFC")
+    finder = native.Finder({"<x>": 256, "<y>": None, "é": 98})
+    assert encoder.begin(None, "abab", 1) == 2
+    assert encoder.begin(None, "abab", 2**70) == 4
+    assert encoder.begin(None, "abab", -(2**70)) == 0
+    assert encoder.begin(None, "中中", 5) == 1
+    assert encoder.begin(finder, "ab<x>éab", 2) == 5
+    assert encoder.begin(finder, "ab<x>éab", 3) == 6
+    assert [encoder.begin(finder, "<x>", most) for most in (0, 1)] == [0, 3]
+    for text in ("e\u0301", "a\ud800", "é" * 5_000 + "\ud800", "🙂" * 5_000 + "\udfff", 5, b"ab"):
+        assert encoder.begin(None, text, 3) is None
+    assert encoder.begin(finder, "ab<y>", 1) is None
+    without = native.Encoder(definition_of([]).vocab, [], None)
+    assert without.begin(None, "ab", 1) is None
+    for args in ((None, "ab"), (5, "ab", 1), (None, "ab", "1"), (None, "ab", 1.5)):
+        with pytest.raises(TypeError):
+            encoder.begin(*args)
+
+
 def test_plain_text() -> None:
     encoder, ascii_only = encoder_of(), encoder_of(normalizer="NFD")
     for either in (encoder, ascii_only):
@@ -258,7 +327,15 @@ def test_finds_at_every_place(strings: list[str], filler: str) -> None:
 def test_encodes_around_strings() -> None:
     encoder, ascii_only = encoder_of((b"a", b"b")), encoder_of(normalizer="NFD")
     finder = finder_of({"<é>": 98, "|": 97, "||": None, "^": 2**20 - 3})
-    around = functools.partial(encoder.encode_around, finder)
+
+    def around(text: Any) -> Any:
+        ids, buffer = (
+            encode(finder, text)
+            for encode in (encoder.encode_around, encoder.encode_around_to_buffer)
+        )
+        assert ids == (None if buffer is None else array("I", buffer).tolist())
+        return ids
+
     assert around("") == [] and around("ab") == [256]
     assert around("ab<é>ab|é|<") == [256, 98, 256, 97, 0xC3, 0xA9, 97, 60]
     assert around("<é>") == [98]
@@ -269,6 +346,57 @@ def test_encodes_around_strings() -> None:
     assert native.Encoder(definition_of([]).vocab, [], None).encode_around(finder, "a") is None
     text = "ab中|" * 50_000
     assert around(text) == [256, 0xE4, 0xB8, 0xAD, 97] * 50_000
+
+
+def test_encodes_segments() -> None:
+    encoder, finder = encoder_of((b"a", b"b")), finder_of({"<é>": 98, "|": 97, "^": None})
+    marked = functools.partial(encoder.encode_segments, finder, True)
+    assert marked([]) == marked([("", True), ("", False)]) == []
+    assert marked([("<é", True), (">a", True), ("b|", False)]) == [98, 256, 124]
+    assert marked([("<é", True), ("", False), (">|", True)]) == marked([("<é>", 0)]) + [97]
+    assert marked([("a", ()), ("b|^", None), ("中", True)]) == [256, 124, 94, *"中".encode()]
+    for refused in ([("|", 1)], [("|", True), ("a", "other")], [("^", True)], [("\ud800", False)]):
+        assert marked(refused) is None
+    for wrong in (None, ("a", True), [("a",)], [("a", True, 1)], [["a", True]], [(b"a", True)]):
+        with pytest.raises(TypeError):
+            marked(wrong)
+    with pytest.raises(TypeError, match="takes a Finder, a mark and a list"):
+        encoder.encode_segments(True, True, [])
+    no_truth = type("NoTruth", (), {"__bool__": lambda _: 1 // 0})()
+    with pytest.raises(ZeroDivisionError):
+        marked([("a", no_truth)])
+    many = [("ab中", False), ("|", True)] * 50_000
+    assert marked(many) == [256, *"中".encode(), 97] * 50_000
+
+
+CONTROL = ["<|a|>", "<|a|><|b|>", "|>", "<", "e\u0301", "中"]
+SEGMENT = st.lists(st.sampled_from(["<|", "a", "|>", "<|b|>", *CONTROL, " ", "😀", "\u0301"]))
+
+
+@given(
+    segments=st.lists(
+        st.tuples(st.one_of(SEGMENT.map("".join), st.text()), st.sampled_from([0, 0, 1, 1, 2]))
+    ),
+    known=st.sets(st.sampled_from(CONTROL)),
+    form=st.sampled_from([None, "NFC", "NFKC"]),
+    more=st.sampled_from([{}, {"lstrip": True}, {"single_word": True}, {"normalized": True}]),
+)
+def test_segments_of_any_text(segments: Any, known: Any, form: Any, more: Any) -> None:
+    """Tokens come out of the segments that may have them, and not out of what those touch."""
+    given = definition_of([(b"a", b"b"), (b"<", b"|"), (b"|", b">")])
+    added = [AddedToken(text, 500 + i) for i, text in enumerate(CONTROL)]
+    added[-1] = dataclasses.replace(added[-1], **more)
+    given = dataclasses.replace(given, added=tuple(added), normalizer=form)
+    chosen = [frozenset[str](), frozenset(known), frozenset(CONTROL)]
+    counted = [(text, chosen[which]) for text, which in segments]
+    results = []
+    for make in (bpe_tokenizer._Encoder, NativeEncoder):
+        encoder = bpe_tokenizer._SegmentEncoder(make(given), given)
+        try:
+            results.append(encoder.encode(counted))
+        except ValueError as error:
+            results.append([str(error)])
+    assert results[0] == results[1]
 
 
 def test_finders_of_other_things() -> None:
@@ -290,6 +418,8 @@ def test_finders_of_other_things() -> None:
     for arguments in ((), (finder,), ("a", finder), (None, "a"), (encoder, "a"), (finder, "a", 1)):
         with pytest.raises(TypeError, match="takes a Finder and a text"):
             encoder.encode_around(*arguments)
+        with pytest.raises(TypeError, match="takes a Finder and a text"):
+            encoder.encode_around_to_buffer(*arguments)
     with pytest.raises(TypeError):
         native.Finder(strings={})
 
@@ -686,8 +816,9 @@ def every_way(encoder: Any) -> list[Any]:
     return [
         encoder.encode,
         encoder.encode_to_buffer,
-        encoder.encode_to_offsets,
         encoder.count,
+        lambda text: encoder.encode_batch_recorded([text], 1),
+        lambda text: encoder.encode_batch_recorded([text], 1, 0, 1),
         lambda text: encoder.encode_pretokens(["a", text]),
         lambda text: encoder.count_pieces(["a", text]),
         lambda text: encoder.encode_batch([text], 1),
@@ -820,6 +951,15 @@ def test_offsets_of_other_text() -> None:
             encoder.offsets(text, ids)
     with pytest.raises(KeyError, match="257"):
         encoder.offsets("a", [257])
+    for record in (array("I", [257]), array("I", [2**32 - 1])):
+        with pytest.raises(KeyError, match="not of this encoder"):
+            encoder.offsets("a", record.tobytes())
+    for record in (array("I", [256]), array("I", [97, 97])):
+        with pytest.raises(ValueError, match="not those of the text"):
+            encoder.offsets("a", record.tobytes())
+    assert encoder.offsets("aab", array("I", [97]).tobytes()) == [(0, 1)]  # of its first ids
+    assert encoder.offsets("a", b"") == []
+    assert encoder.offsets("a", array("I", [97]).tobytes() + b"abc") == [(0, 1)]
 
 
 @pytest.mark.parametrize("letters", ["ab", "abé", "ab中", "ab😀", "é", "中", "😀", "\0"])
@@ -834,9 +974,9 @@ def test_offsets_of_characters_of_each_width(letters: str) -> None:
         text = "".join(chance.choices(letters, k=size)) + "a" * chance.choice([0, 7, 16, 60])
         places = python.places(text, python.encode(text))
         for _ in range(2):
-            assert encoder.encode_to_offsets(text) == places
+            assert recorded_offsets(encoder, text) == places
         encoder.clear_cache()
-        assert encoder.encode_to_offsets(text) == places
+        assert recorded_offsets(encoder, text) == places
 
 
 def test_offsets_on_threads() -> None:
@@ -847,7 +987,7 @@ def test_offsets_on_threads() -> None:
 
     def work() -> None:
         for _ in range(50):
-            if [*map(encoder.encode_to_offsets, texts)] != expected:
+            if [recorded_offsets(encoder, text) for text in texts] != expected:
                 wrong.append(1)
             encoder.clear_cache()
 
@@ -1166,13 +1306,15 @@ def test_nothing_leaks() -> None:
         finder.find(text, 0, len(text))
         encoder.encode_around(finder, text)
         encoder.encode_around(finder, "ab\ud800")
+        encoder.encode_around_to_buffer(finder, text)
         encoder.count(text)
         encoder.encode_pretokens(["ab", "", "é"])
         encoder.count_pieces(["ab", "", "é"])
         encoder.encode_batch([text, text], 1)
         encoder.encode_batch_to_buffers([text, text], 1)
         encoder.offsets(text, encoder.encode(text))
-        encoder.encode_to_offsets(text)
+        recorded_offsets(encoder, text)
+        encoder.encode_segments(finder, True, [(text, False), ("ab", True), ("é中", True)])
         native.merges_from_ranks([b"a", b"b", b"ab"], [500, 600, 700])
         for data in (b"YQ== 500\nYWI= 600", b"YQ== 1\nYQ== 2", b"YQ== 500\n=", b"Y!== 5"):
             native.read_ranks(data)

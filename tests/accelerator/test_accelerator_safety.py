@@ -16,6 +16,8 @@ from conftest import ROOT
 from oracles import SANITIZED, examples
 from test_accelerator import FOLDER, native
 
+pytestmark = pytest.mark.slow
+
 FUZZER = ROOT / "accelerator" / "tools" / "fuzz.py"
 
 

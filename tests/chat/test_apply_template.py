@@ -232,6 +232,7 @@ def same_as_in_transformers(
     return True
 
 
+@pytest.mark.slow
 @EITHER_ENGINE
 def test_a_message_is_continued_as_in_transformers(templates: dict[str, str]) -> None:
     equal = 0

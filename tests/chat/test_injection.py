@@ -183,6 +183,7 @@ def test_command_r_takes_no_turn_from_its_user(models: Path) -> None:
     assert counts[0][0] == 2 and counts[0][1] == 0
 
 
+@pytest.mark.slow
 def test_random_attacks_get_nothing_in(models: Path) -> None:
     counts = chat_attacks.run(models, examples(1200), 1, SOME)
     assert counts["got in"] == 0
@@ -190,6 +191,7 @@ def test_random_attacks_get_nothing_in(models: Path) -> None:
     assert counts["reacted"] < counts["attacks"] / 10
 
 
+@pytest.mark.slow
 def test_the_attacks_get_in_where_the_guard_is_off(models: Path) -> None:
     options = {"content_tokens": "as-huggingface"}
     counts = chat_attacks.run(models, examples(400), 2, SOME, **options)

@@ -255,6 +255,7 @@ AROUND = [
 PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150))
 @given(
     st.lists(st.sampled_from(AROUND), max_size=2).map("".join),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import shutil
@@ -106,6 +107,7 @@ def test_the_texts_use_the_special_tokens_and_every_kind_of_token(gpt2: BPEToken
 # -- All equal ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", ["bpe-tokenizer", "tokenizers", "transformers", "tiktoken"])
 @pytest.mark.parametrize(
     "pattern, normalizer", [("gpt2", None), ("cl100k", "NFC"), ("o200k", None)]
@@ -194,6 +196,7 @@ def test_a_sentencepiece_model_of_another_name(
     assert (found.status, found.detail) == ("equal", name)
 
 
+@pytest.mark.slow
 def test_a_directory_of_gpt2(gpt2: BPETokenizer, tmp_path: Path) -> None:
     gpt2.export(tmp_path, "gpt2")
     tokenizer = BPETokenizer.from_file(tmp_path)
@@ -294,6 +297,7 @@ def test_another_pre_tokenizer_in_a_gguf(gpt2: BPETokenizer, tmp_path: Path) -> 
     assert found.difference.what == "encode"
 
 
+@pytest.mark.slow
 def test_what_llama_cpp_only_approximates(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
     text = "ÁS ÉTÉ naïve cafe\u0301 नमस्ते Größe " * 20
@@ -306,9 +310,9 @@ def test_what_llama_cpp_only_approximates(tmp_path: Path) -> None:
         assert (found.status, report.ok) == ("approximate", True)
         assert "only approximates how this tokenizer cuts text" in found.detail
         assert found.difference is not None
-        assert "approximate" in str(report) and report.to_json()["rows"][-1] == {
-            **dataclasses.asdict(found)
-        }
+        rows = {each["loader"]: each for each in report.to_json()["rows"]}
+        assert "approximate" in str(report)
+        assert rows["llama-cpp-python"] == dataclasses.asdict(found)
     report = check(tokenizer, texts=["plain text", "ÁS"])
     assert row(report, "llama-cpp-python").difference.text == "ÁS"  # type: ignore[union-attr]
     # Equal on these texts, and approximate nevertheless.
@@ -435,6 +439,7 @@ def test_libraries_that_are_not_installed(saved: Path) -> None:
     code = f"""
 import sys
 OTHERS = {{"tokenizers", "transformers", "tiktoken", "sentencepiece", "llama_cpp"}}
+OTHERS |= {{"mistral_common", "gigatoken", "fastokens"}}
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in OTHERS:
@@ -456,9 +461,10 @@ print(report)
     assert run.returncode == 0, run.stderr
     missing, ok, *table = run.stdout.splitlines()
     others = ("tokenizers", "transformers", "tiktoken", "sentencepiece", "llama-cpp-python")
+    others += ("mistral-common", "gigatoken", "fastokens")
     assert eval(missing) == [(name, "not installed", None) for name in others]
     assert ok == "True equal"
-    assert [line.split()[0] for line in table[:6]] == ["bpe-tokenizer", *others]
+    assert [line.split()[0] for line in table[:9]] == ["bpe-tokenizer", *others]
 
 
 def test_checking_leaves_nothing_behind_and_changes_nothing(
@@ -477,6 +483,21 @@ def test_checking_leaves_nothing_behind_and_changes_nothing(
     assert not any(path.name.startswith("bpe-tokenizer-") for path in scratch.iterdir())
     assert gpt2.fingerprint == fingerprint
     assert dict(os.environ) == environment
+
+
+def test_mistral_common_reads_tekken_files(tmp_path: Path) -> None:
+    pytest.importorskip("mistral_common")
+    tokens = [*map(lambda byte: bytes([byte]), range(256)), b"th", b"the", b" the"]
+    sizes = {"num_vocab_tokens": 259, "default_vocab_size": 279, "default_num_special_tokens": 20}
+    config = {"pattern": SPLIT_PATTERNS["tekken"], "version": "v3", **sizes}
+    vocab = [
+        {"rank": i, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+        for i, token in enumerate(tokens)
+    ]
+    path = tmp_path / "tekken.json"
+    path.write_text(json.dumps({"config": config, "vocab": vocab}), encoding="utf-8")
+    found = row(check(BPETokenizer.from_file(path), path), "mistral-common")
+    assert (found.status, found.detail) == ("equal", path.name)
 
 
 def test_own_texts(gpt2: BPETokenizer, saved: Path) -> None:

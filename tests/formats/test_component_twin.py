@@ -263,6 +263,7 @@ DECODERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECODERS)
 def test_decoding_by_a_table(engine: str, name: str, tmp_path: Path) -> None:
     """It is what decoding piece by piece gives, and what the other library does."""

@@ -75,6 +75,7 @@ def texts_for(ranks, data):
     return [*ranks, *(data.draw(pieces) for _ in range(10)), "ab" * 20, "a" * 33]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(1000))
 @given(ranks=TABLES, data=st.data())
 def test_merges_do_what_ranks_do(ranks, data):
@@ -83,6 +84,7 @@ def test_merges_do_what_ranks_do(ranks, data):
         assert apply_merges(text, merges) == join_by_rank(text, ranks)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400))
 @given(ranks=TABLES, data=st.data())
 def test_further_merges_of_the_same_tokens_do_nothing(ranks, data):
@@ -209,6 +211,7 @@ SCORES = st.dictionaries(  # piece -> score, of which many are equal
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(1500))
 @given(scores=SCORES, texts=st.lists(st.text("ab", max_size=16), min_size=20, max_size=20))
 def test_merges_do_what_equal_scores_do_or_are_refused(scores, texts):

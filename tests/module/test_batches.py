@@ -325,7 +325,8 @@ def test_every_batch_option_is_tried_and_typed() -> None:
     assert bpe_tokenizer._Options.__annotations__.keys() == names - {"return_tensors"}
     assert bpe_tokenizer._TextOptions.__annotations__.keys() == OF_ENCODE
     parameters = inspect.signature(BPETokenizer.encode).parameters
-    assert parameters.keys() - {"self", "text"} == OF_ENCODE
+    random = {"dropout", "seed"}  # of `encode` alone: a batch works its offsets out later
+    assert parameters.keys() - {"self", "text"} - random == OF_ENCODE
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -500,6 +501,23 @@ def test_the_warning_about_padding_names_the_caller(names: dict[str, str]) -> No
         with pytest.warns(UserWarning, match="no pad token") as told:
             exec(code, {**names, "tokenizer": BPETokenizer()})
         assert [each.filename for each in told] == ["their_own.py"]
+
+
+@pytest.mark.parametrize("options", [{}, {"add_special_tokens": True}, {"padding": True}])
+def test_offsets_are_those_of_the_text_whatever_becomes_of_the_ids(
+    tokenizer: BPETokenizer, options: dict[str, Any]
+) -> None:
+    texts = ["low lower", "e\u0301 newest", "", "<s>世界 😀"]
+    expected = [[*offsets] for offsets in tokenizer.encode_batch(texts, **options).offsets]
+    changed = tokenizer.encode_batch(texts, **options)
+    for ids in changed.input_ids:
+        ids.reverse()
+    assert changed.offsets == expected
+    if options == {}:
+        results = [*map(tokenizer.encode_with_offsets, texts)]
+        for result in results:
+            result.input_ids.clear()
+        assert [result.offsets for result in results] == expected
 
 
 def test_what_is_read_later_is_what_the_tokenizer_said_then() -> None:

@@ -904,6 +904,7 @@ def peak_of_piped_encode(tok: Path, copies: int) -> int:
     return int(err)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
 def test_memory_does_not_grow_with_a_piped_text(tok: Path) -> None:
     few, many = peak_of_piped_encode(tok, 4), peak_of_piped_encode(tok, 40)

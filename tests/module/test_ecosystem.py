@@ -353,6 +353,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.slow
 @EITHER_ENGINE
 def test_ray(folder: Path) -> None:
     wanted("ray")

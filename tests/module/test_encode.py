@@ -884,6 +884,32 @@ def test_truncation_gives_a_prefix_that_fits(
         assert prefix == tokenizer.decode(tokenizer.encode(text)) or name == "added"
 
 
+@settings(max_examples=examples(150))
+@given(
+    st.sampled_from(sorted(TRUNCATING)),
+    st.one_of(ANY_TEXT, st.text(st.sampled_from("isn't 12345\r\n\t é!世🙂<s>a"))),
+    st.integers(0, 30),
+    st.sampled_from([0, 1, 50]),
+)
+def test_truncation_is_what_it_says(name: str, text: str, limit: int, times: int) -> None:
+    """The longest beginning that ends as one of the first tokens does, and fits."""
+    tokenizer = TRUNCATING[name]
+    text = unicodedata.normalize(tokenizer.normalizer or "NFC", text + (text + " é, ") * times)
+    places = tokenizer.encode_with_offsets(text).offsets or []
+    ends = [0, *sorted(end for _, end in places[:limit])]
+    while ends[-1] and tokenizer.count_tokens(text[: ends[-1]]) > limit:
+        ends.pop()
+    expected = text if len(places) <= limit else text[: ends[-1]]
+    assert tokenizer.truncate(text, limit) == expected
+
+
+@pytest.mark.parametrize("before", ["a", "é", "é " * 5_000, "🙂" * 99])
+def test_a_surrogate_is_not_truncated_away(before: str) -> None:
+    """Where there is room for it, that is; nobody looks at all of a long text."""
+    with pytest.raises(ValueError, match="surrogate U"):
+        BPETokenizer(normalizer=None).truncate(before + "\ud800", 9 * len(before))
+
+
 def test_truncation_keeps_as_much_as_fits() -> None:
     tokenizer = BPETokenizer()
     assert tokenizer.truncate("abcdef", 4) == "abcd"

@@ -151,8 +151,8 @@ def test_one_that_was_not_compiled_is_no_problem(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("False [97, 98]\n", "")
 
 
-@pytest.mark.parametrize("first", ["engine", "native", "characters"])
-def test_either_package_may_be_imported_first(first: str) -> None:
+@pytest.mark.parametrize("first", ["engine", "native", "characters", "flat", "cache"])
+def test_any_package_may_be_imported_first(first: str) -> None:
     needs_the_accelerator()
     code = f"import _bpe_tokenizer.{first}, bpe_tokenizer; print(bpe_tokenizer.ACCELERATED)"
     done = run(code)
@@ -171,7 +171,7 @@ def test_importing_the_module_loads_no_tools(engine: str) -> None:
     """
     accelerated, tools, native = run(code).stdout.splitlines()
     assert (accelerated, tools) == (str(engine == "accelerated"), "[]")
-    parts = ["", ".characters", ".engine", ".native"]
+    parts = ["", ".characters", ".engine", ".flat", ".native"]
     assert native == str([f"_bpe_tokenizer{part}" for part in parts] * (engine == "accelerated"))
 
 
@@ -224,6 +224,8 @@ def test_steps_that_one_pattern_can_do(
     path = tmp_path / "tokenizer.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     data["pre_tokenizer"] = FAMILIES[family].pre_tokenizer()
+    # Two normalizers, which make it a chain of components: alone, DeepSeek's steps are one pattern.
+    data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2}
     path.write_text(json.dumps(data), encoding="utf-8")
     tokenizer = BPETokenizer.from_file(path)
     twin = getattr(tokenizer._encoder, "_twin")

@@ -762,7 +762,7 @@ def test_a_lone_surrogate_in_a_template_leaves_the_old_files(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_what_is_neither_file_nor_directory_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_and_no_directory_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="expected a file or a directory"):
         BPETokenizer.from_file(tmp_path / "pipe")

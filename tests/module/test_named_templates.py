@@ -155,7 +155,7 @@ def test_damaged_lists_are_refused(config: Any, field: str, tmp_path: Path) -> N
 def test_a_named_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     write(tmp_path, None, f"{MORE}/rag.jinja")
     (tmp_path / MORE / "rag.jinja").write_bytes(b"\xff")
-    with pytest.raises(FileFormatError, match=r"rag\.jinja: not UTF-8"):
+    with pytest.raises(FileFormatError, match=r"rag\.jinja: byte 0: not UTF-8"):
         load(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
 import pickle
 import subprocess
@@ -107,6 +108,8 @@ print(hash(tokenizer), tokenizer.fingerprint, hashlib.sha256(packed).hexdigest()
 def test_hash_and_pickle_are_the_same_in_every_process() -> None:
     folders = [str(Path(bpe_tokenizer.__file__).parent)]
     folders += [str(Path(each).parent) for each in (__file__, conftest.__file__, oracles.__file__)]
+    package = importlib.util.find_spec("_bpe_tokenizer")
+    folders += [str(Path(package.origin).parents[1])] if package and package.origin else []
     seen = set()
     for seed in ("0", "1", "4321"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(folders)}

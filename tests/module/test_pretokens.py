@@ -466,6 +466,7 @@ def assume_compiles(pattern: str) -> None:
         assume(False)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(1500))
 @given(pattern=patterns, texts=st.lists(small_text, min_size=3, max_size=6))
 @example(pattern=r"ab$|a|b|c", texts=["abc", "abcab\n", "abab"])

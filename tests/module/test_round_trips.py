@@ -417,6 +417,7 @@ NO_PATTERN = "no pre-tokenizer that cuts as it does"
 STEPS = "is not byte-level, or prepares text in more steps"
 BYTES = "it is not byte-level BPE"
 FLAG = "added token '<think>' has special=False"
+FIM_FLAG = "added token '<｜fim▁hole｜>' has special=False"
 FORM = (
     "it normalizes text to NFC, which (tiktoken|llama.cpp) does not do; .* without_normalizer=True"
 )
@@ -432,7 +433,7 @@ _TABLE: dict[str, tuple[str, str, str, str, str]] = {
     "llama 2": (EQUAL, STEPS, STEPS, STEPS, BYTES),
     "gemma": (EQUAL, STEPS, STEPS, STEPS, BYTES),
     "starcoder 2": (EQUAL, STEPS, STEPS, STEPS, EQUAL),
-    "deepseek v3": (EQUAL, STEPS, STEPS, STEPS, EQUAL),
+    "deepseek v3": (EQUAL, FIM_FLAG, FIM_FLAG, PATTERN, EQUAL),
     "clip": (EQUAL, STEPS, STEPS, STEPS, BYTES),
     ".tiktoken": (EQUAL, EQUAL, EQUAL, PATTERN, NO_PATTERN),
     "tekken.json": (EQUAL, EQUAL, EQUAL, PATTERN, EQUAL),

@@ -31,7 +31,7 @@ from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.formats import vocab_merges
 from bpe_tokenizer_tools.support import transactions
 
-pytestmark = EITHER_ENGINE
+pytestmark = [EITHER_ENGINE, pytest.mark.slow]
 
 # -- What is saved, and how ---------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import regex
 from conftest import read_corpus
 from hard_text import CHARACTERS, CONTEXTS, every_character, hard_text
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from oracles import examples
 
 import bpe_tokenizer
@@ -105,6 +107,7 @@ def test_one_pattern_cuts_as_the_steps_do(name: str, text: str) -> None:
     assert regex.findall(NAMED[name], text) == cut_in_steps(STEPS[name], text)
 
 
+@pytest.mark.slow
 @EVERY_SEQUENCE
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_one_pattern_cuts_every_character_as_the_steps_do(name: str, context: str) -> None:
@@ -173,6 +176,7 @@ def test_one_pattern_cuts_as_huggingface_does(name: str, text: str) -> None:
     assert regex.findall(NAMED[name], text) == huggingface_steps(name)(text)
 
 
+@pytest.mark.slow
 @EVERY_SEQUENCE
 @pytest.mark.parametrize("context", CONTEXTS[::3])
 def test_one_pattern_cuts_every_character_as_huggingface_does(name: str, context: str) -> None:
@@ -214,6 +218,27 @@ def test_patterns_that_look_alike_are_not_equal() -> None:
         ("gpt2", "starcoder", " 1"),
     ]:
         assert regex.findall(NAMED[name], text) != regex.findall(NAMED[other], text)
+
+
+def cuts_as_llama3(text: str) -> bool:
+    """Tell whether cl100k's and Llama 3's patterns cut a text alike."""
+    both = (regex.findall(SPLIT_PATTERNS[name], text) for name in ("cl100k", "llama3"))
+    return next(both) == next(both)
+
+
+@settings(max_examples=examples(2_000))
+@given(text=hard_text, last=st.sampled_from(["a", "1", "!", "'s", "中", "\u0301", "\0"]))
+def test_cl100k_cuts_as_llama3_but_where_white_space_ends_a_text(text: str, last: str) -> None:
+    assert cuts_as_llama3(text + last)
+
+
+def test_cl100k_cuts_all_short_texts_as_llama3_but_where_white_space_ends_them() -> None:
+    for n in range(1, 6):
+        for chars in itertools.product("as1!' \n\r\t", repeat=n):
+            text = "".join(chars)
+            assert text[-1].isspace() or cuts_as_llama3(text), repr(text)
+    for text in every_character("a{}B '{} {}9!{}{}\n{}\t{} {}!"):
+        assert cuts_as_llama3(text)
 
 
 def test_published_vocabularies_are_spelled_so(vocab_dir: Path) -> None:

@@ -40,7 +40,7 @@ from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
 
 need("numpy")
 
-pytestmark = EITHER_ENGINE
+pytestmark = [EITHER_ENGINE, pytest.mark.slow]
 
 linux = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="processes are found in /proc"

@@ -22,7 +22,7 @@ import bpe_tokenizer as core
 from bpe_tokenizer import BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools.scale import encode_corpus, open_packed
 
-pytestmark = EITHER_ENGINE
+pytestmark = [EITHER_ENGINE, pytest.mark.slow]
 wanted("ray", "numpy")
 
 LETTERS = "etaoinshrdlucmfwypvbgkqjxz" + "éüßñ" + "世界"

@@ -369,7 +369,7 @@ def test_colours_are_for_terminals_that_have_them(saved: Path) -> None:
 # -- Names ------------------------------------------------------------------------
 
 
-def test_a_name_cannot_do_anything_either() -> None:
+def test_a_name_cannot_do_anything_as_well() -> None:
     seen = View([ViewedToken(1, b"a", False)], 1, 1, "my tok\x1b]0;x\x07")
     assert seen.heading() == "my tok␛]0;x␇"
     assert seen.heading(colours=True) == "\033[1mmy tok␛]0;x␇\033[0m"

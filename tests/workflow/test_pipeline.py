@@ -445,6 +445,7 @@ print(n)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="there is no fork")
 def test_killed_at_any_step_to_disk_and_run_again_it_ends_the_same(
     finished: Path, tmp_path: Path

@@ -518,6 +518,7 @@ def _count_steps(act: Callable[[int], None]) -> Callable[[], None]:
     return undo
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_leaves_the_registry_whole(registry: Registry) -> None:
     """A writer is killed before each of its steps in turn, until one gets to the end."""
     tokenizer, other = trained(280), trained(290)

@@ -1,4 +1,4 @@
-"""`truncation` and `padding` of tokenizer.json."""
+"""What tokenizer.json says beside what decides the ids of a text; it is kept as it is written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from bpe_tokenizer import Definition
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats import pairs
 from bpe_tokenizer_tools.formats.keys import check
 
 _KEYS = {
@@ -20,7 +21,10 @@ _LENGTHS = {  # the strategies, and the largest number to believe
 
 
 def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
-    """Read `truncation` and `padding`, from which `encode_batch` takes its defaults."""
+    """Read `truncation` and `padding`, from which `encode_batch` takes its defaults, and pairs.
+
+    The definition is as it was read: its template has ids.
+    """
     nodes = {field: node for field in _LENGTHS if (node := data.child(field)) is not None}
     for field, node in nodes.items():
         strategies, limit = _LENGTHS[field]
@@ -47,4 +51,4 @@ def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
         known = {*definition.vocab.values(), *(token.id for token in definition.added)}
         if nodes["padding"].data["pad_id"] not in known:
             raise nodes["padding"].error("is not the id of a token of this file", "pad_id")
-    return {field: node.data for field, node in nodes.items()}
+    return {field: node.data for field, node in nodes.items()} | pairs.kept(data, definition)

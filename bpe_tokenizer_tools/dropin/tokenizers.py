@@ -1,0 +1,644 @@
+"""A `tokenizers.Tokenizer` in all but speed: this library's engine under HuggingFace's interface.
+
+`Tokenizer` wraps HuggingFace's object.  This library encodes and decodes: it gives ids, masks,
+tokens and offsets of texts, and the text of ids.  HuggingFace's object does the rest: pairs of
+texts, words, overflow, components, added tokens, files.  It does everything for a tokenizer that
+this library can't represent exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import operator
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
+
+_COMPONENTS = ("normalizer", "pre_tokenizer", "model", "post_processor", "decoder")
+# Of a model, what may be set; the rest of its state is the vocabulary.
+_MODEL = (
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+)
+# What HuggingFace's object is asked again for when this library refuses: to raise its own error.
+_REFUSED = (ValueError, TypeError, OverflowError)
+_NOT_MADE = object()
+_MANY = 1 << 18  # characters that are worth a second thread
+
+
+def _threads() -> int:
+    """Return how many threads to encode on; as there, a variable of the environment says 1."""
+    wanted = os.environ.get("TOKENIZERS_PARALLELISM", "true").lower()
+    return 1 if wanted in ("false", "off", "no", "n", "f", "0", "") else core.cores()
+
+
+class _Engine(NamedTuple):
+    """This library's tokenizer for one state of HuggingFace's, and where the two differ."""
+
+    ours: BPETokenizer
+    before: list[int]  # what add_special_tokens puts around a text
+    after: list[int]
+    special: frozenset[int]  # what skip_special_tokens leaves out
+    splits_alike: bool  # whether encode_special_tokens means the same tokens here
+    decodes_alike: bool  # HuggingFace decodes an added token "é" as a byte
+    shows_alike: bool  # in its Encoding, an added token is the text where it was found
+    one_text: bool  # whether HuggingFace counts one text in an encoding of one
+    trims: bool  # which offsets are trimmed then depends on what is cut off
+    found: Any  # what finds added tokens; None where text is changed before it is encoded
+
+    @classmethod
+    def of(cls, theirs: Any, ours: BPETokenizer | None) -> _Engine:
+        """Convert a tokenizer; raise ValueError if ids or masks could differ."""
+        if ours is None:
+            ours = BPETokenizer.from_hf(theirs)
+        before, after = map(list, core.around(ours))
+        probe = theirs.encode("a")
+        if probe.ids != [*before, *ours.encode("a"), *after] or any(probe.type_ids):
+            raise ValueError("its post-processor puts other tokens around texts, or gives type ids")
+        added = theirs.get_added_tokens_decoder()
+        special = frozenset(id_ for id_, token in added.items() if token.special)
+        same = all(
+            theirs.id_to_token(id_) == token.content  # there it may be the normalized text
+            and theirs.decode([id_], False) == ours.decode([id_])
+            for id_, token in added.items()
+        )
+        # As ordinary text, theirs may be a whole word, or what merges make.
+        splits_alike = special == set(ours.special_tokens.values()) and all(
+            theirs.model.token_to_id(added[id_].content) is None for id_ in special
+        )
+        found_changed = theirs.normalizer is not None or any(
+            token.lstrip or token.rstrip for token in added.values()
+        )
+        given = ours.definition
+        changed = given.normalizer or given.prefix_space or given.components
+        return cls(
+            ours,
+            before,
+            after,
+            special,
+            splits_alike,
+            same,
+            not (added and found_changed),
+            probe.n_sequences == 1,
+            given.trim_offsets,
+            None if changed else core.engine().spans_of([token.content for token in given.added]),
+        )
+
+    def encode(self, texts: Sequence[str], allowed: str) -> list[list[int]]:
+        """Encode texts, many on threads; raise ValueError for a lone surrogate."""
+        threads = _threads() if self.found and sum(map(len, texts)) >= _MANY else 1
+        if threads == 1:
+            encode = self.ours.encode
+            return [encode(text, allowed_special=allowed) for text in texts]
+        plain = [not self.found(text, 0, len(text)) for text in texts]
+        rows = iter(core.encoder(self.ours).encode_batch([*compress(texts, plain)], threads))
+        return [
+            next(rows) if is_plain else self.ours.encode(text, allowed_special=allowed)
+            for text, is_plain in zip(texts, plain)
+        ]
+
+    def places(self, text: str, allowed: str) -> list[tuple[int, int]]:
+        """Return the characters that each id of a text stands for."""
+        if self.found and not self.trims and not self.found(text, 0, len(text)):
+            encoder = core.encoder(self.ours)
+            return encoder.places(text, encoder.encode(text))
+        return core.offsets(self.ours, text, allowed)
+
+
+class _State(NamedTuple):
+    """What a caller has set, and what a call depends on besides its text."""
+
+    truncation: dict[str, Any] | None
+    padding: dict[str, Any] | None
+    encode_special_tokens: bool
+
+    def put_on(self, theirs: Any) -> None:
+        """Set HuggingFace's object to this."""
+        if self.truncation is None:
+            theirs.no_truncation()
+        else:
+            theirs.enable_truncation(**self.truncation)
+        if self.padding is None:
+            theirs.no_padding()
+        else:
+            theirs.enable_padding(**self.padding)
+        theirs.encode_special_tokens = self.encode_special_tokens
+
+    @classmethod
+    def on(cls, theirs: Any) -> _State:
+        """Return what HuggingFace's object is set to."""
+        return cls(theirs.truncation, theirs.padding, theirs.encode_special_tokens)
+
+
+class _Call(NamedTuple):
+    """What the encodings of one call have in common."""
+
+    tokenizer: Tokenizer
+    engine: _Engine
+    state: _State
+    add_special_tokens: bool
+
+    @property
+    def allowed(self) -> str:
+        return "none" if self.state.encode_special_tokens else "all"
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        return (self.engine.before, self.engine.after) if self.add_special_tokens else ([], [])
+
+    def room(self) -> int | None:
+        """Return how many tokens of a text are kept: None is all, -1 for HuggingFace to decide."""
+        cut = self.state.truncation
+        if cut is None:
+            return None
+        before, after = self.around
+        room: int = cut["max_length"] - len(before) - len(after)
+        usual = cut["strategy"] != "only_second" and room > cut["stride"]
+        return room if usual else -1
+
+
+class Encoding:
+    """What a text was encoded to, as `tokenizers.Encoding` has it, worked out when it is read."""
+
+    __slots__ = ("_call", "_cut", "_pads", "_real", "_row", "_text")
+
+    def __init__(self, call: _Call, text: str, row: list[int], cut: slice, pads: tuple[int, int]):
+        self._call, self._text = call, text
+        self._row = row  # the ids, without padding
+        self._cut = cut  # what is kept of the text's tokens
+        self._pads = pads  # to the left and to the right
+        self._real: Any = None
+
+    def _padded(self, row: list[Any], field: str, fill: Any = None) -> list[Any]:
+        left, right = self._pads
+        if not left and not right:
+            return row
+        if fill is None:
+            fill = (self._call.state.padding or {})[field]
+        return [fill] * left + row + [fill] * right
+
+    def _as_real(self) -> Any:
+        """Return HuggingFace's own, for what is asked seldom."""
+        if self._real is None:
+            call = self._call
+            with call.tokenizer._set(call.engine, call.state._replace(padding=None)) as theirs:
+                real = theirs.encode(self._text, add_special_tokens=call.add_special_tokens)
+            if call.state.padding is not None:
+                padding = dict(call.state.padding)
+                padding.pop("pad_to_multiple_of"), padding.pop("length")
+                real.pad(len(self), **padding)
+            self._real = real
+        return self._real
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids."""
+        if self._real is not None:
+            return self._real.ids  # type: ignore[no-any-return]
+        return self._padded(self._row[:], "pad_id")
+
+    @property
+    def type_ids(self) -> list[int]:
+        """Which text of a pair each token is of."""
+        if self._real is not None:
+            return self._real.type_ids  # type: ignore[no-any-return]
+        return self._padded([0] * len(self._row), "pad_type_id")
+
+    @property
+    def attention_mask(self) -> list[int]:
+        """1 for tokens and 0 for padding."""
+        if self._real is not None:
+            return self._real.attention_mask  # type: ignore[no-any-return]
+        return self._padded([1] * len(self._row), "", 0)
+
+    @property
+    def special_tokens_mask(self) -> list[int]:
+        """1 for tokens that were added around the text, 0 for those of the text."""
+        if self._real is not None:
+            return self._real.special_tokens_mask  # type: ignore[no-any-return]
+        return self._padded(self._surrounded([0] * self._n_kept(), 1), "", 1)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens, printable."""
+        engine = self._call.engine
+        if self._real is not None or not engine.shows_alike:
+            return self._as_real().tokens  # type: ignore[no-any-return]
+        return self._padded(engine.ours.convert_ids_to_tokens(self._row), "pad_token")
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """Which characters of the text each token stands for."""
+        call = self._call
+        if self._real is not None or (call.engine.trims and call.state.truncation is not None):
+            return self._as_real().offsets  # type: ignore[no-any-return]
+        own = call.engine.places(self._text, call.allowed)
+        return self._padded(self._surrounded(own[self._cut], (0, 0)), "", (0, 0))
+
+    @property
+    def overflowing(self) -> list[Any]:
+        """What truncation has cut off, as encodings."""
+        if self._call.state.truncation is None and self._real is None:
+            return []
+        return self._as_real().overflowing  # type: ignore[no-any-return]
+
+    @property
+    def n_sequences(self) -> int:
+        """How many texts were encoded: 2 for pairs."""
+        if self._real is None and self._call.engine.one_text and self._n_kept():
+            return 1
+        return self._as_real().n_sequences  # type: ignore[no-any-return]
+
+    def _n_kept(self) -> int:
+        before, after = self._call.around
+        return len(self._row) - len(before) - len(after)
+
+    def _surrounded(self, own: list[Any], special: Any) -> list[Any]:
+        before, after = self._call.around
+        return [special] * len(before) + own + [special] * len(after)
+
+    @staticmethod
+    def merge(encodings: Sequence[Any], growing_offsets: bool = True) -> Any:
+        """Join several encodings to one."""
+        library = core.import_optional("tokenizers", "Encoding.merge", "tokenizers")
+        return library.Encoding.merge([*map(_real, encodings)], growing_offsets)
+
+    def __len__(self) -> int:
+        if self._real is not None:
+            return len(self._real)
+        return len(self._row) + sum(self._pads)
+
+    def __getattr__(self, name: str) -> Any:  # what is asked seldom, or changes an encoding
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._as_real(), name)
+
+    def __repr__(self) -> str:
+        return repr(self._as_real())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy.copy, (self._as_real(),)
+
+
+def _real(encoding: Any) -> Any:
+    return encoding._as_real() if isinstance(encoding, Encoding) else encoding
+
+
+class Tokenizer:
+    """Gives the answers of a `tokenizers.Tokenizer`, faster.
+
+    Truncation, padding and `encode_special_tokens` are kept for each thread that sets them, so
+    threads that share a tokenizer don't get each other's.
+
+    Args:
+        theirs: the `tokenizers.Tokenizer`.
+        ours: the same as a `BPETokenizer`; None converts it when it is needed.
+    """
+
+    def __init__(self, theirs: Any, ours: BPETokenizer | None = None) -> None:
+        self._theirs = theirs
+        self._lock = threading.RLock()  # around all that sets HuggingFace's object or uses that
+        self._shared = _State.on(theirs)  # for threads that have set nothing
+        self._own = threading.local()
+        self._lent: dict[str, Any] = {}  # components that callers got, and may change
+        self._seen: dict[str, Any] = {}  # and how they were when the engine was made
+        self.refusal = ""  # why this library's engine isn't used
+        self._engine: Any = _NOT_MADE  # or None, if there can't be one
+        if ours is not None:
+            self._engine = self._make(ours)
+
+    # -- State ---
+
+    def _make(self, ours: BPETokenizer | None = None) -> _Engine | None:
+        self.refusal = ""
+        try:
+            with self._lock:
+                self._theirs.no_truncation()
+                self._theirs.no_padding()
+                return _Engine.of(self._theirs, ours)
+        except ValueError as error:
+            self.refusal = str(error)
+            return None
+
+    def _current(self) -> _Engine | None:
+        """Return the engine for HuggingFace's object as it is now, or None if there is none."""
+        if self._lent and any(
+            _state_of(self._lent[name]) != seen for name, seen in self._seen.items()
+        ):
+            self._changed()
+        engine = self._engine
+        if engine is _NOT_MADE:
+            with self._lock:
+                if self._engine is _NOT_MADE:
+                    self._engine = self._make()
+                engine = self._engine
+        return engine  # type: ignore[no-any-return]
+
+    def _changed(self) -> None:
+        """Forget what was made from HuggingFace's object, which is another now."""
+        with self._lock:
+            self._engine = _NOT_MADE
+            self._seen = {name: _state_of(each) for name, each in self._lent.items()}
+
+    @property
+    def _state(self) -> _State:
+        return getattr(self._own, "state", self._shared)
+
+    def _set_state(self, **changes: Any) -> None:
+        self._own.state = self._shared = self._state._replace(**changes)
+
+    @contextlib.contextmanager
+    def _set(self, engine: _Engine | None = None, state: _State | None = None) -> Iterator[Any]:
+        """Give HuggingFace's object, set as this thread has it, to nobody else meanwhile."""
+        with self._lock:
+            theirs = self._theirs
+            if engine is not None and engine is not self._engine:
+                theirs = engine.ours.to_hf()  # as it was then
+            (state or self._state).put_on(theirs)
+            yield theirs
+
+    # -- What is asked often ---
+
+    def encode(
+        self,
+        sequence: Any,
+        pair: Any = None,
+        is_pretokenized: bool = False,
+        add_special_tokens: bool = True,
+    ) -> Any:
+        """Encode a text or a pair of texts."""
+        engine = self._current()
+        if engine and pair is None and not is_pretokenized and isinstance(sequence, str):
+            made = self._encode(engine, [sequence], add_special_tokens)
+            if made is not None:
+                return made[0]
+        with self._set() as theirs:
+            return theirs.encode(sequence, pair, is_pretokenized, add_special_tokens)
+
+    def encode_batch(
+        self, input: Any, is_pretokenized: bool = False, add_special_tokens: bool = True
+    ) -> list[Any]:
+        """Encode several texts, or pairs of texts."""
+        engine = self._current()
+        if engine and not is_pretokenized and isinstance(input, (list, tuple)) and input:
+            made = None
+            if all(isinstance(text, str) for text in input):
+                made = self._encode(engine, input, add_special_tokens)
+            if made is not None:
+                return made
+        with self._set() as theirs:
+            return theirs.encode_batch(input, is_pretokenized, add_special_tokens)  # type: ignore[no-any-return]
+
+    def _encode(
+        self, engine: _Engine, texts: Sequence[str], add_special_tokens: bool
+    ) -> list[Any] | None:
+        """Encode texts by this library; None where HuggingFace's has to decide or to refuse."""
+        call = _Call(self, engine, self._state, add_special_tokens)
+        if call.state.encode_special_tokens and not engine.splits_alike:
+            return None
+        room = call.room()
+        try:
+            rows = engine.encode(texts, call.allowed)
+        except ValueError:  # a lone surrogate
+            return None
+        cuts = [slice(None)] * len(rows)
+        if room is not None:
+            if room < 0:
+                return None
+            left = call.state.truncation["direction"] == "left"  # type: ignore[index]
+            cuts = [
+                slice(len(row) - room, None) if left and len(row) > room else slice(room)
+                for row in rows
+            ]
+            rows = [row[cut] if len(row) > room else row for row, cut in zip(rows, cuts)]
+        before, after = call.around
+        if before or after:
+            rows = [[*before, *row, *after] for row in rows]
+        pads = self._pads(call.state.padding, rows)
+        return [Encoding(call, *each) for each in zip(texts, rows, cuts, pads)]
+
+    @staticmethod
+    def _pads(padding: dict[str, Any] | None, rows: list[list[int]]) -> list[tuple[int, int]]:
+        """Return how much padding each row gets to its left and right."""
+        if padding is None:
+            return [(0, 0)] * len(rows)
+        length, multiple = padding["length"], padding["pad_to_multiple_of"]
+        if length is None:
+            length = max(map(len, rows))
+        if multiple:
+            length += -length % multiple
+        missing = [max(0, length - len(row)) for row in rows]
+        return [(n, 0) if padding["direction"] == "left" else (0, n) for n in missing]
+
+    def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
+        """Decode ids to text."""
+        engine = self._current()
+        if engine and engine.decodes_alike and isinstance(ids, (list, tuple)):
+            with contextlib.suppress(*_REFUSED):  # a broken character, an unknown id
+                kept = ids
+                if skip_special_tokens and not engine.special.isdisjoint(ids):
+                    kept = [id_ for id_ in ids if id_ not in engine.special]
+                return engine.ours.decode(kept, errors="strict")
+        with self._lock:
+            return self._theirs.decode(ids, skip_special_tokens)  # type: ignore[no-any-return]
+
+    def decode_batch(self, sequences: Any, skip_special_tokens: bool = True) -> list[str]:
+        """Decode several lists of ids."""
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
+
+    # -- What changes it ---
+
+    @property
+    def truncation(self) -> dict[str, Any] | None:
+        """What `enable_truncation` has set."""
+        return self._state.truncation and dict(self._state.truncation)
+
+    def enable_truncation(self, max_length: int, *args: Any, **options: Any) -> None:
+        """Cut what is longer than `max_length` tokens, until `no_truncation`."""
+        with self._lock:
+            self._theirs.enable_truncation(max_length, *args, **options)
+            self._set_state(truncation=self._theirs.truncation)
+
+    def no_truncation(self) -> None:
+        """Cut nothing."""
+        self._set_state(truncation=None)
+
+    @property
+    def padding(self) -> dict[str, Any] | None:
+        """What `enable_padding` has set."""
+        return self._state.padding and dict(self._state.padding)
+
+    def enable_padding(self, *args: Any, **options: Any) -> None:
+        """Pad encodings to one length, until `no_padding`."""
+        with self._lock:
+            self._theirs.enable_padding(*args, **options)
+            self._set_state(padding=self._theirs.padding)
+
+    def no_padding(self) -> None:
+        """Pad nothing."""
+        self._set_state(padding=None)
+
+    @property
+    def encode_special_tokens(self) -> bool:
+        """Whether special tokens in a text are ordinary text."""
+        return self._state.encode_special_tokens
+
+    @encode_special_tokens.setter
+    def encode_special_tokens(self, value: bool) -> None:
+        self._set_state(encode_special_tokens=value)
+
+    def _change(self, name: str, *args: Any, **options: Any) -> Any:
+        with self._set() as theirs:
+            done = getattr(theirs, name)(*args, **options)
+            self._changed()
+        return done
+
+    def add_tokens(self, tokens: Any) -> int:
+        """Add tokens; return how many are new."""
+        return self._change("add_tokens", tokens)  # type: ignore[no-any-return]
+
+    def add_special_tokens(self, tokens: Any) -> int:
+        """Add special tokens; return how many are new."""
+        return self._change("add_special_tokens", tokens)  # type: ignore[no-any-return]
+
+    def train(self, *args: Any, **options: Any) -> None:
+        """Train the model on files, by HuggingFace's trainer."""
+        self._change("train", *args, **options)
+
+    def train_from_iterator(self, *args: Any, **options: Any) -> None:
+        """Train the model on texts, by HuggingFace's trainer."""
+        self._change("train_from_iterator", *args, **options)
+
+    # -- All else ---
+
+    def post_process(self, encoding: Any, pair: Any = None, add_special_tokens: bool = True) -> Any:
+        """Cut, pad and put special tokens around what was encoded without them."""
+        with self._set() as theirs:
+            return theirs.post_process(_real(encoding), _real(pair), add_special_tokens)
+
+    def save(self, path: str, pretty: bool = True) -> None:
+        """Write tokenizer.json."""
+        with self._set() as theirs:
+            theirs.save(path, pretty)
+
+    def to_str(self, pretty: bool = False) -> str:
+        """Return what `save` writes."""
+        with self._set() as theirs:
+            return theirs.to_str(pretty)  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name.startswith("async_"):
+            with self._set() as theirs:
+                return getattr(theirs, name)
+        value = getattr(self._theirs, name)
+        if name in _COMPONENTS and value is not None:
+            with self._lock:
+                self._lent[name], self._seen[name] = value, _state_of(value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _COMPONENTS:
+            with self._lock:
+                setattr(self._theirs, name, value)
+                self._lent.pop(name, None)
+                self._changed()
+        else:
+            super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: Any) -> Tokenizer:
+        with self._set() as theirs:
+            made = _rebuild(copy.deepcopy(theirs), theirs.encode_special_tokens)
+        if self._current():
+            made._engine = self._engine
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._set() as theirs:
+            return _rebuild, (copy.deepcopy(theirs), theirs.encode_special_tokens)
+
+    def __repr__(self) -> str:
+        return repr(self._theirs)
+
+
+def as_tokenizers(tokenizer: BPETokenizer) -> Tokenizer:
+    """Return a tokenizer as the `tokenizers.Tokenizer` of its saved files, on this engine.
+
+    As there, special tokens in text are recognized; with ``encode_special_tokens = True`` they are
+    text.  Raises ValueError for a tokenizer that tokenizer.json can't hold.
+    """
+    return Tokenizer(tokenizer.to_hf(), copy.copy(tokenizer))
+
+
+def _rebuild(theirs: Any, encode_special_tokens: bool) -> Tokenizer:
+    theirs.encode_special_tokens = encode_special_tokens
+    return Tokenizer(theirs)
+
+
+def _state_of(component: Any) -> Any:
+    """Return all of a component that can be changed in place."""
+    if hasattr(component, "tokenize"):  # a model
+        return type(component), [getattr(component, name, None) for name in _MODEL]
+    return component.__getstate__()
+
+
+class DecodeStream:
+    """Decodes ids as they come, as `tokenizers.decoders.DecodeStream` does."""
+
+    def __init__(self, ids: Any = None, skip_special_tokens: bool = False) -> None:
+        self._real: Any = None  # HuggingFace's, for a tokenizer of theirs
+        self._given = ids, skip_special_tokens
+        self._skip = skip_special_tokens
+        self._ids: list[int] = list(ids or ())  # since a text was whole, and those before
+        self._text = ""  # what the first `_n` of them say
+        self._n = 0
+
+    def step(self, tokenizer: Any, id: Any) -> str | None:
+        """Take one id or several; return the text that is whole with them, None if none is."""
+        if not isinstance(tokenizer, Tokenizer):
+            if self._real is None:
+                self._real = their_stream()(*self._given)
+            return self._real.step(tokenizer, id)  # type: ignore[no-any-return]
+        if not self._text and self._ids:
+            text = tokenizer.decode(self._ids, self._skip)
+            if not text.endswith("\ufffd"):
+                self._text, self._n = text, len(self._ids)
+        self._ids += _ids_of(id)
+        text = tokenizer.decode(self._ids, self._skip)
+        if len(text.encode()) <= len(self._text.encode()) or text.endswith("\ufffd"):
+            return None
+        if not text.startswith(self._text):
+            problem = "Invalid prefix encountered while decoding stream. "
+            raise ValueError(f"{problem}{self._text!r} does not begin {text!r}")
+        new = text[len(self._text) :]
+        del self._ids[: self._n]
+        self._text, self._n = tokenizer.decode(self._ids, self._skip), len(self._ids)
+        return new
+
+
+def _ids_of(given: Any) -> list[int]:
+    """Return what a step was given as a list; refuse what is no id before a stream has it."""
+    with contextlib.suppress(TypeError):
+        ids = [*map(operator.index, given if isinstance(given, (list, tuple)) else [given])]
+        if all(0 <= id_ < 1 << 32 for id_ in ids):
+            return ids
+    raise TypeError(f"expected an id of 32 bits or a list of them, got {given!r:.60}")
+
+
+@functools.lru_cache(maxsize=1)
+def their_stream() -> Any:
+    """Return HuggingFace's own DecodeStream; the first call is before anything replaces it."""
+    return core.import_optional("tokenizers.decoders", "DecodeStream", "tokenizers").DecodeStream

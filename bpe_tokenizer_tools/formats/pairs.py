@@ -1,0 +1,100 @@
+"""How tokenizer.json joins pairs of texts.
+
+A `Definition` says what goes around one text.  What a file says of pairs, and the type ids of all
+tokens, is kept among the settings, as it is written, and saved again while it still fits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bpe_tokenizer import Definition
+from bpe_tokenizer_tools import core
+
+_FIELD = "post_processor"
+_TEXTS = ("A", "B")
+_Pieces = list[tuple[str | tuple[int, ...], int]]  # one of these, or a token's ids; its type id
+
+
+class _Templates(NamedTuple):
+    single: _Pieces
+    pair: _Pieces
+
+
+def kept(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
+    """Return the post-processor of tokenizer.json if it joins pairs in a way of its own.
+
+    The definition is as it was read: its template has ids.
+    """
+    around: Any = definition.template
+    own, made = data.data.get(_FIELD), core.post_processor_json(definition, around)
+    if own is None or _templates(own, data.path) == _templates(made, data.path):
+        return {}
+    return {_FIELD: own}
+
+
+def fitting(own: Any, definition: Definition, made: Any) -> Any:
+    """Return the post-processor that was kept, if it does with one text what `made` does.
+
+    Its tokens get the ids that they have now.
+    """
+    ids = {token.content: token.id for token in definition.added}
+    own, known = json.loads(json.dumps(own)), set(ids.values())
+    try:
+        for step in core.steps(_reader(own), _FIELD):
+            _renumber(step.data, ids)
+        steps = (core.steps(_reader(each), _FIELD) for each in (own, made))
+        ours, theirs = (core.read_post_processor(each, known) for each in steps)
+    except (KeyError, ValueError):  # it names a token that is no longer there
+        return made
+    return own if ours == theirs else made
+
+
+def _renumber(step: dict[str, Any], ids: Mapping[str, int | None]) -> None:
+    for name in {"cls", "sep"} & step.keys():
+        step[name][1] = ids[step[name][0]]
+    for token in step.get("special_tokens", {}).values():
+        token["ids"] = [ids[content] for content in token["tokens"]]
+
+
+def _reader(written: Any, path: Path = Path()) -> core.JsonReader:
+    return core.JsonReader({_FIELD: written}, path)
+
+
+def _templates(written: Any, path: Path) -> _Templates:
+    """Read what a post-processor makes of a text and of a pair of them."""
+    found = _Templates([("A", 0)], [("A", 0), ("B", 1)])
+    for step in core.steps(_reader(written, path), _FIELD):
+        kind = step.data["type"]
+        if kind == "TemplateProcessing":
+            found = _Templates(*(_template(step, field) for field in _Templates._fields))
+        elif kind != "ByteLevel":
+            cls, sep = (((step.get(name, list)[1],), 0) for name in ("cls", "sep"))
+            second: _Pieces = [sep, ("B", 0), sep]
+            if kind == "BertProcessing":
+                second = [("B", 1), (sep[0], 1)]
+            found = _Templates([cls, ("A", 0), sep], [cls, ("A", 0), sep, *second])
+    return found
+
+
+def _template(step: core.JsonReader, field: str) -> _Pieces:
+    tokens = step.child("special_tokens") or core.JsonReader({}, step.path)
+    pieces: _Pieces = []
+    for item in step.children(field):
+        text, token = item.child("Sequence"), item.child("SpecialToken")
+        if (part := text or token) is None:
+            raise item.error("expected a Sequence or a SpecialToken")
+        name, type_id = part.get("id", str), part.get("type_id", int)
+        if text is None:
+            found = tokens.child(name)
+            if found is None:
+                raise part.error(f"{core.shorten(name)} is not in special_tokens", "id")
+            pieces.append((tuple(found.get("ids", list)), type_id))
+        elif name in _TEXTS:
+            pieces.append((name, type_id))
+        else:
+            raise part.error(f"expected 'A' or 'B', got {core.shorten(name)}", "id")
+    return pieces

@@ -1,0 +1,117 @@
+"""BPE-dropout: encode with merges left out at random, so that a model sees words cut many ways.
+
+Each time a merge is the next, it is passed over with some probability.  One that is not lets those
+that were passed over come back.  What is left when no merge is, stays undone.  This is what
+HuggingFace's ``dropout`` does, and the results are distributed alike; the accelerator
+(accelerator/encode/dropout.c) does it draw for draw.
+
+Source: Provilkov et al., "BPE-Dropout: Simple and Effective Subword Regularization", 2020.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bpe_tokenizer_tools import core
+
+_BITS = 2**64 - 1
+_ONE = 2**53  # a probability of 1, in the steps that a float has
+
+
+class Draws:
+    """Says again and again, at random, whether a merge is passed over; SplitMix64."""
+
+    def __init__(self, dropout: float, seed: int | None) -> None:
+        if not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+            raise ValueError(f"dropout must be a number from 0 to 1, got {core.shorten(dropout)}")
+        core.check_size("seed", seed, 0)
+        self.limit = int(dropout * _ONE)
+        self.state = int.from_bytes(os.urandom(8), "big") if seed is None else seed & _BITS
+
+    def __call__(self) -> bool:
+        """Draw once."""
+        self.state = (self.state + 0x9E3779B97F4A7C15) & _BITS
+        z = self.state
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _BITS
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _BITS
+        return (z ^ (z >> 31)) >> 11 < self.limit
+
+
+def merge(
+    ids: list[int],
+    ranks: Mapping[tuple[int, int], int],
+    merged: Sequence[int],
+    passes_over: Callable[[], bool],
+) -> list[int]:
+    """Merge ids as `_merge_by_heap` does, but pass over merges.
+
+    An entry of the heap whose pair has changed counts as one that is not passed over: it lets the
+    others come back, as in HuggingFace's.
+    """
+    n = len(ids)
+    after = list(range(1, n + 1))  # position of the next part; n ends the list
+    before = list(range(-1, n))
+    found = enumerate(map(ranks.get, itertools.pairwise(ids)))
+    heap = [(rank, i) for i, rank in found if rank is not None]
+    heapq.heapify(heap)
+    passed: list[tuple[int, int]] = []
+    while heap:
+        entry = rank, i = heapq.heappop(heap)
+        if passes_over():
+            passed.append(entry)
+            continue
+        for each in passed:
+            heapq.heappush(heap, each)
+        passed.clear()
+        j = after[i]
+        now = ranks.get((ids[i], ids[j])) if j < n else None
+        if now is None or merged[now] != merged[rank]:  # a part that is gone is in no pair
+            continue
+        ids[i], ids[j] = merged[rank], -1
+        after[i] = k = after[j]
+        before[k] = i
+        if (h := before[i]) >= 0 and (new := ranks.get((ids[h], ids[i]))) is not None:
+            heapq.heappush(heap, (new, h))
+        if k < n and (new := ranks.get((ids[i], ids[k]))) is not None:
+            heapq.heappush(heap, (new, i))
+    return [id_ for id_ in ids if id_ >= 0]
+
+
+class _Uncached:
+    """Stands in place of the cache of pre-tokens: each is merged anew."""
+
+    def __init__(self, encode: Callable[[bytes], list[int]]) -> None:
+        self._encode = encode
+
+    def look_up(self, pretokens: list[str]) -> Iterator[list[int]]:
+        return (self._encode(pretoken.encode()) for pretoken in pretokens)
+
+
+def dropping(encoder: core.Encoder, dropout: float, seed: int | None) -> Any:
+    """Return what encodes text as an encoder does, with dropout.
+
+    Raises ValueError if `dropout` is not from 0 to 1.
+    """
+    draws = Draws(dropout, seed)
+    if hasattr(encoder, "encode_dropping"):
+        return _InC(encoder, draws)
+    # A copy that merges in another way, remembers nothing, and takes no token whole.
+    made: Any = copy.copy(encoder)
+    made._twin, made._whole, made._cache = None, {}, _Uncached(made._encode_pretoken)
+    made._merge = lambda ids: merge(ids, made._ranks, made._merged, draws)
+    return made
+
+
+class _InC:
+    def __init__(self, encoder: Any, draws: Draws) -> None:
+        self._encode, self._draws = encoder.encode_dropping, draws
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int]
+        ids, self._draws.state = self._encode(text, self._draws.limit, self._draws.state)
+        return ids
