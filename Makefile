@@ -11,6 +11,8 @@ PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 
 # The tests of the extension, which compare it with the engine in Python, and those that use it most.
 EXTENSION := tests/accelerator
+# Those that an engine matters to most.
+ENGINES := tests/module tests/formats tests/training
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
 .PHONY: help format lint types test test-more packages hints alone no-compiler core extension transformers4 \
@@ -28,12 +30,12 @@ lint: ## ruff finds nothing
 types: ## mypy finds nothing
 	mypy --strict
 
-test: ## the tests, but slow ones, with the engine in use
+test: ## the tests, but slow ones, with the engine in use and a quarter of the random examples
 	python -m pytest -n auto --dist loadfile
 
-test-more: ## slow tests, and those that an engine matters to with the one in Python
-	python -m pytest -n auto --dist loadfile --slow -m slow
-	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either"
+test-more: ## slow tests and all random examples; then what the engine in Python does
+	python -m pytest -n auto --dist loadfile --slow -m "slow or hypothesis"
+	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either" $(ENGINES)
 
 packages: ## the source archive and the wheel made from it, in dist/
 	python -m build --outdir $(DIST) .
@@ -68,11 +70,10 @@ no-compiler: ## the source archive installs without a C compiler and says so; in
 	cd $(OUT)/no-compiler && bpe-tokenizer train --corpus $(CURDIR)/README.md --output t --vocab-size 600 --quiet
 	cd $(OUT)/no-compiler && set -o pipefail && bpe-tokenizer info --tokenizer t | grep -x 'accelerated *: False'
 
-# A quarter of the examples: `make test` tries all of them.
 core extension: export BPE_TOKENIZER_EXAMPLES = 0.25
 core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
-	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) --slow tests
+	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) tests
 
 extension: ## the extension against the engine in Python; needs what core does
 	$(PYTEST_INSTALLED) --engine both --slow -k "not core_alone" $(EXTENSION) tests/patterns/test_split_patterns.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import gc
 import importlib
 import importlib.util
 import json
@@ -28,7 +29,7 @@ os.environ.setdefault("BPE_TOKENIZER_CACHE", "0")
 import pytest
 import regex
 from hypothesis import HealthCheck, settings
-from oracles import REQUIRED, examples
+from oracles import EXAMPLES, REQUIRED, examples
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -47,15 +48,6 @@ import bpe_tokenizer  # noqa: E402 - only now can it be found
 # A shell starts what runs in its background deaf to Ctrl-C; the tests that send it must be heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "repeatable",
-    max_examples=examples(100),
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("repeatable")
-
 Vocabulary = tuple[dict[bytes, int], dict[str, Any]]
 
 ENGINES = {"python": bpe_tokenizer._Engine(), "accelerated": bpe_tokenizer._engine}
@@ -67,7 +59,26 @@ REQUIRE_ACCELERATOR = os.environ.get("BPE_TOKENIZER_REQUIRE_ACCELERATOR") == "1"
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run the tests with this engine (default: the one in use)"
     parser.addoption("--engine", choices=[*ENGINES, "both"], help=text)
-    parser.addoption("--slow", action="store_true", help="run the slow tests, too")
+    parser.addoption(
+        "--slow", action="store_true", help="run slow tests, too, and all random examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how many random examples tests try, before the modules that ask for it are imported."""
+    os.environ.setdefault(EXAMPLES, "1" if config.getoption("slow") else "0.25")
+    settings.register_profile(
+        "repeatable",
+        max_examples=examples(100),
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what has been imported stays; the collector need not look at it again
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -188,7 +188,7 @@ class _Vocabulary:
         plain, normalized = text.replace(" ", reader.SPACE), normalize(text)
         suffix = self.model and self.model.trainer["treat_whitespace_as_suffix"]
         # Most texts; where a space is taken away, another may be put, and look like it.
-        if not suffix and text == text.strip(" "):
+        if not suffix and text == text.strip(" " + reader.SPACE):
             if normalized == plain:
                 return range(len(text) + 1)
             if normalized == reader.SPACE + plain:
@@ -450,8 +450,14 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     def _pieces(self, asked: _Asked, wanted: Any, text: Any) -> list[Any]:
         known, ids = self._known, self._ids(asked, int, text)
         pieces = list(map(known.pieces.__getitem__, ids))
-        if known.unk_id in ids and not asked.named:  # a piece is what was unknown, there
+        if known.unk_id in ids:  # what was unknown is a piece, there
             parts = known.encode(_text_of(text)).pieces
+            if asked.named:  # unless another piece looks like it, a control symbol, say
+                unknown, id_of = known.pieces[known.unk_id], known.ids.get
+                parts = [
+                    piece if id_of(piece, known.unk_id) != known.unk_id else unknown
+                    for piece in parts
+                ]
             end = len(ids) - len(asked.after)
             pieces[len(asked.before) : end] = parts[::-1] if asked.turned else parts
         return [piece.encode() for piece in pieces] if wanted is bytes else pieces

@@ -77,6 +77,7 @@ def test_every_named_pattern_has_a_scanner() -> None:
     assert list(native.PATTERNS) == list(NAMED)
 
 
+@pytest.mark.slow
 @SAME_UNICODE
 @EVERY_PATTERN
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -133,6 +134,7 @@ def pieces_of(pattern: str, text: str) -> list[bytes]:
     return [piece.encode() for piece in [*pieces, text[done:]] if piece]
 
 
+@pytest.mark.slow
 def test_random_patterns() -> None:
     chance, made = random.Random(11), 0
     for _ in range(examples(1_000)):

@@ -444,6 +444,7 @@ def check_surely_nfc(text: str) -> bool:
     return sure
 
 
+@pytest.mark.slow
 def test_what_nfc_surely_leaves_as_it_is_for_every_character() -> None:
     sure = 0
     for char in map(chr, range(0x110000)):

@@ -615,6 +615,7 @@ print(json.dumps(outcomes))
 """
 
 
+@pytest.mark.slow
 @EACH
 def test_a_damaged_model_ends_in_an_error_of_ours(
     name: str, written: Callable[..., Path], tmp_path: Path

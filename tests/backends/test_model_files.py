@@ -475,6 +475,7 @@ def test_more_ids_than_rows_are_refused_everywhere(
     assert_refused_everywhere(path, message, monkeypatch, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["safetensors", "mlx", "openvino"])
 def test_a_thousand_ids_and_900_rows(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -504,6 +505,7 @@ def misfit(folder: Path) -> ValueError:
     return refused.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

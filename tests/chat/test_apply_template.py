@@ -245,6 +245,7 @@ def test_a_message_is_continued_as_in_transformers(templates: dict[str, str]) ->
     assert equal > 3_400, equal  # the rest, both refuse
 
 
+@pytest.mark.slow
 @EITHER_ENGINE
 def test_ids_of_real_vocabularies_where_a_message_is_continued(llama_cpp_source: Path) -> None:
     equal: Counter[str] = Counter()

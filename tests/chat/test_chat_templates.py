@@ -138,6 +138,7 @@ def tokenizer_for(template: str, *more: str, normalizer: str | None = None) -> B
 # -- As HuggingFace ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_text_and_ids_are_those_of_transformers(templates: dict[str, str]) -> None:
     transformers = need("transformers")
     if int(transformers.__version__.split(".")[0]) < 5:

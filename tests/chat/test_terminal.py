@@ -1005,6 +1005,7 @@ def test_a_conversation_in_a_terminal(
     assert screen.leave() == 0
 
 
+@pytest.mark.slow
 def test_an_answer_is_shown_as_it_comes_and_ctrl_c_stops_it(
     long_model: Path, start: Callable[..., Terminal], saved: Callable[[Terminal], list[str]]
 ) -> None:

@@ -19,6 +19,7 @@ from bpe_tokenizer_tools.backends import fit
 
 import make_tiny_chat_model as tiny  # isort: skip
 
+pytestmark = pytest.mark.slow
 PACKAGES = {
     "transformers": ("torch", "transformers", "jinja2"),
     "llama.cpp": ("llama_cpp", "gguf", "jinja2"),

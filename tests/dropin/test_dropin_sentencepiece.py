@@ -115,6 +115,8 @@ FLAGS = st.fixed_dictionaries(
 @example("▁▁ a  ▁ ▁", {})
 @example("  日日q世世 a", {"reverse": True, "add_bos": True})
 @example("世<s>世", {"emit_unk_piece": True})
+@example("<s>", {"emit_unk_piece": True})
+@example("▁0▁", {})
 def test_encode(pair: tuple[Any, Any], text: str, flags: dict[str, bool]) -> None:
     for kind in (int, str, bytes, *PLACES):
         compare(pair, lambda it, kind=kind: it.encode(text, return_type=kind))

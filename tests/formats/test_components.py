@@ -358,6 +358,7 @@ def is_comparable(component: str, char: str) -> bool:
     return not (component.startswith("NF") and YOUNG.match(char))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("component", ALONE)
 def test_every_character_is_treated_as_at_home(probe: Callable[..., Pair], component: str) -> None:
     pair = probe(*ALONE[component])

@@ -140,6 +140,7 @@ def reference(path: Path) -> list[tuple[str, list[int]]]:
     return [(text, [int(id_) for id_ in line.split()]) for text, line in zip(texts, lines)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VENDORED)
 def test_llama_cpp_vocabularies_give_their_reference_ids(models: Path, name: str) -> None:
     tokenizer = load(models / f"ggml-vocab-{name}.gguf")
@@ -367,6 +368,7 @@ def test_other_spellings_of_a_pattern_are_written_as_its_family(
         assert tokenizer.encode(text) == peer(text), text
 
 
+@pytest.mark.slow
 @EITHER_ENGINE
 def test_o200k_is_written_as_approximate(vocab_dir: Path, tmp_path: Path) -> None:
     tokenizer = load(vocab_dir / "o200k_base.tiktoken")

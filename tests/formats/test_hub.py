@@ -28,6 +28,7 @@ from bpe_tokenizer import BPETokenizer
 
 pytest.importorskip("huggingface_hub", reason="the Hub's client is what is tested")
 
+pytestmark = pytest.mark.slow
 SECONDS = 90  # for a whole process; the client's own patience is shorter
 REPO = "someone/some-model"
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz"

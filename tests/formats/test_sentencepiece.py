@@ -763,6 +763,7 @@ def test_more_fields_than_any_model_has(
             BPETokenizer.from_file(write(with_more(more)))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_changed_bytes(write_once: Callable[[bytes], Path], data: st.DataObject) -> None:

@@ -130,6 +130,7 @@ def assigned():
             yield chr(point)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "context",
     ["{}", "a{}", "{}A", "a{}b", "1{}2", "3{}", " {} ", "\n{}\n", "!{}?", "'{}", "{0}{0}s"],

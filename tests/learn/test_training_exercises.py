@@ -138,6 +138,7 @@ def test_equals_the_naive_trainer_on_counts(
     assert train(counts=counts, n_tokens=60, special_tokens=special, ties=ties).merges == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", UNSPLIT])
 @pytest.mark.parametrize("ties", RULES)
 def test_equals_the_naive_trainer_on_english(

@@ -273,6 +273,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_workers_of_a_data_loader(folder: Path, engine: str) -> None:
     wanted("torch")

@@ -220,6 +220,7 @@ def published(
     return tokenizer, oracle
 
 
+@pytest.mark.slow
 def test_published_vocabularies_equal_tiktoken_on_real_text(published: Any, corpora: Any) -> None:
     tokenizer, oracle = published
     for name in ("english", "code", "multi"):

@@ -169,6 +169,7 @@ def in_contexts(chars: list[str]) -> str:
     return "".join(context.replace("{}", char) for char in chars for context in CONTEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_character_of_the_basic_plane_with_re(name: str) -> None:
     pattern = SPLIT_PATTERNS[name]
@@ -183,6 +184,7 @@ def test_every_character_of_the_basic_plane_with_re(name: str) -> None:
             assert splitter.split(short) == exact.findall(short), ascii(short)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_character_of_the_other_planes(name: str) -> None:
     pattern = SPLIT_PATTERNS[name]
@@ -193,6 +195,7 @@ def test_every_character_of_the_other_planes(name: str) -> None:
         assert splitter.split(everything) == regex.findall(pattern, everything)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_assigned_character_in_oniguruma(name: str) -> None:
     # Engines know different versions of Unicode: new characters may differ.

@@ -222,6 +222,7 @@ def hf_merges_once() -> Callable[..., list[tuple[str, str]]]:
     return functools.cache(hf_merges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "hf_pattern"),
     [

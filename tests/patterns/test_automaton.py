@@ -91,6 +91,7 @@ def test_named_patterns_have_one() -> None:
     assert all(map(automaton, {**NAMED, **SPELLINGS}))
 
 
+@pytest.mark.slow
 def test_random_patterns() -> None:
     chance, made = random.Random(7), 0
     for _ in range(examples(600)):

@@ -195,6 +195,7 @@ def test_spellings_cut_as_the_pattern_they_stand_for(spelling: str, text: str) -
     assert regex.findall(spelling, text) == regex.findall(NAMED[SPELLINGS[spelling]], text)
 
 
+@pytest.mark.slow
 @EVERY_SPELLING
 def test_spellings_cut_every_character_as_the_pattern(spelling: str) -> None:
     for text in every_character("a{}B '{} {}9!{}{}\n{}\t{}"):

@@ -15,6 +15,9 @@ Item = TypeVar("Item")
 # What must be here: its absence fails a test that would otherwise be skipped.
 REQUIRED = os.environ.get("BPE_TOKENIZER_REQUIRE", "").replace(",", " ").split()
 
+# The share of the random examples that tests try.
+EXAMPLES = "BPE_TOKENIZER_EXAMPLES"
+
 # Under AddressSanitizer a test that forks may hang: its malloc stays locked in the child if a
 # thread had it at that moment, one that was ending, say. That of the system does not.
 SANITIZED = "asan" in os.environ.get("LD_PRELOAD", "")
@@ -32,12 +35,11 @@ def need(module: str) -> Any:
 
 
 def examples(number: int) -> int:
-    """Say how many examples a test shall try, of a number that is right for one run.
+    """Say how many examples a test shall try, of the number for a thorough run (`--slow`).
 
-    Where the tests run again, under another Python or a sanitizer, BPE_TOKENIZER_EXAMPLES is the
-    share that is enough: "0.25" tries a quarter.
+    BPE_TOKENIZER_EXAMPLES is the share that is enough elsewhere: "0.25" tries a quarter.
     """
-    return max(1, round(number * float(os.environ.get("BPE_TOKENIZER_EXAMPLES", "1"))))
+    return max(1, round(number * float(os.environ.get(EXAMPLES, "1"))))
 
 
 def share(everything: Sequence[Item]) -> Sequence[Item]:
