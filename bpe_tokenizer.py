@@ -2984,6 +2984,7 @@ class _Transformers(_Runner):
         # Only the last logits are needed; all of a prompt's can be gigabytes.
         accepted = inspect.signature(self._model.forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        self._kept = "cache" if "cache" in accepted else "past_key_values"  # before 5.24
 
     @staticmethod
     def _best_device(torch: Any, loading: _Loading) -> str:
@@ -2995,9 +2996,9 @@ class _Transformers(_Runner):
     def _feed(self, ids: list[int]) -> Any:
         with self._torch.inference_mode():
             inputs = self._torch.tensor([ids], device=self._model.device)
-            given = {"past_key_values": self._cache, "use_cache": True, **self._options}
+            given = {self._kept: self._cache, "use_cache": True, **self._options}
             out = self._model(input_ids=inputs, **given)
-            self._cache = out.past_key_values
+            self._cache = getattr(out, self._kept)
             return out.logits[0, -1].float().cpu().numpy()
 
     def _forget(self) -> None:
@@ -3420,13 +3421,6 @@ def _check_text(text: object) -> None:
     if not isinstance(text, str):
         got = f"{type(text).__name__}; encode_batch takes a list of them"
         raise TypeError(f"text must be a str, got {got}")
-
-
-def _refuse_pair(option: object) -> None:
-    if isinstance(option, (str, list, tuple)):
-        remedy = "encode each text by itself, and name options, such as add_special_tokens=True"
-        got = f"got {_shorten(option)} after the text"
-        raise TypeError(f"pairs of texts are not supported: {got}; {remedy}")
 
 
 def _named_tokens(
@@ -3936,10 +3930,10 @@ class BPETokenizer:
         self._around: _Template = _template_ids(rule, self.bos_token_id, self.eos_token_id)
 
     def _asked_around(self, asked: object) -> _Template:
-        if not asked:
-            return (), ()
-        _refuse_pair(asked)
-        return self._around
+        if isinstance(asked, (str, list, tuple)):
+            got = f"add_special_tokens must be True or False, got {_shorten(asked)}"
+            raise TypeError(f"{got}; a pair of texts is tokenizer(text, text_pair)")
+        return self._around if asked else ((), ())
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode a text in which every special token is ordinary text."""
@@ -4095,10 +4089,16 @@ class BPETokenizer:
     def __call__(
         self, text: Iterable[str], *, return_tensors: None = None, **options: Unpack[_Options]
     ) -> BatchEncoding: ...
-    def __call__(self, text: str | Iterable[str], *args: object, **options: Any) -> Any:
-        """Call `encode` for a str without options of batches, else `encode_batch`."""
-        if args:
-            _refuse_pair(args)
+    @overload
+    def __call__(self, text: Any, text_pair: Any, **options: Any) -> Any: ...
+    def __call__(self, text: Any, *pair: Any, **options: Any) -> Any:
+        """Call `encode` for a str without options of batches, else `encode_batch`.
+
+        Pairs of texts and options such as `stride` are for transformers, which then answers.
+        """
+        if pair or options.keys() - _Options.__annotations__.keys() - {"return_tensors"}:
+            tools = _tools("dropin.twin", "a pair of texts, or such an option,")
+            return tools.call(self, text, *pair, **options)
         if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
             return self.encode(text, **options)
         return self.encode_batch([text] if isinstance(text, str) else text, **options)

@@ -93,7 +93,8 @@ class Transformers(Backend, core.Transformers):
         dtype = loading.dtype or self._best_dtype(torch, device)
         with _silence(library.utils.logging):
             super()._load(dataclasses.replace(loading, dtype=dtype))
-        if "past_key_values" not in inspect.signature(self._model.forward).parameters:
+        attends = hasattr(self._model.config.get_text_config(), "num_attention_heads")
+        if not attends or self._kept not in inspect.signature(self._model.forward).parameters:
             kind = type(self._model).__name__
             raise ValueError(f"{kind} keeps no keys and values, and is not supported")
 

@@ -18,6 +18,17 @@ _CALLS = (
     *("batch_decode", "get_added_vocab", "get_special_tokens_mask", "num_special_tokens_to_add"),
     *("pad", "save_pretrained"),
 )
+# Options of a call: those that only transformers has, those of both, and those of ours alone.
+_NEW = {
+    *("text_pair", "is_split_into_words", "stride", "return_overflowing_tokens", "return_length"),
+    *("return_attention_mask", "return_offsets_mapping", "return_special_tokens_mask"),
+    "return_token_type_ids",
+}
+_OPTIONS = _NEW | {
+    *("add_special_tokens", "allowed_special", "max_length", "pad_to_multiple_of", "padding"),
+    *("padding_side", "return_tensors", "truncation"),
+}
+_OWN = {"disallowed_special", "return_offsets", "truncation_side"}
 
 
 def ask(tokenizer: BPETokenizer, name: str) -> Any:
@@ -34,6 +45,37 @@ def ask(tokenizer: BPETokenizer, name: str) -> Any:
 
 def _call(tokenizer: BPETokenizer, name: str, *args: Any, **options: Any) -> Any:
     return getattr(twin(tokenizer), name)(*args, **options)
+
+
+def call(
+    tokenizer: BPETokenizer,
+    text: Any,
+    *pair: Any,
+    add_special_tokens: bool = False,
+    allowed_special: str = "none",
+    **options: Any,
+) -> Any:
+    """Encode texts, or pairs of them, as transformers does, but with this library's defaults.
+
+    Special tokens in a text are text unless `allowed_special` is "all", and none are added unless
+    asked for.
+    """
+    if len(pair) > 1 or any(not isinstance(each, (str, list, tuple)) for each in pair):
+        remedy = "name options, such as add_special_tokens=True"
+        raise TypeError(f"text_pair must be a str or a list of them, got {pair!r:.80}; {remedy}")
+    choices = _OPTIONS if pair or options.keys() & _NEW else _OPTIONS | _OWN
+    if unknown := options.keys() - _OPTIONS:
+        got, expected = ", ".join(sorted(unknown)), ", ".join(sorted(choices))
+        raise TypeError(f"no option of this call: {got}; expected some of {expected}")
+    if allowed_special not in ("none", "all"):
+        raise ValueError(
+            f"for pairs, allowed_special must be 'none' or 'all', got {allowed_special!r}"
+        )
+    core.import_optional("transformers", "a pair of texts, or such an option,", "transformers")
+    if not isinstance(text, (str, list, tuple)):
+        text = list(text)
+    options |= {"add_special_tokens": add_special_tokens}
+    return twin(tokenizer)(text, *pair, split_special_tokens=allowed_special == "none", **options)
 
 
 def twin(tokenizer: BPETokenizer) -> Any:

@@ -635,6 +635,16 @@ def test_a_damaged_model_ends_in_an_error_of_ours(
     assert len(outcomes) == 15
 
 
+def test_a_model_that_keeps_a_state_instead_of_keys_and_values_is_refused(tmp_path: Path) -> None:
+    need("torch")
+    transformers = need("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}
+    config = transformers.MambaConfig(vocab_size=ROWS, eos_token_id=EOS, **sizes)
+    transformers.MambaForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="MambaForCausalLM keeps no keys and values"):
+        backends.open_model(tmp_path, "transformers")
+
+
 # -- What optimum-intel exports ------------------------------------------------
 
 

@@ -72,6 +72,50 @@ def test_it_answers_as_its_files_do(own: BPETokenizer, tmp_path: Path) -> None:
         assert as_lists(own.pad(rows, **options)) == as_lists(theirs.pad(rows, **options))
 
 
+SECOND = "and </s> after it"
+PAIRS: list[tuple[Any, Any]] = [
+    ("a text", SECOND),
+    (["a <s> text", "b"], ["", SECOND]),
+    ("a text " * 9, None),
+    (["a text " * 9, SECOND], None),
+    ([["a", "text"], ["cut", "before"]], None),
+    (["a", "text"], ["cut", "before"]),
+]
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("text, pair", PAIRS)
+def test_a_call_with_pairs_and_options_of_transformers(
+    own: BPETokenizer, tmp_path: Path, text: Any, pair: Any, around: bool
+) -> None:
+    theirs = theirs_of(own, tmp_path)
+    rows: dict[str, Any] = {"padding": True, "return_special_tokens_mask": True}
+    cut = {"truncation": True, "max_length": 9, "return_overflowing_tokens": True}
+    words = isinstance(text, list) and (isinstance(text[0], list) or text[0] == "a")
+    for options in (
+        {"return_attention_mask": False},
+        {"return_offsets_mapping": True, "return_token_type_ids": True, "return_length": True},
+        {**rows, "padding_side": "left", "pad_to_multiple_of": 8, "return_tensors": "np"},
+        {**rows, **cut, "stride": 1},
+    ):
+        options["is_split_into_words"] = words
+        for allowed in ("none", "all"):
+            asked = {"add_special_tokens": around, **options}
+            expected = theirs(text, pair, split_special_tokens=allowed == "none", **asked)
+            got = own(text, text_pair=pair, allowed_special=allowed, **asked)
+            assert repr(dict(got)) == repr(dict(expected))
+            if pair is not None:
+                got = own(text, pair, allowed_special=allowed, **asked)
+                assert repr(dict(got)) == repr(dict(expected))
+
+
+def test_what_people_wrote_is_text_beside_another_text_too(own: BPETokenizer) -> None:
+    got = own("</s>", SECOND)["input_ids"]
+    assert own.eos_token_id not in got and got == own.encode("</s>") + own.encode(SECOND)
+    with pytest.raises(ValueError, match="for pairs, allowed_special must be 'none' or 'all'"):
+        own("a", "b", allowed_special={"</s>"})
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize(
     "name", ["WithPadding", "ForLanguageModeling", "ForSeq2Seq", "ForTokenClassification"]
@@ -200,5 +244,7 @@ sys.meta_path.insert(0, Missing())
 def test_without_transformers_it_has_none_of_these(missing: str) -> None:
     program = f"print(json.dumps([hasattr(tok, name) for name in {NAMES}]))"
     assert in_a_process(missing + program) == [False] * len(NAMES)
+    program = "try: tok('a', 'b')\nexcept ImportError as error: print(json.dumps(str(error)))"
+    assert "a pair of texts" in in_a_process(missing + program)
     program = "try: tok.pad\nexcept AttributeError as error: print(json.dumps(str(error)))"
     assert "needs transformers: pip install transformers" in in_a_process(missing + program)

@@ -378,17 +378,17 @@ def test_a_batch_can_refuse_special_tokens(tokenizer: BPETokenizer, options: Any
 
 
 @pytest.mark.parametrize("text", ["question", ["question"], iter(["question"])], ids=type)
-@pytest.mark.parametrize("second", ["answer", ["answer"], True, None])
-def test_what_stands_after_the_text_is_refused(
-    tokenizer: BPETokenizer, text: Any, second: Any
-) -> None:
-    message = "pairs of texts are not supported.*" + re.escape(repr(second))
+@pytest.mark.parametrize("second", [True, None, 5])
+def test_options_are_named(tokenizer: BPETokenizer, text: Any, second: Any) -> None:
+    message = rf"text_pair must be a str or a list of them, got \({second},\); name options"
     with pytest.raises(TypeError, match=message):
         tokenizer(text, second)
     with pytest.raises(TypeError, match=message):
         tokenizer(text, second, padding=True)
-    with pytest.raises(TypeError, match="text_pair"):
-        tokenizer(text, text_pair="answer")
+    with pytest.raises(TypeError, match="no option of this call: paddding; expected .*, padding,"):
+        tokenizer(text, paddding=True)
+    with pytest.raises(TypeError, match="this call: return_offsets; expected .*, return_offsets_m"):
+        tokenizer(text, "answer", return_offsets=True)
 
 
 HINTS = """
@@ -404,6 +404,7 @@ tensors: TensorBatch = tokenizer("text", return_tensors="pt", padding=True)
 batch: BatchEncoding = tokenizer(["text"])
 padded: BatchEncoding = tokenizer(["text"], add_special_tokens=True, padding_side="left")
 arrays: TensorBatch = tokenizer(["text"], return_tensors="np")
+pairs: dict[str, Any] = tokenizer(["question"], text_pair=["answer"], padding=True)
 rows: BatchEncoding = tokenizer.encode_batch(["text"], True, "none", True)
 moved: TensorBatch = tokenizer.encode_batch(["text"], True, return_tensors="pt").to("cpu")
 first: EncodingResult = batch.encodings[0]
@@ -420,7 +421,6 @@ WRONG_HINTS = {
     'ids: list[int] = tokenizer("text", padding=True)': "assignment",
     'ids: list[int] = tokenizer(["text"])': "assignment",
     'batch: BatchEncoding = tokenizer("text", return_tensors="pt")': "assignment",
-    'tokenizer("question", "answer")': "call-overload",
     'tokenizer("text", paddding=True)': "call-overload",
     'tokenizer("text", max_length="64")': "call-overload",
     'tokenizer.encode_batch(["text"], padding=3)': "call-overload",
@@ -468,12 +468,14 @@ def test_a_mask_that_does_not_fit_is_refused(tokenizer: BPETokenizer) -> None:
         tokenizer.decode_batch({"ids": rows})
 
 
-def test_a_pair_is_refused_wherever_a_second_text_would_be_a_flag(tokenizer: BPETokenizer) -> None:
+def test_a_pair_is_refused_where_a_second_text_would_be_a_flag(tokenizer: BPETokenizer) -> None:
     calls: list[Callable[..., Any]] = [tokenizer.encode, tokenizer.encode_with_offsets]
     for call in (*calls, tokenizer.count_tokens):
-        with pytest.raises(TypeError, match="pairs of texts are not supported: got 'answer'"):
+        with pytest.raises(
+            TypeError, match=r"got 'answer'; a pair of texts is tokenizer\(text, te"
+        ):
             call("question", "answer")
-    with pytest.raises(TypeError, match="pairs of texts are not supported"):
+    with pytest.raises(TypeError, match=r"got \['answer'\]; a pair of texts is"):
         tokenizer.encode_batch(["question"], ["answer"])
 
 
