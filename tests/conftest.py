@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import gc
 import importlib
 import importlib.util
 import json
@@ -75,10 +74,6 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
     settings.load_profile("repeatable")
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()  # what has been imported stays; the collector need not look at it again
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
