@@ -8,6 +8,8 @@ is written beside its place and renamed.  Processes that map the same file share
 Only files and directories of this user that nobody else may write to are read, and the extension
 checks them (accelerator/encode/image.h).  A file that is damaged is made again.  If there is
 no room, or no right to write, the tokenizer is loaded without.
+
+Whether the tables in C know the Unicode of the `regex` in use is kept there, too: see `answer`.
 """
 
 from __future__ import annotations
@@ -133,9 +135,15 @@ def _name(kind: str, given: _Parts) -> str:
 def _open(path: Path) -> tuple[native.Encoder, bytes] | None:
     """Map a file; return None if it is missing, damaged or not this user's own."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+        mapped = _map(path)
+        return native.Encoder.from_image(mapped) if mapped else None
+    except (OSError, ValueError):
         return None
+
+
+def _map(path: Path) -> mmap.mmap | None:
+    """Map a file's bytes; return None if it is empty or not this user's own."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
         if not (stat.S_ISREG(found.st_mode) and _is_own(found) and found.st_size):
@@ -144,9 +152,7 @@ def _open(path: Path) -> tuple[native.Encoder, bytes] | None:
         mapped = mmap.mmap(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
         if time.time() - found.st_mtime > _DAY:
             os.utime(descriptor)  # it was used
-        return native.Encoder.from_image(mapped)
-    except (OSError, ValueError):
-        return None
+        return mapped
     finally:
         os.close(descriptor)
 
@@ -233,19 +239,52 @@ def _keep(file: Path, parts: _Parts, path: Path, name_again: Callable[[], str]) 
     return parts
 
 
+def _usable_folder() -> Path | None:
+    """Return the directory of the cache, made if it is missing; None if there is none to use."""
+    directory = folder()
+    if directory:
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+    return directory if directory and _is_usable(directory) else None
+
+
 def read(reader: Callable[..., _Parts], *given: Any) -> _Parts:
     """Do what a reader does, or take what it gave before for the same files and options."""
     try:
-        directory = folder()
-        name = _name(reader.__name__, given) if directory else ""
-        if directory and name:
-            directory.mkdir(0o700, parents=True, exist_ok=True)
-            name = name if _is_usable(directory) else ""
+        name = _name(reader.__name__, given) if folder() else ""
+        directory = _usable_folder() if name else None
     except (OSError, ValueError, ImportError):  # also of a file that is wrong: the reader says what
-        name = ""
-    if not directory or not name:
+        directory = None
+    if not directory:
         return reader(*given)
     file = directory / name
     path = given[0] if isinstance(given[0], Path) else Path()
     found = _load(file, path)
     return found or _keep(file, reader(*given), path, lambda: _name(reader.__name__, given))
+
+
+# -- Answers -------------------------------------------------------------------
+
+_ANSWERS = {b"yes": True, b"no": False}  # the content of files with this suffix
+_ANSWER_SUFFIX = ".answer"
+
+
+def answer(question: str, work_out: Callable[[], bool]) -> bool:
+    """Return the answer to a question that takes long to work out, from a file if it has it.
+
+    Args:
+        question: it names all that the answer depends on.
+        work_out: gives the answer, if no file does.
+    """
+    try:
+        directory = _usable_folder()
+    except OSError:
+        directory = None
+    if not directory:
+        return work_out()
+    file = directory / (hashlib.sha256(question.encode()).hexdigest() + _ANSWER_SUFFIX)
+    with contextlib.suppress(OSError, KeyError):
+        return _ANSWERS[(_map(file) or b"")[:]]
+    found = work_out()
+    with contextlib.suppress(OSError):
+        _write(file, b"yes" if found else b"no")
+    return found

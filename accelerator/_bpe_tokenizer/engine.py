@@ -42,7 +42,13 @@ def _knows_the_same_unicode() -> bool:
     """Return True if the extension's tables give each character the class that `regex` gives it."""
     if f"regex {regex.__version__}" == native.UNICODE_TABLES_FROM:
         return True
-    return native.character_classes() == character_classes()
+    from _bpe_tokenizer.cache import answer
+
+    # Comparing all characters takes 0.1 s, so it is done once for each build of `regex`.
+    build = Path(regex._regex.__file__).stat()
+    versions = regex.__version__, build.st_mtime_ns, build.st_size, native.UNICODE_TABLES_FROM, API
+    question = f"Are the classes of characters those of regex? {versions}"
+    return answer(question, lambda: native.character_classes() == character_classes())
 
 
 def _name_of(split_pattern: str) -> str | None:

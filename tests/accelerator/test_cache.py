@@ -437,7 +437,7 @@ def test_several_writers_at_once(saved: Path, trained: BPETokenizer, folder: Pat
         for _ in range(6)
     ]
     assert {run.communicate()[0].strip() for run in runs} == {trained.fingerprint}
-    assert len(list(folder.iterdir())) == 1
+    assert len(kept(folder)) == 1
     assert BPETokenizer.from_file(saved) == trained
 
 
@@ -474,3 +474,61 @@ def test_no_secret_of_the_process_is_kept(saved: Path, folder: Path) -> None:
         seeds.add(file.read_bytes()[17 * 8 : 18 * 8])
         file.unlink()
     assert len(seeds) == 3
+
+
+# -- Answers -----------------------------------------------------------------------
+
+
+def never() -> bool:
+    raise AssertionError("the answer was not read from its file")
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_an_answer_is_worked_out_once(folder: Path, answer: bool) -> None:
+    assert cache.answer("Is it?", lambda: answer) is answer
+    assert cache.answer("Is it?", never) is answer
+    assert cache.answer("Is it something else?", lambda: not answer) is not answer
+    assert len([*folder.iterdir()]) == 2
+
+
+def test_an_answer_that_cannot_be_trusted_is_worked_out_again(folder: Path) -> None:
+    cache.answer("Is it?", lambda: True)
+    [file] = folder.iterdir()
+    for damage in (b"", b"ye", b"YES", b"yes\n", b"\0" * 4096):
+        file.write_bytes(damage)
+        assert cache.answer("Is it?", lambda: False) is False
+        assert file.read_bytes() == b"no"
+    file.chmod(0o666)  # anyone could have written it
+    assert cache.answer("Is it?", lambda: True) is True
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"yes", 0o600)
+    file.unlink()
+    file.symlink_to(folder / "elsewhere")
+    assert cache.answer("Is it?", lambda: False) is False
+    assert not file.is_symlink() and not (folder / "elsewhere").exists()
+    folder.chmod(0o777)
+    assert cache.answer("Is it?", lambda: True) is True
+
+
+def test_an_answer_without_a_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BPE_TOKENIZER_CACHE", "0")
+    assert [cache.answer("Is it?", lambda: known) for known in (True, False)] == [True, False]
+    folder.parent.joinpath("file").touch()
+    monkeypatch.setenv("BPE_TOKENIZER_CACHE", str(folder.parent / "file"))
+    assert [cache.answer("Is it?", lambda: known) for known in (True, False)] == [True, False]
+    assert not folder.exists()
+
+
+def test_the_classes_of_characters_are_compared_once(folder: Path) -> None:
+    program = """
+import regex
+regex.__version__ = "another"
+from _bpe_tokenizer import engine
+if {again}:
+    engine.character_classes = None
+print(engine._knows_the_same_unicode())
+"""
+    answers = [
+        subprocess.check_output([sys.executable, "-c", program.format(again=again)])
+        for again in (False, True)
+    ]
+    assert answers[0] == answers[1] and len([*folder.glob("*.answer")]) == 1

@@ -167,7 +167,8 @@ def test_importing_the_module_loads_no_tools(engine: str) -> None:
         tokenizer.train(["low lower"] * 9, 258, verbose=False)
         assert tokenizer.decode(tokenizer.encode("slower")) == "slower"
         print([name for name in sys.modules if name.startswith("bpe_tokenizer_tools")])
-        print(sorted(name for name in sys.modules if name.startswith("_bpe_tokenizer")))
+        names = {name for name in sys.modules if name.startswith("_bpe_tokenizer")}
+        print(sorted(names - {"_bpe_tokenizer.cache"}))  # needed if `regex` is not the tables' own
     """
     accelerated, tools, native = run(code).stdout.splitlines()
     assert (accelerated, tools) == (str(engine == "accelerated"), "[]")
