@@ -1690,18 +1690,20 @@ def _plain_ids(ids: Any) -> list[int]:
         raise TypeError(f"ids must be a sequence of integers: {error}") from None
 
 
-def _is_row(ids: Any, arrays: bool) -> bool:
-    """Tell whether ids are a list or, if those will do, a NumPy array of one dimension."""
-    return (arrays and hasattr(ids, "__array_interface__") and ids.ndim == 1) or type(ids) is list
+def _row(ids: Any, arrays: bool) -> Any:
+    """Read ids as a list or, if those will do, a NumPy array of one dimension."""
+    fits = type(ids) is list or (arrays and hasattr(ids, "__array_interface__") and ids.ndim == 1)
+    return ids if fits else _plain_ids(ids)
 
 
 def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
     """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
     if mask is not None:
         return list(itertools.compress(ids, mask))
-    end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
-    start = next((i for i in range(end) if ids[i] != pad_id), end)
-    return ids[start:end] if end - start < len(ids) else ids
+    if pad_id in (*ids[:1], *ids[-1:]):
+        end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
+        ids = ids[next((i for i in range(end) if ids[i] != pad_id), end) : end]
+    return ids
 
 
 def _check_errors(errors: str) -> None:
@@ -2254,13 +2256,13 @@ class _Source(NamedTuple):
         own = result.input_ids[n:] if self.left else result.input_ids[: len(result) - n]
         return self.padded(at, self.tokenizer._shown.of(own), self.pad[1])
 
-    def offsets(self, at: int, _: EncodingResult) -> list[_Span] | None:
+    def offsets(self, at: int, _: Any = None) -> list[_Span] | None:
         if self.kept is None:
             return None
         own = self.tokenizer._offsets(self.texts[at], self.allowed, record=self.records[at])
-        own = own if self.kept[at] == slice(None) else own[self.kept[at]]
-        before, after = ([(0, 0)] * n for n in self.around)
-        return self.padded(at, [*before, *own, *after] if before or after else own, (0, 0))
+        if any(self.around) or self.kept[at] != slice(None):
+            own = [(0, 0)] * self.around[0] + own[self.kept[at]] + [(0, 0)] * self.around[1]
+        return self.padded(at, own, (0, 0))
 
 
 class _Batch:
@@ -3979,8 +3981,10 @@ class BPETokenizer:
         if add_special_tokens or allowed_special != "none" or not self._is_simple():
             return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
         _check_text(text)
-        ids, record = self._encoder.encode_recorded(self._normalized([text]))[0]
-        return _Source(self._frozen(), [text], [ids], [record], [0], kept=[slice(None)]).result(0)
+        ids = self._encoder.encode(normal := self._normalized([text])[0])
+        known = ["offsets"] if normal is text and not self._definition.trim_offsets else []
+        source = _Source(self._frozen(), [text], [ids], [ids], [0], kept=[slice(None)])
+        return source.result(0, "input_ids", *known)
 
     def _frozen(self) -> BPETokenizer:  # as it is, whatever `train` does later
         frozen = object.__new__(type(self))
@@ -3989,8 +3993,7 @@ class BPETokenizer:
 
     def _is_plain(self, text: str, allowed: frozenset[str]) -> bool:
         """Tell whether splitting and merging are all that a text needs."""
-        plain = self._encode_plain and not allowed
-        return bool(plain and _engine.normalize(text, self.normalizer) is text)
+        return bool(self._encode_plain and not allowed and self._normalized([text])[0] is text)
 
     def _offsets(
         self, text: str, allowed: frozenset[str], trimmed: bool = True, record: Any = None
@@ -4211,14 +4214,11 @@ class BPETokenizer:
         `skip_padding` leaves out what the attention mask says is padding; without a mask, pad
         tokens at both ends, and with them a text's own eos if eos is the pad token.
         """
-        named = isinstance(batch_ids, (BatchEncoding, Mapping))
-        fields = dict(batch_ids) if named else {"input_ids": batch_ids}
+        fields = dict(batch_ids) if hasattr(batch_ids, "keys") else {"input_ids": batch_ids}
         if "input_ids" not in fields:
             raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
         masks = fields.get("attention_mask")
-        rows = [
-            ids if _is_row(ids, masks is None) else _plain_ids(ids) for ids in fields["input_ids"]
-        ]
+        rows = [_row(ids, masks is None) for ids in fields["input_ids"]]
         masks = None if masks is None else [*map(_plain_ids, masks)]
         if masks is not None and [*map(len, masks)] != [*map(len, rows)]:
             raise ValueError("attention_mask and input_ids differ in their lengths")

@@ -46,10 +46,11 @@ static PyObject *new_span(const Encoder *self, PyObject *before, Py_ssize_t star
 }
 
 /* Making and freeing tuples takes longer than everything else here.  So the encoder keeps the spans
- * of short tokens near the start of a text, 1.2 MB at most, and texts share them: offsets then take
- * 8 to 22 % less (benchmarks/bench_roads.py).  More starts gain nothing: the spans leave the
- * processor's cache.  A thread takes the spans out of the encoder while it uses them. */
-enum { SPAN_STARTS = 2048, SPAN_LENGTHS = 8 };
+ * of short tokens near the start of a text, and texts share them: offsets take half as long, as most
+ * of these spans stay in the processor's cache (benchmarks/bench_roads.py).  Documents of 2 to 10 KB
+ * make 4 MB of them; there are never more than 8.  A thread takes the spans out of the encoder while
+ * it uses them. */
+enum { SPAN_STARTS = 8192, SPAN_LENGTHS = 12 };
 
 struct spans {
     PyObject *spans[SPAN_STARTS * SPAN_LENGTHS]; /* by start, and by length less one */
@@ -70,136 +71,102 @@ void free_spans(struct spans *spans)
     PyMem_Free(spans);
 }
 
-static inline PyObject *span_of(const Encoder *self, struct spans *spans, PyObject *before,
-                                Py_ssize_t start, Py_ssize_t end)
+/* Where a span is kept; NULL if it is not. */
+static inline PyObject **place_of(struct spans *spans, Py_ssize_t start, Py_ssize_t end)
 {
     if (!spans || start >= SPAN_STARTS || end - start > SPAN_LENGTHS || end == start)
-        return new_span(self, before, start, end);
-    PyObject **kept = &spans->spans[start * SPAN_LENGTHS + (end - start - 1)];
-    if (!*kept)
-        *kept = new_span(self, before, start, end);
-    Py_XINCREF(*kept);
-    return *kept;
+        return NULL;
+    return &spans->spans[start * SPAN_LENGTHS + (end - start - 1)];
 }
 
 /* -- Characters ------------------------------------------------------------------------------ */
 
-/* A list that is filled with the spans of tokens. */
-struct filling {
-    const Encoder *encoder;
-    struct spans *spans;
-    PyObject *list;
-    const uint32_t *ids; /* as many as the list has places */
-    size_t n_ids;
-    size_t length; /* of their tokens, in bytes */
-    bool may_be_less; /* the ids are those of the text's beginning */
+/* How many characters begin in a token. */
+static inline size_t characters_of(const struct tokens *tokens, uint32_t id)
+{
+    size_t n = tokens->characters[id] & MANY_CHARACTERS;
+    return n < MANY_CHARACTERS ? n : count_characters(tokens, id);
+}
+
+enum { BLOCK = 64 }; /* tokens whose spans are fetched together */
+
+/* Some of a text's tokens, from one on. */
+struct block {
+    Py_ssize_t n;
+    Py_ssize_t starts[BLOCK], ends[BLOCK];
+    PyObject **places[BLOCK];
 };
 
-/* `follows` tells that the span begins where the one before it ends. */
-static inline int put_span(const struct filling *filling, size_t i, bool follows, Py_ssize_t start,
-                           Py_ssize_t end)
-{
-    PyObject *before = follows && i ? PyList_GET_ITEM(filling->list, (Py_ssize_t)i - 1) : NULL;
-    PyObject *span = span_of(filling->encoder, filling->spans, before, start, end);
-    if (!span)
-        return -1;
-    PyList_SET_ITEM(filling->list, (Py_ssize_t)i, span);
-    return 0;
-}
-
-static inline size_t length_of(const struct filling *filling, size_t i)
-{
-    return token_length(&filling->encoder->tokens, filling->ids[i]);
-}
-
-static inline size_t utf8_width(Py_UCS4 c)
-{
-    return 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
-}
-
-static inline size_t utf8_length(int kind, const void *text, Py_ssize_t n)
-{
-    size_t length = 0;
-    for (Py_ssize_t i = 0; i < n; i++)
-        length += utf8_width(PyUnicode_READ(kind, text, i));
-    return length;
-}
-
-/* Fill the list for ASCII, where each byte is a character.  A token of no bytes, which no text
- * gives, is at (0, 0).  These return 0, or -1 and an exception. */
-static int fill_by_bytes(const struct filling *filling)
-{
-    size_t start = 0;
-    bool follows = false;
-    for (size_t i = 0; i < filling->n_ids; i++) {
-        size_t length = length_of(filling, i);
-        follows = follows && length;
-        size_t end = length ? start + length : 0;
-        if (put_span(filling, i, follows, length ? (Py_ssize_t)start : 0, (Py_ssize_t)end) < 0)
-            return -1;
-        follows = length > 0;
-        start += length;
-    }
-    return 0;
-}
-
-/* The same for any text.  It is compiled once for each `kind`.
+/* Find out where tokens are, from the character `next` on that has not begun, and return the next.
+ * Where a character is parted between tokens, all of them have it.  A token of no bytes, which no
+ * text gives, is at (0, 0).
  *
- * INVARIANT: the tokens have as many bytes as the text, or less, so that no character behind it is read. */
-static inline int fill_by_characters(const struct filling *filling, int kind, const void *text)
+ * NOTE: this never looks at the text.  If the ids are not those of it, the spans are not either. */
+static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, const uint32_t *ids,
+                         Py_ssize_t next, struct block *block)
 {
-    Py_ssize_t next = 0; /* the first character that no token has begun with */
-    size_t left = 0;     /* bytes that the tokens so far do not have of the one before it */
-    bool follows = false;
-    for (size_t i = 0; i < filling->n_ids; i++) {
-        size_t length = length_of(filling, i);
-        Py_ssize_t start = length ? next - (left > 0) : 0;
-        follows = follows && length;
-        for (; left < length; next++)
-            left += utf8_width(PyUnicode_READ(kind, text, next));
-        left -= length;
-        if (put_span(filling, i, follows, start, length ? next : 0) < 0)
+    for (Py_ssize_t i = 0; i < block->n; i++) {
+        uint8_t characters = tokens->characters[ids[i]];
+        Py_ssize_t start = next - ((characters & BEGINS_INSIDE) && next);
+        next += (Py_ssize_t)characters_of(tokens, ids[i]);
+        block->starts[i] = characters ? start : 0;
+        block->ends[i] = characters ? next : 0;
+        block->places[i] = place_of(spans, block->starts[i], block->ends[i]);
+#if defined(__GNUC__)
+        __builtin_prefetch(block->places[i]);
+#endif
+    }
+    return next;
+}
+
+/* Put the spans of a block into a list. */
+static int put_spans(const Encoder *self, const struct block *block, PyObject **items)
+{
+#if defined(__GNUC__)
+    for (Py_ssize_t i = 0; i < block->n; i++)
+        if (block->places[i])
+            __builtin_prefetch(*block->places[i], 1);
+#endif
+    for (Py_ssize_t i = 0; i < block->n; i++) {
+        PyObject **place = block->places[i];
+        if (place && *place) {
+            items[i] = Py_NewRef(*place);
+            continue;
+        }
+        bool follows = i && block->starts[i] == block->ends[i - 1];
+        PyObject *before = follows ? items[i - 1] : NULL;
+        items[i] = new_span(self, before, block->starts[i], block->ends[i]);
+        if (!items[i])
             return -1;
-        follows = length && !left;
+        if (place)
+            *place = Py_NewRef(items[i]);
     }
     return 0;
 }
 
-static inline int fill_if_equal(const struct filling *filling, int kind, PyObject *text)
+/* Fill a list with the spans of tokens.  Returns 0, or -1 and an exception. */
+static int fill(const Encoder *self, struct spans *spans, PyObject *list, const uint32_t *ids)
 {
-    const void *data = PyUnicode_DATA(text);
-    Py_ssize_t n = PyUnicode_GET_LENGTH(text);
-    bool ascii = kind == PyUnicode_1BYTE_KIND && PyUnicode_IS_ASCII(text);
-    size_t length = ascii ? (size_t)n : utf8_length(kind, data, n);
-    if (filling->may_be_less ? filling->length > length : filling->length != length) {
-        PyErr_SetString(PyExc_ValueError, "the ids are not those of the text");
-        return -1;
+    struct block block;
+    Py_ssize_t next = 0, n = PyList_GET_SIZE(list);
+    for (Py_ssize_t i = 0; i < n; i += BLOCK) {
+        block.n = n - i < BLOCK ? n - i : BLOCK;
+        next = locate(&self->tokens, spans, ids + i, next, &block);
+        if (put_spans(self, &block, ((PyListObject *)list)->ob_item + i) < 0)
+            return -1;
     }
-    return ascii ? fill_by_bytes(filling) : fill_by_characters(filling, kind, data);
+    return 0;
 }
 
-static int fill(const struct filling *filling, PyObject *text)
-{
-    switch (PyUnicode_KIND(text)) {
-    case PyUnicode_1BYTE_KIND:
-        return fill_if_equal(filling, PyUnicode_1BYTE_KIND, text);
-    case PyUnicode_2BYTE_KIND:
-        return fill_if_equal(filling, PyUnicode_2BYTE_KIND, text);
-    default:
-        return fill_if_equal(filling, PyUnicode_4BYTE_KIND, text);
-    }
-}
-
-static PyObject *spans_of(Encoder *self, PyObject *text, const uint32_t *ids, size_t n_ids,
-                          size_t length, bool may_be_less)
+static PyObject *spans_of(Encoder *self, const uint32_t *ids, size_t n_ids)
 {
     PyObject *list = PyList_New((Py_ssize_t)n_ids);
     if (!list)
         return NULL;
-    struct filling filling = {self, take_spans(self), list, ids, n_ids, length, may_be_less};
-    if (fill(&filling, text) < 0)
+    struct spans *spans = take_spans(self);
+    if (fill(self, spans, list, ids) < 0)
         Py_CLEAR(list);
-    free_spans(atomic_exchange(&self->spans, filling.spans)); /* those of another thread, if any */
+    free_spans(atomic_exchange(&self->spans, spans)); /* those of another thread, if any */
     return list;
 }
 
@@ -213,19 +180,39 @@ const char offsets_doc[] =
               "    KeyError: an id has no token.\n"
               "    ValueError: the ids are not those of the text.");
 
+static PyObject *raise_other_text(void)
+{
+    PyErr_SetString(PyExc_ValueError, "the ids are not those of the text");
+    return NULL;
+}
+
 /* The spans of ids that a record holds. */
 static PyObject *spans_of_record(Encoder *self, PyObject *text, PyObject *record)
 {
     const uint32_t *ids = (const void *)PyBytes_AS_STRING(record); /* aligned for any number */
-    size_t n = (size_t)PyBytes_GET_SIZE(record) / sizeof *ids, length = 0;
+    size_t n = (size_t)PyBytes_GET_SIZE(record) / sizeof *ids, characters = 0;
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= self->tokens.n_ids || self->tokens.lengths[ids[i]] == NOT_IN_SLOT) {
             PyErr_SetString(PyExc_KeyError, "the record is not of this encoder");
             return NULL;
         }
-        length += token_length(&self->tokens, ids[i]);
+        characters += characters_of(&self->tokens, ids[i]);
     }
-    return spans_of(self, text, ids, n, length, true);
+    if (characters > (size_t)PyUnicode_GET_LENGTH(text))
+        return raise_other_text();
+    return spans_of(self, ids, n);
+}
+
+static size_t utf8_length(PyObject *text)
+{
+    int kind = (int)PyUnicode_KIND(text);
+    const void *data = PyUnicode_DATA(text);
+    size_t length = 0;
+    for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(text); i++) {
+        Py_UCS4 c = PyUnicode_READ(kind, data, i);
+        length += 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+    }
+    return length;
 }
 
 PyObject *encoder_offsets(Encoder *self, PyObject *args)
@@ -238,7 +225,8 @@ PyObject *encoder_offsets(Encoder *self, PyObject *args)
         return spans_of_record(self, text, object);
     if (read_ids(&self->tokens, object, &ids) < 0)
         return NULL;
-    PyObject *spans = spans_of(self, text, ids.ids, (size_t)ids.n, ids.length, false);
+    PyObject *spans = ids.length == utf8_length(text) ? spans_of(self, ids.ids, (size_t)ids.n)
+                                                      : raise_other_text();
     release_ids(&ids);
     return spans;
 }

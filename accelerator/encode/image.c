@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "encode/image.h"
 
-#define MAGIC UINT64_C(0x314567616D697062) /* "bpimagE1", and which end of a number comes first */
+#define MAGIC UINT64_C(0x324567616D697062) /* "bpimagE2", and which end of a number comes first */
 
 enum { ALIGNMENT = 64, MOST_BITS = 27 }; /* of tables, which have 2 to 4 slots for each id or merge */
 
@@ -96,7 +96,7 @@ struct array {
     size_t size;
 };
 
-enum { ARRAYS = 16 };
+enum { ARRAYS = 17 };
 
 /* The arrays in their order, by the numbers in the head. */
 static void list_arrays(struct image *image, const uint64_t head[HEAD_NUMBERS],
@@ -112,6 +112,7 @@ static void list_arrays(struct image *image, const uint64_t head[HEAD_NUMBERS],
         {&tokens->bytes, tokens->used + TOKEN_SLACK},
         {&tokens->by_slot, (n_ids + 1) * SLOT_BYTES},
         {&tokens->lengths, n_ids},
+        {&tokens->characters, n_ids},
         {&tokens->slots, sizeof *tokens->slots << tokens->slot_bits},
         {&lists->ids, lists->n_ids * sizeof *lists->ids},
         {&lists->merges, lists->n_merges * sizeof *lists->merges},

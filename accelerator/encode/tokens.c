@@ -28,6 +28,7 @@ void tokens_release(struct tokens *tokens)
     free(tokens->slots);
     table_free(tokens->by_slot);
     free(tokens->lengths);
+    free(tokens->characters);
     memset(tokens, 0, sizeof *tokens);
 }
 
@@ -125,11 +126,36 @@ uint32_t tokens_find_by_guess(const struct tokens *tokens, uint32_t guess, const
     return tokens_find(tokens, left, left_length, right, right_length);
 }
 
+static bool is_inside(uint8_t byte)
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+size_t count_characters(const struct tokens *tokens, uint32_t id)
+{
+    struct token token = tokens->by_id[id];
+    size_t n = 0;
+    for (const uint8_t *byte = tokens->bytes + token.at, *end = byte + token.length; byte < end;)
+        n += !is_inside(*byte++);
+    return n;
+}
+
+static uint8_t characters_of(const struct tokens *tokens, uint32_t id)
+{
+    struct token token = tokens->by_id[id];
+    if (!tokens_have(tokens, id) || !token.length)
+        return 0;
+    size_t n = count_characters(tokens, id);
+    bool inside = is_inside(tokens->bytes[token.at]);
+    return (uint8_t)((n < MANY_CHARACTERS ? n : MANY_CHARACTERS) | (inside ? BEGINS_INSIDE : 0));
+}
+
 int tokens_fill_slots(struct tokens *tokens)
 {
     tokens->by_slot = table_new((tokens->n_ids + (size_t)1) * SLOT_BYTES);
     tokens->lengths = malloc(tokens->n_ids + (size_t)1);
-    if (!tokens->by_slot || !tokens->lengths)
+    tokens->characters = malloc(tokens->n_ids + (size_t)1);
+    if (!tokens->by_slot || !tokens->lengths || !tokens->characters)
         return -1;
     for (uint32_t id = 0; id < tokens->n_ids; id++) {
         uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
@@ -143,6 +169,7 @@ int tokens_fill_slots(struct tokens *tokens)
             memcpy(slot + 1, tokens->bytes + token.at, token.length);
         }
         tokens->lengths[id] = slot[0];
+        tokens->characters[id] = characters_of(tokens, id);
     }
     uint8_t *smaller = tokens->bytes ? realloc(tokens->bytes, tokens->used + TOKEN_SLACK) : NULL;
     if (smaller) {

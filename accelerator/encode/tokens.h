@@ -26,6 +26,10 @@ enum {
     NOT_IN_SLOT = 255,        /* there is no such token */
 };
 
+/* Offsets look at one byte for each token: how many characters begin in it, up to MANY_CHARACTERS,
+ * and whether its first byte is inside a character, which the token before it began. */
+enum { MANY_CHARACTERS = 0x7F, BEGINS_INSIDE = 0x80 };
+
 struct tokens {
     uint32_t n_ids;
     struct token *by_id;
@@ -33,6 +37,7 @@ struct tokens {
     size_t used, room;
     uint8_t *by_slot; /* slots by id, and one more, to read beyond the last */
     uint8_t *lengths; /* the first byte of each slot: 16 times as many share a cache line */
+    uint8_t *characters; /* for offsets, by id; 0 if there is no such token */
 
     uint32_t *slots; /* a hash table of ids with linear probing; NO_TOKEN in a free one */
     unsigned slot_bits;
@@ -68,6 +73,9 @@ static inline size_t token_length(const struct tokens *tokens, uint32_t id)
     uint8_t length = tokens->lengths[id];
     return length <= IN_SLOT ? length : tokens->by_id[id].length;
 }
+
+/* How many characters begin in a token, as far as its bytes tell. */
+size_t count_characters(const struct tokens *tokens, uint32_t id);
 
 static inline bool tokens_have(const struct tokens *tokens, uint32_t id)
 {

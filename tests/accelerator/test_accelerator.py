@@ -969,15 +969,42 @@ def test_offsets_of_characters_of_each_width(letters: str) -> None:
     merges = [(b"a", b"b"), (b"a", b"a"), (b"aa", b"aa"), (b"aaaa", b"aaaa"), (b"a" * 8, b"a" * 8)]
     merges += [(b"\xc3", b"\xa9"), (b"\xe4\xb8", b"\xad"), (b"\xf0", b"\x9f")]
     merges.insert(-2, (b"\xe4", b"\xb8"))
+    merges += [(b"a" * 8, b"aaaa"), (b"a" * 12, b"a"), (b"a" * 16, b"a" * 16)]
     python, encoder = engines(definition_of(merges), "gpt2")
     chance = random.Random(4)
-    for size in [*range(20), 2_040, 2_048, 2_060, 9_000]:
+    for size in [*range(20), 8_170, *range(8_185, 8_200), 9_000]:
         text = "".join(chance.choices(letters, k=size)) + "a" * chance.choice([0, 7, 16, 60])
         places = python.places(text, python.encode(text))
         for _ in range(2):
             assert recorded_offsets(encoder, text) == places
         encoder.clear_cache()
         assert recorded_offsets(encoder, text) == places
+
+
+def test_offsets_of_tokens_of_many_characters() -> None:
+    """A byte counts up to 126 characters; more are counted when they come up."""
+    for letter in ("a", "é", "中", "😀"):
+        for n in (125, 126, 127, 128, 129, 1_000):
+            for content in (letter * n, letter * n + "b"):
+                end = AddedToken(content, 300)
+                python, encoder = engines(definition_of([], added=(end,)), "gpt2")
+                text, ids = f"x{content}é{content}", [120, 300, 0xC3, 0xA9, 300]
+                assert encoder.offsets(text, ids) == python.places(text, ids)
+    python, encoder = engines(definition_of([], added=(AddedToken("é" * 200, 300),)), "gpt2")
+    record = array("I", [300, 97]).tobytes()
+    assert encoder.offsets("é" * 200 + "a", record) == [(0, 200), (200, 201)]
+    with pytest.raises(ValueError, match="not those of the text"):
+        encoder.offsets("é" * 200, record)
+
+
+def test_offsets_of_ids_that_are_not_of_the_text() -> None:
+    """They are wrong, but never before the text or behind it."""
+    python, encoder = engines(definition_of([(b"\xa9", b"a"), (b"b", b"\xc3")]), "gpt2")
+    for ids in itertools.product([97, 0x98, 0xA9, 0xC3, 256, 257], repeat=4):
+        size = len(encoder.decode(list(ids)))
+        for text in ("a" * size, "é" * (size // 2) + "a" * (size % 2)):
+            for start, end in encoder.offsets(text, list(ids)):
+                assert 0 <= start <= end <= size
 
 
 def test_offsets_on_threads() -> None:
