@@ -97,13 +97,36 @@ struct block {
     PyObject **places[BLOCK];
 };
 
+/* Where the characters of a text that was changed come from, in runs: in a copied run, each comes
+ * from behind the one before; in another, all come from the same place. */
+struct run {
+    int32_t length;     /* in characters */
+    int32_t start, end; /* what the first comes from */
+    int32_t copied;     /* 1 or 0 */
+};
+
+struct runs {
+    const struct run *run;  /* the one looked at last; NULL if the text was not changed */
+    const struct run *last; /* NOTE: never looked beyond, whatever somebody writes into the runs */
+    Py_ssize_t begin;       /* of the run's first character */
+};
+
+/* Find out how far what a character comes from is behind what the first of its run comes from.  Places
+ * never decrease from call to call. */
+static inline Py_ssize_t find_run(struct runs *runs, Py_ssize_t at)
+{
+    while (runs->run < runs->last && at - runs->begin >= runs->run->length)
+        runs->begin += runs->run++->length;
+    return runs->run->copied ? at - runs->begin : 0;
+}
+
 /* Find out where tokens are, from the character `next` on that has not begun, and return the next.
  * Where a character is parted between tokens, all of them have it.  A token of no bytes, which no
  * text gives, is at (0, 0).
  *
  * NOTE: this never looks at the text.  If the ids are not those of it, the spans are not either. */
-static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, const uint32_t *ids,
-                         Py_ssize_t next, struct block *block)
+static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, struct runs *runs,
+                         const uint32_t *ids, Py_ssize_t next, struct block *block)
 {
     for (Py_ssize_t i = 0; i < block->n; i++) {
         uint8_t characters = tokens->characters[ids[i]];
@@ -111,6 +134,12 @@ static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, const
         next += (Py_ssize_t)characters_of(tokens, ids[i]);
         block->starts[i] = characters ? start : 0;
         block->ends[i] = characters ? next : 0;
+        if (runs->run && start < next) {
+            Py_ssize_t by = find_run(runs, start);
+            block->starts[i] = runs->run->start + by;
+            by = find_run(runs, next - 1);
+            block->ends[i] = runs->run->end + by;
+        }
         block->places[i] = place_of(spans, block->starts[i], block->ends[i]);
 #if defined(__GNUC__)
         __builtin_prefetch(block->places[i]);
@@ -145,26 +174,27 @@ static int put_spans(const Encoder *self, const struct block *block, PyObject **
 }
 
 /* Fill a list with the spans of tokens.  Returns 0, or -1 and an exception. */
-static int fill(const Encoder *self, struct spans *spans, PyObject *list, const uint32_t *ids)
+static int fill(const Encoder *self, struct spans *spans, struct runs runs, PyObject *list,
+                const uint32_t *ids)
 {
     struct block block;
     Py_ssize_t next = 0, n = PyList_GET_SIZE(list);
     for (Py_ssize_t i = 0; i < n; i += BLOCK) {
         block.n = n - i < BLOCK ? n - i : BLOCK;
-        next = locate(&self->tokens, spans, ids + i, next, &block);
+        next = locate(&self->tokens, spans, &runs, ids + i, next, &block);
         if (put_spans(self, &block, ((PyListObject *)list)->ob_item + i) < 0)
             return -1;
     }
     return 0;
 }
 
-static PyObject *spans_of(Encoder *self, const uint32_t *ids, size_t n_ids)
+static PyObject *spans_of(Encoder *self, struct runs runs, const uint32_t *ids, size_t n_ids)
 {
     PyObject *list = PyList_New((Py_ssize_t)n_ids);
     if (!list)
         return NULL;
     struct spans *spans = take_spans(self);
-    if (fill(self, spans, list, ids) < 0)
+    if (fill(self, spans, runs, list, ids) < 0)
         Py_CLEAR(list);
     free_spans(atomic_exchange(&self->spans, spans)); /* those of another thread, if any */
     return list;
@@ -173,12 +203,16 @@ static PyObject *spans_of(Encoder *self, const uint32_t *ids, size_t n_ids)
 /* -- Methods --------------------------------------------------------------------------------- */
 
 const char offsets_doc[] =
-    PyDoc_STR("offsets(text, ids, /)\n--\n\n"
+    PyDoc_STR("offsets(text, ids, runs=None, /)\n--\n\n"
               "Return the (start, end) of the characters that each token has bytes of.\n\n"
               "The ids may be a record of `encode_batch_recorded`, also of the first ids only.\n\n"
+              "If the text was made from another, `runs` say where its characters come from, and so\n"
+              "do the offsets: an `array` of \"i\" with four numbers for each run, its length, the\n"
+              "start and end of what its first character comes from, and 1 if each one comes from\n"
+              "behind the one before it, 0 if all come from the same place.\n\n"
               "Raises:\n"
               "    KeyError: an id has no token.\n"
-              "    ValueError: the ids are not those of the text.");
+              "    ValueError: the ids are not those of the text, or the runs are not.");
 
 static PyObject *raise_other_text(void)
 {
@@ -200,7 +234,7 @@ static PyObject *spans_of_record(Encoder *self, PyObject *text, PyObject *record
     }
     if (characters > (size_t)PyUnicode_GET_LENGTH(text))
         return raise_other_text();
-    return spans_of(self, ids, n);
+    return spans_of(self, (struct runs){NULL, NULL, 0}, ids, n);
 }
 
 static size_t utf8_length(PyObject *text)
@@ -215,17 +249,55 @@ static size_t utf8_length(PyObject *text)
     return length;
 }
 
+/* Check the runs that a buffer holds, for a text of n characters.  Returns 0, or -1 and an exception. */
+static int check_runs(const Py_buffer *view, Py_ssize_t n)
+{
+    const struct run *run = view->buf;
+    Py_ssize_t n_runs = view->len / (Py_ssize_t)sizeof *run, left = n;
+    bool fits = view->format && !strcmp(view->format, "i") && view->itemsize == sizeof(int32_t) &&
+                view->len % (Py_ssize_t)sizeof *run == 0;
+    for (Py_ssize_t i = 0; fits && i < n_runs; i++) {
+        fits = run[i].length >= 0 && run[i].length <= left && run[i].start >= 0 &&
+               run[i].start <= run[i].end && run[i].end <= INT32_MAX - run[i].length;
+        left -= run[i].length;
+    }
+    if (fits && !left)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the runs are not those of the text");
+    return -1;
+}
+
+static PyObject *spans_by_runs(Encoder *self, PyObject *text, const struct ids *ids, PyObject *object)
+{
+    struct runs runs = {NULL, NULL, 0};
+    Py_buffer view;
+    PyObject *spans = NULL;
+    if (object == Py_None)
+        return spans_of(self, runs, ids->ids, (size_t)ids->n);
+    if (PyObject_GetBuffer(object, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0)
+        return NULL;
+    if (check_runs(&view, PyUnicode_GET_LENGTH(text)) == 0) {
+        if (view.len) {
+            runs.run = view.buf;
+            runs.last = runs.run + view.len / (Py_ssize_t)sizeof *runs.run - 1;
+        }
+        spans = spans_of(self, runs, ids->ids, (size_t)ids->n);
+    }
+    PyBuffer_Release(&view);
+    return spans;
+}
+
 PyObject *encoder_offsets(Encoder *self, PyObject *args)
 {
-    PyObject *text, *object;
+    PyObject *text, *object, *runs = Py_None;
     struct ids ids;
-    if (!PyArg_ParseTuple(args, "OO", &text, &object) || check_string(text) < 0)
+    if (!PyArg_ParseTuple(args, "OO|O", &text, &object, &runs) || check_string(text) < 0)
         return NULL;
-    if (PyBytes_CheckExact(object))
+    if (PyBytes_CheckExact(object) && runs == Py_None)
         return spans_of_record(self, text, object);
     if (read_ids(&self->tokens, object, &ids) < 0)
         return NULL;
-    PyObject *spans = ids.length == utf8_length(text) ? spans_of(self, ids.ids, (size_t)ids.n)
+    PyObject *spans = ids.length == utf8_length(text) ? spans_by_runs(self, text, &ids, runs)
                                                       : raise_other_text();
     release_ids(&ids);
     return spans;

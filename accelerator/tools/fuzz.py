@@ -282,6 +282,10 @@ def use(found: Any, text: str) -> None:
             if isinstance(ids, list):
                 same("length", len(made.decode(ids)), len(each.encode()))
                 made.offsets(each, ids)
+                runs = [random.randrange(-9, 99) for _ in range(random.randrange(13))]
+                if random.random() < 0.9:  # of the text, mostly
+                    runs = [*runs[:2], *runs[:2], len(each), 3, 5, 1]
+                answer(made.offsets, each, ids, array("i", runs))
                 made.begin(None, each, 3)
 
 

@@ -121,7 +121,7 @@ class _Vocabulary:
         kept = ids if silent.isdisjoint(ids) else [id_ for id_ in ids if id_ not in silent]
         return self.tokenizer.decode(kept)
 
-    def align(self, text: str) -> tuple[str, list[tuple[int, int]]]:
+    def align(self, text: str) -> tuple[str, Sequence[tuple[int, int]]]:
         """Normalize a text; tell where in it each character comes from."""
         if self.normalizer:
             return self.normalizer.align(text)
@@ -158,7 +158,7 @@ class _Vocabulary:
             if isinstance(part, AddedToken):
                 add(part.content, part.id, *spans[0], False)
                 continue
-            whole = [(part, [(i, i + 1) for i in range(len(part))])]
+            whole = [(part, offsets.Spans.whole(len(part)))]
             ids, places = offsets.encode(self.encoder, whole)
             for id_, (a, b), following in itertools.zip_longest(ids, places, places[1:]):
                 piece = part[a:b] if id_ == self.unk_id else self.pieces[id_]

@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 from bpe_tokenizer import AddedToken, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
+from bpe_tokenizer_tools.support.offsets import Span, Spans
 from bpe_tokenizer_tools.support.text import runs_of
 
-Span = tuple[int, int]
 SPACE = "▁"
 _SWAPPED = {ord(" "): SPACE, ord(SPACE): " "}
 _PRIVATE_USE = range(0xE000, 0xF900)
@@ -135,22 +135,25 @@ class Twin:
             core.utf8_length(text)  # names a lone surrogate by its place
             raise
 
-    def places(self, pieces: Iterable[tuple[str, list[Span]]], ids: list[int]) -> list[Span] | None:
+    def places(
+        self, pieces: Iterable[tuple[str, Spans | None]], ids: list[int], joined: bool = False
+    ) -> list[Span] | None:
         """Tell where tokens come from; None if characters were dropped.
 
-        Each piece is a pre-token, and for each of its characters the (start, end) it is from.
+        Each piece is a pre-token, and for each of its characters the (start, end) it is from.  If
+        `joined`, one piece is several pre-tokens; then None may also say that they are needed.
         """
         texts: list[str] = []
-        parts: list[list[Span]] = []
+        parts: list[Spans] = []
         for text, origin in pieces:
-            spelled, moved = self._speller.align(text, origin)
-            if len(spelled) < len(text) and not self._speller.stand_ins:
+            spelled, moved = self._speller.align(text, origin or Spans.whole(0))
+            fused = joined and self._speller.fuses
+            if len(spelled) < len(text) and (fused or not self._speller.stand_ins):
                 return None
             texts.append(spelled)
             parts.append(moved)
-        spans = parts[0] if len(parts) == 1 else [*itertools.chain.from_iterable(parts)]
-        places = self.encoder.places("".join(texts), ids)
-        return [(spans[start][0], spans[end - 1][1]) for start, end in places]
+        spans = parts[0] if len(parts) == 1 else Spans.joined(parts)
+        return spans.of_tokens(self.encoder, "".join(texts), ids)
 
 
 def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> Twin | None:
@@ -207,8 +210,8 @@ class _Speller:
         self.has_room = len(self.stand_ins) == len(needed)
         kept = [*runs_of(map(ord, self.known)), _SURROGATES]
         ranges = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in kept)
-        together = "+" if model.fuse_unk and not model.byte_ids else ""
-        self._unknown = re.compile(f"[^{ranges}]{together}")
+        self.fuses = model.fuse_unk and not model.byte_ids
+        self._unknown = re.compile(f"[^{ranges}]{'+' if self.fuses else ''}")
         self._keeps_ascii = self.known.issuperset(map(chr, range(0x80)))
         self._stand_in = self._by_bytes if model.byte_ids else self._as_unknown
         self._memo: dict[str, str] = {}
@@ -219,19 +222,19 @@ class _Speller:
             return text
         return self._unknown.sub(self._stand_in, text)
 
-    def align(self, text: str, spans: list[Span]) -> tuple[str, list[Span]]:
+    def align(self, text: str, spans: Spans) -> tuple[str, Spans]:
         """Respell a text, and its characters' places."""
         spelled = self(text)
         if len(spelled) == len(text):  # stand-ins only ever add characters, or only ever take away
             return spelled, spans
-        spread: list[Span] = []
+        spread: list[Iterable[Span]] = []
         done = 0
         for found in self._unknown.finditer(respell(text)):
             start, end = found.span()
-            spread += spans[done:start]
-            spread += [(spans[start][0], spans[end - 1][1])] * len(self._stand_in(found))
+            one = spans[start][0], spans[end - 1][1]
+            spread += spans[done:start], [one] * len(self._stand_in(found))
             done = end
-        return spelled, spread + spans[done:]
+        return spelled, Spans.joined([*spread, spans[done:]])
 
     def _as_unknown(self, found: re.Match[str]) -> str:
         return self.stand_ins.get(_UNKNOWN, "")

@@ -22,7 +22,7 @@ import itertools
 import json
 import operator
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -38,7 +38,7 @@ from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
 from bpe_tokenizer_tools.patterns.oniguruma import Parser, from_oniguruma
-from bpe_tokenizer_tools.support.offsets import align, encode
+from bpe_tokenizer_tools.support.offsets import Span, Spans, align, encode
 
 __all__ = [
     "ComponentEncoder",
@@ -48,8 +48,6 @@ __all__ = [
     "writable",
 ]
 
-Span = tuple[int, int]
-
 
 class Text(NamedTuple):
     """Text on its way, and where each of its characters comes from.
@@ -58,7 +56,7 @@ class Text(NamedTuple):
     """
 
     chars: str
-    spans: list[Span] | None = None
+    spans: Spans | None = None
 
     def cut(self, start: int, end: int) -> Text:
         """Return a part of it."""
@@ -126,9 +124,9 @@ def _unicode_form(step: core.JsonReader) -> Normalizer:
     def run(text: Text) -> Text:
         if text.spans is None:
             return Text(core.normalize(text.chars, form))
-        origin = align(text.chars, form)
-        spans = [(text.spans[a][0], text.spans[b - 1][1]) for a, b in origin]
-        return Text(core.normalize(text.chars, form), spans)
+        spans = [*text.spans]
+        origin = ((spans[a][0], spans[b - 1][1]) for a, b in align(text.chars, form))
+        return Text(core.normalize(text.chars, form), Spans.joined([origin]))
 
     return run
 
@@ -138,10 +136,7 @@ def _by_character(change: Callable[[str], str]) -> Normalizer:
 
     def run(text: Text) -> Text:
         parts = list(map(change, text.chars))
-        spans = text.spans
-        if spans is not None:
-            spans = [span for part, span in zip(parts, spans) for _ in part]
-        return Text("".join(parts), spans)
+        return Text("".join(parts), text.spans and text.spans.repeated(map(len, parts)))
 
     return run
 
@@ -179,18 +174,18 @@ def _replace(step: core.JsonReader) -> Normalizer:
         if literal and (text.spans is None or len(literal) == len(content) == 1):  # much faster
             return Text(text.chars.replace(literal, content), text.spans)
         parts: list[str] = []
-        spans: list[Span] = []
+        spans: list[Iterable[Span]] = []
         done = 0
         for start, end in find(text.chars):
             parts += text.chars[done:start], content
             if text.spans is not None:  # new characters stand for the last of those replaced
                 last = text.spans[end - 1] if end else (0, 0)
-                spans += text.spans[done:start] + [last] * len(content)
+                spans += text.spans[done:start], [last] * len(content)
             done = end
+        if not parts:
+            return text
         parts.append(text.chars[done:])
-        if text.spans is None:
-            return Text("".join(parts))
-        return Text("".join(parts), spans + text.spans[done:])
+        return Text("".join(parts), text.spans and Spans.joined([*spans, text.spans[done:]]))
 
     return run
 
@@ -210,8 +205,8 @@ def _may_insert(step: core.JsonReader) -> bool:
 
 
 def _prepended(text: Text, prefix: str) -> Text:
-    spans = text.spans
-    return Text(prefix + text.chars, spans and spans[:1] * len(prefix) + spans)
+    spans = text.spans and Spans.joined([[text.spans[0]] * len(prefix), text.spans])
+    return Text(prefix + text.chars, spans)
 
 
 def _prepend(step: core.JsonReader) -> Normalizer:
@@ -230,10 +225,13 @@ def _sentencepiece(step: core.JsonReader) -> Normalizer:
     def run(text: Text) -> Text:
         if text.spans is None:
             return Text(normalizer(text.chars))
+        prefix = normalizer.prefix_of(text.chars)
+        if prefix is not None:
+            return _prepended(Text(normalizer(text.chars)[len(prefix) :], text.spans), prefix)
         chars, origin = normalizer.align(text.chars)
         places = [*text.spans, (text.spans[-1][1],) * 2] if text.spans else [(0, 0)]
         spans = [(places[a][0], places[max(a, b - 1)][1]) for a, b in origin]
-        return Text(chars, spans)
+        return Text(chars, Spans.joined([spans]))
 
     return run
 
@@ -389,10 +387,8 @@ class _ByteLevel:
         if self._prefix and not text.chars.startswith(" "):
             text = _prepended(text, " ")
         for part in self._cut(text):
-            spans = part.spans and [
-                span for char, span in zip(part.chars, part.spans) for _ in char.encode()
-            ]
-            yield Text(_byte_chars(part.chars), spans)
+            lengths = (len(char.encode()) for char in part.chars)
+            yield Text(_byte_chars(part.chars), part.spans and part.spans.repeated(lengths))
 
 
 @functools.lru_cache(maxsize=2**16)
@@ -400,21 +396,26 @@ def _byte_chars(text: str) -> str:
     return core.to_printable(text.encode())
 
 
-def _metaspace(step: core.JsonReader) -> PreTokenizer:
-    mark = step.get("replacement", str)
-    if len(mark) != 1:
-        raise step.error(f"expected one character, got {core.shorten(mark)}", "replacement")
-    scheme = _prepend_scheme(step)
-    split = step.get("split", bool, None, default=None) is not False
-    cut = _splits(_finder(re.escape(mark)), "MergedWithNext")
+class _Metaspace:
+    """Replaces spaces by a mark, puts one before the text if asked to, and cuts before marks."""
 
-    def run(text: Text) -> Iterable[Text]:
-        text = Text(text.chars.replace(" ", mark), text.spans)
-        if scheme == "always" and not text.chars.startswith(mark):
-            text = _prepended(text, mark)
-        return cut(text) if split else [text]
+    def __init__(self, step: core.JsonReader) -> None:
+        self._mark = mark = step.get("replacement", str)
+        if len(mark) != 1:
+            raise step.error(f"expected one character, got {core.shorten(mark)}", "replacement")
+        self._prepends = _prepend_scheme(step) == "always"
+        split = step.get("split", bool, None, default=None) is not False
+        self._cut = _splits(_finder(re.escape(mark)), "MergedWithNext") if split else None
 
-    return run
+    def marked(self, text: Text) -> Text:
+        """Do all but cut."""
+        text = Text(text.chars.replace(" ", self._mark), text.spans)
+        starts = text.chars.startswith(self._mark)
+        return _prepended(text, self._mark) if self._prepends and not starts else text
+
+    def __call__(self, text: Text) -> Iterable[Text]:
+        text = self.marked(text)
+        return self._cut(text) if self._cut else [text]
 
 
 def _prepend_scheme(step: core.JsonReader) -> str:
@@ -443,7 +444,7 @@ _PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]
     "Whitespace": (_whitespace, ""),
     "WhitespaceSplit": (_whitespace_split, ""),
     "CharDelimiterSplit": (_char_delimiter_split, "delimiter:str"),
-    "Metaspace": (_metaspace, _METASPACE),
+    "Metaspace": (_Metaspace, _METASPACE),
 }
 
 
@@ -765,12 +766,10 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
     return components
 
 
-def _keeps_places(step: core.JsonReader) -> bool:
-    """Tell whether a pre-tokenizer leaves as many characters as there are."""
-    kind = step.data["type"]
-    if kind == "Metaspace":
-        return _prepend_scheme(step) != "always"
-    return kind in ("Split", "Punctuation", "Digits") and step.data.get("behavior") != "Removed"
+def _only_cuts(step: core.JsonReader) -> bool:
+    """Tell whether a pre-tokenizer leaves every character as it is."""
+    kinds = ("Split", "Punctuation", "Digits")
+    return step.data["type"] in kinds and step.data.get("behavior") != "Removed"
 
 
 class _Chain:
@@ -797,7 +796,9 @@ class _Chain:
             step.data["type"] == "ByteLevel" for step in pre_tokenizers
         )
         self.cuts = bool(pre_tokenizers)
-        self.keeps_places = all(map(_keeps_places, pre_tokenizers))
+        first = next(iter(self._pre_tokenizers), None)
+        self._mark = first.marked if isinstance(first, _Metaspace) else None
+        self._only_cuts = all(map(_only_cuts, pre_tokenizers[1 if self._mark else 0 :]))
         self.mark = ""  # what a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
@@ -827,6 +828,12 @@ class _Chain:
         for step in self._pre_tokenizers:
             pieces = [part for piece in pieces for part in step(piece) if part.chars]
         return pieces
+
+    def uncut(self, text: Text) -> Text | None:
+        """Return all pre-tokens, joined; None if this takes running the pre-tokenizers."""
+        if not self._only_cuts:
+            return None
+        return self._mark(text) if self._mark else text
 
     def cut(self, text: str) -> list[str]:
         """Run the pre-tokenizers on text whose origin nobody asks for."""
@@ -864,9 +871,9 @@ class _ComponentPipeline(core.Pipeline):
     def normalize(self, text: str) -> str:
         return self._chain.normalize(Text(text)).chars
 
-    def align(self, text: str) -> list[Span]:
-        given = Text(text, align(text, None))
-        return self._chain.normalize(given).spans or []
+    def align(self, text: str) -> Spans:
+        given = Text(text, Spans.whole(len(text)))
+        return cast("Spans", self._chain.normalize(given).spans)
 
     def prefixed(self, text: str, first: bool) -> str:
         mark = self._chain.mark
@@ -1108,40 +1115,31 @@ class ComponentEncoder(core.Encoder):
             return repr(written)
         return repr(raw.decode()) if raw.isascii() else "byte 0x" + raw.hex().upper()
 
-    def encode_aligned(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[Span]]:
+    def encode_aligned(self, text: str, spans: Spans) -> tuple[list[int], list[Span]]:
         """Encode as `encode` does, and tell where each token comes from."""
         core.utf8_length(text)  # names a lone surrogate by its place
         if self._engine and not self._by_characters:
-            return encode(self._engine, [(text, list(spans))])
+            return encode(self._engine, [(text, spans)])
         if self._by_characters:
             ids = self._by_characters.encode(text)
-            places = self._by_characters.places(self._aligned_pieces(text, list(spans)), ids)
+            whole = self._chain.uncut(Text(text, spans))
+            places = self._by_characters.places([whole], ids, joined=True) if whole else None
+            if places is None:
+                pieces = self._chain.pre_tokenise(Text(text, spans))
+                places = self._by_characters.places(pieces, ids)
             if places is not None:
                 return ids, places
         ids = []
         offsets: list[Span] = []
-        for piece in self._chain.pre_tokenise(Text(text, list(spans))):
+        for piece in self._chain.pre_tokenise(Text(text, spans)):
             new = list(self._cache[piece.chars])
             ids += new
             offsets += self._places(piece, new)
         return ids, offsets
 
-    def _aligned_pieces(self, text: str, spans: list[Span]) -> Iterator[tuple[str, list[Span]]]:
-        """Cut text into pre-tokens; tell where each of their characters comes from."""
-        if not self._chain.keeps_places:
-            for piece in self._chain.pre_tokenise(Text(text, spans)):
-                yield piece.chars, piece.spans or []
-        elif not self._chain.cuts:
-            yield text, spans
-        else:
-            end = 0
-            for part in self._chain.cut(text):
-                start, end = end, end + len(part)
-                yield part, spans[start:end]
-
     def _places(self, piece: Text, ids: list[int]) -> Iterator[Span]:
         """Tell where the tokens of one pre-token come from."""
-        spans = piece.spans or []
+        spans = piece.spans or Spans.whole(0)
         char_of_byte = [i for i, char in enumerate(piece.chars) for _ in char.encode()]
         if len(ids) == 1 and self._whole.get(piece.chars.encode()) == ids[0]:
             yield spans[0][0], spans[-1][1]

@@ -513,6 +513,14 @@ class Normalizer:
         new = self._before + new.replace(" ", self._space)
         return (new.rstrip(self._space) if self._remove else new) + self._after
 
+    def prefix_of(self, text: str) -> str | None:
+        """Return what is put before a text, if each space becomes "▁" and nothing else changes."""
+        ends = (" ", self._space)
+        trims = self._remove and (text[:1] == " " or text[-1:] in ends or "  " in text)
+        if not text or trims or self._after or next(self._finder.find(text), None):
+            return None
+        return self._before
+
     def align(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         """Normalize a text; also tell where in it each character comes from.
 

@@ -5,17 +5,131 @@ They are HuggingFace's: what its `tokenizers` gives, trimmed ones included.
 
 from __future__ import annotations
 
+import array
+import bisect
 import functools
 import itertools
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 
 Span = tuple[int, int]  # from the first character to behind the last
-Part = tuple[str | AddedToken, list[Span]]  # an added token, or text and where it comes from
+
+
+Run = tuple[int, int, int, int]  # length, start and end of the first, and whether it is copied
+
+
+class Spans(Sequence[Span]):
+    """The (start, end) that each character of a text comes from in another.
+
+    They are kept as runs.  In a copied one, each character comes from behind the one before; in
+    another, all come from the same place.  Text that is not changed is one run.
+
+    >>> spans = Spans.joined([[(0, 1)] * 2, Spans.whole(3)])
+    >>> spans
+    [(0, 1), (0, 1), (0, 1), (1, 2), (2, 3)]
+    >>> spans[3:], spans.runs
+    ([(1, 2), (2, 3)], [(3, 0, 1, 0), (2, 1, 2, 1)])
+    """
+
+    __slots__ = ("_ends", "runs")
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+        self._ends = [*itertools.accumulate(length for length, *_ in runs)]
+
+    @classmethod
+    def whole(cls, length: int, start: int = 0) -> Spans:
+        """Return those of a text that is not changed, from a place on."""
+        return cls([(length, start, start + 1, 1)])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Iterable[Span]]) -> Spans:
+        """Return those of texts that are joined."""
+        runs: list[Run] = []
+        for part in parts:
+            new = part.runs if isinstance(part, Spans) else [(1, *span, 0) for span in part]
+            for run in new:
+                if runs and (longer := _joined(runs[-1], run)):
+                    runs[-1] = longer
+                else:
+                    runs.append(run)
+        return cls(runs)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, at: int) -> Span: ...
+    @overload
+    def __getitem__(self, at: slice) -> Spans: ...
+    def __getitem__(self, at: int | slice) -> Span | Spans:
+        if isinstance(at, int):
+            place = range(len(self))[at]
+            [(_, start, end, _)] = self._between(place, place + 1)
+            return start, end
+        start, end, _ = at.indices(len(self))
+        return Spans([*self._between(start, end)])
+
+    def _between(self, start: int, end: int) -> Iterator[Run]:
+        """Yield the runs between two places, cut there."""
+        i = bisect.bisect_right(self._ends, start)
+        while start < end:
+            length, first, behind, copied = self.runs[i]
+            by = (start - self._ends[i] + length) * copied
+            until = min(end, self._ends[i])
+            yield until - start, first + by, behind + by, copied
+            i, start = i + 1, until
+
+    def __iter__(self) -> Iterator[Span]:
+        for length, start, end, copied in self.runs:
+            if copied:
+                yield from zip(range(start, start + length), range(end, end + length))
+            else:
+                yield from itertools.repeat((start, end), length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+    def moved(self, by: int) -> Spans:
+        """Return these in a text that begins earlier."""
+        return Spans([(n, start + by, end + by, copied) for n, start, end, copied in self.runs])
+
+    def repeated(self, counts: Iterable[int]) -> Spans:
+        """Return those of a text that has so many characters for each one."""
+        return Spans.joined([span] * count for span, count in zip(self, counts))
+
+    def of_tokens(self, encoder: core.Encoder, text: str, ids: list[int]) -> list[Span]:
+        """Say where the tokens of the text come from."""
+        by_runs = getattr(encoder, "places_by_runs", None)
+        if by_runs:
+            flat = array.array("i", itertools.chain.from_iterable(self.runs))
+            return cast("list[Span]", by_runs(text, ids, flat))
+        spans = [*self]
+        return [(spans[a][0], spans[b - 1][1]) for a, b in encoder.places(text, ids)]
+
+
+def _joined(one: Run, two: Run) -> Run | None:
+    """Return two neighbors as one run, if they are one."""
+    length, start, end, copied = one
+    more, next_start, next_end, as_copied = two
+    if (start, end) == (next_start, next_end) and (not copied or length == 1):
+        return (length + more, start, end, 0) if more == 1 or not as_copied else None
+    follows = (start + length, end + length) == (next_start, next_end)
+    if follows and (copied or length == 1) and (as_copied or more == 1):
+        return length + more, start, end, 1
+    return None
+
+
+Part = tuple[str | AddedToken, Sequence[Span]]  # an added token, or text and where it comes from
 
 
 def offsets(
@@ -43,13 +157,14 @@ def parts(
         given = text[start:end]
         spans = own(given) if own else align(given, pipeline.normalizer)
         if start:
-            spans = [(start + a, start + b) for a, b in spans]
+            spans = spans.moved(start)
         for part, begin, stop in pipeline.parts(given, (), first and start == 0):
             places = spans[begin:stop]
             if isinstance(part, AddedToken):
                 yield part, [(places[0][0], places[-1][1])]
             else:
-                yield part, places[:1] * (len(part) - len(places)) + places
+                lead = len(part) - len(places)  # what was put before it stands for its first
+                yield part, Spans.joined([[*places[:1]] * lead, places])
 
 
 def encode(encoder: core.Encoder, parts: Iterable[Part]) -> tuple[list[int], list[Span]]:
@@ -59,12 +174,12 @@ def encode(encoder: core.Encoder, parts: Iterable[Part]) -> tuple[list[int], lis
     offsets: list[Span] = []
     for part, spans in parts:
         if isinstance(part, AddedToken):
-            new, places = [cast("int", part.id)], spans
+            new, places = [cast("int", part.id)], [*spans]
         elif own:
             new, places = own(part, spans)
         else:
             new = encoder.encode(part)
-            places = [(spans[a][0], spans[b - 1][1]) for a, b in encoder.places(part, new)]
+            places = cast("Spans", spans).of_tokens(encoder, part, new)
         ids += new
         offsets += places
     return ids, offsets
@@ -110,22 +225,39 @@ def starts_cluster(char: str) -> bool:
     return not unicodedata.combining(first) and first not in _back_composing()
 
 
-def align(text: str, form: str | None) -> list[Span]:
+_BLOCK = 512  # characters; one that normalizing changes is taken apart
+
+
+def align(text: str, form: str | None) -> Spans:
     """Map each character of the normalized text to the (start, end) it came from.
 
     A composed character stands for the first of those it was made of, and one
     that was added for its predecessor.
     """
     if form is None or core.normalize(text, form) == text:
-        return [(i, i + 1) for i in range(len(text))]
-    spans: list[Span] = []
+        return Spans.whole(len(text))
+    spans: list[Iterable[Span]] = []
+    start = 0
+    while start < len(text):
+        end = start + _BLOCK
+        while end < len(text) and not starts_cluster(text[end]):
+            end += 1
+        block = text[start:end]
+        if core.normalize(block, form) == block:
+            spans.append(Spans.whole(len(block), start))
+        else:
+            spans.append(_align_clusters(block, form, start))
+        start = end
+    return Spans.joined(spans)
+
+
+def _align_clusters(text: str, form: str, at: int) -> Iterator[Span]:
+    """Do what `align` does, for text that begins at a place in another."""
     starts = [i for i, char in enumerate(text) if i == 0 or starts_cluster(char)]
-    for start, end in zip(starts, [*starts[1:], len(text)]):  # parts normalized one by one
-        at = start
+    for start, end in itertools.pairwise([*starts, len(text)]):  # parts normalized one by one
         for taken in _characters_taken(text[start:end], form):
             at += taken
-            spans.append((at - max(taken, 1), at - max(taken, 1) + 1))
-    return spans
+            yield at - max(taken, 1), at - max(taken, 1) + 1
 
 
 def _characters_taken(cluster: str, form: str) -> list[int]:
