@@ -237,9 +237,11 @@ class NativeEncoder(core._Encoder):
         """Return the (start, end) of the characters that each token of a text has bytes of."""
         return self._native.offsets(text, ids)
 
-    def places_by_runs(self, text: str, ids: Any, runs: Any) -> list[tuple[int, int]]:
+    def places_by_runs(
+        self, text: str, ids: Any, runs: Any, trimming: int
+    ) -> list[tuple[int, int]]:
         """Return what `places` does, in another text that this one was made from."""
-        return self._native.offsets(text, ids, runs)
+        return self._native.offsets(text, ids, runs, trimming)
 
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""

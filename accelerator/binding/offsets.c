@@ -74,7 +74,7 @@ void free_spans(struct spans *spans)
 /* Where a span is kept; NULL if it is not. */
 static inline PyObject **place_of(struct spans *spans, Py_ssize_t start, Py_ssize_t end)
 {
-    if (!spans || start >= SPAN_STARTS || end - start > SPAN_LENGTHS || end == start)
+    if (!spans || start < 0 || start >= SPAN_STARTS || end - start > SPAN_LENGTHS || end <= start)
         return NULL;
     return &spans->spans[start * SPAN_LENGTHS + (end - start - 1)];
 }
@@ -86,6 +86,36 @@ static inline size_t characters_of(const struct tokens *tokens, uint32_t id)
 {
     size_t n = tokens->characters[id] & MANY_CHARACTERS;
     return n < MANY_CHARACTERS ? n : count_characters(tokens, id);
+}
+
+/* What becomes of white space at the ends of tokens: it stays in their spans, is left out, or is left
+ * out but for one space at the start of the text, or also at the start of the first token. */
+enum trimming { KEEP_SPACES, TRIM, TRIM_UNLESS_AT_START, TRIM_UNLESS_FIRST };
+
+/* The bytes of a token, and how many there are. */
+static inline const uint8_t *bytes_of(const struct tokens *tokens, uint32_t id, Py_ssize_t *length)
+{
+    const uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
+    *length = (Py_ssize_t)token_length(tokens, id);
+    return *slot <= IN_SLOT ? slot + 1 : tokens->bytes + tokens->by_id[id].at;
+}
+
+/* Leave the spaces at the ends of a token out of its span, as HuggingFace's tokenizers does
+ * (process_offsets): a space that was put before the text is not part of it. */
+static void trim_span(const struct tokens *tokens, uint32_t id, bool keep, Py_ssize_t *start,
+                      Py_ssize_t *end)
+{
+    Py_ssize_t length, leading = 0, trailing = 0;
+    const uint8_t *bytes = bytes_of(tokens, id, &length);
+    while (leading < length && bytes[leading] == ' ')
+        leading++;
+    while (trailing < length && bytes[length - 1 - trailing] == ' ')
+        trailing++;
+    if (leading == 1 && keep)
+        leading = 0;
+    *start = *end - *start < leading ? *end : *start + leading;
+    if (*end >= trailing)
+        *end = *end - *start < trailing ? *start : *end - trailing;
 }
 
 enum { BLOCK = 64 }; /* tokens whose spans are fetched together */
@@ -120,14 +150,22 @@ static inline Py_ssize_t find_run(struct runs *runs, Py_ssize_t at)
     return runs->run->copied ? at - runs->begin : 0;
 }
 
+/* How places in the text become spans. */
+struct how {
+    struct runs runs;
+    enum trimming trimming;
+    bool first; /* the next token is the first */
+};
+
 /* Find out where tokens are, from the character `next` on that has not begun, and return the next.
  * Where a character is parted between tokens, all of them have it.  A token of no bytes, which no
  * text gives, is at (0, 0).
  *
  * NOTE: this never looks at the text.  If the ids are not those of it, the spans are not either. */
-static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, struct runs *runs,
+static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, struct how *how,
                          const uint32_t *ids, Py_ssize_t next, struct block *block)
 {
+    struct runs *runs = &how->runs;
     for (Py_ssize_t i = 0; i < block->n; i++) {
         uint8_t characters = tokens->characters[ids[i]];
         Py_ssize_t start = next - ((characters & BEGINS_INSIDE) && next);
@@ -140,12 +178,31 @@ static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, struc
             by = find_run(runs, next - 1);
             block->ends[i] = runs->run->end + by;
         }
+        if (how->trimming) {
+            bool keep = how->trimming > TRIM && block->starts[i] == 0;
+            keep |= how->trimming == TRIM_UNLESS_FIRST && i == 0 && how->first;
+            trim_span(tokens, ids[i], keep, &block->starts[i], &block->ends[i]);
+        }
         block->places[i] = place_of(spans, block->starts[i], block->ends[i]);
 #if defined(__GNUC__)
         __builtin_prefetch(block->places[i]);
 #endif
     }
+    how->first = false;
     return next;
+}
+
+/* A span, which may be kept, and `before` the one before it, or NULL if it does not end where this one
+ * starts. */
+static inline PyObject *span_at(const Encoder *self, PyObject **place, PyObject *before,
+                                Py_ssize_t start, Py_ssize_t end)
+{
+    if (place && *place)
+        return Py_NewRef(*place);
+    PyObject *span = new_span(self, before, start, end);
+    if (span && place)
+        *place = Py_NewRef(span);
+    return span;
 }
 
 /* Put the spans of a block into a list. */
@@ -157,44 +214,37 @@ static int put_spans(const Encoder *self, const struct block *block, PyObject **
             __builtin_prefetch(*block->places[i], 1);
 #endif
     for (Py_ssize_t i = 0; i < block->n; i++) {
-        PyObject **place = block->places[i];
-        if (place && *place) {
-            items[i] = Py_NewRef(*place);
-            continue;
-        }
         bool follows = i && block->starts[i] == block->ends[i - 1];
         PyObject *before = follows ? items[i - 1] : NULL;
-        items[i] = new_span(self, before, block->starts[i], block->ends[i]);
+        items[i] = span_at(self, block->places[i], before, block->starts[i], block->ends[i]);
         if (!items[i])
             return -1;
-        if (place)
-            *place = Py_NewRef(items[i]);
     }
     return 0;
 }
 
 /* Fill a list with the spans of tokens.  Returns 0, or -1 and an exception. */
-static int fill(const Encoder *self, struct spans *spans, struct runs runs, PyObject *list,
+static int fill(const Encoder *self, struct spans *spans, struct how how, PyObject *list,
                 const uint32_t *ids)
 {
     struct block block;
     Py_ssize_t next = 0, n = PyList_GET_SIZE(list);
     for (Py_ssize_t i = 0; i < n; i += BLOCK) {
         block.n = n - i < BLOCK ? n - i : BLOCK;
-        next = locate(&self->tokens, spans, &runs, ids + i, next, &block);
+        next = locate(&self->tokens, spans, &how, ids + i, next, &block);
         if (put_spans(self, &block, ((PyListObject *)list)->ob_item + i) < 0)
             return -1;
     }
     return 0;
 }
 
-static PyObject *spans_of(Encoder *self, struct runs runs, const uint32_t *ids, size_t n_ids)
+static PyObject *spans_of(Encoder *self, struct how how, const uint32_t *ids, size_t n_ids)
 {
     PyObject *list = PyList_New((Py_ssize_t)n_ids);
     if (!list)
         return NULL;
     struct spans *spans = take_spans(self);
-    if (fill(self, spans, runs, list, ids) < 0)
+    if (fill(self, spans, how, list, ids) < 0)
         Py_CLEAR(list);
     free_spans(atomic_exchange(&self->spans, spans)); /* those of another thread, if any */
     return list;
@@ -203,13 +253,15 @@ static PyObject *spans_of(Encoder *self, struct runs runs, const uint32_t *ids, 
 /* -- Methods --------------------------------------------------------------------------------- */
 
 const char offsets_doc[] =
-    PyDoc_STR("offsets(text, ids, runs=None, /)\n--\n\n"
+    PyDoc_STR("offsets(text, ids, runs=None, trimming=0, /)\n--\n\n"
               "Return the (start, end) of the characters that each token has bytes of.\n\n"
               "The ids may be a record of `encode_batch_recorded`, also of the first ids only.\n\n"
               "If the text was made from another, `runs` say where its characters come from, and so\n"
               "do the offsets: an `array` of \"i\" with four numbers for each run, its length, the\n"
               "start and end of what its first character comes from, and 1 if each one comes from\n"
               "behind the one before it, 0 if all come from the same place.\n\n"
+              "With `trimming`, spaces at the ends of tokens are left out: 1 all, 2 but for one space\n"
+              "at the start of the text, 3 or at the start of the first token.\n\n"
               "Raises:\n"
               "    KeyError: an id has no token.\n"
               "    ValueError: the ids are not those of the text, or the runs are not.");
@@ -234,7 +286,7 @@ static PyObject *spans_of_record(Encoder *self, PyObject *text, PyObject *record
     }
     if (characters > (size_t)PyUnicode_GET_LENGTH(text))
         return raise_other_text();
-    return spans_of(self, (struct runs){NULL, NULL, 0}, ids, n);
+    return spans_of(self, (struct how){{NULL, NULL, 0}, KEEP_SPACES, true}, ids, n);
 }
 
 static size_t utf8_length(PyObject *text)
@@ -267,21 +319,23 @@ static int check_runs(const Py_buffer *view, Py_ssize_t n)
     return -1;
 }
 
-static PyObject *spans_by_runs(Encoder *self, PyObject *text, const struct ids *ids, PyObject *object)
+static PyObject *spans_by_runs(Encoder *self, PyObject *text, const struct ids *ids, PyObject *object,
+                               enum trimming trimming)
 {
-    struct runs runs = {NULL, NULL, 0};
+    struct how how = {{NULL, NULL, 0}, trimming, true};
+    struct runs *runs = &how.runs;
     Py_buffer view;
     PyObject *spans = NULL;
     if (object == Py_None)
-        return spans_of(self, runs, ids->ids, (size_t)ids->n);
+        return spans_of(self, how, ids->ids, (size_t)ids->n);
     if (PyObject_GetBuffer(object, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0)
         return NULL;
     if (check_runs(&view, PyUnicode_GET_LENGTH(text)) == 0) {
         if (view.len) {
-            runs.run = view.buf;
-            runs.last = runs.run + view.len / (Py_ssize_t)sizeof *runs.run - 1;
+            runs->run = view.buf;
+            runs->last = runs->run + view.len / (Py_ssize_t)sizeof *runs->run - 1;
         }
-        spans = spans_of(self, runs, ids->ids, (size_t)ids->n);
+        spans = spans_of(self, how, ids->ids, (size_t)ids->n);
     }
     PyBuffer_Release(&view);
     return spans;
@@ -290,14 +344,19 @@ static PyObject *spans_by_runs(Encoder *self, PyObject *text, const struct ids *
 PyObject *encoder_offsets(Encoder *self, PyObject *args)
 {
     PyObject *text, *object, *runs = Py_None;
+    int trimming = KEEP_SPACES;
     struct ids ids;
-    if (!PyArg_ParseTuple(args, "OO|O", &text, &object, &runs) || check_string(text) < 0)
+    if (!PyArg_ParseTuple(args, "OO|Oi", &text, &object, &runs, &trimming) || check_string(text) < 0)
         return NULL;
-    if (PyBytes_CheckExact(object) && runs == Py_None)
+    if (trimming < KEEP_SPACES || trimming > TRIM_UNLESS_FIRST) {
+        PyErr_SetString(PyExc_ValueError, "trimming must be from 0 to 3");
+        return NULL;
+    }
+    if (PyBytes_CheckExact(object) && runs == Py_None && !trimming)
         return spans_of_record(self, text, object);
     if (read_ids(&self->tokens, object, &ids) < 0)
         return NULL;
-    PyObject *spans = ids.length == utf8_length(text) ? spans_by_runs(self, text, &ids, runs)
+    PyObject *spans = ids.length == utf8_length(text) ? spans_by_runs(self, text, &ids, runs, trimming)
                                                       : raise_other_text();
     release_ids(&ids);
     return spans;

@@ -107,12 +107,14 @@ class Spans(Sequence[Span]):
         """Return those of a text that has so many characters for each one."""
         return Spans.joined([span] * count for span, count in zip(self, counts))
 
-    def of_tokens(self, encoder: core.Encoder, text: str, ids: list[int]) -> list[Span]:
-        """Say where the tokens of the text come from."""
+    def of_tokens(
+        self, encoder: core.Encoder, text: str, ids: list[int], trimming: int = 0
+    ) -> list[Span]:
+        """Say where the tokens of the text come from; only the engine in C can trim that."""
         by_runs = getattr(encoder, "places_by_runs", None)
         if by_runs:
             flat = array.array("i", itertools.chain.from_iterable(self.runs))
-            return cast("list[Span]", by_runs(text, ids, flat))
+            return cast("list[Span]", by_runs(text, ids, flat, trimming))
         spans = [*self]
         return [(spans[a][0], spans[b - 1][1]) for a, b in encoder.places(text, ids)]
 
@@ -137,8 +139,25 @@ def offsets(
 ) -> list[Span]:
     """Return the (start, end) of each token of a text; `trimmed` leaves white space out."""
     made = parts(core.pipeline(tokenizer, allowed), text)
-    ids, spans = encode(core.encoder(tokenizer), made)
+    encoder = core.encoder(tokenizer)
+    if trimmed and hasattr(encoder, "places_by_runs"):
+        return _trimmed_by_engine(tokenizer, text, made)
+    ids, spans = encode(encoder, made)
     return trim(tokenizer, text, ids, spans) if trimmed else spans
+
+
+def _trimmed_by_engine(tokenizer: BPETokenizer, text: str, made: Iterable[Part]) -> list[Span]:
+    encoder, keep = core.encoder(tokenizer), tokenizer.definition.keep_prefix_space
+    found: list[Span] = []
+    for part, spans in made:
+        if isinstance(part, AddedToken):
+            [span] = spans
+            found.append(_trim_span(span, text[slice(*span)], keep, first=not found))
+        else:
+            how = 1 if not keep else 2 if found else 3
+            ids = encoder.encode(part)
+            found += cast("Spans", spans).of_tokens(encoder, part, ids, how)
+    return found
 
 
 def parts(
@@ -290,21 +309,24 @@ def _in_canonical_order(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int
     return [part for _, run in runs for part in sorted(run, key=rank)]
 
 
-def trim(
-    tokenizer: BPETokenizer, text: str, ids: Sequence[int], spans: Iterable[Span]
-) -> list[Span]:
+def trim(tokenizer: BPETokenizer, text: str, ids: Sequence[int], spans: list[Span]) -> list[Span]:
     """Leave white space at a token's ends out of its offsets, as RoBERTa's kin want.
 
     Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
     """
     added, keep = core.contents(tokenizer), tokenizer.definition.keep_prefix_space
     trimmed: list[Span] = []
-    for (start, end), id_, token in zip(spans, ids, tokenizer.convert_ids_to_tokens(ids)):
-        visible = text[start:end] if id_ in added else token.replace("Ġ", " ")
-        leading = len(visible) - len(visible.lstrip())
-        trailing = len(visible) - len(visible.rstrip())
-        if leading == 1 and keep and (not trimmed or start == 0):
-            leading = 0  # the space that was put there has no place in the text
-        begin = min(start + leading, end)
-        trimmed.append((begin, max(end - trailing, begin) if end >= trailing else end))
+    for span, id_, token in zip(spans, ids, tokenizer.convert_ids_to_tokens(ids)):
+        visible = text[slice(*span)] if id_ in added else token.replace("Ġ", " ")
+        trimmed.append(_trim_span(span, visible, keep, first=not trimmed))
     return trimmed
+
+
+def _trim_span(span: Span, visible: str, keep: bool, first: bool) -> Span:
+    start, end = span
+    leading = len(visible) - len(visible.lstrip())
+    trailing = len(visible) - len(visible.rstrip())
+    if leading == 1 and keep and (first or start == 0):
+        leading = 0  # the space that was put there has no place in the text
+    begin = min(start + leading, end)
+    return begin, max(end - trailing, begin) if end >= trailing else end

@@ -134,6 +134,11 @@ def operations() -> dict[str, Operation]:
     found = recover_merges({token: rank for rank, token in enumerate(tokens)})
 
     places = python.places(mixed * 300, ids)
+    written = [python.tokens[id_] for id_ in ids]
+    trimmed = [
+        (min(a + (token[:1] == b" "), b), b) if token.strip() else (b, b)
+        for (a, b), token in zip(places, written)
+    ]
     strings = {"ab": 256, "中": 97, " whole": 98} | {f"<{i}>": i for i in range(300)}
     find = bpe_tokenizer._spans_of(strings)
     spans = list(find(texts[1], 0, sys.maxsize))
@@ -288,6 +293,9 @@ def operations() -> dict[str, Operation]:
             ordered,
             lambda e: e.offsets(mixed * 300, ids, array("i", [len(mixed) * 300, 7, 8, 1])),
             [(start + 7, end + 7) for start, end in places],
+        ),
+        "offsets, trimmed": Operation(
+            ordered, lambda e: e.offsets(mixed * 300, ids, None, 1), trimmed
         ),
         "counting": counting([many, mixed * 3_000, mixed]),
         "counting short texts": counting(words[:9_000]),
@@ -490,6 +498,8 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(encoder.offsets, ascii_text, ids, array("i", [9, 0, 9, 0])),
         lambda: quietly(encoder.offsets, ascii_text, ids, numbers),
         lambda: quietly(encoder.offsets, ascii_text, unknown),
+        lambda: encoder.offsets(ascii_text, ids, None, 3),
+        lambda: quietly(encoder.offsets, ascii_text, ids, None, 4),
         lambda: recorded_offsets(encoder, other),
         lambda: quietly(encoder.encode_batch_recorded, [surrogate], 1),
         lambda: quietly(encoder.offsets, other, b"\xff" * 8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import itertools
 import unicodedata
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.support.offsets import Span, Spans, align, starts_cluster
+from bpe_tokenizer_tools.support.offsets import Span, Spans, _trim_span, align, starts_cluster
 
 SPANS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)).map(lambda x: (x[0], sum(x))))
 PARTS = st.one_of(SPANS, st.builds(Spans.whole, st.integers(0, 9), st.integers(0, 9)))
@@ -109,3 +110,26 @@ def test_bad_runs_are_refused(runs: Any) -> None:
     for ids in strange:
         assert len(encoder.offsets("éé", ids, array.array("i", [2, 0, 1, 1]))) == 4
     assert encoder.offsets("", [], array.array("i")) == []
+
+
+@given(st.lists(st.sampled_from([b" ", b"  ", b"   ", b" a", b"a ", b" a ", b".\n"])), SPANS)
+def test_the_engine_trims_as_python_does(tokens: list[bytes], origin: list[Span]) -> None:
+    native = extension()
+    words = dict.fromkeys([*tokens, *(bytes([i]) for i in range(256))])
+    vocab = {token: i for i, token in enumerate(words)}
+    encoder = native.Encoder(vocab, [], None)
+    text, ids = b"".join(tokens).decode(), [vocab[token] for token in tokens]
+    every = (origin * len(text))[: len(text)] if origin else [*Spans.whole(len(text))]
+    spans = Spans.joined([every])
+    runs = array.array("i", [number for run in spans.runs for number in run])
+    ends = [*itertools.accumulate(map(len, tokens), initial=0)]
+    for trimming in (1, 2, 3):
+        expected = []
+        for i, (token, a, b) in enumerate(zip(tokens, ends, ends[1:])):
+            span, visible = (every[a][0], every[b - 1][1]), token.decode().replace("\n", "Ċ")
+            keep = trimming > 1 and (trimming == 3 or i > 0 or span[0] == 0)
+            expected.append(_trim_span(span, visible, keep, first=i == 0))
+        assert encoder.offsets(text, ids, runs, trimming) == expected
+    for trimming in (-1, 4):
+        with pytest.raises(ValueError, match="trimming"):
+            encoder.offsets(text, ids, runs, trimming)
