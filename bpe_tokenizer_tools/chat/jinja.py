@@ -23,6 +23,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
+from bpe_tokenizer_tools.chat import beginnings
 from bpe_tokenizer_tools.chat.marked_text import (
     MAX_LENGTH,
     TEMPLATE,
@@ -125,7 +126,7 @@ def _indent(text: str, width: Any = 4, first: bool = False, blank: bool = False)
 
 
 def _refuse(message: Any) -> None:
-    raise ValueError(f"the chat template refuses this conversation: {message}")
+    raise beginnings.Refused(f"the chat template refuses this conversation: {message}")
 
 
 def _strftime_now(form: str) -> str:
@@ -135,8 +136,16 @@ def _strftime_now(form: str) -> str:
 # -- The environment -----------------------------------------------------------
 
 
+def _is_loop(text: str) -> bool:
+    """Tell whether this is how the compiler begins a loop that knows itself."""
+    return text.startswith(", ") and text.endswith(" in LoopContext(")
+
+
 class MarkingGenerator(CodeGenerator):
     """Marks the constants of a template, and joins so that marks are kept."""
+
+    def write(self, text: str) -> None:
+        super().write(text.replace("LoopContext(", "environment.loop(") if _is_loop(text) else text)
 
     def _output_const_repr(self, group: Iterable[Any]) -> str:
         return f"environment.own({''.join(map(str, group))!r})"
@@ -164,6 +173,22 @@ class MarkingGenerator(CodeGenerator):
         self.write(")))")
 
 
+def _loops(body: Iterable[nodes.Node]) -> list[nodes.For]:
+    """Return the loops of a template that are in no other one, and write what it writes."""
+    found: list[nodes.For] = []
+    for node in body:
+        if isinstance(node, nodes.If):
+            found += _loops([*node.body, *node.elif_, *node.else_])
+        elif isinstance(node, nodes.For) and not (node.test or node.recursive or node.else_):
+            found.append(node)
+    return found
+
+
+def _names(body: Iterable[nodes.Node]) -> set[str]:
+    names: Any = (name for node in body for name in node.find_all((nodes.Name, nodes.NSRef)))
+    return {name.name for name in names} - {"loop", "caller"}
+
+
 class Environment(ImmutableSandboxedEnvironment):
     """Joins text so that marks are kept."""
 
@@ -171,6 +196,18 @@ class Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(["*", "**"])
     concat = staticmethod(concat)
     own = staticmethod(_own)
+    loop = staticmethod(beginnings.loop_context)
+
+    def _generate(self, source: nodes.Template, *rest: Any, **more: Any) -> str:
+        loops = _loops(source.body)
+        macros = list(source.find_all((nodes.Macro, nodes.CallBlock)))
+        outside: set[str] = _names(macros)
+        for i, loop in enumerate(loops):
+            names = [nodes.Name(name, "load") for name in sorted(outside | _names([loop]))]
+            given: list[nodes.Expr] = [nodes.Const(i), nodes.List(names)]
+            loop.iter = nodes.Filter(loop.iter, "over messages", given, [], None, None)
+            loop.iter.set_environment(self)
+        return super()._generate(source, *rest, **more)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         sizes = [len(each) if hasattr(each, "__len__") else each for each in (left, right)]
@@ -211,11 +248,27 @@ class Generation(Extension):
 
 
 class PlainNamespace(Namespace):
-    """Has no attributes that Python gives a meaning to."""
+    """Has no attributes that Python gives a meaning to; a loop that is watched knows of it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("_Namespace__attrs", "__class__"):
+            return object.__getattribute__(self, name)
+        own = object.__getattribute__(self, "__dict__")
+        value, watch = own["_Namespace__attrs"].get(name, beginnings.MISSING), own.get("_watch")
+        if watch:
+            loop, place = watch
+            value = loop._read(place, name, value)
+        if value is beginnings.MISSING:
+            raise AttributeError(name)
+        return value
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             raise ValueError(f"a chat template sets the attribute {name!r} of a namespace")
+        value, watch = beginnings.plain(value), object.__getattribute__(self, "__dict__").get("_watch")
+        if watch:
+            loop, place = watch
+            loop._write(place, name, value)
         super().__setitem__(name, value)
 
 
@@ -245,12 +298,26 @@ def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Ma
     return whole if whole.plain == expected else Marked(expected)
 
 
+def _of_number(test: Any) -> Any:
+    return lambda value: isinstance(value, beginnings.Number) or test(value)
+
+
 _ENVIRONMENT: Any = Environment(
     trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[Generation, loopcontrols]
 )
 _ENVIRONMENT.filters.update(
-    tojson=_tojson, join=_join, indent=_indent, safe=lambda value: _Html._make(*_joined(str(value)))
+    {
+        "tojson": _tojson,
+        "join": _join,
+        "indent": _indent,
+        "safe": lambda value: _Html._make(*_joined(str(value))),
+        "length": beginnings.length,
+        "count": beginnings.length,
+        "over messages": beginnings.over,
+    }
 )
+for _kind in ("number", "integer"):
+    _ENVIRONMENT.tests[_kind] = _of_number(_ENVIRONMENT.tests[_kind])
 _ENVIRONMENT.globals.update(
     raise_exception=_refuse, strftime_now=_strftime_now, namespace=PlainNamespace
 )
@@ -311,3 +378,12 @@ def render(source: str, messages: Any, add_generation_prompt: bool, /, **variabl
         raise ValueError(
             f"the chat template failed on this conversation: {kind}: {error}"
         ) from None
+
+
+def parts(
+    source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any
+) -> Iterator[str]:
+    """Yield what a template writes, bit by bit; errors are those of `render`, or any other."""
+    template = _compile(source)
+    given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+    yield from template.root_render_func(template.new_context({**given, **variables}))

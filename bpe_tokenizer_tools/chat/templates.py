@@ -26,6 +26,7 @@ from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
 
 if TYPE_CHECKING:
+    from bpe_tokenizer_tools.chat.beginnings import Beginnings
     from bpe_tokenizer_tools.chat.locality import Locality
 
 Message = Mapping[str, Any]
@@ -175,6 +176,17 @@ class Renderer:
         """Render messages as `as_given_message` gives them."""
         return self._template(messages, add_generation_prompt, **self._variables)
 
+    def beginnings(self, messages: Sequence[Message]) -> Beginnings | None:
+        """Return what renders the beginnings of a conversation; None if the whole must be."""
+        if self.jinja_source is None:
+            return None
+        from bpe_tokenizer_tools.chat import jinja
+        from bpe_tokenizer_tools.chat.beginnings import Beginnings
+
+        given = [as_given_message(i, message) for i, message in enumerate(messages)]
+        render = functools.partial(jinja.parts, self.jinja_source)
+        return Beginnings(functools.partial(render, **self._variables), given, _last_message)
+
     @property
     def locality(self) -> Locality | None:
         """How far the template looks; None if it may look at all messages."""
@@ -292,6 +304,11 @@ def _pieces(text: Marked) -> list[_Piece]:
     return [piece for piece in found if piece.start < piece.stop or piece.message not in full]
 
 
+def _last_message(text: Marked) -> int:
+    """Return the last message that says something in a text; -1 if none does."""
+    return next((piece.message for piece in _pieces(text)[::-1]), -1)
+
+
 def message_ends(text: Marked, n: int) -> list[int]:
     """Return for each of n messages where the last of its words stand; they never go back."""
     ends = [0] * n
@@ -368,12 +385,18 @@ class _Prefixes:
         self._render, self._messages = render, messages
         self._roles = [message["role"] for message in messages]
         self._locality = render.locality
+        self._beginnings = render.beginnings(messages)
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def texts(self, i: int) -> tuple[Marked, Marked]:
         """Return the prompt for message i, and the conversation that ends with it."""
+        if self._beginnings is not None:
+            texts = self._beginnings.texts(i)
+            if texts is not None:
+                return texts
+            self._beginnings = None
         start = self._start(i)
         if start is not None and self._locality is not None:
             kept = [*range(self._locality.first), *range(start, i)]

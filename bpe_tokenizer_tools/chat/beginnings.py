@@ -1,0 +1,595 @@
+"""Renderings of a conversation's beginnings that share what they have in common.
+
+What a template writes for a message is mostly the same in each rendering of a longer conversation.
+So where a loop over the messages goes through the same messages again, what an earlier rendering
+wrote is taken over, and the loop begins behind it.
+
+That is exact, since the loop is watched.  What its body sees, other than the messages that it goes
+through, is how many there are, and what was set before the loop.  Each step notes what it learned
+of these: that there are more than 7 messages, or that `ns.has_tools` is true.  A rendering for
+which all of that is true may take over the step, and all before it; what they set in namespaces is
+set again.  Nobody takes over a step that reads the last message, say, and nothing is lost but time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+from jinja2.runtime import LoopContext, Macro
+from jinja2.utils import Namespace
+
+from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, Marked, concat
+
+# What is known before a loop: (i, "name") is an attribute of the namespace that is the i-th value
+# its body reads, (i,) the end of the messages that are, and () of those that it goes through.
+_Key = tuple[Any, ...]
+MISSING: Any = object()
+_FEW = 3  # how many messages are looked at first, of those before a place
+_RECENT = 4  # how many earlier renderings of a loop are looked at
+
+
+class Refused(ValueError):
+    """A template refuses a conversation."""
+
+
+class Unknown(Exception):
+    """A template does what is not followed here."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value; of a number, its own one, which is noted."""
+    return value.__index__() if isinstance(value, Number) else value
+
+
+class Number:
+    """An integer that may be another one in another rendering; notes what is learned of it.
+
+    What an integer can do and this cannot raises an error, and then nothing is taken over.
+    """
+
+    def __init__(self, loop: Loop, key: _Key, value: int, more: int = 0) -> None:
+        self._loop, self._key, self._value, self._more = loop, key, value, more
+
+    def _note(self, low: int | None, high: int | None) -> None:
+        self._loop._note(self._key, low, high, self._more)
+
+    def __index__(self) -> int:
+        self._note(self._value, self._value)
+        return self._value
+
+    def _is_beside(self, other: Any) -> bool:
+        """Tell whether how two numbers differ is the same everywhere."""
+        return isinstance(other, Number) and other._key == self._key
+
+    def __lt__(self, other: Any) -> bool:
+        if self._is_beside(other):
+            return bool(self._value < other._value)
+        limit = plain(other)
+        found = bool(self._value < limit)
+        self._note(*((None, limit - 1) if found else (limit, None)))
+        return found
+
+    def __gt__(self, other: Any) -> bool:
+        if self._is_beside(other):
+            return bool(self._value > other._value)
+        limit = plain(other)
+        found = bool(self._value > limit)
+        self._note(*((limit + 1, None) if found else (None, limit)))
+        return found
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Number) and self._is_beside(other):
+            return self._value == other._value
+        value = plain(other)
+        if type(value) is not int or value == self._value:
+            return bool(self.__index__() == value)
+        self._note(*((None, value - 1) if self._value < value else (value + 1, None)))
+        return False
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __add__(self, other: Any) -> Any:
+        if type(other) is not int:
+            return self.__index__() + plain(other)
+        return Number(self._loop, self._key, self._value + other, self._more + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if self._is_beside(other):
+            return self._value - other._value
+        return self + -other if type(other) is int else self.__index__() - plain(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.__index__()
+
+    def __mod__(self, other: Any) -> Any:
+        return self.__index__() % plain(other)
+
+    def __str__(self) -> str:
+        return str(self.__index__())
+
+
+class Span(Sequence[Any]):
+    """Messages from one place to another, the end being what may be another in other renderings."""
+
+    def __init__(self, run: Run, base: Sequence[Any], start: int, stop: int) -> None:
+        self._run, self._base, self._start, self._stop = run, base, start, stop
+        self._key: _Key | None = None  # what a loop knows the end by
+        self._loop: Loop | None = None
+
+    def _watched(self) -> Loop | None:
+        loop = self._run.loop
+        if loop is not None and self._loop is not loop:
+            raise Unknown
+        return loop
+
+    def _has(self, at: int) -> bool:
+        loop, found = self._watched(), at < self._stop
+        if loop is not None and self._key is not None:
+            loop._note(self._key, *((at + 1, None) if found else (None, at)))
+        return found
+
+    def _number(self) -> Any:
+        """Return the length."""
+        loop, n = self._watched(), max(self._stop - self._start, 0)
+        if loop is None or self._key is None or not n:
+            return len(self)
+        return Number(loop, self._key, n, -self._start)
+
+    def __len__(self) -> int:
+        loop = self._watched()
+        if loop is not None and self._key is not None:
+            loop._note(self._key, self._stop, self._stop)
+        return max(self._stop - self._start, 0)
+
+    def __bool__(self) -> bool:
+        return self._has(self._start)
+
+    def __iter__(self) -> Iterator[Any]:
+        at = self._start
+        while self._has(at):
+            yield self._base[at]
+            at += 1
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(list(self))
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return self._slice(*map(plain, (key.start, key.stop, key.step)))
+        at = plain(key)
+        at += self._start if at >= 0 else self._start + len(self)
+        if at < self._start or not self._has(at):
+            raise IndexError(key)
+        return self._base[at]
+
+    def _slice(self, first: Any, stop: Any, step: Any) -> Any:
+        start = 0 if first is None else first
+        if start < 0 or step not in (None, 1) or (stop is not None and self._watched()):
+            return list(self)[first:stop:step]
+        begin, end = self._start + start, self._stop
+        if stop is not None:
+            end = self._start + slice(0, stop).indices(len(self))[1]
+        made = Span(self._run, self._base, begin, end)
+        made._key, made._loop = self._key, self._loop
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, Span) else other)
+
+    def __add__(self, other: Any) -> Any:
+        return list(self) + (list(other) if isinstance(other, Span) else other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + list(self)
+
+    def __str__(self) -> str:
+        raise Unknown
+
+    __repr__ = __str__
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_"):  # a method of lists
+            raise Unknown
+        return super().__getattribute__(name)
+
+
+class Step(NamedTuple):
+    """What a loop did for a message, and what must be true for all of the loop up to here."""
+
+    previous: Step | None
+    index: int  # how many messages are before it
+    parts: tuple[str, ...]  # what was written
+    size: int  # how much was written so far
+    latest: int  # the last of the messages that wrote something so far
+    written: dict[_Key, Any]  # what was set in namespaces so far
+    ranges: dict[_Key, tuple[int | None, int | None]]  # what is known of numbers: least and most
+    facts: dict[_Key, Any]  # what is known of other values
+
+    def back(self, n: int) -> Step | None:
+        """Return the step that many before, or None."""
+        step: Step | None = self
+        while step is not None and n:
+            step, n = step.previous, n - 1
+        return step
+
+
+class Run:
+    """A rendering of a beginning."""
+
+    def __init__(self, loops: dict[int, list[Loop]]) -> None:
+        self.loops = loops  # the last loops of earlier renderings
+        self.loop: Loop | None = None  # the one that runs
+        self.written: list[str | Part] = []
+
+
+class Part:
+    """What a loop wrote."""
+
+    step: Step | None = None  # the last one
+
+
+class Loop:
+    """A loop over messages, as a template sees it; also what it learns of what is outside."""
+
+    def __init__(self, run: Run, name: int, span: Span, values: list[Any]) -> None:
+        self._run, self._name, self._span, self._values = run, name, span, values
+        # Which of them are one.
+        every = [span, *values]
+        self._one = [next(i for i, each in enumerate(every) if each is value) for value in every]
+        self._part = Part()
+        self._written: dict[_Key, Any] = {}
+        self._ranges: dict[_Key, tuple[int | None, int | None]] = {}
+        self._facts: dict[_Key, Any] = {}
+        self.index0 = -1
+
+    # -- What the body is told ---
+
+    def _note(self, key: _Key, low: int | None, high: int | None, more: int = 0) -> None:
+        """Note how large a number is at least and at most, less `more`."""
+        least, most = known = self._ranges.get(key, (None, None))
+        if low is not None and (least is None or low - more > least):
+            least = low - more
+        if high is not None and (most is None or high - more < most):
+            most = high - more
+        if known != (least, most):
+            self._ranges = {**self._ranges, key: (least, most)}
+
+    def _read(self, place: int, name: str, value: Any) -> Any:
+        """Return what the body sees of the attribute of a namespace."""
+        key = (place, name)
+        if key in self._written:
+            return value
+        if type(value) is int:
+            return Number(self, key, value)
+        if key not in self._facts:
+            self._facts = {**self._facts, key: value}
+        return value
+
+    def _write(self, place: int, name: str, value: Any) -> None:
+        if not _is_data(value):
+            raise Unknown
+        self._written = {**self._written, (place, name): value}
+
+    # -- Going through ---
+
+    def __iter__(self) -> Iterator[Any]:
+        run, span, written = self._run, self._span, self._run.written
+        earlier = run.loops.setdefault(self._name, [])
+        step = self._resume(earlier)
+        at = span._start
+        if step is not None:
+            at += step.index + 1
+            self._written, self._ranges, self._facts = step[5:]
+            for (place, name), value in step.written.items():
+                self._values[place][name] = value
+        size, latest = (step.size, step.latest) if step else (0, -1)
+        self._part.step = step
+        written.append(self._part)
+        self._watch(self)
+        try:
+            while span._has(at):
+                begin, self.index0 = len(written), at - span._start
+                yield span._base[at]
+                parts = tuple(written[begin:])
+                del written[begin:]
+                size, latest = size + sum(map(len, parts)), max(latest, _latest(parts))
+                step = Step(
+                    step,
+                    self.index0,
+                    parts,
+                    size,
+                    latest,
+                    self._written,
+                    self._ranges,
+                    self._facts,
+                )
+                self._part.step = step
+                at += 1
+        finally:
+            self._watch(None)
+            earlier.insert(0, self)
+            del earlier[_RECENT:]
+
+    def _with_self(self) -> Iterator[tuple[Any, Loop]]:
+        return ((message, self) for message in self)
+
+    def _watch(self, loop: Loop | None) -> None:
+        """Begin to watch what the body sees, or end it."""
+        self._run.loop = loop
+        for place, value in reversed([*enumerate(self._values)]):
+            if isinstance(value, Span):
+                value._loop, value._key = loop, (place,)
+            elif isinstance(value, Namespace):
+                watch = None if loop is None else (loop, place)
+                object.__setattr__(value, "_watch", watch)
+        self._span._loop, self._span._key = loop, ()
+
+    def _resume(self, earlier: list[Loop]) -> Step | None:
+        """Return the last step of earlier loops that this one may take over."""
+        best: Step | None = None
+        span, values = self._span, self._values
+        for other in earlier:
+            is_alike = other._one == self._one and _same(other._span, span)
+            if not (is_alike and all(map(_same, other._values, values))):
+                continue
+            step = other._part.step
+            while step is not None and (best is None or step.index > best.index):
+                if span._start + step.index < span._stop and self._allows(step):
+                    best = step
+                step = step.previous
+        return best
+
+    def _allows(self, step: Step) -> bool:
+        for key, (least, most) in step.ranges.items():
+            value = self._value(key)
+            if type(value) is not int:
+                return False
+            if (least is not None and value < least) or (most is not None and value > most):
+                return False
+        return all(_same(value, self._value(key), True) for key, value in step.facts.items())
+
+    def _value(self, key: _Key) -> Any:
+        """Return what is true before the loop."""
+        if not key:
+            return self._span._stop
+        value = self._values[key[0]]
+        return value._stop if len(key) == 1 else attributes(value).get(key[1], MISSING)
+
+    # -- As in Jinja ---
+
+    @property
+    def index(self) -> int:
+        return self.index0 + 1
+
+    @property
+    def first(self) -> bool:
+        return self.index0 == 0
+
+    @property
+    def last(self) -> bool:
+        return not self._span._has(self._span._start + self.index)
+
+    @property
+    def length(self) -> Any:
+        return self._span._number()
+
+    def __len__(self) -> int:
+        return len(self._span)
+
+    @property
+    def revindex(self) -> Any:
+        return self.length - self.index0
+
+    @property
+    def revindex0(self) -> Any:
+        return self.length - self.index
+
+    @property
+    def previtem(self) -> Any:
+        at = self._span._start + self.index0 - 1
+        return self._span._base[at] if self.index0 else jinja2.Undefined("there is no previous item")
+
+    @property
+    def nextitem(self) -> Any:
+        at = self._span._start + self.index
+        return jinja2.Undefined("there is no next item") if self.last else self._span._base[at]
+
+    def cycle(self, *values: Any) -> Any:
+        return values[self.index0 % len(values)]
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unknown
+
+    def __str__(self) -> str:
+        raise Unknown
+
+
+def over(value: Any, name: int, values: list[Any]) -> Any:
+    """Return what a loop over a value goes through; its body reads some other values."""
+    return Loop(value._run, name, value, values) if isinstance(value, Span) else value
+
+
+def loop_context(iterable: Any, *rest: Any) -> Any:
+    """Return what a loop goes through that has the name `loop` for itself."""
+    return iterable._with_self() if isinstance(iterable, Loop) else LoopContext(iterable, *rest)
+
+
+def length(value: Any) -> Any:
+    """Count, as the filter of that name does."""
+    return value._number() if isinstance(value, Span) else len(value)
+
+
+def attributes(namespace: Namespace) -> dict[str, Any]:
+    return object.__getattribute__(namespace, "_Namespace__attrs")  # type: ignore[no-any-return]
+
+
+def _latest(parts: Sequence[str]) -> int:
+    """Return the last of the messages that wrote something in a text; -1 if none did."""
+    latest = -1
+    for part in parts:
+        for _, origin in part._runs if isinstance(part, Marked) else ():
+            if origin.message is not None and origin.message > latest:
+                latest = origin.message
+    return latest
+
+
+def _is_data(value: Any) -> bool:
+    """Tell whether a value is the same at any time, and in any rendering."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_data, value))
+    return value is None or isinstance(value, (int, float, str, jinja2.Undefined))
+
+
+def _same(a: Any, b: Any, inside: bool = False) -> bool:
+    """Tell whether two values are surely the same; the numbers that `Loop` notes may differ.
+
+    `inside` says that they are a part of something, of which nothing more is noted.
+    """
+    if a is b:
+        return not (inside and isinstance(a, Namespace))
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Span):
+        return a._start == b._start and (not inside or a._stop == b._stop)
+    if isinstance(a, Namespace):
+        return not inside
+    if isinstance(a, Marked):
+        return a.plain == b.plain and a._runs == b._runs
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(_same(x, y, True) for x, y in zip(a, b))
+    if isinstance(a, dict):
+        return _same([*a.items()], [*b.items()], True)
+    if isinstance(a, Macro):
+        return bool(a.name == b.name)
+    return isinstance(a, jinja2.Undefined) or (type(a) in (int, float, bool, str) and a == b)
+
+
+# -- The beginnings ------------------------------------------------------------
+
+
+class Beginnings:
+    """The beginnings of a conversation, rendered one after another.
+
+    Args:
+        render: yields the parts of what a template writes, given messages and whether the
+            prompt for an answer follows.
+        messages: all messages, as `as_given_message` makes them.
+        last: returns the last message that says something in a text; -1 if none does.
+    """
+
+    def __init__(
+        self,
+        render: Callable[[Any, bool], Iterator[str]],
+        messages: list[dict[str, Any]],
+        last: Callable[[Marked], int],
+    ) -> None:
+        self._render, self._messages, self._last = render, messages, last
+        self._loops: dict[int, list[Loop]] = {}
+
+    def texts(self, i: int) -> tuple[Marked, Marked] | None:
+        """Return the prompt for message i, and the conversation that ends with it.
+
+        What both begin with may be missing, up to before all that the prompt's last words,
+        and message i, are part of.  None, if the template does what is not followed.
+        """
+        try:
+            prompt, alone = self._written(i, True), self._written(i + 1, False)
+        except Unknown:
+            return None
+        return self._ends(prompt, alone) or (_whole(prompt), _whole(alone))
+
+    def _written(self, n: int, prompt: bool) -> list[str | Part] | None:
+        """Render the first messages; return None if the template refuses them."""
+        run = Run(self._loops)
+        try:
+            for part in self._render(Span(run, self._messages, 0, n), prompt):
+                run.written.append(part)
+        except Refused:
+            return None
+        except Exception as error:
+            raise Unknown from error
+        return run.written
+
+    def _ends(
+        self, prompt: list[str | Part] | None, alone: list[str | Part] | None
+    ) -> tuple[Marked, Marked] | None:
+        if not prompt:
+            return None
+        at = _last_part(prompt)
+        if at is None or (alone is not None and not _begin_alike(prompt, alone, at)):
+            return None
+        before, written = max(map(_latest_of, prompt[:at]), default=-1), _steps(prompt[at])
+        n = _FEW
+        while (cut := written and written.back(n)) is not None:
+            n *= 4
+            if alone is not None and not _has_step(alone[at], cut):
+                continue
+            text = _whole(prompt[at:], cut)
+            if self._last(text) > max(before, cut.latest):
+                return text, _whole(alone and alone[at:], cut)
+        return None
+
+
+def _steps(part: str | Part) -> Step | None:
+    return part.step if isinstance(part, Part) else None
+
+
+def _last_part(written: Sequence[str | Part]) -> int | None:
+    places = (i for i in range(len(written) - 1, -1, -1) if isinstance(written[i], Part))
+    return next(places, None)
+
+
+def _begin_alike(a: Sequence[str | Part], b: Sequence[str | Part], n: int) -> bool:
+    """Tell whether two texts, each up to its last loop, are the same."""
+    if _last_part(b) != n:
+        return False
+    return all(
+        _steps(x) is _steps(y) or _size(x) == _size(y) == 0
+        if isinstance(x, Part) and isinstance(y, Part)
+        else x is y or (isinstance(x, str) and x == y)
+        for x, y in zip(a[:n], b[:n])
+    )
+
+
+def _size(part: Part) -> int:
+    return part.step.size if part.step else 0
+
+
+def _has_step(part: str | Part, wanted: Step) -> bool:
+    step = _steps(part)
+    while step is not None and step.index > wanted.index:
+        step = step.previous
+    return step is wanted
+
+
+def _latest_of(part: str | Part) -> int:
+    step = _steps(part)
+    return step.latest if step else _latest([part] if isinstance(part, str) else [])
+
+
+def _whole(written: Sequence[str | Part] | None, cut: Step | None = None) -> Marked:
+    """Join the parts of a text; in loops, what is behind a step."""
+    parts: list[str] = []
+    for part in written or ():
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        steps, step = list[Step](), part.step
+        while step is not None and step is not cut:
+            steps.append(step)
+            step = step.previous
+        parts += [each for step in reversed(steps) for each in step.parts]
+    return concat(parts) if parts else Marked("", TEMPLATE)
