@@ -175,6 +175,8 @@ class Span(Sequence[Any]):
 
     def _slice(self, first: Any, stop: Any, step: Any) -> Any:
         start = 0 if first is None else first
+        if first is None and stop is None and step == -1 and self._watched() is None:
+            return Backwards(self)
         if start < 0 or step not in (None, 1) or (stop is not None and self._watched()):
             return list(self)[first:stop:step]
         begin, end = self._start + start, self._stop
@@ -201,7 +203,26 @@ class Span(Sequence[Any]):
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("_"):  # a method of lists
             raise Unknown
-        return super().__getattribute__(name)
+        return object.__getattribute__(self, name)
+
+
+class Backwards(Sequence[Any]):
+    """Messages from the last to the first."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __len__(self) -> int:
+        return len(self._span)
+
+    def __getitem__(self, key: Any) -> Any:
+        return list(self._span)[::-1][key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._span)[::-1])
+
+    __getattribute__ = Span.__getattribute__
+    __str__ = __repr__ = Span.__str__
 
 
 class Step(NamedTuple):
@@ -227,8 +248,11 @@ class Step(NamedTuple):
 class Run:
     """A rendering of a beginning."""
 
-    def __init__(self, loops: dict[int, list[Loop]]) -> None:
+    def __init__(
+        self, loops: dict[int, list[Loop]], rests: dict[int, dict[int, _Rest]]
+    ) -> None:
         self.loops = loops  # the last loops of earlier renderings
+        self.rests = rests  # what those did that go from the last message to the first
         self.loop: Loop | None = None  # the one that runs
         self.written: list[str | Part] = []
 
@@ -338,10 +362,9 @@ class Loop:
     def _resume(self, earlier: list[Loop]) -> Step | None:
         """Return the last step of earlier loops that this one may take over."""
         best: Step | None = None
-        span, values = self._span, self._values
+        span = self._span
         for other in earlier:
-            is_alike = other._one == self._one and _same(other._span, span)
-            if not (is_alike and all(map(_same, other._values, values))):
+            if not self._is_like(other):
                 continue
             step = other._part.step
             while step is not None and (best is None or step.index > best.index):
@@ -350,7 +373,12 @@ class Loop:
                 step = step.previous
         return best
 
-    def _allows(self, step: Step) -> bool:
+    def _is_like(self, other: Loop) -> bool:
+        """Tell whether a loop went through the same messages, with the same values around it."""
+        is_alike = other._one == self._one and _same(other._span, self._span)
+        return is_alike and all(map(_same, other._values, self._values))
+
+    def _allows(self, step: Step | _Rest) -> bool:
         for key, (least, most) in step.ranges.items():
             value = self._value(key)
             if type(value) is not int:
@@ -415,8 +443,92 @@ class Loop:
         raise Unknown
 
 
+class _Rest(NamedTuple):
+    """What a loop from the last message to the first did from a message on, and what is true then.
+
+    See `Step`; it wrote nothing.
+    """
+
+    loop: Loop
+    written: dict[_Key, Any]
+    ranges: dict[_Key, tuple[int | None, int | None]]
+    facts: dict[_Key, Any]
+
+    def after(self, before: _Rest) -> _Rest:
+        """Return what this and a step before it did."""
+        ranges = dict(before.ranges)
+        for key, (least, most) in self.ranges.items():
+            if key not in before.written:
+                low, high = ranges.get(key, (None, None))
+                lows = [each for each in (low, least) if each is not None]
+                highs = [each for each in (high, most) if each is not None]
+                ranges[key] = max(lows, default=None), min(highs, default=None)
+        facts = {key: value for key, value in self.facts.items() if key not in before.written}
+        return _Rest(
+            before.loop, {**before.written, **self.written}, ranges, {**facts, **before.facts}
+        )
+
+
+class BackLoop(Loop):
+    """A loop from the last message to the first: what it did for the first ones is taken over."""
+
+    def __iter__(self) -> Iterator[Any]:
+        run, span = self._run, self._span
+        known, known_loops = run.rests.setdefault(self._name, {}), {id(self): True}
+        done: list[tuple[int, _Rest]] = []
+        rest, at = _Rest(self, {}, {}, {}), span._stop - 1
+        self._watch(self)
+        try:
+            while at >= span._start:
+                found = known.get(at)
+                if found is not None and self._may_take(found, known_loops):
+                    rest = found
+                    break
+                begin, self._back = len(run.written), span._stop - 1 - at
+                self._written, self._ranges, self._facts = {}, {}, {}
+                yield span._base[at]
+                if len(run.written) > begin:
+                    raise Unknown
+                done.append((at, _Rest(self, self._written, self._ranges, self._facts)))
+                at -= 1
+        finally:
+            self._watch(None)
+        for (place, name), value in rest.written.items():
+            self._values[place][name] = value
+        for at, step in reversed(done):
+            known[at] = rest = rest.after(step)
+
+    def _may_take(self, rest: _Rest, known: dict[int, bool]) -> bool:
+        if id(rest.loop) not in known:
+            known[id(rest.loop)] = self._is_like(rest.loop)
+        return known[id(rest.loop)] and self._allows(rest)
+
+    @property
+    def index0(self) -> Any:
+        return Number(self, (), self._back, self._back - self._span._stop)
+
+    @index0.setter
+    def index0(self, value: int) -> None:
+        self._back = value
+
+    @property
+    def last(self) -> bool:
+        return self._back == self._span._stop - self._span._start - 1
+
+    @property
+    def previtem(self) -> Any:
+        raise Unknown
+
+    nextitem = previtem
+
+    def cycle(self, *values: Any) -> Any:
+        raise Unknown
+
+
 def over(value: Any, name: int, values: list[Any]) -> Any:
     """Return what a loop over a value goes through; its body reads some other values."""
+    if isinstance(value, Backwards):
+        return BackLoop(value._span._run, name, value._span, values)
     return Loop(value._run, name, value, values) if isinstance(value, Span) else value
 
 
@@ -462,6 +574,8 @@ def _same(a: Any, b: Any, inside: bool = False) -> bool:
         return not (inside and isinstance(a, Namespace))
     if type(a) is not type(b):
         return False
+    if isinstance(a, Backwards):
+        return _same(a._span, b._span, True)
     if isinstance(a, Span):
         return a._start == b._start and (not inside or a._stop == b._stop)
     if isinstance(a, Namespace):
@@ -498,6 +612,7 @@ class Beginnings:
     ) -> None:
         self._render, self._messages, self._last = render, messages, last
         self._loops: dict[int, list[Loop]] = {}
+        self._rests: dict[int, dict[int, _Rest]] = {}
 
     def texts(self, i: int) -> tuple[Marked, Marked] | None:
         """Return the prompt for message i, and the conversation that ends with it.
@@ -513,7 +628,7 @@ class Beginnings:
 
     def _written(self, n: int, prompt: bool) -> list[str | Part] | None:
         """Render the first messages; return None if the template refuses them."""
-        run = Run(self._loops)
+        run = Run(self._loops, self._rests)
         try:
             for part in self._render(Span(run, self._messages, 0, n), prompt):
                 run.written.append(part)
