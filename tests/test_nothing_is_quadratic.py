@@ -247,6 +247,60 @@ def test_chats(tokenizer: BPETokenizer, name: str, option: str) -> None:
     check(make, 100)
 
 
+PUBLIC = [
+    "Qwen-Qwen2.5-7B-Instruct",
+    "Qwen-Qwen3-0.6B",
+    "Qwen3.5-4B",
+    "deepseek-ai-DeepSeek-V3.1",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "GLM-4.6",
+    "MiniMax-M2",
+    "google-gemma-2-2b-it",
+    "meta-llama-Llama-3.1-8B-Instruct",
+    "microsoft-Phi-3.5-mini-instruct",
+    "mistralai-Ministral-3-14B-Reasoning-2512",
+]
+WITH_TOOLS = ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "deepseek-ai-DeepSeek-V3.1", "GLM-4.6"]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_masks_of_public_templates(
+    tokenizer: BPETokenizer, llama_cpp_source: Path, name: str
+) -> None:
+    need("jinja2")
+    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+
+    def make(n: int) -> Call:
+        both = ["user", "assistant"]
+        talk = [{"role": both[i % 2], "content": f"hello, {i}"} for i in range(n)]
+        return lambda: masks(tokenizer, template, talk)
+
+    check(make, 250)
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_masks_of_one_long_turn(tokenizer: BPETokenizer, llama_cpp_source: Path, name: str) -> None:
+    need("jinja2")
+    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    function = {"name": "look", "arguments": {"city": "Paris"}}
+    call = {"id": "call12345", "type": "function", "function": function}
+
+    def make(n: int) -> Call:
+        talk: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
+        for i in range(n // 2):
+            talk.append({"role": "assistant", "content": f"step {i}", "tool_calls": [call]})
+            talk.append({"role": "tool", "content": f"result {i}", "tool_call_id": "call12345"})
+        return lambda: masks(tokenizer, template, talk)
+
+    check(make, 120)
+
+
+def masks(tokenizer: BPETokenizer, template: str, talk: Any) -> None:
+    """Tell what the assistant wrote; any control tokens of the template are text here."""
+    options: dict[str, Any] = {"add_generation_prompt": False, "allowed_special": "none", **MASK}
+    tokenizer.apply_chat_template(talk, template, **options)
+
+
 def test_a_template_is_compiled_once(tokenizer: BPETokenizer) -> None:
     need("jinja2")
     from bpe_tokenizer_tools.chat import jinja

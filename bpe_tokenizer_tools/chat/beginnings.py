@@ -119,7 +119,7 @@ class Number:
         return str(self.__index__())
 
 
-class Span(Sequence[Any]):
+class Span:
     """Messages from one place to another, the end being what may be another in other renderings."""
 
     def __init__(self, run: Run, base: Sequence[Any], start: int, stop: int) -> None:
@@ -162,7 +162,7 @@ class Span(Sequence[Any]):
             at += 1
 
     def __reversed__(self) -> Iterator[Any]:
-        return reversed(list(self))
+        return iter(list(self)[::-1])
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
@@ -206,7 +206,7 @@ class Span(Sequence[Any]):
         return object.__getattribute__(self, name)
 
 
-class Backwards(Sequence[Any]):
+class Backwards:
     """Messages from the last to the first."""
 
     def __init__(self, span: Span) -> None:
@@ -229,7 +229,7 @@ class Step(NamedTuple):
     """What a loop did for a message, and what must be true for all of the loop up to here."""
 
     previous: Step | None
-    index: int  # how many messages are before it
+    place: int  # how many messages are before it
     parts: tuple[str, ...]  # what was written
     size: int  # how much was written so far
     latest: int  # the last of the messages that wrote something so far
@@ -248,9 +248,7 @@ class Step(NamedTuple):
 class Run:
     """A rendering of a beginning."""
 
-    def __init__(
-        self, loops: dict[int, list[Loop]], rests: dict[int, dict[int, _Rest]]
-    ) -> None:
+    def __init__(self, loops: dict[int, list[Loop]], rests: dict[int, dict[int, _Rest]]) -> None:
         self.loops = loops  # the last loops of earlier renderings
         self.rests = rests  # what those did that go from the last message to the first
         self.loop: Loop | None = None  # the one that runs
@@ -313,7 +311,7 @@ class Loop:
         step = self._resume(earlier)
         at = span._start
         if step is not None:
-            at += step.index + 1
+            at += step.place + 1
             self._written, self._ranges, self._facts = step[5:]
             for (place, name), value in step.written.items():
                 self._values[place][name] = value
@@ -325,7 +323,7 @@ class Loop:
             while span._has(at):
                 begin, self.index0 = len(written), at - span._start
                 yield span._base[at]
-                parts = tuple(written[begin:])
+                parts = tuple(part for part in written[begin:] if isinstance(part, str))
                 del written[begin:]
                 size, latest = size + sum(map(len, parts)), max(latest, _latest(parts))
                 step = Step(
@@ -364,11 +362,13 @@ class Loop:
         best: Step | None = None
         span = self._span
         for other in earlier:
+            if best is not None and span._start + best.place >= span._stop - _FEW:
+                break
             if not self._is_like(other):
                 continue
             step = other._part.step
-            while step is not None and (best is None or step.index > best.index):
-                if span._start + step.index < span._stop and self._allows(step):
+            while step is not None and (best is None or step.place > best.place):
+                if span._start + step.place < span._stop and self._allows(step):
                     best = step
                 step = step.previous
         return best
@@ -392,24 +392,28 @@ class Loop:
         if not key:
             return self._span._stop
         value = self._values[key[0]]
-        return value._stop if len(key) == 1 else attributes(value).get(key[1], MISSING)
+        return value._stop if len(key) == 1 else _attributes(value).get(key[1], MISSING)
 
     # -- As in Jinja ---
 
     @property
     def index(self) -> int:
+        """Return the number of the iteration, from 1 on."""
         return self.index0 + 1
 
     @property
     def first(self) -> bool:
+        """Tell whether this is the first iteration."""
         return self.index0 == 0
 
     @property
     def last(self) -> bool:
+        """Tell whether this is the last iteration."""
         return not self._span._has(self._span._start + self.index)
 
     @property
     def length(self) -> Any:
+        """Return how many iterations there are."""
         return self._span._number()
 
     def __len__(self) -> int:
@@ -417,23 +421,30 @@ class Loop:
 
     @property
     def revindex(self) -> Any:
+        """Return how many iterations are left, this one included."""
         return self.length - self.index0
 
     @property
     def revindex0(self) -> Any:
+        """Return how many iterations are left."""
         return self.length - self.index
 
     @property
     def previtem(self) -> Any:
-        at = self._span._start + self.index0 - 1
-        return self._span._base[at] if self.index0 else jinja2.Undefined("there is no previous item")
+        """Return the message before."""
+        if self.first:
+            return jinja2.Undefined("there is no previous item")
+        return self._span._base[self._span._start + self.index0 - 1]
 
     @property
     def nextitem(self) -> Any:
-        at = self._span._start + self.index
-        return jinja2.Undefined("there is no next item") if self.last else self._span._base[at]
+        """Return the message after."""
+        if self.last:
+            return jinja2.Undefined("there is no next item")
+        return self._span._base[self._span._start + self.index]
 
     def cycle(self, *values: Any) -> Any:
+        """Return one value after the other."""
         return values[self.index0 % len(values)]
 
     def __getattr__(self, name: str) -> Any:
@@ -505,6 +516,7 @@ class BackLoop(Loop):
 
     @property
     def index0(self) -> Any:
+        """Return the number of the iteration, from 0 on."""
         return Number(self, (), self._back, self._back - self._span._stop)
 
     @index0.setter
@@ -513,15 +525,18 @@ class BackLoop(Loop):
 
     @property
     def last(self) -> bool:
+        """Tell whether this is the last iteration."""
         return self._back == self._span._stop - self._span._start - 1
 
     @property
     def previtem(self) -> Any:
+        """Return the message before."""
         raise Unknown
 
     nextitem = previtem
 
     def cycle(self, *values: Any) -> Any:
+        """Return one value after the other."""
         raise Unknown
 
 
@@ -542,7 +557,7 @@ def length(value: Any) -> Any:
     return value._number() if isinstance(value, Span) else len(value)
 
 
-def attributes(namespace: Namespace) -> dict[str, Any]:
+def _attributes(namespace: Namespace) -> dict[str, Any]:
     return object.__getattribute__(namespace, "_Namespace__attrs")  # type: ignore[no-any-return]
 
 
@@ -586,9 +601,9 @@ def _same(a: Any, b: Any, inside: bool = False) -> bool:
         return len(a) == len(b) and all(_same(x, y, True) for x, y in zip(a, b))
     if isinstance(a, dict):
         return _same([*a.items()], [*b.items()], True)
-    if isinstance(a, Macro):
-        return bool(a.name == b.name)
-    return isinstance(a, jinja2.Undefined) or (type(a) in (int, float, bool, str) and a == b)
+    if isinstance(a, Macro):  # one name may be that of several
+        return bool(a._func.__code__ is b._func.__code__)
+    return isinstance(a, jinja2.Undefined) or bool(type(a) in (int, float, bool, str) and a == b)
 
 
 # -- The beginnings ------------------------------------------------------------
@@ -685,7 +700,7 @@ def _size(part: Part) -> int:
 
 def _has_step(part: str | Part, wanted: Step) -> bool:
     step = _steps(part)
-    while step is not None and step.index > wanted.index:
+    while step is not None and step.place > wanted.place:
         step = step.previous
     return step is wanted
 

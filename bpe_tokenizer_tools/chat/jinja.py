@@ -254,9 +254,9 @@ class PlainNamespace(Namespace):
         if name in ("_Namespace__attrs", "__class__"):
             return object.__getattribute__(self, name)
         own = object.__getattribute__(self, "__dict__")
-        value, watch = own["_Namespace__attrs"].get(name, beginnings.MISSING), own.get("_watch")
-        if watch:
-            loop, place = watch
+        value = own["_Namespace__attrs"].get(name, beginnings.MISSING)
+        loop, place = own.get("_watch") or (None, 0)
+        if loop is not None:
             value = loop._read(place, name, value)
         if value is beginnings.MISSING:
             raise AttributeError(name)
@@ -265,9 +265,9 @@ class PlainNamespace(Namespace):
     def __setitem__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             raise ValueError(f"a chat template sets the attribute {name!r} of a namespace")
-        value, watch = beginnings.plain(value), object.__getattribute__(self, "__dict__").get("_watch")
-        if watch:
-            loop, place = watch
+        value = beginnings.plain(value)
+        loop, place = object.__getattribute__(self, "__dict__").get("_watch") or (None, 0)
+        if loop is not None:
             loop._write(place, name, value)
         super().__setitem__(name, value)
 

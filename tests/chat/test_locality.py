@@ -1,7 +1,7 @@
-"""Templates that are local: masks and truncation without rendering the whole for each turn.
+"""Masks and truncation without rendering the whole for each turn.
 
-What is proven of a template is used to render less.  The reference is the same call with nothing
-proven, which renders all of it.
+What is proven of a template, or seen of a rendering, is used to render less.  The reference is the
+same call with nothing proven or seen, which renders all of it.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ def truncated(tokenizer: BPETokenizer, messages: Messages, template: str, **opti
 def with_nothing_proven(make: Callable[[], Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Renderer, "locality", None)
+        patch.setattr(Renderer, "beginnings", lambda *_: None)
         return make()
 
 
@@ -112,9 +113,11 @@ CONTROL += ["<|end_header_id|>", "<|eot_id|>"]
 tokenizer_of = functools.lru_cache(maxsize=64)(lambda template: tokenizer_for(template, *CONTROL))
 
 
-def check(template: str, messages: Messages, **options: Any) -> None:
+def check(
+    template: str, messages: Messages, results: Any = (masks, truncated), **options: Any
+) -> None:
     tokenizer = tokenizer_of(template)
-    for result in (masks, truncated):
+    for result in results:
         found = result(tokenizer, messages, template, **options)
         assert found == with_nothing_proven(
             lambda: result(tokenizer, messages, template, **options)  # noqa: B023
@@ -223,6 +226,65 @@ def test_public_templates_give_the_same(
     check(template, messages, **options)
 
 
+# The scans of public templates, and others that look at what must not be taken over.
+SCANS = [
+    "{% for m in messages %}{% if m.role == 'user' %}{% set n.i = loop.index0 %}{% endif %}"
+    "{% endfor %}",
+    "{% for m in messages[::-1] %}{% set at = (messages | length - 1) - loop.index0 %}"
+    "{% if n.more and m.role == 'user' and m.content != 'Hi' %}{% set n.more = false %}"
+    "{% set n.i = at %}{% endif %}{% endfor %}",
+    "{% for m in messages[::-1] %}{% if loop.index0 > 2 and n.more %}{% set n.i = loop.index %}"
+    "{% set n.more = false %}{% endif %}{% endfor %}",
+    "{% for m in messages[::-1] %}{% if m.role == 'tool' %}{% set n.i = n.i + 1 %}{% endif %}"
+    "{% endfor %}",
+    "{% for m in messages %}{% if m.role == 'user' %}{% set n.x = m.content %}{% break %}"
+    "{% endif %}{% endfor %}",
+    "{% for m in messages %}{% set n.i = n.i + 1 %}{% set n.x = n.x ~ m.role[:1] %}{% endfor %}",
+    "{% set n.i = messages | length %}",
+    "{% set n.x = messages[-1].role %}",
+    "{% set n.more = messages | selectattr('role', 'equalto', 'tool') | list | length > 1 %}",
+    "{% if messages[0].role == 'system' %}{% set messages = messages[1:] %}{% endif %}",
+    "{% set messages = messages[:-1] %}",
+    "{% set k = messages | length - 3 %}",
+    "{% if messages | length > 6 %}{% macro f() %}long{% endmacro %}{% else %}"
+    "{% macro f() %}short{% endmacro %}{% endif %}",
+    "{% set first = namespace(x='one') %}{% set second = namespace(x='two') %}"
+    "{% set k = first if messages | length > 4 else second %}",
+]
+REMEMBERING = [
+    BODY,
+    "{% if loop.index0 > n.i %}{{ m.reasoning_content }}{{ '<|im_end|>' }}{% endif %}",
+    "{% if loop.index0 <= n.i and m.role == 'assistant' %}{{ 'past' }}{% endif %}",
+    "{% if loop.index0 == n.i %}{{ 'at' }}{% endif %}",
+    "{% set n.i = n.i + 1 %}{% if n.i % 3 == 0 %}{{ n.i }}{% endif %}",
+    "{% if m.role == 'user' %}{% set n.x = m.content %}{% else %}{{ n.x }}{% endif %}",
+    "{% if n.more %}{{ 'more' }}{% set n.more = false %}{% elif m.role == 'tool' %}"
+    "{% set n.more = true %}{% endif %}",
+    "{% if loop.last %}{{ '<|im_end|>' }}{% endif %}",
+    "{% if loop.index0 == messages | length - 2 %}{{ 'nearly' }}{% endif %}",
+    "{% if loop.revindex0 < 2 %}{{ 'late' }}{% endif %}",
+    "{% if messages[-1].role == 'user' %}{{ 'asked' }}{% endif %}",
+    "{% if m.role == 'tool' and messages[-1].content != '' %}{{ messages[-1].content }}{% endif %}",
+    "{% for x in messages[loop.index0 + 1:] %}{% if x.role == 'user' %}{{ x.content }}{% break %}"
+    "{% endif %}{% endfor %}",
+    "{% for x in messages[loop.index:] %}{{ loop.index if loop.last else '' }}{% endfor %}",
+    "{% if add_generation_prompt %}{{ 'p' }}{% endif %}",
+    "{{ k }}",
+    "{{ f() if f is defined else '' }}",
+    "{{ k.x if k is mapping or k.x is defined else '' }}",
+    "{% if k is number and loop.index > k %}{{ 'k' }}{% endif %}",
+    "{% if m.content == 'x' %}{% break %}{% endif %}",
+    "{% if messages | length is integer %}{{ loop.cycle('a', 'b') }}{% endif %}",
+    "{% if loop.changed(m.role) %}{{ 'changed' }}{% endif %}",
+    "{% if loop.previtem and loop.previtem.role == m.role %}{{ 'again' }}{% endif %}",
+    "{{ loop.nextitem.role if loop.nextitem else 'none' }}",
+    "{% if (messages + messages)[loop.index].role == 'user' %}{{ 'sum' }}{% endif %}",
+    "{% if m in messages[2:] %}{{ 'in' }}{% endif %}",
+    "{{ messages[2:4] | map(attribute='role') | join }}",
+    "{% set n.x = namespace(i=loop.index) %}{{ n.x.i }}",
+    "{% if messages | length > 9 %}{{ raise_exception('long') }}{% endif %}",
+]
+
 BITS = [
     BODY,
     BODY,
@@ -269,6 +331,30 @@ def test_any_template_that_is_local_gives_the_same(
     template = f"{before}{{% for m in messages %}}{body}{{% endfor %}}{after}"
     assert locality.find(template) is not None
     check(template, messages)
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data(), messages=CONVERSATIONS)
+def test_any_public_template_gives_the_same_masks(
+    templates: dict[str, str], data: st.DataObject, messages: Messages
+) -> None:
+    template = templates[data.draw(st.sampled_from(sorted(templates)))]
+    options = data.draw(st.sampled_from([{}, {"tools": TOOLS}, {"enable_thinking": False}]))
+    check(template, messages, [masks], **options)
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(st.sampled_from(SCANS), max_size=3).map("".join),
+    st.lists(st.sampled_from(REMEMBERING), min_size=1, max_size=4).map("".join),
+    st.sampled_from([PROMPT, "{{ n.i }}" + PROMPT + "{{ n.x }}", ""]),
+    CONVERSATIONS,
+)
+def test_any_template_gives_the_same_masks(
+    before: str, body: str, after: str, messages: Messages
+) -> None:
+    before = "{% set n = namespace(i=-1, more=true, x='') %}" + before
+    check(f"{before}{{% for m in messages %}}{body}{{% endfor %}}{after}", messages, [masks])
 
 
 # -- The work ------------------------------------------------------------------
