@@ -266,9 +266,10 @@ class Loop:
 
     def __init__(self, run: Run, name: int, span: Span, values: list[Any]) -> None:
         self._run, self._name, self._span, self._values = run, name, span, values
-        # Which of them are one.
-        every = [span, *values]
-        self._one = [next(i for i, each in enumerate(every) if each is value) for value in every]
+        known: dict[int, int] = {}  # which of them are one
+        self._one = [known.setdefault(id(each), i) for i, each in enumerate([span, *values])]
+        kinds = (Span, Namespace)
+        self._watched = [pair for pair in enumerate(values) if isinstance(pair[1], kinds)][::-1]
         self._part = Part()
         self._written: dict[_Key, Any] = {}
         self._ranges: dict[_Key, tuple[int | None, int | None]] = {}
@@ -349,10 +350,10 @@ class Loop:
     def _watch(self, loop: Loop | None) -> None:
         """Begin to watch what the body sees, or end it."""
         self._run.loop = loop
-        for place, value in reversed([*enumerate(self._values)]):
+        for place, value in self._watched:  # the first place of those that are one comes last
             if isinstance(value, Span):
                 value._loop, value._key = loop, (place,)
-            elif isinstance(value, Namespace):
+            else:
                 watch = None if loop is None else (loop, place)
                 object.__setattr__(value, "_watch", watch)
         self._span._loop, self._span._key = loop, ()
@@ -596,7 +597,7 @@ def _same(a: Any, b: Any, inside: bool = False) -> bool:
     if isinstance(a, Namespace):
         return not inside
     if isinstance(a, Marked):
-        return a.plain == b.plain and a._runs == b._runs
+        return bool(a.plain == b.plain and a._runs == b._runs)
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(_same(x, y, True) for x, y in zip(a, b))
     if isinstance(a, dict):
