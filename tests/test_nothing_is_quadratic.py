@@ -259,6 +259,7 @@ PUBLIC = [
     "meta-llama-Llama-3.1-8B-Instruct",
     "microsoft-Phi-3.5-mini-instruct",
     "mistralai-Ministral-3-14B-Reasoning-2512",
+    "openai-gpt-oss-120b",
 ]
 WITH_TOOLS = ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "deepseek-ai-DeepSeek-V3.1", "GLM-4.6"]
 

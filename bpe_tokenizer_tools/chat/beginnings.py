@@ -629,6 +629,8 @@ class Beginnings:
         self._render, self._messages, self._last = render, messages, last
         self._loops: dict[int, list[Loop]] = {}
         self._rests: dict[int, dict[int, _Rest]] = {}
+        # Steps of two renderings that are known to be alike; keeping them keeps their ids.
+        self._alike: dict[tuple[int, int], tuple[Step, Step]] = {}
 
     def texts(self, i: int) -> tuple[Marked, Marked] | None:
         """Return the prompt for message i, and the conversation that ends with it.
@@ -666,12 +668,26 @@ class Beginnings:
         n = _FEW
         while (cut := written and written.back(n)) is not None:
             n *= 4
-            if alone is not None and not _has_step(alone[at], cut):
+            other = _step_at(alone[at], cut.place) if alone is not None else cut
+            if other is None or not self._is_alike(cut, other):
                 continue
             text = _whole(prompt[at:], cut)
-            if self._last(text) > max(before, cut.latest):
-                return text, _whole(alone and alone[at:], cut)
+            if self._last(text) > max(before, cut.latest, other.latest):
+                return text, _whole(alone and alone[at:], other)
         return None
+
+    def _is_alike(self, a: Step | None, b: Step | None) -> bool:
+        """Tell whether two loops wrote the same, each up to a step."""
+        walked: list[tuple[Step, Step]] = []
+        while a is not b:
+            if a is None or b is None or a.place != b.place or a.parts != b.parts:
+                return False
+            if (id(a), id(b)) in self._alike:
+                break
+            walked.append((a, b))
+            a, b = a.previous, b.previous
+        self._alike.update(((id(pair[0]), id(pair[1])), pair) for pair in walked)
+        return True
 
 
 def _steps(part: str | Part) -> Step | None:
@@ -699,11 +715,11 @@ def _size(part: Part) -> int:
     return part.step.size if part.step else 0
 
 
-def _has_step(part: str | Part, wanted: Step) -> bool:
+def _step_at(part: str | Part, place: int) -> Step | None:
     step = _steps(part)
-    while step is not None and step.place > wanted.place:
+    while step is not None and step.place > place:
         step = step.previous
-    return step is wanted
+    return step
 
 
 def _latest_of(part: str | Part) -> int:
