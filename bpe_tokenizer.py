@@ -1374,17 +1374,16 @@ class _MergeLearner:
 # A pre-token becomes ids by applying merges in rank order, leftmost first.  With
 # the merges  1: l+o   2: lo+w   3: e+r
 #     l o w e r   ->   lo w e r   ->   low e r   ->   low er
-# A short pre-token is scanned for its lowest rank again and again; a long one goes through a heap
-# and a linked list, so that a megabyte of one letter stays O(n log n).  Most pre-tokens have been
-# seen before: a bounded cache holds their ids, and a single pass in C looks them up.
+# A short pre-token is scanned for its lowest rank again and again; a long one goes through a heap,
+# so that a megabyte of one letter stays O(n log n).  A bounded cache knows the ids of those seen.
 
 _SCAN_UP_TO = 32  # parts; beyond, the heap is faster (benchmarks/bench_encode.py --scan)
 _CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
 _CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
 _NO_RANK = sys.maxsize
 _Pair = tuple[int, int]  # the ids of two tokens, left and right
-_Ranks = Mapping[_Pair, int]
-
+_Ranks = dict[int, dict[int, int]]  # left id -> right id -> rank
+_NO_ROW: dict[int, int] = {}  # the row of a token that no merge begins with: most of them
 _Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids after it
 
 
@@ -1473,7 +1472,7 @@ class _Encoder:
         """Derive what merging looks things up in."""
         token = self.tokens
         self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
-        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self._ranks = _rank_pairs(merges)
         self._merged = [vocab[token[left] + token[right]] for left, right in merges]
         self._whole = vocab if self._definition.ignore_merges else {}
         self._cache = _PretokenCache(self._encode_pretoken)
@@ -1559,14 +1558,12 @@ class _Encoder:
         self._cache = _PretokenCache(self._encode_pretoken)
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
-        if (whole := self._whole.get(pretoken)) is not None:
-            return [whole]
-        return self._merge([self._byte_ids[byte] for byte in pretoken])
+        whole = self._whole.get(pretoken)
+        return self._merge([self._byte_ids[b] for b in pretoken]) if whole is None else [whole]
 
     def _merge(self, ids: list[int]) -> list[int]:
-        if len(ids) <= _SCAN_UP_TO:
-            return _merge_by_scanning(ids, self._ranks, self._merged)
-        return _merge_by_heap(ids, self._ranks, self._merged)
+        merge = _merge_by_scanning if len(ids) <= _SCAN_UP_TO else _merge_by_heap
+        return merge(ids, self._ranks, self._merged)
 
 
 def _encode_parts(encoder: _Encoder, parts: Iterable[_Part]) -> list[int]:
@@ -1577,50 +1574,53 @@ def _encode_parts(encoder: _Encoder, parts: Iterable[_Part]) -> list[int]:
     return ids
 
 
+def _rank_pairs(merges: Iterable[_Pair]) -> _Ranks:
+    """Index merges by left id, then by right: looking a pair up makes no tuple, and is faster."""
+    ranks: _Ranks = {}
+    for rank, (left, right) in enumerate(merges):
+        ranks.setdefault(left, {})[right] = rank
+    return ranks
+
+
 def _merge_by_scanning(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
     """Merge the ids of bytes, lowest rank first, in place; `merged` is the id by rank.  O(n**2)."""
     get = ranks.get
-    found = list(map(get, itertools.pairwise(ids), itertools.repeat(_NO_RANK)))
-    while found:
-        rank = min(found)
-        if rank == _NO_RANK:
-            break
+    rows = map(get, ids, itertools.repeat(_NO_ROW))
+    found = list(map(dict.get, rows, ids[1:], itertools.repeat(_NO_RANK)))
+    while found and (rank := min(found)) != _NO_RANK:
         i = found.index(rank)  # of equals, the leftmost
         ids[i] = new = merged[rank]
         del ids[i + 1], found[i]
         if i:
-            found[i - 1] = get((ids[i - 1], new), _NO_RANK)
+            found[i - 1] = get(ids[i - 1], _NO_ROW).get(new, _NO_RANK)
         if i < len(found):
-            found[i] = get((new, ids[i + 1]), _NO_RANK)
+            found[i] = get(new, _NO_ROW).get(ids[i + 1], _NO_RANK)
     return ids
 
 
 def _merge_by_heap(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
     """Do what `_merge_by_scanning` does in O(n log n).
 
-    The heap holds rank * n + position of each mergeable pair, so that it yields the lowest rank and
-    of equals the leftmost.  A part merged into its left neighbour has id -1; an entry is skipped if
-    its pair has changed.
+    The heap holds rank * n + position of each pair: it yields the lowest rank, of equals the
+    leftmost.  Id -1, which no merge has, is a part merged into its left neighbor, or beyond an end.
     """
-    n = len(ids)
-    after = list(range(1, n + 1))  # position of the next part; n ends the list
+    n, get = len(ids), ranks.get
+    found = map(dict.get, map(get, ids, itertools.repeat(_NO_ROW)), ids[1:])
+    heap = sorted(rank * n + i for i, rank in enumerate(found) if rank is not None)
+    ids = [*ids, -1]  # ids[n] ends the list, and as ids[-1] begins it
+    after = list(range(1, n + 1))  # position of the next part
     before = list(range(-1, n))
-    ranked = enumerate(map(ranks.get, itertools.pairwise(ids)))
-    heap = [rank * n + i for i, rank in ranked if rank is not None]
-    heapq.heapify(heap)
     while heap:
         rank, i = divmod(heapq.heappop(heap), n)
         j = after[i]
-        if j == n or ranks.get((ids[i], ids[j])) != rank:
+        if get(ids[i], _NO_ROW).get(ids[j]) != rank:  # the pair has changed since
             continue
         ids[i], ids[j] = merged[rank], -1
         after[i] = k = after[j]
         before[k] = i
-        if k < n and (new := ranks.get((ids[i], ids[k]))) is not None:
-            heapq.heappush(heap, new * n + i)
-        h = before[i]
-        if h >= 0 and (new := ranks.get((ids[h], ids[i]))) is not None:
-            heapq.heappush(heap, new * n + h)
+        for left, right in ((before[i], i), (i, k)):
+            if (new := get(ids[left], _NO_ROW).get(ids[right])) is not None:
+                heapq.heappush(heap, new * n + left)
     return [id_ for id_ in ids if id_ >= 0]
 
 

@@ -81,6 +81,7 @@ progress = bpe_tokenizer._progress
 MAX_ID = bpe_tokenizer._MAX_ID
 Encoder = bpe_tokenizer._Encoder
 PretokenCache = bpe_tokenizer._PretokenCache
+rank_pairs = bpe_tokenizer._rank_pairs
 merge_by_scanning = bpe_tokenizer._merge_by_scanning
 decode_ids = bpe_tokenizer._decode_ids
 plain_ids = bpe_tokenizer._plain_ids

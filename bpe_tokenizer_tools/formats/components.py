@@ -960,7 +960,7 @@ class ComponentEncoder(core.Encoder):
         self._vocab = {token.decode(): id_ for token, id_ in definition.vocab.items()}
         written = {id_: token for token, id_ in self._vocab.items()}
         skip = len(self._prefix)
-        self._ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
+        self._ranks = core.rank_pairs(definition.merges)
         self._merged = [
             self._vocab[written[left] + written[right][skip:]] for left, right in definition.merges
         ]

@@ -820,7 +820,7 @@ def _merges_make_all(definition: Definition) -> bool:
     """Tell whether every token is what its own bytes are merged to."""
     written = {definition.write(token): id_ for token, id_ in definition.vocab.items()}
     token = {id_: text for text, id_ in written.items()}
-    ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
+    ranks = core.rank_pairs(definition.merges)
     merged = [written[token[left] + token[right]] for left, right in definition.merges]
     single = {text: id_ for text, id_ in written.items() if len(text) == 1}
     for text, id_ in written.items():

@@ -44,7 +44,7 @@ class Draws:
 
 def merge(
     ids: list[int],
-    ranks: Mapping[tuple[int, int], int],
+    ranks: Mapping[int, Mapping[int, int]],
     merged: Sequence[int],
     passes_over: Callable[[], bool],
 ) -> list[int]:
@@ -56,7 +56,12 @@ def merge(
     n = len(ids)
     after = list(range(1, n + 1))  # position of the next part; n ends the list
     before = list(range(-1, n))
-    found = enumerate(map(ranks.get, itertools.pairwise(ids)))
+    ids = [*ids, -1]  # beyond both ends there is what no merge has
+
+    def rank_of(i: int, j: int) -> int | None:
+        return ranks[ids[i]].get(ids[j]) if ids[i] in ranks else None
+
+    found = enumerate(itertools.starmap(rank_of, itertools.pairwise(range(n))))
     heap = [(rank, i) for i, rank in found if rank is not None]
     heapq.heapify(heap)
     passed: list[tuple[int, int]] = []
@@ -69,16 +74,15 @@ def merge(
             heapq.heappush(heap, each)
         passed.clear()
         j = after[i]
-        now = ranks.get((ids[i], ids[j])) if j < n else None
+        now = rank_of(i, j)
         if now is None or merged[now] != merged[rank]:  # a part that is gone is in no pair
             continue
         ids[i], ids[j] = merged[rank], -1
         after[i] = k = after[j]
         before[k] = i
-        if (h := before[i]) >= 0 and (new := ranks.get((ids[h], ids[i]))) is not None:
-            heapq.heappush(heap, (new, h))
-        if k < n and (new := ranks.get((ids[i], ids[k]))) is not None:
-            heapq.heappush(heap, (new, i))
+        for left, right in ((before[i], i), (i, k)):
+            if (new := rank_of(left, right)) is not None:
+                heapq.heappush(heap, (new, left))
     return [id_ for id_ in ids if id_ >= 0]
 
 
