@@ -1377,7 +1377,7 @@ class _MergeLearner:
 # A short pre-token is scanned for its lowest rank again and again; a long one goes through a heap,
 # so that a megabyte of one letter stays O(n log n).  A bounded cache knows the ids of those seen.
 
-_SCAN_UP_TO = 32  # parts; beyond, the heap is faster (benchmarks/bench_encode.py --scan)
+_SCAN_UP_TO = 48  # parts; beyond, the heap is faster (benchmarks/bench_encode.py --scan)
 _CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
 _CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
 _NO_RANK = sys.maxsize
