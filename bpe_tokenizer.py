@@ -1537,6 +1537,10 @@ class _Encoder:
         """Encode texts, each to its first ids; also give of each what `places` takes for them."""
         return [(ids[:most], tuple(ids)) for ids in map(self.encode, texts)]
 
+    def stream(self, pipeline: _Pipeline, chunks: Iterable[str]) -> Iterator[Any]:
+        """Encode text that arrives in chunks."""
+        return (self.encode(p) if isinstance(p, str) else [p.id] for p in pipeline.stream(chunks))
+
     def decode(self, ids: Any, errors: str) -> bytes:
         """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
         return _decode_ids(_plain_ids(ids), self.tokens, errors)
@@ -1717,8 +1721,6 @@ def _check_errors(errors: str) -> None:
 # What arrives in pieces gives the ids, or text, of the whole: `_Pipeline.stream` holds back text
 # that more text could change, and the bytes of an unfinished character wait for the rest of it.
 
-_JOINED_CHARS = 2**12
-
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
     """Join short pieces to blocks: preparing one takes as long as encoding a few hundred tokens."""
@@ -1726,7 +1728,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         _utf8_length(line)  # checks it
         held += line
-        if len(held) >= _JOINED_CHARS:
+        if len(held) >= 2**12:
             yield held
             held = ""
     yield held
@@ -4112,18 +4114,15 @@ class BPETokenizer:
         """Encode text that arrives in chunks, of any size; joined, the lists are `encode`'s.
 
         Text is held back until no later text can change its ids: usually to the end of a word.
-        NOTE: a long run without such an end (of signs, say) is held whole.  A pattern that looks
-        behind itself, or that bpe_tokenizer_tools.patterns can't parse, waits for the end of the
-        text; without bpe_tokenizer_tools, so does every pattern not in `SPLIT_PATTERNS`.
+        NOTE: a long run without such an end (of signs, say) is held whole; so is all text if the
+        pattern looks behind itself, or bpe_tokenizer_tools can't parse it, or isn't there to.
 
         >>> list(BPETokenizer().encode_streaming(["a b", "c d"]))
         [[97], [32, 98, 99], [32, 100]]
         """
         if isinstance(text_stream, (str, bytes)):
             raise TypeError("expected an iterable of strings, got one text; use encode for that")
-        pipeline, encode = self._pipeline(self._allowed(allowed_special)), self._encoder.encode
-        parts = pipeline.stream(text_stream)
-        return (encode(part) if isinstance(part, str) else [cast("int", part.id)] for part in parts)
+        return self._encoder.stream(self._pipeline(self._allowed(allowed_special)), text_stream)
 
     def encode_iterable(
         self, lines: Iterable[str], allowed_special: _AllowedSpecial = "none"

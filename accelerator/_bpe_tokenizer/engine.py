@@ -24,7 +24,7 @@ import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 from _bpe_tokenizer.flat import FlatMerges, FlatTokens, FlatVocab, encoder_of
 
-API = 17  # what this file asks of the extension; both count up together
+API = 18  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -86,6 +86,30 @@ def _automaton_for(split_pattern: str) -> Any:
 def _cutter_for(split_pattern: str) -> Any:
     """Return what cuts text in C as a pattern does: a scanner's name, an automaton or None."""
     return _scanner_for(split_pattern) or _automaton_for(split_pattern)
+
+
+def _as_bytes(contents: Iterable[str]) -> list[str]:
+    """Return the UTF-8 of strings, each byte a character, for a Finder that searches bytes."""
+    return [content.encode("utf-8", "replace").decode("latin-1") for content in contents]
+
+
+@functools.lru_cache(maxsize=16)
+def _tokens_in_streams(pipeline: core._Pipeline) -> tuple[Any, ...]:
+    """Return what `native.Stream` takes for the tokens of a pipeline."""
+    if not pipeline.tokens:
+        return ()
+    tokens = {**pipeline.raw.tokens, **pipeline.normalized.tokens}
+    together = bytearray(2**16)
+    for content, token in tokens.items():
+        ends = [char.encode("utf-8", "replace") for char in content]
+        for left, right in itertools.pairwise(ends):
+            together[left[-1] * 256 + right[0]] = 1
+        if token.single_word or token.rstrip:  # it looks at what comes after it
+            at = ends[-1][-1] * 256
+            together[at : at + 256] = b"\1" * 256
+        if token.single_word:
+            together[ends[0][0] :: 256] = b"\1" * 256
+    return native.Finder(dict.fromkeys(_as_bytes(tokens))), bytes(together)
 
 
 class NativeEncoder(core._Encoder):
@@ -166,6 +190,22 @@ class NativeEncoder(core._Encoder):
             return functools.partial(self._native.encode_segments, native.Finder(ids))
         except (OverflowError, ValueError):  # too large for the extension, or empty
             return super().plain_segments(tokens)
+
+    def stream(self, pipeline: core._Pipeline, chunks: Iterable[str]) -> Iterator[list[int]]:
+        """Encode text that arrives in chunks."""
+
+        def encode(text: str) -> list[int]:  # with tokens in it, or that is not normalized
+            ids = plain(text) if plain else None
+            return core._encode_parts(self, pipeline.parts(text)) if ids is None else ids
+
+        if not self._native.cuts_safely or pipeline.prefix_space:
+            return super().stream(pipeline, chunks)
+        plain = self.plain(pipeline)
+        try:
+            tokens = _tokens_in_streams(pipeline)
+        except (OverflowError, ValueError):  # too large for the extension, or empty
+            return super().stream(pipeline, chunks)
+        return native.Stream(self._native, chunks, core._utf8_length, encode, *tokens)
 
     def encode_to_buffer(self, text: Any) -> Any:
         """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
@@ -298,7 +338,7 @@ class NativeCounter(core._PretokenCounter):
         self._idle = [self._new()]  # one for each thread at work is taken out
         self._finder: Any = None
         if tokens := pipeline.raw.tokens:  # as bytes that look like characters
-            contents = [content.encode("utf-8", "replace").decode("latin-1") for content in tokens]
+            contents = _as_bytes(tokens)
             self._finder = native.Finder(dict.fromkeys(contents))
         self._takes_bytes = (
             type(pipeline) is core._Pipeline  # others prepare text in ways of their own

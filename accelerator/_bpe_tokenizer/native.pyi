@@ -72,6 +72,8 @@ class Encoder:
     @property
     def largest_id(self) -> int: ...
     @property
+    def cuts_safely(self) -> bool: ...
+    @property
     def sizes(self) -> tuple[int, int, int]: ...
     @property
     def shares_ids(self) -> bool: ...
@@ -88,6 +90,22 @@ class Finder:
 
     def __init__(self, strings: Mapping[str, int | None], /) -> None: ...
     def find(self, text: str, start: int, end: int, /) -> list[tuple[int, int]]: ...
+
+class Stream:
+    """Encodes text that arrives in chunks."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        chunks: Iterable[str],
+        refuse: Callable[[Any], object],
+        encode: Callable[[str], list[int]],
+        finder: Finder = ...,
+        together: bytes = ...,
+        /,
+    ) -> None: ...
+    def __iter__(self) -> Stream: ...
+    def __next__(self) -> list[int]: ...
 
 class Shown:
     """The printable form of each id, made when it is first asked for."""

@@ -485,23 +485,24 @@ PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
         return NULL;
     _Atomic(PyObject *) *ints = self->ints; /* not read again after each atomic load */
     PyObject **items = ((PyListObject *)list)->ob_item;
-    for (size_t i = 0; i < n + AHEAD; i++) {
+    size_t ahead = n < AHEAD ? n : AHEAD;
+    for (size_t i = 0; i < n + ahead; i++) {
 #if defined(__GNUC__)
-        if (i + AHEAD < n)
-            __builtin_prefetch((const void *)&ints[ids[i + AHEAD]]);
+        if (i + ahead < n)
+            __builtin_prefetch((const void *)&ints[ids[i + ahead]]);
         if (i < n)
             __builtin_prefetch(atomic_load_explicit(&ints[ids[i]], memory_order_relaxed), 1);
 #endif
-        if (i < AHEAD)
+        if (i < ahead)
             continue;
-        PyObject *id = atomic_load_explicit(&ints[ids[i - AHEAD]], memory_order_acquire);
+        PyObject *id = atomic_load_explicit(&ints[ids[i - ahead]], memory_order_acquire);
         if (id) {
             Py_INCREF(id);
-        } else if (!(id = make_int(self, ids[i - AHEAD]))) {
+        } else if (!(id = make_int(self, ids[i - ahead]))) {
             Py_DECREF(list);
             return NULL;
         }
-        items[i - AHEAD] = id;
+        items[i - ahead] = id;
     }
     return list;
 }
@@ -807,7 +808,14 @@ static PyObject *get_shares_ids(Encoder *self, void *Py_UNUSED(closure))
     return PyBool_FromLong(self->lists.shares_ids);
 }
 
+static PyObject *get_cuts_safely(Encoder *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->cutter.cuts_safely);
+}
+
 static PyGetSetDef encoder_getters[] = {
+    {"cuts_safely", (getter)get_cuts_safely, NULL,
+     "Whether the pattern always cuts where a letter or number meets a space or sign.", NULL},
     {"largest_id", (getter)get_largest_id, NULL, "The largest id that has a token.", NULL},
     {"sizes", (getter)get_sizes, NULL,
      "How many tokens the vocabulary has, how many there are with added ones, and merges.", NULL},

@@ -10,11 +10,12 @@
 #include "binding/rows.h"
 #include "binding/scan.h"
 #include "binding/shown.h"
+#include "binding/stream.h"
 #include "binding/training.h"
 #include "scan/unicode_tables.h"
 
 enum {
-    API = 17, /* what engine.py expects; raised with every change it would notice */
+    API = 18, /* what engine.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */
@@ -42,7 +43,8 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
 static int module_exec(PyObject *module)
 {
     if (add_type(module, "Encoder", &encoder_spec) < 0 ||
-        add_type(module, "Finder", &finder_spec) < 0)
+        add_type(module, "Finder", &finder_spec) < 0 ||
+        add_type(module, "Stream", &stream_spec) < 0)
         return -1;
     if (PyModule_AddFunctions(module, scan_methods) < 0 ||
         PyModule_AddFunctions(module, ranks_methods) < 0 ||

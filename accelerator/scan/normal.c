@@ -56,6 +56,11 @@ bool surely_nfc(const void *text, int width, size_t length)
     return width == 2 ? surely_nfc_2(text, length) : surely_nfc_4(text, length);
 }
 
+bool is_normal_start(uint32_t code_point)
+{
+    return code_point < LEAST_CHANGED || normal_kind(code_point) == 0;
+}
+
 /* -- UTF-8 ----------------------------------------------------------------------------------- */
 
 enum { ASCII_RUN = 32 };

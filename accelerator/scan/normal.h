@@ -11,6 +11,10 @@
  * so all the same.  The characters have `width` bytes: 1, 2 or 4. */
 bool surely_nfc(const void *text, int width, size_t length);
 
+/* Tell whether NFC leaves a character as it is, whatever comes before it.  Only with what comes after
+ * it may it be joined. */
+bool is_normal_start(uint32_t code_point);
+
 /* What bytes are, of which nobody knows. */
 enum utf8_kind {
     NOT_UTF8,

@@ -23,7 +23,7 @@ import time
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -345,15 +345,15 @@ def check_streams(chunks: list[str], **vocabulary: Any) -> None:
     python, others = engines(**vocabulary)
     pipeline = python.pipeline(python._definition.added)
 
-    def encode(chunks: list[str], encoder: Any) -> list[int]:
-        pieces = ((piece, 0, 0) for piece in pipeline.stream(chunks))
-        return core._encode_parts(encoder, pieces)
+    def encode(chunks: Iterable[str], encoder: Any) -> list[int]:
+        return [id_ for ids in encoder.stream(pipeline, chunks) for id_ in ids]
 
     expected = answer(encode, chunks, python)
     for other in others:
         same("stream", answer(encode, chunks, other), expected)
         if isinstance(expected, list):
             same("whole", encode(["".join(chunks)], other), expected)
+            same("characters", encode(itertools.chain(*chunks), other), expected)
 
 
 def check_decoding(ids: list[Any], **vocabulary: Any) -> None:

@@ -117,6 +117,13 @@ def recorded_offsets(encoder: Any, text: str) -> Any:
     return encoder.offsets(text, record)
 
 
+def streamed(encoder: Any, text: str, finder: Any) -> list[int]:
+    """Encode a text in chunks of growing sizes."""
+    chunks = [text[n * n : (n + 1) ** 2] for n in range(int(len(text) ** 0.5) + 1)]
+    stream = native.Stream(encoder, chunks, len, encoder.encode, finder, bytes(2**16))
+    return [id_ for ids in stream for id_ in ids]
+
+
 def operations() -> dict[str, Operation]:
     """Return everything that allocates."""
     chance = random.Random(1)
@@ -278,6 +285,12 @@ def operations() -> dict[str, Operation]:
             lambda both: both[0].encode_segments(both[1], True, [(texts[1], True)]),
             around,
         ),
+        "stream": Operation(
+            ordered, lambda e: streamed(e, texts[1], native.Finder({"~": None})), listed[1]
+        ),
+        "stream of tokens": Operation(
+            ordered, lambda e: streamed(e, texts[1], native.Finder({"a": None})), listed[1]
+        ),
         "decode": Operation(ordered, lambda e: e.decode(ids), (mixed * 300).encode()),
         "decode any": Operation(ordered, lambda e: e.decode(tuple(ids)), (mixed * 300).encode()),
         "decode to str": Operation(ordered, lambda e: e.decode_to_str(ids, "strict"), mixed * 300),
@@ -419,7 +432,7 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
     by_automaton = native.Encoder(ORDERED.vocab, [], cutter)
     unknown, huge, numbers = [*ids, 2**19], [2**70], array("I", ids)
     words = {b"abab": 2, b"ab": 1}
-    finder = native.Finder({"ab": 97, "bb": None, "é中": 98})
+    finder, table = native.Finder({"ab": 97, "bb": None, "é中": 98}), bytes(2**16)
 
     def learn(counts: Any, n_tokens: Any, advance: Any) -> None:
         native.learn_merges(counts, ALPHABET, n_tokens, 1, None, frozenset(), advance)
@@ -451,6 +464,15 @@ def short_calls(encoder: Any, texts: list[str], ids: list[Any]) -> list[Callable
         lambda: quietly(encoder.begin, encoder, other, 2),
         lambda: quietly(encoder.begin, None, other, None),
         lambda: encoder.encode_around(finder, "abb bb"),
+        lambda: list(native.Stream(encoder, iter(other), len, encoder.encode)),
+        lambda: next(native.Stream(encoder, [other * 9, "ab"], len, encoder.encode)),
+        lambda: streamed(encoder, "abb ab", finder),
+        lambda: quietly(list, native.Stream(encoder, [ascii_text, surrogate], len, len)),
+        lambda: quietly(list, native.Stream(encoder, ["ab ", 5], abs, len)),
+        lambda: quietly(list, native.Stream(encoder, "ab ab", len, encoder.decode, finder, table)),
+        lambda: quietly(native.Stream, encoder, 5, len, len),
+        lambda: quietly(native.Stream, encoder, [], len, len, finder),
+        lambda: quietly(native.Stream, by_automaton, [], len, len),
         lambda: quietly(encoder.encode_around, encoder, other),
         lambda: finder.find(other, 0, 99),
         lambda: quietly(finder.find, other, None, 99),

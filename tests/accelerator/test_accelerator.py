@@ -18,7 +18,7 @@ import tracemalloc
 import unicodedata
 from array import array
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +346,71 @@ def test_encodes_around_strings() -> None:
     assert native.Encoder(definition_of([]).vocab, [], None).encode_around(finder, "a") is None
     text = "ab中|" * 50_000
     assert around(text) == [256, 0xE4, 0xB8, 0xAD, 97] * 50_000
+
+
+def streamed(encoder: Any, chunks: Any, *tokens: Any) -> list[list[int]]:
+    def refuse(chunk: object) -> None:
+        raise ValueError(f"no text: {chunk!a}")
+
+    return list(native.Stream(encoder, chunks, refuse, lambda text: [0] * len(text), *tokens))
+
+
+def test_streams_cut_where_nothing_looks_across() -> None:
+    encoder, nfc = encoder_of((b"a", b"b")), encoder_of((b"a", b"b"), normalizer="NFC")
+    nfd = encoder_of((b"a", b"b"), normalizer="NFD")
+    assert streamed(encoder, ["a", "b a", "b ab", "'s"]) == [[256], [32, 256], [32, 256, 39, 115]]
+    assert streamed(encoder, ["", "a ", "b"]) == [[97], [32, 98]]
+    assert streamed(encoder, []) == streamed(encoder, ["", ""]) == []
+    # What a normalizer may change: a sign at the end, and all that is not ASCII.
+    assert streamed(nfc, ["a=", "b=", "\u0338"]) == [[97], [0] * 4]
+    assert streamed(nfc, ["\u212b ab ", "ab"]) == [[0] * 4, [32, 256]]
+    assert streamed(nfd, ["é ab ", "ab,c"]) == [[0] * 7, [44, 99]]
+    # Text is not cut between "b" and a space, for a token has both.
+    together = bytearray(2**16)
+    together[ord("b") * 256 + ord(" ")] = 1
+    tokens = native.Finder({"b b": None}), bytes(together)
+    assert streamed(encoder, ["ab b", " a ab ", "c"], *tokens) == [[0] * 6, [32, 256, 32, 99]]
+    assert streamed(encoder, iter("a,b b,c"), *tokens) == [[97], [0] * 4, [44, 99]]
+
+
+def test_a_stream_ends_with_an_error() -> None:
+    encoder = encoder_of((b"a", b"b"))
+    for wrong in (b"ab", None, "a\ud800"):
+        stream = native.Stream(encoder, ["ab ab ", wrong, "c"], bpe_tokenizer._utf8_length, len)
+        assert next(stream) == [256, 32, 256]
+        with pytest.raises((TypeError, ValueError), match="text"):
+            next(stream)
+        assert list(stream) == []
+    with pytest.raises(TypeError, match="not refused"):
+        list(native.Stream(encoder, ["\ud800"], len, len))
+
+    def chunks() -> Iterator[str]:
+        yield "ab ab"
+        with pytest.raises(ValueError, match="already"):
+            next(again)
+        yield " ab"
+
+    again = native.Stream(encoder, chunks(), len, len)
+    assert sum(again, []) == [256, 32, 256, 32, 256]
+
+
+def test_streams_are_given_what_they_need() -> None:
+    encoder, finder = encoder_of((b"a", b"b")), native.Finder({"a": None})
+    uncut = native.Encoder(definition_of([]).vocab, [], "spaces")
+    assert encoder.cuts_safely and not uncut.cuts_safely
+    with pytest.raises(ValueError, match="always cuts"):
+        native.Stream(uncut, [], len, len)
+    for args in (
+        (),
+        (5, [], len, len),
+        (encoder, 5, len, len),
+        (encoder, [], len, len, finder),
+        (encoder, [], len, len, finder, b"short"),
+        (encoder, [], len, len, 5, bytes(2**16)),
+        (encoder, [], len, len, finder, bytearray(2**16)),
+    ):
+        with pytest.raises(TypeError):
+            native.Stream(*args)
 
 
 def test_encodes_segments() -> None:
