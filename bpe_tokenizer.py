@@ -2199,11 +2199,9 @@ class EncodingResult:
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            if "_source" not in vars(self) or name not in self.__dataclass_fields__:
-                problem = f"EncodingResult has no attribute {name!r}"
-                raise AttributeError(problem, name=name, obj=self)
-            value = vars(self)[name] = getattr(self._source, name)(self._at, self)
-            return value
+            if "_source" in vars(self) and name in self.__dataclass_fields__:
+                return vars(self).setdefault(name, getattr(self._source, name)(self._at, self))
+            raise AttributeError(f"EncodingResult has no attribute {name!r}", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -2236,11 +2234,8 @@ class _Source(NamedTuple):
     kept: list[slice] | None = None  # of what each text gave; None for no offsets
     around: tuple[int, int] = (0, 0)  # how many ids are before and after that
 
-    def result(self, at: int, *known: str) -> EncodingResult:
-        """Make the result of a text, with some of its fields."""
-        made = object.__new__(EncodingResult)
-        vars(made).update(_source=self, _at=at, token_type_ids=None)
-        vars(made).update((name, getattr(self, name)(at)) for name in known)
+    def result(self, at: int) -> EncodingResult:
+        vars(made := object.__new__(EncodingResult)).update(_source=self, _at=at)
         return made
 
     def padded(self, at: int, row: list[Any], fill: Any) -> list[Any]:
@@ -2308,6 +2303,17 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
         self.encodings = list(encodings)
         names = self.encodings[0].keys() if self.encodings else ["input_ids", "attention_mask"]
         self.data = {name: [getattr(item, name) for item in self.encodings] for name in names}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:  # a tokenizer's is filled when it is first read
+            if "_source" in vars(self) and name in ("encodings", "data"):
+                self.__init__(map(self._source.result, range(len(self._source.rows))))
+                return vars(self)[name]
+            raise AttributeError(f"BatchEncoding has no attribute {name!r}", name=name, obj=self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"encodings": self.encodings, "data": self.data}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({"data": state.get("_data"), **state})  # _data: before 0.8
@@ -2522,7 +2528,8 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
 
 def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> list[_Segment]:
     """Return turns with their roles in a header, and with `prompt` the header of an answer."""
-    headers = {role: [(f"{start}{role}{middle}", True)] for role in _CHAT_ROLES}
+    roles = _CHAT_ROLES.intersection(["assistant", *[message["role"] for message in talk]])
+    headers = {role: [(f"{start}{role}{middle}", True)] for role in roles}
     made, closing = list[_Segment](), (end, True)
     for message in talk:
         role = message["role"]
@@ -2629,13 +2636,14 @@ def _plain_text(segments: Iterable[_Segment]) -> str:
 _CONTROL = re.compile(
     r"<\|[^|<>\s\0]+\|?>|<[^|<>\s\0]+\|>|<｜[^｜<>\s\0]+｜>|<(?:start|end)_of_turn>"
 )
+_find_control = functools.lru_cache(16)(_CONTROL.findall)
 
 
 def _missing(segments: Iterable[_Segment], added: Collection[str]) -> list[str]:
     """Return the control tokens that a template writes and that are in no added token."""
     own = "".join([text if trusted else "\0" for text, trusted in segments])
     own = "\0".join(dict.fromkeys(own.split("\0")))  # mostly the same again and again
-    written = [token for token in dict.fromkeys(_CONTROL.findall(own)) if token not in added]
+    written = [token for token in dict.fromkeys(_find_control(own)) if token not in added]
     return [token for token in written if not any(token in known for known in added)]
 
 
@@ -2657,8 +2665,8 @@ def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> 
         return [*fits, "llama3"][0]
     if template is None or isinstance(template, str):
         template = own.get("default" if template is None else template, template)
-    names = (name for name in _BUILT_IN if template in (name, getattr(ChatTemplate, name)))
-    return next(names, None)
+        return template if template in _BUILT_IN else None
+    return next((name for name in _BUILT_IN if template is getattr(ChatTemplate, name)), None)
 
 
 def _spells_text(token: AddedToken) -> bool:
@@ -3456,7 +3464,7 @@ def _check_texts(texts: object) -> list[str]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
     texts = list(texts)
-    for text in texts:
+    for text in texts if {*map(type, texts)} - {str} else ():
         _check_text(text)
     return texts
 
@@ -4075,12 +4083,13 @@ class BPETokenizer:
         pad = _pad_token(self) if any(missing := lengths.missing(rows)) else (0, "")
         how = missing, lengths.left, pad, allowed, kept if return_offsets else None
         source = _Source(self._frozen(), texts, rows, records, *how, (len(before), len(after)))
-        fields = ("input_ids", "attention_mask")
         if return_tensors is None:
-            return BatchEncoding(source.result(at, *fields) for at in range(len(rows)))
+            vars(batch := object.__new__(BatchEncoding))["_source"] = source
+            return batch
         length = _one_length(map(operator.add, map(len, rows), missing))
         both = _to_tensors(rows, length, pad[0], lengths.left, return_tensors)
-        return TensorBatch(dict(zip(fields, both)), map(source.result, range(len(rows))))
+        fields = dict(zip(("input_ids", "attention_mask"), both))
+        return TensorBatch(fields, map(source.result, range(len(rows))))
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a str is also an Iterable[str]
@@ -4101,7 +4110,7 @@ class BPETokenizer:
 
         Pairs of texts and options such as `stride` are for transformers, which then answers.
         """
-        if pair or options.keys() - _Options.__annotations__.keys() - {"return_tensors"}:
+        if pair or (options and options.keys() - _Options.__annotations__ - {"return_tensors"}):
             tools = _tools("dropin.twin", "a pair of texts, or such an option,")
             return tools.call(self, text, *pair, **options)
         if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
@@ -4136,20 +4145,13 @@ class BPETokenizer:
         return itertools.chain.from_iterable(self.encode_streaming(blocks, allowed_special))
 
     def count_tokens(
-        self,
-        text: str,
-        add_special_tokens: bool = False,
-        allowed_special: _AllowedSpecial = "none",
-        *,
-        disallowed_special: _AllowedSpecial = (),
+        self, text: str, add_special_tokens: bool = False, *args: Any, **options: Any
     ) -> int:
-        """Count the ids that `encode` would give, without making the list."""
-        if self._encode_plain and allowed_special == "none" and not disallowed_special:
-            _check_text(text)
-            around = sum(map(len, self._asked_around(add_special_tokens)))
-            return around + self._encoder.count(self._normalized([text])[0])
-        options: Any = {"disallowed_special": disallowed_special}
-        return len(self.encode(text, add_special_tokens, allowed_special, **options))
+        """Count the ids that `encode` would give; arguments as for it."""
+        if args or options or not self._encode_plain or type(text) is not str:
+            return len(self.encode(text, add_special_tokens, *args, **options))
+        around = sum(map(len, self._asked_around(add_special_tokens))) if add_special_tokens else 0
+        return around + self._encoder.count(self._normalized([text])[0])
 
     def truncate(
         self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
@@ -4522,10 +4524,9 @@ class BPETokenizer:
             return tools.apply(self, *given, tokenize=tokenize, **options)
         prompt = add_generation_prompt is None or bool(add_generation_prompt)
         segments = _render(name, _check_messages(asked, system_prompt, least=1), prompt)
-        is_default = template is None and not self.chat_templates
-        if not tokenize:
-            return _plain_text(segments)
-        return _encode_segments(self, segments, allowed_special, name if is_default else "")
+        default = name if template is None and not self.chat_templates else ""
+        encoded = tokenize and _encode_segments(self, segments, allowed_special, default)
+        return encoded if tokenize else _plain_text(segments)
 
     def chat(
         self,

@@ -522,6 +522,27 @@ def test_offsets_are_those_of_the_text_whatever_becomes_of_the_ids(
         assert [result.offsets for result in results] == expected
 
 
+def test_a_batch_is_filled_when_it_is_read() -> None:
+    tokenizer = BPETokenizer().train("ab abc " * 9, 260, special_tokens=["<pad>"], verbose=False)
+
+    def made() -> BatchEncoding:
+        return tokenizer.encode_batch(["abc ab", "ab"], padding=True)
+
+    expected = made()
+    assert expected["input_ids"] == [tokenizer.encode("abc ab"), [256, 259, 259]]
+    assert expected["attention_mask"][1] == [1, 0, 0]
+    for copied in (pickle.loads(pickle.dumps(made())), copy.copy(made()), copy.deepcopy(made())):
+        assert copied.data == expected.data
+        assert copied.encodings == expected.encodings
+    batch = made()
+    tokenizer.add_special_tokens(["<new>"])
+    assert [item.input_ids for item in batch] == expected.input_ids and len(batch) == 2
+    assert all(ids is item.input_ids for ids, item in zip(batch["input_ids"], batch))
+    assert dict(batch) == expected.data and not hasattr(made(), "ids")
+    with pytest.raises(AttributeError, match="BatchEncoding has no attribute 'ids'"):
+        made().ids  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_what_is_read_later_is_what_the_tokenizer_said_then() -> None:
     tokenizer = BPETokenizer().train("ab abc " * 9, 260, special_tokens=["<pad>"], verbose=False)
     batch = tokenizer.encode_batch(["abc ab", "", "a<pad>"], padding=True, padding_side="left")
