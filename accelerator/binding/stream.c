@@ -58,6 +58,8 @@ static int hold(Stream *self, PyObject *string)
     size_t length = (size_t)PyUnicode_GET_LENGTH(string);
     bool ascii = PyUnicode_IS_ASCII(string);
     size_t more = ascii ? length : 4 * length + 4;
+    if (!length) /* there may be no memory for text yet */
+        return 0;
     if (length > SIZE_MAX / 16 || self->size > SIZE_MAX / 4) {
         PyErr_NoMemory();
         return -1;
