@@ -1505,8 +1505,7 @@ class _Encoder:
         """Return the (start, end) of the characters that each token of a text has bytes of."""
         char_of_byte: Sequence[int] = range(len(text))
         if not text.isascii():
-            widths = (len(char.encode()) for char in text)
-            char_of_byte = [i for i, width in enumerate(widths) for _ in range(width)]
+            char_of_byte = [i for i, char in enumerate(text) for _ in char.encode()]
         ends = itertools.accumulate((len(self.tokens[id_]) for id_ in ids), initial=0)
         pairs = itertools.pairwise(ends)
         return [(char_of_byte[start], char_of_byte[end - 1] + 1) for start, end in pairs]
@@ -4215,7 +4214,8 @@ class BPETokenizer:
         `skip_padding` leaves out what the attention mask says is padding; without a mask, pad
         tokens at both ends, and with them a text's own eos if eos is the pad token.
         """
-        fields = dict(batch_ids) if hasattr(batch_ids, "keys") else {"input_ids": batch_ids}
+        named = isinstance(batch_ids, (BatchEncoding, Mapping))
+        fields = dict(batch_ids) if named else {"input_ids": batch_ids}
         if "input_ids" not in fields:
             raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
         masks = fields.get("attention_mask")

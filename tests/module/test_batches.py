@@ -560,3 +560,15 @@ def test_what_is_read_later_is_what_the_tokenizer_said_then() -> None:
         batch[0].token  # noqa: B018
     with pytest.raises(KeyError, match="_source"):
         batch[0]["_source"]
+
+
+def test_offsets_that_take_more_than_a_look_wait_until_they_are_read() -> None:
+    tokenizer = BPETokenizer()  # with NFC
+    plain, changed = map(tokenizer.encode_with_offsets, ["é!", "e\u0301!"])
+    assert "offsets" in vars(plain) and "offsets" not in vars(changed)
+    plain.input_ids.append(33)  # the caller's own list
+    assert plain.offsets == [(0, 1), (0, 1), (1, 2)]
+    assert changed.input_ids == [0xC3, 0xA9, 33]
+    assert changed.offsets == [(0, 1), (0, 1), (2, 3)]
+    assert changed.attention_mask == [1, 1, 1]
+    assert pickle.loads(pickle.dumps(changed)) == changed

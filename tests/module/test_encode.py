@@ -729,6 +729,9 @@ def test_padding_is_left_out_at_the_ends_only(pad: str) -> None:
     assert whole == [tokenizer.decode(ids) for ids in given]
     numpy = pytest.importorskip("numpy")
     assert tokenizer.decode_batch(numpy.array(given[:1])) == expected[:1]
+    arrays = [numpy.array(ids, dtype="int64") for ids in given]
+    assert tokenizer.decode_batch(arrays) == expected
+    assert tokenizer.decode_batch(arrays, skip_padding=False) == whole
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
