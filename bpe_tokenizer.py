@@ -1703,7 +1703,7 @@ def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
     """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
     if mask is not None:
         return list(itertools.compress(ids, mask))
-    if pad_id in (*ids[:1], *ids[-1:]):
+    if pad_id is not None and pad_id in (*ids[:1], *ids[-1:]):
         end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
         ids = ids[next((i for i in range(end) if ids[i] != pad_id), end) : end]
     return ids
