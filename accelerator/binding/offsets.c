@@ -46,7 +46,7 @@ static PyObject *new_span(const Encoder *self, PyObject *before, Py_ssize_t star
 }
 
 /* Making and freeing tuples takes longer than everything else here.  So the encoder keeps the spans
- * of short tokens near the start of a text, and texts share them: offsets take half as long, as most
+ * of short tokens near the start of a text, and texts share them: offsets take a third less time, as most
  * of these spans stay in the processor's cache (benchmarks/bench_roads.py).  Documents of 2 to 10 KB
  * make 4 MB of them; there are never more than 8.  A thread takes the spans out of the encoder while
  * it uses them. */
