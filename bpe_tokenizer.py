@@ -49,7 +49,6 @@ import functools
 import hashlib
 import heapq
 import importlib.util
-import inspect
 import io
 import itertools
 import json
@@ -58,11 +57,9 @@ import operator
 import os
 import platform
 import re
-import stat
 import sys
 import threading
 import time
-import types
 import unicodedata
 import warnings
 from collections import Counter, UserDict
@@ -166,12 +163,10 @@ _PATTERN_NAMES = {pattern: name for name, pattern in SPLIT_PATTERNS.items()}
 
 # The first special tokens of Llama 3.1's published tokenizer.json.  Pass the mapping to keep
 # the ids, or `list(LLAMA3_SPECIAL_TOKENS)` to put the tokens right after yours.
-_LLAMA3 = """
-<|begin_of_text|> <|end_of_text|> <|reserved_special_token_0|> <|reserved_special_token_1|>
-<|finetune_right_pad_id|> <|reserved_special_token_2|> <|start_header_id|> <|end_header_id|>
-<|eom_id|> <|eot_id|> <|python_tag|>
-"""
-LLAMA3_SPECIAL_TOKENS = {token: 128_000 + i for i, token in enumerate(_LLAMA3.split())}
+_LLAMA3 = "begin_of_text end_of_text reserved_special_token_0 reserved_special_token_1 "
+_LLAMA3 += "finetune_right_pad_id reserved_special_token_2 start_header_id end_header_id "
+_LLAMA3 += "eom_id eot_id python_tag"
+LLAMA3_SPECIAL_TOKENS = {f"<|{name}|>": 128_000 + i for i, name in enumerate(_LLAMA3.split())}
 
 # ChatML's control tokens with the ids they have in Qwen 2, 2.5 and 3.
 CHATML_SPECIAL_TOKENS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
@@ -727,7 +722,7 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
     """Read a file, unless it is too large; return None if it doesn't exist."""
     with contextlib.suppress(FileNotFoundError):
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        if not path.is_file():
             raise FileFormatError(path, "", "is not a regular file")
         if found.st_size > limit:
             raise FileFormatError(path, "", f"{found.st_size:,} bytes, at most {limit:,} are read")
@@ -747,7 +742,7 @@ def _transactions(folder: Path) -> Any:
     def read(paths: Iterable[Path]) -> dict[Path, bytes]:
         return {path: raw for path in paths if (raw := _read_file(path)) is not None}
 
-    return types.SimpleNamespace(read_files=read, save_files=_write_files)
+    return argparse.Namespace(read_files=read, save_files=_write_files)
 
 
 _REQUIRED: Any = object()
@@ -829,9 +824,8 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
     if isinstance(corpus, _Document):
         yield corpus.chunks
         return
-    if isinstance(corpus, (bytes, bytearray, Mapping)) or not isinstance(
-        corpus, (str, os.PathLike, Iterable)
-    ):
+    texts = isinstance(corpus, (str, os.PathLike, Iterable))
+    if not texts or isinstance(corpus, (bytes, bytearray, Mapping)):
         remedy = "; pass it as train(counts=...)" if isinstance(corpus, Mapping) else ""
         got = f"{type(corpus).__name__}{remedy}"
         raise TypeError(f"corpus must be text, a path or an iterable of them, got {got}")
@@ -1752,10 +1746,8 @@ def _tokenizer_files(folder: Path) -> list[Path]:
 
 # -- Writing ------------------------------------------------------------------
 
-_BYTE_LEVEL = {
-    "type": "ByteLevel",
-    **dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), False),
-}
+_FLAGS = "add_prefix_space", "trim_offsets", "use_regex"
+_BYTE_LEVEL = {"type": "ByteLevel", **dict.fromkeys(_FLAGS, False)}
 
 
 def _tokenizer_layout(model: _Named, added: Iterable[AddedToken], parts: _Named) -> dict[str, Any]:
@@ -1865,6 +1857,7 @@ def _config_json(
     special = [token.content for token in definition.added if token.special]
     others = [token for token in special if token not in roles.values()]
     names = {**roles, **({"additional_special_tokens": others} if others else {})}
+    added = map(dataclasses.asdict, definition.added)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -1872,9 +1865,7 @@ def _config_json(
         "model_max_length": 10**30,  # no limit
         **{key: value for key, value in settings.items() if key in _KEPT_SETTINGS},
         **names,
-        "added_tokens_decoder": {
-            token.pop("id"): token for token in map(dataclasses.asdict, definition.added)
-        },
+        "added_tokens_decoder": {token.pop("id"): token for token in added},
     }
     if isinstance(definition.template, str):
         config["surround"] = definition.template
@@ -2993,7 +2984,7 @@ class _Transformers(_Runner):
             raise ValueError(f"{len(missing)} weights are missing, {missing[0]} for one")
         self._model.eval()
         # Only the last logits are needed; all of a prompt's can be gigabytes.
-        accepted = inspect.signature(self._model.forward).parameters
+        accepted = importlib.import_module("inspect").signature(self._model.forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self._kept = "cache" if "cache" in accepted else "past_key_values"  # before 5.24
 
@@ -3451,12 +3442,9 @@ def _refuse_tokens(texts: Iterable[str], tokens: Collection[str]) -> None:
     for text in texts:
         if found := [token for token in tokens if token in text]:
             token = min(found, key=lambda token: (text.index(token), -len(token)))
-            raise ValueError(
-                f"text holds the special token {token!r}, which is disallowed here.\n"
-                f"To encode it as a special token, pass allowed_special={{{token!r}, ...}}.\n"
-                f"To encode it as ordinary text, leave it out of disallowed_special.\n"
-                "To switch this check off, pass disallowed_special=()."
-            )
+            remedy = f"pass allowed_special={{{token!r}}} to encode it as one token"
+            problem = f"text contains the special token {token!r}, which disallowed_special names"
+            raise ValueError(f"{problem}; {remedy}, or disallowed_special=() to encode it as text")
 
 
 def _check_texts(texts: object) -> list[str]:
@@ -3990,10 +3978,9 @@ class BPETokenizer:
         if add_special_tokens or allowed_special != "none" or not self._is_simple():
             return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
         _check_text(text)
-        ids = self._encoder.encode(normal := self._normalized([text])[0])
-        known = ["offsets"] if normal is text and not self._definition.trim_offsets else []
-        source = _Source(self._frozen(), [text], [ids], [ids], [0], kept=[slice(None)])
-        return source.result(0, "input_ids", *known)
+        ids = self._encoder.encode(self._normalized([text])[0])
+        source = _Source(self._frozen(), [text], [ids], [tuple(ids)], [0], kept=[slice(None)])
+        return source.result(0)
 
     def _frozen(self) -> BPETokenizer:  # as it is, whatever `train` does later
         frozen = object.__new__(type(self))
@@ -4014,7 +4001,7 @@ class BPETokenizer:
         moved = given.prefix_space or _engine.normalize(text, given.normalizer) is not text
         if trimmed or moved or given.components:
             tools = _tools("support.offsets", "offsets of text that is changed, or trimmed,")
-            return cast("list[_Span]", tools.offsets(self, text, allowed, trimmed))
+            return cast("list[_Span]", tools.offsets(self, text, allowed, trimmed, record))
         places: list[_Span] = []
         for part, start, end in self._pipeline(allowed).parts(text):
             inner = [(0, end - start)]
@@ -4069,10 +4056,10 @@ class BPETokenizer:
         before, after = self._asked_around(add_special_tokens)
         lengths = _Lengths(self, len(before) + len(after), **asked)
         allowed = self._allowed(allowed_special, disallowed_special, texts)
-        records: list[Any] = [None] * len(texts)
         most = None if lengths.cuts_left else lengths.room  # ids of a text, from the first
         if allowed or not self._is_simple():
             rows = [self.encode(text, allowed_special=allowed or "none")[:most] for text in texts]
+            records: list[Any] = [tuple(ids) if most is None else None for ids in rows]
         else:
             made = self._encoder.encode_recorded(self._normalized(texts), most)
             rows, records = [ids for ids, _ in made], [record for _, record in made]
@@ -4570,7 +4557,7 @@ class BPETokenizer:
         """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
         lookups, misses, size = self._encoder.cache_info()
         hits = max(0, lookups - misses)
-        rate = 100 * hits / lookups if lookups else 0.0
+        rate = 100 * hits / max(1, lookups)
         return {"hits": hits, "misses": misses, "size": size, "hit_rate_pct": rate}
 
     def clear_cache(self) -> None:

@@ -231,7 +231,9 @@ class _Speller:
         done = 0
         for found in self._unknown.finditer(respell(text)):
             start, end = found.span()
-            one = spans[start][0], spans[end - 1][1]
+            one = spans[start]
+            if end - start > 1:
+                one = one[0], spans[end - 1][1]
             spread += spans[done:start], [one] * len(self._stand_in(found))
             done = end
         return spelled, Spans.joined([*spread, spans[done:]])

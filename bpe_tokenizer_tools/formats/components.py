@@ -1115,13 +1115,15 @@ class ComponentEncoder(core.Encoder):
             return repr(written)
         return repr(raw.decode()) if raw.isascii() else "byte 0x" + raw.hex().upper()
 
-    def encode_aligned(self, text: str, spans: Spans) -> tuple[list[int], list[Span]]:
-        """Encode as `encode` does, and tell where each token comes from."""
+    def encode_aligned(
+        self, text: str, spans: Spans, known: list[int] | None = None
+    ) -> tuple[list[int], list[Span]]:
+        """Encode as `encode` does, and tell where each token comes from; `known` are the ids."""
         core.utf8_length(text)  # names a lone surrogate by its place
         if self._engine and not self._by_characters:
-            return encode(self._engine, [(text, spans)])
+            return encode(self._engine, [(text, spans)], known)
         if self._by_characters:
-            ids = self._by_characters.encode(text)
+            ids = known or self._by_characters.encode(text)
             whole = self._chain.uncut(Text(text, spans))
             places = self._by_characters.places([whole], ids, joined=True) if whole else None
             if places is None:

@@ -32,7 +32,7 @@ class Spans(Sequence[Span]):
     >>> spans
     [(0, 1), (0, 1), (0, 1), (1, 2), (2, 3)]
     >>> spans[3:], spans.runs
-    ([(1, 2), (2, 3)], [(3, 0, 1, 0), (2, 1, 2, 1)])
+    ([(1, 2), (2, 3)], [(2, 0, 1, 0), (3, 0, 1, 1)])
     """
 
     __slots__ = ("_ends", "runs")
@@ -69,8 +69,10 @@ class Spans(Sequence[Span]):
     def __getitem__(self, at: int | slice) -> Span | Spans:
         if isinstance(at, int):
             place = range(len(self))[at]
-            [(_, start, end, _)] = self._between(place, place + 1)
-            return start, end
+            i = bisect.bisect_right(self._ends, place)
+            length, start, end, copied = self.runs[i]
+            by = (place - self._ends[i] + length) * copied
+            return start + by, end + by
         start, end, _ = at.indices(len(self))
         return Spans([*self._between(start, end)])
 
@@ -135,18 +137,26 @@ Part = tuple[str | AddedToken, Sequence[Span]]  # an added token, or text and wh
 
 
 def offsets(
-    tokenizer: BPETokenizer, text: str, allowed: frozenset[str], trimmed: bool
+    tokenizer: BPETokenizer, text: str, allowed: frozenset[str], trimmed: bool, record: Any = None
 ) -> list[Span]:
-    """Return the (start, end) of each token of a text; `trimmed` leaves white space out."""
-    made = parts(core.pipeline(tokenizer, allowed), text)
+    """Return the (start, end) of each token of a text.
+
+    `trimmed` leaves white space out; `record` may be a tuple of the text's ids, to save time.
+    """
+    made = [*parts(core.pipeline(tokenizer, allowed), text)]
+    known = (
+        [*record] if type(record) is tuple and [type(part) for part, _ in made] == [str] else None
+    )
     encoder = core.encoder(tokenizer)
     if trimmed and hasattr(encoder, "places_by_runs"):
-        return _trimmed_by_engine(tokenizer, text, made)
-    ids, spans = encode(encoder, made)
+        return _trimmed_by_engine(tokenizer, text, made, known)
+    ids, spans = encode(encoder, made, known)
     return trim(tokenizer, text, ids, spans) if trimmed else spans
 
 
-def _trimmed_by_engine(tokenizer: BPETokenizer, text: str, made: Iterable[Part]) -> list[Span]:
+def _trimmed_by_engine(
+    tokenizer: BPETokenizer, text: str, made: Iterable[Part], known: list[int] | None
+) -> list[Span]:
     encoder, keep = core.encoder(tokenizer), tokenizer.definition.keep_prefix_space
     found: list[Span] = []
     for part, spans in made:
@@ -155,7 +165,7 @@ def _trimmed_by_engine(tokenizer: BPETokenizer, text: str, made: Iterable[Part])
             found.append(_trim_span(span, text[slice(*span)], keep, first=not found))
         else:
             how = 1 if not keep else 2 if found else 3
-            ids = encoder.encode(part)
+            ids = known or encoder.encode(part)
             found += cast("Spans", spans).of_tokens(encoder, part, ids, how)
     return found
 
@@ -186,8 +196,13 @@ def parts(
                 yield part, Spans.joined([[*places[:1]] * lead, places])
 
 
-def encode(encoder: core.Encoder, parts: Iterable[Part]) -> tuple[list[int], list[Span]]:
-    """Encode the parts of a text, and tell where each token comes from."""
+def encode(
+    encoder: core.Encoder, parts: Iterable[Part], known: list[int] | None = None
+) -> tuple[list[int], list[Span]]:
+    """Encode the parts of a text, and tell where each token comes from.
+
+    `known` may be the ids of the only part, which is text.
+    """
     own = getattr(encoder, "encode_aligned", None)  # of one with components
     ids: list[int] = []
     offsets: list[Span] = []
@@ -195,9 +210,9 @@ def encode(encoder: core.Encoder, parts: Iterable[Part]) -> tuple[list[int], lis
         if isinstance(part, AddedToken):
             new, places = [cast("int", part.id)], [*spans]
         elif own:
-            new, places = own(part, spans)
+            new, places = own(part, spans, known)
         else:
-            new = encoder.encode(part)
+            new = known or encoder.encode(part)
             places = cast("Spans", spans).of_tokens(encoder, part, new)
         ids += new
         offsets += places

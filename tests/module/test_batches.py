@@ -369,9 +369,9 @@ def test_a_str_without_batch_options_gives_its_ids(tokenizer: BPETokenizer) -> N
 
 @pytest.mark.parametrize("options", [{}, {"return_offsets": False}])
 def test_a_batch_can_refuse_special_tokens(tokenizer: BPETokenizer, options: Any) -> None:
-    with pytest.raises(ValueError, match="'<s>', which is disallowed"):
+    with pytest.raises(ValueError, match="'<s>', which disallowed_special names"):
         tokenizer(["low", "a <s>"], disallowed_special="all", **options)
-    with pytest.raises(ValueError, match="'<s>', which is disallowed"):
+    with pytest.raises(ValueError, match="'<s>', which disallowed_special names"):
         tokenizer("a <s>", padding=True, disallowed_special={"<s>"}, **options)
     batch = tokenizer(["<s>"], disallowed_special="all", allowed_special={"<s>"}, **options)
     assert batch["input_ids"] == [[tokenizer.bos_token_id]]
@@ -454,7 +454,7 @@ def test_iterators_of_special_tokens_count_for_every_text(tokenizer: BPETokenize
         options: dict[str, Any] = {"return_offsets": return_offsets}
         rows = tokenizer.encode_batch(texts, allowed_special=iter([token]), **options)
         assert rows.input_ids == [tokenizer.encode(text, allowed_special="all") for text in texts]
-        with pytest.raises(ValueError, match="holds the special token"):
+        with pytest.raises(ValueError, match="contains the special token"):
             tokenizer.encode_batch(texts, disallowed_special=iter([token]), **options)
 
 
@@ -562,10 +562,10 @@ def test_what_is_read_later_is_what_the_tokenizer_said_then() -> None:
         batch[0]["_source"]
 
 
-def test_offsets_that_take_more_than_a_look_wait_until_they_are_read() -> None:
+def test_offsets_wait_until_they_are_read() -> None:
     tokenizer = BPETokenizer()  # with NFC
     plain, changed = map(tokenizer.encode_with_offsets, ["é!", "e\u0301!"])
-    assert "offsets" in vars(plain) and "offsets" not in vars(changed)
+    assert "offsets" not in {**vars(plain), **vars(changed)}
     plain.input_ids.append(33)  # the caller's own list
     assert plain.offsets == [(0, 1), (0, 1), (1, 2)]
     assert changed.input_ids == [0xC3, 0xA9, 33]

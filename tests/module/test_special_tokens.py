@@ -841,7 +841,7 @@ def test_disallowed_tokens_are_refused_everywhere(tokenizer: BPETokenizer) -> No
     ]
     for call in calls:
         for refused in ("all", {"<|b|>"}):
-            with pytest.raises(ValueError, match=r"holds the special token '<\|b\|>'"):
+            with pytest.raises(ValueError, match=r"contains the special token '<\|b\|>'"):
                 call(text, disallowed_special=refused)
         assert call(text) == call(text, disallowed_special={"<|a|>"})
         changed = call(text) != call(text, allowed_special={"<|b|>"})
