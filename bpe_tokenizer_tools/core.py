@@ -83,6 +83,8 @@ Encoder = bpe_tokenizer._Encoder
 PretokenCache = bpe_tokenizer._PretokenCache
 rank_pairs = bpe_tokenizer._rank_pairs
 merge_by_scanning = bpe_tokenizer._merge_by_scanning
+merge_by_heap = bpe_tokenizer._merge_by_heap
+SCAN_UP_TO = bpe_tokenizer._SCAN_UP_TO
 decode_ids = bpe_tokenizer._decode_ids
 plain_ids = bpe_tokenizer._plain_ids
 new_definition = bpe_tokenizer._new_definition
@@ -193,6 +195,11 @@ def pipeline(tokenizer: BPETokenizer, allowed: frozenset[str]) -> bpe_tokenizer.
 def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:
     """Return what encodes and decodes for a tokenizer."""
     return tokenizer._encoder
+
+
+def cutter(tokenizer: BPETokenizer) -> Callable[[str], list[str]]:
+    """Return what cuts prepared text into the pieces that are encoded on their own."""
+    return tokenizer._encoder._split
 
 
 def derived(tokenizer: BPETokenizer, derive: Callable[..., Any]) -> Any:

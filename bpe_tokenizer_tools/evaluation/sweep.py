@@ -15,27 +15,25 @@ held-out text at once, in one pass from the last merge to the first, and meets a
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
-from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, BPETokenizer, Definition, PretokenCounts
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer, Definition, PretokenCounts
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus.documents import joined
+from bpe_tokenizer_tools.corpus.held_out import HELD_OUT_SHARE, CorpusReader, check_apart
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import counted, percent
 
 SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_000)
 MIN_GAIN = 0.03  # of the tokens, for each doubling, where there is no budget to weigh it against
-HELD_OUT = 0.02  # of the documents, where no other text is given
+
 
 # -- The result ----------------------------------------------------------------
 
@@ -155,7 +153,7 @@ def sweep(
     parameters: int | None = None,
     tied: bool = True,
     min_gain: float = MIN_GAIN,
-    held_out_share: float = HELD_OUT,
+    held_out_share: float = HELD_OUT_SHARE,
     split_pattern: str = GPT2_SPLIT_PATTERN,
     normalizer: str | None = "NFC",
     special_tokens: Any = None,
@@ -203,7 +201,7 @@ def sweep(
     """
     wanted = _checked_sizes(sizes)
     model = _Model(width, parameters, tied, min_gain)
-    _check_apart(source, held_out)
+    check_apart(source, held_out)
     times = {"": time.perf_counter()}
     tokenizer = source if isinstance(source, BPETokenizer) else None
     if tokenizer is None:
@@ -212,8 +210,11 @@ def sweep(
         tokenizer = BPETokenizer(split_pattern, normalizer=normalizer)
     elif special_tokens:
         raise ValueError("special_tokens go with a corpus; this tokenizer has its own already")
-    reader = _Reader(tokenizer, special_tokens, num_workers, text_field, verbose)
-    counts, seen = reader.read(source, held_out, held_out_share)
+    if tokenizer.components is not None:
+        raise ValueError("only byte-level BPE with one split pattern can be cut down")
+    reader = CorpusReader(tokenizer, special_tokens, num_workers, text_field, verbose)
+    given = None if source is tokenizer else source
+    counts, seen = reader.read(given, held_out, held_out_share)
     times["counting"] = time.perf_counter()
     if counts is not None:
         tokenizer.train(
@@ -264,128 +265,6 @@ def _within_reach(sizes: Sequence[int], tokenizer: BPETokenizer) -> tuple[list[i
     why = f"training ended at {largest:,} tokens ({report.stopped})" if report else ""
     note = f"{why or f'the tokenizer has {largest:,} tokens'}: instead of {names} that was measured"
     return sorted({*(size for size in sizes if size <= largest), largest}), [note]
-
-
-# -- Text to train on, and text to measure on ----------------------------------
-
-_HEAD = 2**16  # characters that decide where a document goes; copies of it go there, too
-_MAX_DOCUMENT = 2**28  # characters; larger is a file whose documents nothing separates
-
-
-class _Reader:
-    """Counts pre-tokens the way a tokenizer will see them."""
-
-    def __init__(
-        self,
-        tokenizer: BPETokenizer,
-        special_tokens: Any,
-        num_workers: int | None,
-        text_field: str,
-        verbose: bool,
-    ) -> None:
-        if tokenizer.components is not None:
-            raise ValueError("only byte-level BPE with one split pattern can be cut down")
-        core.check_size("num_workers", num_workers, 1)
-        named = [*tokenizer.added_tokens, *core.as_added_tokens(special_tokens)]
-        self._tokens = [AddedToken(token.content) for token in named]
-        self._pipeline = cast("Any", tokenizer)._encoder.pipeline(self._tokens)
-        self._workers, self._field = num_workers or core.cores(), text_field
-        self._verbose = verbose
-
-    def read(
-        self, source: Any, held_out: Any, share: float
-    ) -> tuple[PretokenCounts | None, PretokenCounts]:
-        """Return the counts to train on, if there is something to train, and those held out."""
-        if held_out is not None:
-            counts = None if isinstance(source, BPETokenizer) else self._count(source)
-            seen = self._count(held_out)
-            if not seen:
-                raise ValueError("the held-out text is empty: nothing can be measured on it")
-            if counts is not None and not counts:
-                raise ValueError("the corpus is empty: there is nothing to train on")
-            return counts, seen
-        if isinstance(source, (BPETokenizer, PretokenCounts)):
-            raise ValueError("there is no held-out text: give some that training has not seen")
-        if not 0 < share < 1:
-            raise ValueError(f"held_out_share must be between 0 and 1, got {share!r}")
-        return self._count_apart(source, share)
-
-    def _count(self, corpus: Any) -> PretokenCounts:
-        if isinstance(corpus, PretokenCounts):
-            corpus.check_made_by(self._pipeline.splitter.pattern, self._pipeline.normalizer)
-            return corpus
-        with core.progress("counting", "B", None, self._verbose) as advance:
-            counter = core.engine().counter(self._pipeline, self._workers, advance)
-            counter.count(core.documents(corpus, self._field))
-        return self._taken(counter)
-
-    def _count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
-        with core.progress("counting", "B", None, self._verbose) as advance:
-            training = core.engine().counter(self._pipeline, self._workers, advance)
-            apart = core.engine().counter(self._pipeline, 1, advance)
-
-            def rest() -> Iterator[list[str]]:
-                for document in self._documents(corpus):
-                    if _is_apart(document, share):
-                        apart.count([[document]])
-                    else:
-                        yield [document]
-
-            training.count(rest())
-        counts, seen = self._taken(training), self._taken(apart)
-        if not counts and not seen:
-            raise ValueError("the corpus is empty: there is nothing to train on, nor to measure on")
-        if not counts or not seen:
-            total = training.documents + apart.documents
-            raise ValueError(
-                f"of {counted(total, 'document')} none can be set apart to measure on, or none is "
-                "left to train on; give held-out text, a larger share, or the special token that "
-                "stands between documents"
-            )
-        return counts, seen
-
-    def _documents(self, corpus: Any) -> Iterator[str]:
-        """Yield what stands between special tokens."""
-        finder = core.TokenFinder(self._tokens)
-        for chunks in core.documents(corpus, self._field):
-            try:
-                yield from filter(None, joined(_cut(chunks, finder), "", _MAX_DOCUMENT))
-            except OverflowError as error:
-                raise ValueError(
-                    f"{error}, too many to set one apart; give held-out text, or the special "
-                    "token that stands between documents"
-                ) from None
-
-    def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
-        how = self._pipeline.splitter.pattern, self._pipeline.normalizer
-        return PretokenCounts(counter.take(), *how, counter.documents, counter.bytes_read)
-
-
-def _cut(chunks: Iterable[str], finder: core.TokenFinder) -> Iterator[str | None]:
-    """Yield text, and None for each special token with the white space that it takes in."""
-    for piece in finder.stream(chunks):
-        yield piece if isinstance(piece, str) else None
-
-
-def _is_apart(document: str, share: float) -> bool:
-    """Tell whether a document is held out: by its content alone, so in any order the same."""
-    head = document[:_HEAD].encode("utf-8", "surrogatepass")
-    drawn = int.from_bytes(hashlib.blake2b(head, digest_size=8).digest(), "big")
-    return drawn < share * 2**64
-
-
-def _check_apart(source: Any, held_out: Any) -> None:
-    corpus = {path.resolve() for path in _paths(source)}
-    for path in _paths(held_out):
-        if not corpus.isdisjoint([path.resolve(), *path.resolve().parents]):
-            raise ValueError(f"{path} is in the corpus, so it is not held out; give other text")
-
-
-def _paths(corpus: Any) -> Iterator[Path]:
-    """Yield the paths that are named, as `count_pretokens` tells them from text."""
-    items = corpus if isinstance(corpus, (list, tuple)) else [corpus]
-    by_name = all(map(core.names_file, items))
-    yield from (Path(item) for item in items if by_name or isinstance(item, os.PathLike))
 
 
 # -- Tokens at every size ------------------------------------------------------

@@ -1,0 +1,169 @@
+"""Counting a corpus the way a tokenizer cuts it, with some documents kept apart to measure on.
+
+Which documents are kept apart is decided by their content alone: the same ones every time, in any
+order, and copies of a document stay on one side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.corpus.documents import joined
+from bpe_tokenizer_tools.support.text import counted
+
+HELD_OUT_SHARE = 0.02  # of the documents, where no other text is given
+_HEAD = 2**16  # characters that decide where a document goes; copies of it go there, too
+_MAX_DOCUMENT = 2**28  # characters; larger is a file whose documents nothing separates
+
+
+class CorpusReader:
+    """Counts pre-tokens the way a tokenizer will see them; added tokens are cut out.
+
+    For a tokenizer with components, a pre-token is a piece of text that it encodes on its own.
+    """
+
+    def __init__(
+        self,
+        tokenizer: BPETokenizer,
+        special_tokens: Any = None,
+        num_workers: int | None = None,
+        text_field: str = "text",
+        verbose: bool = False,
+    ) -> None:
+        core.check_size("num_workers", num_workers, 1)
+        named = [*tokenizer.added_tokens, *core.as_added_tokens(special_tokens)]
+        by_components = tokenizer.components is not None
+        # Components tell what normalization does to a token; a pattern's tokens are found as given.
+        self._tokens = named if by_components else [AddedToken(each.content) for each in named]
+        self._pipeline = core.encoder(tokenizer).pipeline(self._tokens)
+        self._cut = core.cutter(tokenizer) if by_components else None
+        self._workers, self._field = num_workers or core.cores(), text_field
+        self._verbose = verbose
+        self._how = tokenizer.split_pattern or "", tokenizer.normalizer
+
+    def read(
+        self, source: Any, held_out: Any, share: float
+    ) -> tuple[PretokenCounts | None, PretokenCounts]:
+        """Return the counts to train on, None if no source is given, and those held out."""
+        if held_out is not None:
+            counts = None if source is None else self.count(source)
+            seen = self.count(held_out)
+            if not seen:
+                raise ValueError("the held-out text is empty: nothing can be measured on it")
+            if counts is not None and not counts:
+                raise ValueError("the corpus is empty: there is nothing to train on")
+            return counts, seen
+        if source is None or isinstance(source, PretokenCounts):
+            raise ValueError("there is no held-out text: give some that training has not seen")
+        if not 0 < share < 1:
+            raise ValueError(f"held_out_share must be between 0 and 1, got {share!r}")
+        counts, seen = self.count_apart(source, share)
+        if not counts and not seen:
+            raise ValueError("the corpus is empty: there is nothing to train on, nor to measure on")
+        if not counts or not seen:
+            total = counts.documents + seen.documents
+            raise ValueError(
+                f"of {counted(total, 'document')} none can be set apart to measure on, or none is "
+                "left to train on; give held-out text, a larger share, or the special token that "
+                "stands between documents"
+            )
+        return counts, seen
+
+    def count(self, corpus: Any) -> PretokenCounts:
+        """Count a corpus, as for `count_pretokens`; counts are checked, and returned."""
+        if isinstance(corpus, PretokenCounts):
+            corpus.check_made_by(*self._how)
+            return corpus
+        with core.progress("counting", "B", None, self._verbose) as advance:
+            counter = self._counter(self._workers, advance)
+            counter.count(core.documents(corpus, self._field))
+        return self._taken(counter)
+
+    def count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
+        """Count a corpus, and on their own the documents kept apart; each may be empty."""
+        with core.progress("counting", "B", None, self._verbose) as advance:
+            training = self._counter(self._workers, advance)
+            apart = self._counter(1, advance)
+
+            def rest() -> Iterator[list[str]]:
+                for document in self._documents(corpus):
+                    if _is_apart(document, share):
+                        apart.count([[document]])
+                    else:
+                        yield [document]
+
+            training.count(rest())
+        return self._taken(training), self._taken(apart)
+
+    def _counter(self, workers: int, advance: Callable[[int], Any]) -> core.PretokenCounter:
+        if self._cut:
+            return _PieceCounter(self._cut, self._pipeline, advance)
+        return core.engine().counter(self._pipeline, workers, advance)
+
+    def _documents(self, corpus: Any) -> Iterator[str]:
+        """Yield what stands between special tokens."""
+        finder = core.TokenFinder(self._tokens)
+        for chunks in core.documents(corpus, self._field):
+            try:
+                yield from filter(None, joined(_cut(chunks, finder), "", _MAX_DOCUMENT))
+            except OverflowError as error:
+                raise ValueError(
+                    f"{error}, too many to set one apart; give held-out text, or the special "
+                    "token that stands between documents"
+                ) from None
+
+    def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
+        return PretokenCounts(counter.take(), *self._how, counter.documents, counter.bytes_read)
+
+
+class _PieceCounter(core.PretokenCounter):
+    """Counts the pieces that a tokenizer with components encodes on their own, in this process."""
+
+    def __init__(
+        self,
+        cut: Callable[[str], list[str]],
+        pipeline: core.Pipeline,
+        advance: Callable[[int], Any],
+    ) -> None:
+        super().__init__(pipeline, 1, advance)
+        self._cut = cut
+
+    def count(self, documents: Iterable[Iterable[str]]) -> None:
+        """Count all documents."""
+        for texts in self._batches(documents):
+            self._counts.update(itertools.chain.from_iterable(map(self._cut, texts)))
+
+
+def _cut(chunks: Iterable[str], finder: core.TokenFinder) -> Iterator[str | None]:
+    """Yield text, and None for each special token with the white space that it takes in."""
+    for piece in finder.stream(chunks):
+        yield piece if isinstance(piece, str) else None
+
+
+def _is_apart(document: str, share: float) -> bool:
+    """Tell whether a document is held out: by its content alone, so in any order the same."""
+    head = document[:_HEAD].encode("utf-8", "surrogatepass")
+    drawn = int.from_bytes(hashlib.blake2b(head, digest_size=8).digest(), "big")
+    return drawn < share * 2**64
+
+
+def check_apart(source: Any, held_out: Any) -> None:
+    """Raise ValueError if a held-out file is in the corpus, too."""
+    corpus = {path.resolve() for path in _paths(source)}
+    for path in _paths(held_out):
+        if not corpus.isdisjoint([path.resolve(), *path.resolve().parents]):
+            raise ValueError(f"{path} is in the corpus, so it is not held out; give other text")
+
+
+def _paths(corpus: Any) -> Iterator[Path]:
+    """Yield the paths that are named, as `count_pretokens` tells them from text."""
+    items = corpus if isinstance(corpus, (list, tuple)) else [corpus]
+    by_name = all(map(core.names_file, items))
+    yield from (Path(item) for item in items if by_name or isinstance(item, os.PathLike))
