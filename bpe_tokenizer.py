@@ -4419,6 +4419,10 @@ class BPETokenizer:
 
     verify = check  # its name before 0.9
 
+    def extend(self, corpus: Any = None, **options: Any) -> BPETokenizer:
+        """Return a copy with more merges, learned from new text (docs/vocabularies.md)."""
+        return cast("BPETokenizer", _tools("vocabularies").extend(self, corpus, **options))
+
     def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
         """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
         return _tools("formats.tiktoken").to_tiktoken(self, without_normalizer=without_normalizer)

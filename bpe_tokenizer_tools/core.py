@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
@@ -200,6 +200,25 @@ def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:
 def cutter(tokenizer: BPETokenizer) -> Callable[[str], list[str]]:
     """Return what cuts prepared text into the pieces that are encoded on their own."""
     return tokenizer._encoder._split
+
+
+def pretoken_encoder(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:
+    """Return what encodes one pre-token; of a byte-level tokenizer only by the engine in Python."""
+    return tokenizer._encoder._encode_pretoken
+
+
+def symbols(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:
+    """Return what gives the ids that merging a pre-token starts from."""
+    if tokenizer.components is None:
+        byte_ids = [tokenizer.definition.vocab[bytes([byte])] for byte in range(256)]
+        return lambda pretoken: [byte_ids[byte] for byte in pretoken]
+    found = cast("Any", tokenizer._encoder)._symbols
+    return lambda pretoken: [id_ for id_, _ in found(pretoken.decode())]
+
+
+def remade(tokenizer: BPETokenizer, definition: bpe_tokenizer.Definition) -> BPETokenizer:
+    """Return a tokenizer of another definition, with everything else of this one."""
+    return tokenizer._from_parts(definition, *tokenizer._rest(), Path())
 
 
 def derived(tokenizer: BPETokenizer, derive: Callable[..., Any]) -> Any:

@@ -77,6 +77,35 @@ def train(
     return merges
 
 
+def extend(
+    words: Iterable[tuple[list[bytes], int]],
+    ranks: Mapping[bytes, int],
+    n_tokens: int,
+    min_frequency: int = 2,
+    forbidden: Iterable[bytes] = (),
+) -> list[Pair]:
+    """Go on learning merges, from words that are encoded already; return the new merges.
+
+    Of equally frequent pairs the smallest goes first, by the `ranks` of their tokens and the age of
+    new ones.  A pair that would make a token that there is, or a forbidden one, is passed over.
+    """
+    words, age, taken = list(words), dict(ranks), {*ranks, *forbidden}
+    new: list[Pair] = []
+    while len(new) < n_tokens:
+        counts = count_pairs(words)
+        open_pairs = [pair for pair in counts if pair[0] + pair[1] not in taken]
+        best = max((counts[pair] for pair in open_pairs), default=0)
+        if best < max(min_frequency, 1):
+            break
+        equal = [pair for pair in open_pairs if counts[pair] == best]
+        pair = min(equal, key=lambda pair: (age[pair[0]], age[pair[1]]))
+        age[pair[0] + pair[1]] = 10**10 + len(new)
+        taken.add(pair[0] + pair[1])
+        new.append(pair)
+        words = [(join(parts, pair), count) for parts, count in words]
+    return new
+
+
 def encode(pretoken: bytes, merges: Iterable[Pair]) -> list[bytes]:
     """Apply merges to one pre-token: always the earliest learned, leftmost first."""
     rank = {pair: i for i, pair in enumerate(merges)}

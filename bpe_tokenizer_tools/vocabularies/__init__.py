@@ -1,0 +1,7 @@
+"""Changing a vocabulary: more tokens, fewer tokens, and two vocabularies side by side."""
+
+from __future__ import annotations
+
+from bpe_tokenizer_tools.vocabularies.extending import ExtensionReport, Measured, extend
+
+__all__ = ["ExtensionReport", "Measured", "extend"]

@@ -1,0 +1,109 @@
+"""Vocabularies changed under every kind of tokenizer.json, with `tokenizers` as the oracle."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import examples
+
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.corpus.held_out import CorpusReader
+from bpe_tokenizer_tools.vocabularies import extend
+from bpe_tokenizer_tools.vocabularies.pretokens import Merger, encode_pretokens, stand_ins
+
+tokenizers = pytest.importorskip("tokenizers")
+
+import tokenizer_files as files  # noqa: E402  (needs the library)
+
+# Many of the small vocabularies lack characters of ASCII, and loading them says so.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters")
+
+FAMILIES = [name for name in files.FAMILIES if name != "continuing prefix"]
+TEXTS = [
+    *files.CORPUS,
+    "The lazy tokenizers' lowland catalog, 12345 mattresses; 世界 世界 ☃☃ \t\t x",
+]
+MARK = "▁".encode()
+texts = st.lists(st.sampled_from([*TEXTS, " ", "\n", "☃", "é", "<s>"]), max_size=4).map("".join)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
+
+
+def load(name: str, folder: Path) -> BPETokenizer:
+    path = folder / f"{list(files.FAMILIES).index(name)}.json"
+    if not path.exists():
+        path.write_text(files.text(name), encoding="utf-8")
+    return BPETokenizer.from_file(path)
+
+
+def check_like_home(tokenizer: BPETokenizer, text: str) -> None:
+    theirs = in_tokenizers(tokenizer)
+    assert (
+        tokenizer.encode(text, allowed_special="all")
+        == theirs.encode(text, add_special_tokens=False).ids
+    )
+
+
+@functools.lru_cache(2)
+def in_tokenizers(tokenizer: BPETokenizer) -> tokenizers.Tokenizer:
+    return tokenizer.to_hf()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_extending(name: str, folder: Path) -> None:
+    old = load(name, folder)
+    new = extend(old, TEXTS * 2, add=40, held_out={"new": TEXTS}, verbose=False)
+    report = new.training_report
+    assert report is not None and report.merges > 0
+    assert new.definition.vocab.items() >= old.definition.vocab.items()
+    assert new.added_tokens == old.added_tokens
+
+    merger, apart = Merger(old), stand_ins(old)
+    counts = CorpusReader(old).count(TEXTS * 2)
+    words: list[tuple[list[bytes], int]] = []
+    for ids, count in zip(encode_pretokens(old, list(counts)), counts.values()):
+        word: list[bytes] = []
+        for id_ in ids:
+            text = b"" if id_ in apart else merger.token[id_]
+            if id_ in apart or (text.startswith(MARK) and word and word[-1].strip(MARK)):
+                words.append((word, count))
+                word = []
+            if text.startswith(MARK) and word and text.strip(MARK):  # a run of them ends here
+                words.append((word, count))
+                word = []
+            word += [text] if text else []
+        words.append((word, count))
+    ranks = {}
+    for token, id_ in old.definition.vocab.items():
+        written = old.definition.write(token)
+        ranks[token] = ord(written) if len(written) == 1 else 10**7 + id_
+    added = [old.definition.read(token.content) or b"" for token in old.added_tokens]
+    learned = new.merges[len(old.merges) :]
+    assert learned == reference.extend(words, ranks, 40, forbidden=added)
+
+    made = set(range(old.max_id + 1, new.max_id + 1))
+
+    @settings(max_examples=examples(25), deadline=None)
+    @given(texts)
+    def check(text: str) -> None:
+        check_like_home(new, text)
+        was, is_ = (each.encode(text, allowed_special="all") for each in (old, new))
+        assert not made.isdisjoint(is_) or was == is_
+        # Without a decoder tokens have spaces between them; unsplit, the first may have spaces inside.
+        if (old.components or {"decoder": 1})["decoder"] and name != "metaspace unsplit":
+            assert new.decode(is_) == old.decode(was)
+
+    check()
+
+
+def test_a_continuing_prefix_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="can't extend a tokenizer with continuing_subword_prefix"):
+        extend(load("continuing prefix", folder), TEXTS)
