@@ -4423,6 +4423,10 @@ class BPETokenizer:
         """Return a copy with more merges, learned from new text (docs/vocabularies.md)."""
         return cast("BPETokenizer", _tools("vocabularies").extend(self, corpus, **options))
 
+    def prune(self, corpus: Any = None, **options: Any) -> Any:
+        """Remove the tokens that text uses least; `tokenizer` of the result is what is left."""
+        return _tools("vocabularies").prune(self, corpus, **options)
+
     def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
         """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
         return _tools("formats.tiktoken").to_tiktoken(self, without_normalizer=without_normalizer)

@@ -111,6 +111,7 @@ read_file = bpe_tokenizer._read_file
 write_files = bpe_tokenizer._write_files
 write_flushed = bpe_tokenizer._write_flushed
 tokenizer_files = bpe_tokenizer._tokenizer_files
+texts_to_save = bpe_tokenizer._texts_to_save
 tokenizer_json = bpe_tokenizer._tokenizer_json
 tokenizer_layout = bpe_tokenizer._tokenizer_layout
 steps = bpe_tokenizer._steps

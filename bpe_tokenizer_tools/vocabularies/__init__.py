@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from bpe_tokenizer_tools.vocabularies.extending import ExtensionReport, Measured, extend
+from bpe_tokenizer_tools.vocabularies.pruning import Pruned, prune
 
-__all__ = ["ExtensionReport", "Measured", "extend"]
+__all__ = ["ExtensionReport", "Measured", "Pruned", "extend", "prune"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from bpe_tokenizer import BPETokenizer, PretokenCounts
@@ -115,3 +115,11 @@ class Merger:
         self.token[id_] = joined
         self.ranks[pair] = len(self.merged)
         self.merged.append(id_)
+
+    def remove(self, id_: int, pairs: Iterable[tuple[int, int]]) -> bytes:
+        """Remove a token and the merges that make it; return it."""
+        for pair in pairs:
+            del self.ranks[pair]
+        token = self.token.pop(id_)
+        del self.vocab[token]
+        return token

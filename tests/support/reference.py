@@ -106,6 +106,30 @@ def extend(
     return new
 
 
+def prune(
+    pretoken_counts: Mapping[bytes, int], merges: list[Pair], n_tokens: int, staying: set[bytes]
+) -> list[bytes]:
+    """Remove the leaf used least, `n_tokens` times; return what was removed.
+
+    Of equally used ones that goes first whose merge is the last.  All is encoded again each time.
+    """
+    removed: list[bytes] = []
+    merges = list(merges)
+    for _ in range(n_tokens):
+        uses: Counter[bytes] = Counter()
+        for pretoken, count in pretoken_counts.items():
+            for token in encode(pretoken, merges):
+                uses[token] += count
+        last = {left + right: rank for rank, (left, right) in enumerate(merges)}
+        leaves = last.keys() - {part for pair in merges for part in pair} - staying
+        if not leaves:
+            break
+        token = min(leaves, key=lambda token: (uses[token], -last[token]))
+        removed.append(token)
+        merges = [pair for pair in merges if pair[0] + pair[1] != token]
+    return removed
+
+
 def encode(pretoken: bytes, merges: Iterable[Pair]) -> list[bytes]:
     """Apply merges to one pre-token: always the earliest learned, leftmost first."""
     rank = {pair: i for i, pair in enumerate(merges)}

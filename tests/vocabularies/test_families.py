@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import examples
 
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.held_out import CorpusReader
-from bpe_tokenizer_tools.vocabularies import extend
+from bpe_tokenizer_tools.vocabularies import extend, prune
 from bpe_tokenizer_tools.vocabularies.pretokens import Merger, encode_pretokens, stand_ins
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -97,13 +98,51 @@ def test_extending(name: str, folder: Path) -> None:
         check_like_home(new, text)
         was, is_ = (each.encode(text, allowed_special="all") for each in (old, new))
         assert not made.isdisjoint(is_) or was == is_
-        # Without a decoder tokens have spaces between them; unsplit, the first may have spaces inside.
+        # Without a decoder tokens have spaces between them; unsplit, the first may lose all.
         if (old.components or {"decoder": 1})["decoder"] and name != "metaspace unsplit":
             assert new.decode(is_) == old.decode(was)
 
     check()
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_pruning(name: str, folder: Path) -> None:
+    old = load(name, folder)
+    pruned = prune(old, TEXTS[:9], vocab_size=old.vocab_size - 120, verbose=False)
+    new, gone = pruned.tokenizer, set(pruned.removed)
+    assert len(gone) == 120
+    expected = Merger(old)  # the old merges, without those of removed tokens
+    for token in gone:
+        id_ = expected.vocab[token]
+        made = [pair for pair, rank in expected.ranks.items() if expected.merged[rank] == id_]
+        expected.remove(id_, made)
+    old_id = {new_id: id_ for id_, new_id in enumerate(pruned.id_map) if new_id >= 0}
+    cut = core.cutter(old)
+
+    @settings(max_examples=examples(25), deadline=None)
+    @given(texts)
+    def check(text: str) -> None:
+        check_like_home(new, text)
+        ids: list[int] = []
+        for part, *_ in core.pipeline(old, frozenset(old.special_tokens)).parts(text):
+            pieces = cut(part) if isinstance(part, str) else [part]
+            for piece in pieces:
+                by_itself = [piece.id] if isinstance(piece, AddedToken) else None
+                ids += by_itself or expected.encode(piece.encode())
+        assert [old_id[id_] for id_ in new.encode(text, allowed_special="all")] == ids
+
+    check()
+    taken = pruned.tokens_after - pruned.tokens_before
+    encoded = (
+        [each.encode(text, allowed_special="all") for text in TEXTS[:9]] for each in (new, old)
+    )
+    after, before = (sum(map(len, ids)) for ids in encoded)
+    assert taken == after - before
+
+
 def test_a_continuing_prefix_is_refused(folder: Path) -> None:
+    old = load("continuing prefix", folder)
     with pytest.raises(ValueError, match="can't extend a tokenizer with continuing_subword_prefix"):
-        extend(load("continuing prefix", folder), TEXTS)
+        extend(old, TEXTS)
+    with pytest.raises(ValueError, match="can't prune a tokenizer with continuing_subword_prefix"):
+        prune(old, TEXTS, min_count=1)
