@@ -247,9 +247,11 @@ def around(tokenizer: BPETokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tokenizer._around
 
 
-def offsets(tokenizer: BPETokenizer, text: str, allowed: Any) -> list[tuple[int, int]]:
+def offsets(
+    tokenizer: BPETokenizer, text: str, allowed: Any, trimmed: bool = True
+) -> list[tuple[int, int]]:
     """Return the characters of a text that each of its ids stands for."""
-    return tokenizer._offsets(text, tokenizer._allowed(allowed, (), [text]))
+    return tokenizer._offsets(text, tokenizer._allowed(allowed, (), [text]), trimmed)
 
 
 def roles(tokenizer: BPETokenizer) -> dict[str, str]:

@@ -30,7 +30,7 @@ def token_bytes(tokenizer: BPETokenizer) -> list[bytes | None]:
     [b'a', b'b']
     """
     special = set(tokenizer.special_tokens.values())
-    spell = _speller(tokenizer)
+    spell = speller(tokenizer)
     table: list[bytes | None] = [None] * (tokenizer.max_id + 1)
     for id_, token in core.tokens(tokenizer).items():
         if id_ not in special:
@@ -38,8 +38,8 @@ def token_bytes(tokenizer: BPETokenizer) -> list[bytes | None]:
     return table
 
 
-def _speller(tokenizer: BPETokenizer) -> Any:
-    """Return what says which bytes a token stands for inside a text."""
+def speller(tokenizer: BPETokenizer) -> Any:
+    """Return what says which bytes a token, given with its id, stands for inside a text."""
     components = tokenizer.components
     if components is None:
         return lambda _, token: token
