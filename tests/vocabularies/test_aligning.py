@@ -141,6 +141,8 @@ def test_words_with_an_end_have_no_bytes(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     import tokenizer_files
 
-    (tmp_path / "tokenizer.json").write_text(tokenizer_files.text("words with an end"), encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(
+        tokenizer_files.text("words with an end"), encoding="utf-8"
+    )
     with pytest.raises(ValueError, match="prefix or suffix"):
         intersection(BPETokenizer.from_file(tmp_path), BPETokenizer())
