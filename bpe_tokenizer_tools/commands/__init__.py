@@ -7,9 +7,17 @@ All of these modules are imported for every command: what only one needs is impo
 from __future__ import annotations
 
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.commands import basic, checking, corpora, evaluation, showing, workflow
+from bpe_tokenizer_tools.commands import (
+    basic,
+    checking,
+    corpora,
+    evaluation,
+    showing,
+    vocabularies,
+    workflow,
+)
 
-_MODULES = (basic, checking, evaluation, corpora, workflow, showing)
+_MODULES = (basic, checking, evaluation, vocabularies, corpora, workflow, showing)
 
 COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()
