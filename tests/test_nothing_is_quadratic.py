@@ -19,6 +19,7 @@ import pytest
 from oracles import need
 
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools.vocabularies import align
 
 MOST = 10  # times as long, for four times the input
 NOISE = 0.002  # seconds
@@ -137,6 +138,23 @@ def test_as_sentencepiece(processor: Any, name: str, kind: str) -> None:
         return lambda: AS_SENTENCEPIECE[name](processor, text)
 
     check(make, 6_000)
+
+
+VOCABULARIES: dict[str, Callable[[BPETokenizer, str], Any]] = {
+    "align": lambda it, text: align(it, BPETokenizer(), text),
+    "extend": lambda it, text: it.extend([text], add=20, held_out={}, verbose=False),
+    "prune": lambda it, text: it.prune([text], vocab_size=280, verbose=False),
+}
+
+
+@pytest.mark.parametrize("kind", ["prose", "a letter", "spaces", "marks", "almost a token"])
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_vocabularies(tokenizer: BPETokenizer, name: str, kind: str) -> None:
+    def make(n: int) -> Call:
+        text = TEXTS[kind](n)
+        return lambda: VOCABULARIES[name](tokenizer, text)
+
+    check(make, 20_000)
 
 
 HOSTILE: dict[str, Callable[[int], tuple[list[str], str]]] = {  # ж and я are two bytes each
