@@ -129,17 +129,18 @@ def extend(
     (['the', 'Ġcat', 'al', 'og'], True)
     """
     strings = _check(tokenizer, corpus, counts, tokens, add, min_frequency)
+    spelled = _with_strings(tokenizer, strings)
     started = time.perf_counter()
     reader = CorpusReader(tokenizer, None, num_workers, text_field, verbose)
     found, measured = _read(reader, corpus, counts, held_out)
     seconds = time.perf_counter() - started
-    spelled = _with_strings(tokenizer, strings)
     learned = core.Learned([], [], "")
     if found is not None:
         with core.progress("merging", "merge", add, verbose) as advance:
             learner = _Learner(spelled, found)
             learned = learner.learn(add, min_frequency, learner.forbidden, advance)
     extended = core.remade(tokenizer, _with_merges(spelled, learned))
+    learning = time.perf_counter() - started - seconds
     n_old, n_strings = len(tokenizer.definition.vocab), len(spelled.definition.vocab)
     added = len(extended.definition.vocab) - n_old
     extended.training_report = report = ExtensionReport(
@@ -150,7 +151,7 @@ def extend(
         merges=len(extended.definition.merges) - len(tokenizer.definition.merges),
         vocab_size=extended.vocab_size,
         counting_seconds=seconds,
-        learning_seconds=time.perf_counter() - started - seconds,
+        learning_seconds=learning,
         stopped=learned.stopped or "the strings have their tokens",
         added=added,
         for_strings=n_strings - n_old,
@@ -183,6 +184,9 @@ def _check(
     if tokenizer.max_id + add > core.MAX_ID:
         highest = f"the highest is {tokenizer.max_id:,} already"
         raise ValueError(f"{add:,} more tokens need ids above {core.MAX_ID:,}: {highest}")
+    room = sys.maxunicode - len(tokenizer.definition.vocab)  # what the learner can number
+    if add > room:
+        raise ValueError(f"add may be at most {room:,} for this tokenizer, got {add:,}")
     return strings
 
 

@@ -235,6 +235,8 @@ def test_bad_input_is_refused() -> None:
         extend(old, OLD, held_out={"old": []}, verbose=False)
     with pytest.raises(TypeError, match="tokens must be a list of strings, got 'ab'"):
         extend(old, tokens="ab")
+    with pytest.raises(ValueError, match="add may be at most 1,113,"):
+        extend(old, OLD, add=2_000_000)
     far = BPETokenizer()
     far.add_special_tokens({"<|far|>": 2**31 - 1})
     with pytest.raises(ValueError, match="need ids above"):
