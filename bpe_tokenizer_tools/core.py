@@ -203,9 +203,11 @@ def cutter(tokenizer: BPETokenizer) -> Callable[[str], list[str]]:
     return tokenizer._encoder._split
 
 
-def pretoken_encoder(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:
+def pretoken_encoder(tokenizer: BPETokenizer) -> Callable[[str], list[int]]:
     """Return what encodes one pre-token; of a byte-level tokenizer only by the engine in Python."""
-    return tokenizer._encoder._encode_pretoken
+    if tokenizer.components is None:
+        return lambda pretoken: tokenizer._encoder._encode_pretoken(pretoken.encode())
+    return cast("Any", tokenizer._encoder).encode_pretoken  # type: ignore[no-any-return]
 
 
 def symbols(tokenizer: BPETokenizer) -> Callable[[bytes], list[int]]:

@@ -119,6 +119,11 @@ class Twin:
         count: int = self._run(text, self.encoder.count, self.encoder.count_pretokens)
         return count
 
+    def encode_pretoken(self, text: str) -> list[int]:
+        """Encode one pre-token, which is cut already."""
+        ids: list[int] = self.encoder.encode_pretokens([self._speller(text)])
+        return ids
+
     def _run(self, text: str, whole: Callable[[str], Any], cut: Callable[[list[str]], Any]) -> Any:
         """Call what takes text, or what takes text that is cut."""
         try:

@@ -1006,6 +1006,11 @@ class ComponentEncoder(core.Encoder):
         """Count the ids `encode` would give."""
         return self._twin.count(text) if self._twin else super().count(text)
 
+    def encode_pretoken(self, text: str) -> list[int]:
+        """Encode one pre-token, which is cut already."""
+        twin = self._by_characters
+        return twin.encode_pretoken(text) if twin else self._encode_pretoken(text.encode())
+
     def cache_info(self) -> tuple[int, int, int]:
         """Tell how often the cache was asked, how often in vain, and how much it holds."""
         return self._engine.cache_info() if self._engine else super().cache_info()

@@ -37,8 +37,7 @@ def encode_pretokens(tokenizer: BPETokenizer, pretokens: Sequence[bytes]) -> Ite
     """Yield the ids of each pre-token, by the engine in C where it takes them."""
     encode = getattr(core.encoder(tokenizer), "encode_pretokens", None)
     if encode is None:
-        one = core.pretoken_encoder(tokenizer)
-        yield from (one(_text(pretoken).encode()) for pretoken in pretokens)
+        yield from map(core.pretoken_encoder(tokenizer), map(_text, pretokens))
         return
     size = {id_: len(token) for id_, token in core.tokens(tokenizer).items()}
     for start in range(0, len(pretokens), _BATCH):
