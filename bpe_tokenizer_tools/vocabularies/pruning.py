@@ -7,9 +7,10 @@ Only leaves go: tokens that no merge builds on.  So each token that stays can st
 take one out is to take out the merges that make it.  Text that used it is encoded by the merges
 that are left, and the tokens it is then made of are used more.
 
+The pre-tokens that had a removed token are encoded again to count their tokens: to count its two
+parts would not do, as these may merge with what is beside them.
+
 Source: Purason and others, "Teaching Old Tokenizers New Words", arXiv 2512.03989, for the idea.
-There a removed token counts for its two parts; here the pre-tokens that had it are encoded again,
-as the parts may merge with what is beside them.
 """
 
 from __future__ import annotations
