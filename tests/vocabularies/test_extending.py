@@ -22,7 +22,8 @@ OLD = "low lower lowest, new newer newest; the cat sat on the mat. Grüße! 12 1
 NEW = "the lowland catalog of newer mattresses; wet weather, 1234 caf\u00e9s and Grüßen " * 7
 
 few_letters = st.text("abc ", min_size=1, max_size=12)
-corpora = st.lists(few_letters | hard_text, min_size=1, max_size=12)
+# With a line break at its end, no text is the name of a file or directory, such as "/".
+corpora = st.lists((few_letters | hard_text).map("{}\n".format), min_size=1, max_size=12)
 
 
 def trained(text: str = OLD, size: int = 300, pattern: str = "gpt2") -> BPETokenizer:
@@ -70,10 +71,7 @@ def test_the_merges_are_those_of_a_naive_trainer(
     first: list[str], second: list[str], n_old: int, n_new: int, min_frequency: int
 ) -> None:
     old = BPETokenizer(normalizer=None)
-    if any(first):
-        old.train(first, vocab_size=256 + n_old, min_frequency=1, verbose=False)
-    if not any(second):
-        return
+    old.train(first, vocab_size=256 + n_old, min_frequency=1, verbose=False)
     counts = count_pretokens(second, normalizer=None)
     new = quietly(old, counts=counts, add=n_new, min_frequency=min_frequency)
     assert new_merges(old, new) == naive(old, counts, n_new, min_frequency)
@@ -88,8 +86,6 @@ def test_the_merges_are_those_of_a_naive_trainer(
 def test_training_on_gives_what_training_at_once_gives(
     texts: list[str], n_first: int, n_second: int, pattern: str
 ) -> None:
-    if not any(texts):
-        return
     counts = count_pretokens(texts, pattern)
     first = BPETokenizer(pattern).train(counts=counts, vocab_size=256 + n_first, verbose=False)
     if first.vocab_size < 256 + n_first:
@@ -104,8 +100,6 @@ def test_training_on_gives_what_training_at_once_gives(
 def test_extending_twice_is_extending_once(
     texts: list[str], n_first: int, n_second: int, text: str
 ) -> None:
-    if not any(texts):
-        return
     old = trained()
     counts = count_pretokens(texts)
     once = quietly(old, counts=counts, add=n_first + n_second)
