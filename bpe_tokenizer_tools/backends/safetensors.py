@@ -48,6 +48,7 @@ class Tensor:
         dtype: its type, as the format calls it, such as "BF16".
         shape: its dimensions.
         start: the byte of the file it begins at.
+        size: how many bytes it has.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     start: int
+    size: int
 
     def check_readable(self) -> None:
         """Raise unless it is a table whose rows can be read.
@@ -162,4 +164,4 @@ def _tensor(path: Path, name: str, fields: Mapping[str, Any], begin: int) -> Ten
         written = core.shorten(" x ".join(map(str, shape)) or "1")[1:-1]
         problem = f"{written} values of {dtype} do not take the {end - start:,} bytes it has"
         raise FileFormatError(path, core.shorten(name)[1:-1], problem)
-    return Tensor(name, path, dtype, tuple(shape), begin + start)
+    return Tensor(name, path, dtype, tuple(shape), begin + start, end - start)

@@ -1,0 +1,163 @@
+"""config.json and generation_config.json with the size and the ids of another vocabulary."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.adapting.vocabulary import Matching
+
+NAMES = ("config.json", "generation_config.json")
+# Fields with one id, or with several; lists of lists of ids, as these of generation_config.json.
+_FIELDS = re.compile(r"(\w+_)?token_(id|ids|index)|(begin_)?suppress_tokens")
+_LISTS = ("bad_words_ids", "force_words_ids")
+_PAIRS = ("forced_decoder_ids",)  # of a position and an id
+
+
+@dataclass
+class ConfigFiles:
+    """New contents of the files, and what has changed in them.
+
+    Attributes:
+        contents: name -> JSON.
+        ids: "config.json: eos_token_id" -> the ids before and after, if they differ.
+    """
+
+    contents: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return config.json.
+
+    Raises:
+        FileNotFoundError: there is none.
+        FileFormatError: it is damaged.
+    """
+    path = folder / NAMES[0]
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; expected the directory of a model, with config.json beside "
+            "its weights"
+        )
+    data: dict[str, Any] = core.JsonReader.open(path).data
+    return data
+
+
+def rewrite(
+    folder: Path,
+    old: BPETokenizer,
+    matching: Matching,
+    sizes: tuple[int, int],
+    given: Mapping[str, Any],
+) -> ConfigFiles:
+    """Give the files the new number of rows, and each id that they name the new one of its token.
+
+    Args:
+        folder: the model.
+        old: its tokenizer.
+        matching: what has become of each token.
+        sizes: the number of rows before and after.
+        given: field -> the new value, for fields that name a token that is gone.
+
+    Raises:
+        ValueError: a token that is named is gone, or a field of `given` is in no file.
+        FileFormatError: a file is damaged.
+    """
+    result = ConfigFiles()
+    unused = set(given)
+    for name in NAMES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        data = core.JsonReader.open(path).data
+        rewriter = _Rewriter(path, old, matching, sizes, given)
+        changed = rewriter.walk(data, "")
+        unused -= rewriter.used
+        result.ids.update({f"{name}: {key}": pair for key, pair in rewriter.changed.items()})
+        result.contents[name] = json.dumps(changed, indent=2, ensure_ascii=False) + "\n"
+    if unused:
+        raise ValueError(
+            f"{folder}: ids are given for {', '.join(sorted(map(repr, unused)))}, which "
+            f"{' and '.join(NAMES)} do not have"
+        )
+    return result
+
+
+class _Rewriter:
+    """Goes through the fields of a file."""
+
+    def __init__(
+        self,
+        path: Path,
+        old: BPETokenizer,
+        matching: Matching,
+        sizes: tuple[int, int],
+        given: Mapping[str, Any],
+    ) -> None:
+        self._path, self._matching, self._sizes, self._given = path, matching, sizes, given
+        self._tokens = core.tokens(old)
+        self.changed: dict[str, tuple[Any, Any]] = {}
+        self.used: set[str] = set()
+
+    def walk(self, data: Mapping[str, Any], place: str) -> dict[str, Any]:
+        """Return an object with its new values."""
+        return {key: self._value(key, value, place + key) for key, value in data.items()}
+
+    def _value(self, key: str, value: Any, place: str) -> Any:
+        if isinstance(value, dict):
+            return self.walk(value, f"{place}.")
+        if key == "vocab_size" and value == self._sizes[0]:
+            return self._sizes[1]
+        if key in self._given:
+            self.used.add(key)
+            new = self._given[key]
+        else:
+            new = self._moved(key, value, place)
+        if new != value:
+            self.changed[place] = value, new
+        return new
+
+    def _moved(self, key: str, value: Any, place: str) -> Any:
+        if _FIELDS.fullmatch(key):
+            if isinstance(value, list):
+                return [self._id(id_, place) for id_ in value]
+            return self._id(value, place)
+        if key in _LISTS + _PAIRS and isinstance(value, list):
+            keep = 1 if key in _PAIRS else 0
+            lists = [each if isinstance(each, list) else [] for each in value]
+            return [[*ids[:keep], *(self._id(id_, place) for id_ in ids[keep:])] for ids in lists]
+        return value
+
+    def _id(self, id_: Any, place: str) -> Any:
+        """Return the new id of the token with an old one."""
+        if id_ is None or (type(id_) is int and id_ < 0):  # how some write that there is none
+            return id_
+        if type(id_) is not int:
+            raise FileFormatError(self._path, place, f"expected an id, got {core.shorten(id_)}")
+        if id_ in self._matching.moved:
+            return self._matching.moved[id_]
+        field = place.rpartition(".")[2]
+        if id_ in self._tokens:
+            token = core.shorten(self._tokens[id_].decode(errors="replace"))
+            problem = f"is {id_}, the token {token}, which the new tokenizer does not have; add it "
+            problem += "there"
+        else:
+            problem = f"is {id_}, and the old tokenizer has no token with this id; correct the file"
+        raise FileFormatError(
+            self._path,
+            place,
+            f"{problem}, or say what it shall be, with ids={{{field!r}: ...}} (--ids {field}=ID)",
+        )
+
+
+def shown(changed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+    """Say which ids are others now."""
+    for place, (before, after) in changed.items():
+        yield f"{place}: {json.dumps(before)} -> {json.dumps(after)}"

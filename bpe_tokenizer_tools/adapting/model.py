@@ -1,0 +1,348 @@
+"""A model follows its tokenizer to another vocabulary; see `adapt_model`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bpe_tokenizer import BPETokenizer, FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.adapting import config_files, model_folder, tables, weights
+from bpe_tokenizer_tools.adapting.tables import Table
+from bpe_tokenizer_tools.adapting.vocabulary import Matching, match
+from bpe_tokenizer_tools.adapting.weights import Fill, Init, Plan
+from bpe_tokenizer_tools.backends import model_files, safetensors
+from bpe_tokenizer_tools.backends.safetensors import INDEX, Tensor
+from bpe_tokenizer_tools.scale import job_folder
+from bpe_tokenizer_tools.scale.inputs import Shard
+from bpe_tokenizer_tools.support import outputs, progress
+from bpe_tokenizer_tools.support.files import file_sha256, naming
+from bpe_tokenizer_tools.support.text import counted
+
+# -- The report ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AdaptedTable:
+    """A table before and after."""
+
+    name: str  # of the tensor
+    role: str  # "input", "output", or "tied" for one that is both
+    file: str  # that it is in
+    dtype: str  # of its values
+    before: tuple[int, ...]  # its shape
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What `adapt_model` did; printed, sentences."""
+
+    path: str  # the new model
+    kept: int  # tokens with the rows that they had
+    new: int  # tokens with new rows
+    dropped: int  # old tokens that are gone
+    padding: int  # rows without a token
+    tables: Sequence[AdaptedTable]
+    ids: Mapping[str, tuple[Any, Any]]  # "config.json: eos_token_id" -> before and after
+    done_before: Sequence[str] = ()  # files of weights that an earlier run had finished
+    left_out: Sequence[str] = ()  # files with weights in other formats, which are not copied
+    notes: Sequence[str] = field(default=())  # what else there is to know
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"{self.path}: {counted(self.kept, 'token')} kept, {self.new:,} new, "
+            f"{self.dropped:,} dropped; {counted(self.padding, 'row')} of padding"
+        )
+        for table in self.tables:
+            before, after = (
+                " x ".join(f"{n:,}" for n in shape) for shape in (table.before, table.after)
+            )
+            yield f"{table.name} ({table.role}, {table.dtype}): {before} -> {after}"
+        yield from config_files.shown(self.ids)
+        if self.done_before:
+            yield f"done by an earlier run: {', '.join(self.done_before)}"
+        if self.left_out:
+            yield f"left out, weights of the old vocabulary: {', '.join(self.left_out)}"
+        for note in self.notes:
+            yield f"Note: {note}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return dataclasses.asdict(self)
+
+
+# -- Adapting -----------------------------------------------------------------
+
+
+def adapt_model(
+    model_dir: str | os.PathLike[str],
+    old: BPETokenizer | None,
+    new: BPETokenizer,
+    out_dir: str | os.PathLike[str],
+    init: Init = "subword_mean",
+    pad_to_multiple_of: int | None = None,
+    force: bool = False,
+    verbose: bool = True,
+    *,
+    tensors: Sequence[str] | None = None,
+    ids: Mapping[str, Any] | None = None,
+) -> Adaptation:
+    """Write a model again, for another tokenizer; nothing is trained, and torch is not needed.
+
+    Tokens that both tokenizers have keep their rows of the embeddings, bit for bit: ordinary ones
+    are told by their bytes, added ones by their content.  All other weights are copied.  The files
+    of `new` go along, and config.json and generation_config.json get its size and ids.
+
+    Args:
+        model_dir: a directory with config.json and safetensors.
+        old: the tokenizer that the model was made with; None for the one in `model_dir`.
+        new: the tokenizer to use from now on.
+        out_dir: the directory to make.  It appears once it is complete.  A run that was killed is
+            continued by the next one with the same arguments.
+        init: the row of a new token: "subword_mean", the mean of the rows of the tokens that
+            `old` cuts it into; "mean", of all tokens; "zeros"; or a function of the token's
+            bytes, those tokens' ids, and their rows as a float32 array, which returns a row.
+        pad_to_multiple_of: tables get this many rows, or a multiple; rows without a token get
+            the mean of all tokens', which is never the most likely.
+        force: replace `out_dir`.
+        verbose: tell on stderr what is done, and show a progress bar.
+        tensors: the names of all tensors with a row for each token, if the usual ones do not tell.
+        ids: field -> value, for fields of config.json and generation_config.json that name a token
+            which is gone, such as ``{"pad_token_id": None}``.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+        FileFormatError: a file is damaged, is quantized, or names the id of a token that is gone.
+        FileExistsError: `out_dir` is there, and `force` is not set.
+        ValueError: `old` is not the model's tokenizer, or it is not certain which tensors to write.
+    """
+    weights.fill_by(init, Matching({}, {}, {}, (), 0))  # which refuses an unknown one
+    job = _Job(Path(model_dir), old, new, Path(out_dir), pad_to_multiple_of, force, tensors, ids)
+    named = init if isinstance(init, str) else {"function": os.urandom(8).hex()}
+    return job.run(weights.fill_by(init, job.matching), named, verbose)
+
+
+class _Job:
+    """A model, read and compared; nothing is written yet."""
+
+    def __init__(
+        self,
+        model: Path,
+        old: BPETokenizer | None,
+        new: BPETokenizer,
+        out: Path,
+        pad_to_multiple_of: int | None,
+        force: bool,
+        tensors: Sequence[str] | None,
+        ids: Mapping[str, Any] | None,
+    ) -> None:
+        if pad_to_multiple_of is not None:
+            core.check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
+        self.model, self.out, self.force, self.new = _folder(model), out, force, new
+        model_folder.check_output(self.model, out, force)
+        config = config_files.read(self.model)
+        self.tensors = safetensors.tensors(self.model)
+        self.files = _by_file(self.tensors)
+        for path in self.files:
+            weights.check_metadata(path)
+        self.index = _index(self.model, self.tensors)
+        self.old = BPETokenizer.from_file(self.model) if old is None else old
+        token_ids = sorted(core.tokens(self.old))
+        self.tables = {
+            table.tensor.name: table
+            for table in tables.find_tables(self.tensors, config, token_ids, tensors, self.model)
+        }
+        self.matching = match(self.old, new)
+        step = pad_to_multiple_of or 1
+        self.rows = -(-self.matching.size // step) * step
+        before = next(iter(self.tables.values())).tensor.shape[0]
+        self.config = config_files.rewrite(
+            self.model, self.old, self.matching, (before, self.rows), ids or {}
+        )
+
+    def run(self, fill: Fill, init: Any, verbose: bool) -> Adaptation:
+        """Do it, or what is left of it."""
+        facts = {
+            "format": model_folder.FORMAT,
+            "old": self.old.fingerprint,
+            "new": self.new.fingerprint,
+            "init": init,
+            "rows": self.rows,
+            "tensors": sorted(self.tables),
+        }
+        plan = Plan(self.matching, self.rows, fill)
+        with model_folder.working(self.out, facts) as folder:
+            made = folder / "model"
+            earlier = self._write_weights(folder, plan, facts, verbose)
+            _remove_others(made, {path.name for path in self.files})
+            with naming(self.out):
+                self.new.save(made, verbose=False)
+                core.write_files({made / name: text for name, text in self._texts().items()})
+            left_out = model_folder.copy_others(self.model, made)
+            _check(made)
+            model_folder.place(folder, self.out)
+        report = self._report(earlier, left_out)
+        if verbose:
+            print(report, file=sys.stderr)
+        return report
+
+    def _write_weights(
+        self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool
+    ) -> list[str]:
+        """Write the files that are not done; return the names of those that are."""
+        shards = {path: Shard(path.as_posix(), path.stat().st_size) for path in self.files}
+        done = [
+            path
+            for path, shard in shards.items()
+            if job_folder.finished(folder, shard, facts, "raise") is not None
+        ]
+        left = [path for path in self.files if path not in done]
+        total = sum(self._size(path) for path in left)
+        shown = progress.bar("adapt", "B", total) if verbose else contextlib.nullcontext(_silent)
+        with shown as advance:
+            for path in left:
+                self._write_file(folder, shards[path], path, plan, facts, advance)
+        return [path.name for path in done]
+
+    def _write_file(
+        self,
+        folder: Path,
+        shard: Shard,
+        path: Path,
+        plan: Plan,
+        facts: Mapping[str, Any],
+        advance: Callable[[int], Any],
+    ) -> None:
+        final = folder / path.name
+        before = shard.state()
+        with naming(self.out / path.name, drafts_only=True), outputs.draft_of(final) as draft:
+            written = weights.rewrite(draft, self.files[path], self.tables, plan, advance)
+            marker = {
+                **facts,
+                "skipped": 0,
+                "input_size": shard.size,
+                "input_sha256": file_sha256(path),
+                "files": {f"model/{path.name}": written},
+            }
+
+            def check() -> None:
+                if shard.state() != before:
+                    raise FileFormatError(path, "", "changed while it was read; run it again")
+
+            job_folder.commit(
+                folder, shard.name, {folder / "model" / path.name: draft}, marker, check
+            )
+
+    def _size(self, path: Path) -> int:
+        tensors = self.files[path]
+        return sum(weights.new_size(tensor, self.tables, self.rows) for tensor in tensors)
+
+    def _texts(self) -> dict[str, str]:
+        texts = dict(self.config.contents)
+        if self.index is not None:
+            metadata = dict(self.index.get("metadata") or {})
+            if "total_size" in metadata:
+                metadata["total_size"] = sum(map(self._size, self.files))
+            if type(metadata.get("total_parameters")) is int:
+                metadata["total_parameters"] += sum(
+                    (self.rows - table.tensor.shape[0]) * table.columns
+                    for table in self.tables.values()
+                )
+            index = {**self.index, "metadata": metadata}
+            texts[INDEX] = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
+        return texts
+
+    def _report(self, earlier: list[str], left_out: list[str]) -> Adaptation:
+        return Adaptation(
+            os.fspath(self.out),
+            len(self.matching.kept),
+            len(self.matching.new),
+            self.matching.dropped,
+            self.rows - len(self.matching.kept) - len(self.matching.new),
+            [_adapted(table, self.rows) for table in self.tables.values()],
+            self.config.ids,
+            earlier,
+            left_out,
+            list(self._notes()),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        if self.old.chat_templates and not self.new.chat_templates:
+            yield "the new tokenizer has no chat template, and the old one had one"
+        unknown = [token.raw for token in self.matching.new.values() if not token.pieces]
+        if unknown:
+            yield (
+                f"the old tokenizer drops all of {counted(len(unknown), 'new token')}, such as "
+                f"{core.shorten(unknown[0])}; as subword means they are the mean of all tokens"
+            )
+
+
+def _silent(amount: int) -> None:
+    """Show no progress."""
+
+
+def _adapted(table: Table, rows: int) -> AdaptedTable:
+    tensor = table.tensor
+    after = (rows, *tensor.shape[1:])
+    return AdaptedTable(
+        tensor.name, table.role, tensor.path.name, tensor.dtype, tensor.shape, after
+    )
+
+
+def _folder(model: Path) -> Path:
+    """Return the directory of a model, of which a file may be named."""
+    if not model.exists():
+        raise FileNotFoundError(f"{model}: no such file or directory")
+    return model if model.is_dir() else model.parent
+
+
+def _by_file(found: Mapping[str, Tensor]) -> dict[Path, list[Tensor]]:
+    files: dict[Path, list[Tensor]] = {}
+    for tensor in found.values():
+        files.setdefault(tensor.path, []).append(tensor)
+    return files
+
+
+def _index(model: Path, found: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    """Return the index of a model in several files, once it is certain that it is right."""
+    path = model / INDEX
+    if not path.exists():
+        return None
+    data: dict[str, Any] = core.JsonReader.open(path).data
+    listed = data["weight_map"]
+    for name in sorted(listed.keys() | found.keys()):
+        actual = found[name].path.name if name in found else None
+        if listed.get(name) != actual:
+            problem = f"says that {core.shorten(name)} is in {core.shorten(listed.get(name))}, and "
+            problem += f"it is in {core.shorten(actual)}" if actual else "no file has it"
+            raise FileFormatError(path, "weight_map", problem)
+    if not isinstance(data.get("metadata") or {}, dict):
+        raise FileFormatError(path, "metadata", "expected an object")
+    return data
+
+
+def _remove_others(made: Path, kept: set[str]) -> None:
+    """Remove what an earlier run has made of files that may be others now."""
+    for path in made.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in kept:
+            path.unlink()
+
+
+def _check(made: Path) -> None:
+    """Read the headers of what was made, as those who load it do."""
+    safetensors.tensors(made)
+    model_files.describe(made)

@@ -1,0 +1,134 @@
+"""The directory that an adapted model is made in, until it is complete.
+
+It is hidden, beside the output: `.NAME.adapting/`.  The model grows in `model/` there, and each
+file of weights that is done has a marker with the hashes of what was read and what was made
+(`job_folder`).  At the end, `model/` is renamed to the output.  So the output is never there half,
+and a run that was killed is continued by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bpe_tokenizer_tools.scale import job_folder
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import draft_name, flush, flush_directory, naming
+
+FORMAT = "bpe_tokenizer.adapted-model/1"
+_JOB = "job.json"
+
+# What holds weights.  Only safetensors are written again: others would be of the old vocabulary.
+_WEIGHTS: tuple[str, ...] = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".gguf",
+)
+_WEIGHTS += (".onnx_data", ".npz", ".ot", ".tflite", ".mlmodel", ".pkl", ".index.json")
+# The files of a tokenizer, in any format.
+_TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+_TOKENIZER |= {"added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model"}
+_TOKENIZER |= {"spiece.model", "sentencepiece.bpe.model", "tekken.json", "chat_template.jinja"}
+_TOKENIZER |= {"chat_template.json", "additional_chat_templates"}
+_HIDDEN = {".git", ".cache", ".bpe-tokenizer.lock", ".bpe-tokenizer.saving"}
+
+
+def check_output(model: Path, out: Path, force: bool) -> None:
+    """Raise an error if the output is there already, or is a part of the model.
+
+    Raises:
+        FileExistsError: it is there, and `force` is not set.
+        ValueError: model and output are within each other.
+    """
+    outputs.check_directory(out)
+    first, second = model.resolve(), out.resolve()
+    if first == second or first in second.parents or second in first.parents:
+        raise ValueError(f"{out}: must not be the model's own directory, or within it; it is read")
+    if out.exists() and any(out.iterdir()) and not force:
+        raise FileExistsError(
+            f"{out}: is there already, and not empty; force=True (--force) replaces all of it"
+        )
+
+
+@contextlib.contextmanager
+def working(out: Path, job: Mapping[str, Any]) -> Iterator[Path]:
+    """Give the directory to work in; what another job has left there is removed.
+
+    It outlasts an error only if a file of weights is done.
+
+    Raises:
+        BlockingIOError: another run is at work on the same output.
+    """
+    folder = out.resolve().with_name(f".{out.resolve().name}.adapting")
+    is_ours = False
+    try:
+        with job_folder.open_folder(folder, shared=False):
+            is_ours = True
+            known = json.loads(json.dumps(job))
+            if job_folder.read_facts(folder / _JOB, FORMAT) != known:
+                for each in folder.iterdir():
+                    if each.name != ".lock":
+                        shutil.rmtree(each) if each.is_dir() else each.unlink()
+                outputs.write({folder / _JOB: json.dumps(known, indent=1) + "\n"})
+            (folder / "model").mkdir(exist_ok=True)
+            yield folder
+    finally:
+        if is_ours and not any((folder / "model").glob("*.safetensors")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_others(model: Path, made: Path) -> list[str]:
+    """Copy what is neither weights nor a tokenizer, nor made already; return what else there is."""
+    left_out = []
+    for place, folders, names in os.walk(model):
+        below = Path(place).relative_to(model)
+        apart = _HIDDEN if below.parts else _HIDDEN | _TOKENIZER
+        folders[:] = sorted(name for name in folders if name not in apart)
+        for name in sorted(names):
+            source, target = Path(place, name), made / below / name
+            if name in apart or name.endswith(".tiktoken") or target.exists():
+                continue
+            if name.lower().endswith(_WEIGHTS) or not source.is_file():
+                left_out.append((below / name).as_posix())
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _copy(source, target)
+    return left_out
+
+
+def _copy(source: Path, target: Path) -> None:
+    with open(source, "rb") as file, open(target, "wb") as out:
+        shutil.copyfileobj(file, out)
+        flush(out)
+
+
+def place(folder: Path, out: Path) -> None:
+    """Give the finished model its name; what had it is removed then."""
+    made, out = folder / "model", out.resolve()
+    for each in (made, *(path for path in made.rglob("*") if path.is_dir())):
+        flush_directory(each)
+    former = None
+    with naming(out):
+        if out.exists():
+            former = draft_name(out)
+            os.replace(out, former)
+        try:
+            os.replace(made, out)
+        except BaseException:
+            if former is not None:
+                os.replace(former, out)
+            raise
+    flush_directory(out.parent)
+    if former is not None:
+        shutil.rmtree(former)

@@ -1,0 +1,275 @@
+"""The tables of a model that have a row for each token: which they are, and their rows."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bpe_tokenizer import FileFormatError
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.backends.safetensors import Tensor
+from bpe_tokenizer_tools.support.text import counted
+
+numpy: Any = core.import_optional("numpy", "adapting models", "'bpe-tokenizer[tools]'")
+
+# -- Values -------------------------------------------------------------------
+
+DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # numpy has no bfloat16
+_BLOCK_BYTES = 2**22  # of float32: what is in memory at a time is a few of these
+
+
+def to_float32(values: Any, dtype: str) -> Any:
+    """Return stored values as float32, exactly."""
+    if dtype == "BF16":  # the upper half of a float32
+        return (values.astype("<u4") << 16).view("<f4")
+    return values.astype(numpy.float32, copy=False)
+
+
+def from_float32(values: Any, dtype: str) -> Any:
+    """Return float32 as values to store, rounded to the nearest, of two to the even one."""
+    values = numpy.ascontiguousarray(values, "<f4")
+    if dtype != "BF16":
+        with numpy.errstate(over="ignore"):
+            return values.astype(DTYPES[dtype])
+    bits = values.view("<u4")
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    # NOTE: rounding could turn a NaN into infinity.
+    quiet = (bits >> 16) | 0x40
+    return numpy.where(numpy.isnan(values), quiet, rounded).astype("<u2")
+
+
+# -- Rows ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, or a bias, with a row for each token.
+
+    Attributes:
+        tensor: where it is.
+        role: "input" or "output"; "tied" for an input table that is the output, too.
+        token_ids: the rows that have a token; others are padding.
+    """
+
+    tensor: Tensor
+    role: str
+    token_ids: Sequence[int]
+
+    @property
+    def columns(self) -> int:
+        """How many values a row has."""
+        return self.tensor.shape[1] if len(self.tensor.shape) == 2 else 1
+
+    @property
+    def step(self) -> int:
+        """How many rows are worked on at a time."""
+        return max(1, _BLOCK_BYTES // (4 * self.columns))
+
+    def stored(self, ids: Sequence[int]) -> Any:
+        """Return rows as they are in the file."""
+        ids = numpy.asarray(ids, dtype=numpy.int64)
+        rows = numpy.empty((len(ids), self.columns), DTYPES[self.tensor.dtype])
+        width = rows.itemsize * self.columns
+        ends = [*(numpy.flatnonzero(numpy.diff(ids) != 1) + 1).tolist(), len(ids)]
+        with open(self.tensor.path, "rb", buffering=0) as file:
+            start = 0
+            for end in ends if len(ids) else ():
+                file.seek(self.tensor.start + int(ids[start]) * width)
+                self._fill(file, memoryview(rows[start:end].reshape(-1)).cast("B"))
+                start = end
+        return rows
+
+    def _fill(self, file: Any, room: memoryview) -> None:
+        while room:
+            count = file.readinto(room)
+            if not count:
+                raise FileFormatError(
+                    self.tensor.path, self.tensor.name, "the file ends before it does"
+                )
+            room = room[count:]
+
+    def floats(self, ids: Sequence[int]) -> Any:
+        """Return rows as float32."""
+        return to_float32(self.stored(ids), self.tensor.dtype)
+
+    @functools.cached_property
+    def mean(self) -> Any:
+        """The mean of the rows of all tokens, without padding."""
+        total = numpy.zeros(self.columns)
+        for start in range(0, len(self.token_ids), self.step):
+            total += self.floats(self.token_ids[start : start + self.step]).sum(0, dtype="f8")
+        return (total / len(self.token_ids)).astype(numpy.float32)
+
+    def means(self, groups: Iterable[Sequence[int]]) -> Iterator[Any]:
+        """Yield the mean of each group of rows, in float32; of none, the mean of all."""
+        batch: list[Sequence[int]] = []
+        size = 0
+        for group in groups:
+            if batch and size + len(group) > self.step:
+                yield from self._means(batch)
+                batch, size = [], 0
+            batch.append(group)
+            size += len(group)
+        yield from self._means(batch)
+
+    def _means(self, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+        ids, places = numpy.unique([id_ for group in groups for id_ in group], return_inverse=True)
+        rows, start = self.floats(ids.astype(numpy.int64)), 0
+        for group in groups:
+            own, start = rows[places[start : start + len(group)]], start + len(group)
+            yield own.sum(0, dtype="f4") / numpy.float32(len(group)) if len(group) else self.mean
+
+
+# -- Which tables -------------------------------------------------------------
+
+# The last part of a name before ".weight" or ".bias", as architectures call these tables.
+_INPUTS = {"embed_tokens", "wte", "tok_embeddings", "word_embeddings", "embed_in", "shared"}
+_INPUTS |= {"embeddings", "token_embedding", "tok_emb", "token_embd"}
+_OUTPUTS = {"lm_head", "embed_out", "output_layer", "output"}
+_IN_LAYER = re.compile(r"(^|\.)(layers?|h|blocks?|blk)\.\d+\.")  # has no table for tokens
+
+
+def _kind(name: str) -> str | None:
+    """Say what a table of this name usually is."""
+    parts = name.split(".")
+    if len(parts) < 2 or parts[-1] not in ("weight", "bias") or _IN_LAYER.search(name):
+        return None
+    if parts[-2] == "output" and len(parts) > 2:  # that of any module
+        return None
+    return "input" if parts[-2] in _INPUTS else "output" if parts[-2] in _OUTPUTS else None
+
+
+def find_tables(
+    found: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    token_ids: Sequence[int],
+    named: Sequence[str] | None,
+    place: Path,
+) -> list[Table]:
+    """Return the tables that have a row for each token.
+
+    Args:
+        found: all tensors of the model.
+        config: config.json.
+        token_ids: the ids of the tokenizer that the model was made with.
+        named: the names of the tables, if the usual ones do not tell.
+        place: the model, for messages.
+
+    Raises:
+        ValueError: it is not certain which tensors they are, or they have fewer rows than
+            the tokenizer has ids.
+        FileFormatError: the values of one are of a type whose rows cannot be made.
+    """
+    if named is not None:
+        unknown = [name for name in named if name not in found]
+        if unknown or not named:
+            raise ValueError(
+                f"{place}: has no tensor {core.shorten((unknown or [''])[0])}; expected names from "
+                f"its files, such as {core.shorten(next(iter(found), ''))}"
+            )
+        chosen = {name: _kind(name) or "input" for name in named}
+    else:
+        chosen = _usual(found, config, place)
+    has_output = any(kind == "output" and name.endswith(".weight") for name, kind in chosen.items())
+    tables = []
+    for name, kind in chosen.items():
+        role = "tied" if kind == "input" and not has_output else kind
+        tables.append(Table(found[name], role, token_ids))
+    _check_types(table.tensor for table in tables)
+    _check_rows(tables, token_ids, place)
+    return tables
+
+
+def _usual(found: Mapping[str, Tensor], config: Mapping[str, Any], place: Path) -> dict[str, str]:
+    """Choose tables by their names; raise ValueError if that leaves a doubt."""
+    kinds = {name: kind for name in found if (kind := _kind(name))}
+    rows = {
+        found[name].shape[0]
+        for name, kind in kinds.items()
+        if kind == "input" and len(found[name].shape) == 2
+    }
+    said = _vocab_size(config)
+    if len(rows) > 1 and said in rows:
+        rows = {said}
+    if len(rows) != 1:
+        problem = "no tensor has the usual name of an input embedding"
+        if rows:
+            problem = "embeddings with different numbers of rows could be meant"
+        raise _unsure(
+            place, problem, sorted(found.values(), key=lambda t: -max(t.shape, default=0))
+        )
+    [size] = rows
+    if said is not None and said != size:
+        name = next(name for name in kinds if found[name].shape[:1] == (size,))
+        raise ValueError(
+            f"{place / 'config.json'}: vocab_size is {said:,}, but {name} has {size:,} rows; one "
+            "of the files is of another model"
+        )
+    chosen = {
+        name: kind
+        for name, kind in kinds.items()
+        if found[name].shape and found[name].shape[0] == size
+    }
+    _check_types(found[name] for name in chosen)
+    doubtful = [
+        tensor
+        for name, tensor in found.items()
+        if name not in chosen
+        and (size in tensor.shape or name in kinds)
+        and not _IN_LAYER.search(name)
+    ]
+    if doubtful:
+        problem = f"these may have one row for each of the {size:,} tokens, too, or may not"
+        raise _unsure(place, problem, [*(found[name] for name in chosen), *doubtful])
+    if config.get("tie_word_embeddings") is False and "output" not in chosen.values():
+        problem = "config.json says that the output embedding is a table of its own, and no "
+        problem += "tensor has its usual name"
+        raise _unsure(place, problem, [t for t in found.values() if len(t.shape) == 2])
+    return chosen
+
+
+def _vocab_size(config: Mapping[str, Any]) -> int | None:
+    parts = (config, *(config.get(name) for name in ("text_config", "llm_config")))
+    sizes = (part.get("vocab_size") for part in parts if isinstance(part, dict))
+    return next((size for size in sizes if type(size) is int), None)
+
+
+def _unsure(place: Path, problem: str, candidates: Sequence[Tensor]) -> ValueError:
+    shown = ", ".join(
+        f"{tensor.name} ({' x '.join(f'{n:,}' for n in tensor.shape)})" for tensor in candidates[:8]
+    )
+    more = ", ..." if len(candidates) > 8 else ""
+    return ValueError(
+        f"{place}: {problem}: {shown or 'none'}{more}; name all tensors with a row for each token "
+        "with tensors=[...] (--tensors NAME ...)"
+    )
+
+
+def _check_types(tensors: Iterable[Tensor]) -> None:
+    for tensor in tensors:
+        if len(tensor.shape) not in (1, 2) or not all(tensor.shape):
+            shape = " x ".join(map(str, tensor.shape)) or "a single number"
+            problem = f"expected a table with a row for each token, or a bias, got {shape}"
+            raise FileFormatError(tensor.path, tensor.name, problem)
+        if tensor.dtype not in DTYPES:
+            problem = f"its values are {core.shorten(tensor.dtype)[1:-1]}; expected BF16, F16 or "
+            problem += "F32. Rows of a quantized table cannot be made: adapt the model before "
+            problem += "it is quantized"
+            raise FileFormatError(tensor.path, tensor.name, problem)
+
+
+def _check_rows(tables: Sequence[Table], token_ids: Sequence[int], place: Path) -> None:
+    sizes = {table.tensor.shape[0] for table in tables}
+    if len(sizes) > 1:
+        raise _unsure(place, "tables differ in their rows", [table.tensor for table in tables])
+    [rows] = sizes
+    if token_ids and token_ids[-1] >= rows:
+        raise ValueError(
+            f"{place}: the old tokenizer has ids up to {token_ids[-1]:,}, but "
+            f"{tables[0].tensor.name} has only {counted(rows, 'row')}: the tokenizer is that of "
+            "another model; pass the one that the model was made with as `old` (--from)"
+        )
