@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +98,7 @@ def adapt_model(
     tensors: Sequence[str] | None = None,
     ids: Mapping[str, Any] | None = None,
 ) -> Adaptation:
-    """Write a model again, for another tokenizer; nothing is trained, and torch is not needed.
+    """Rewrite a model for another tokenizer; nothing is trained, and torch is not needed.
 
     Tokens that both tokenizers have keep their rows of the embeddings, bit for bit: ordinary ones
     are told by their bytes, added ones by their content.  All other weights are copied.  The files
@@ -117,7 +116,7 @@ def adapt_model(
         pad_to_multiple_of: tables get this many rows, or a multiple; rows without a token get
             the mean of all tokens', which is never the most likely.
         force: replace `out_dir`.
-        verbose: tell on stderr what is done, and show a progress bar.
+        verbose: show a progress bar on stderr, if that is a terminal.
         tensors: the names of all tensors with a row for each token, if the usual ones do not tell.
         ids: field -> value, for fields of config.json and generation_config.json that name a token
             which is gone, such as ``{"pad_token_id": None}``.
@@ -190,13 +189,10 @@ class _Job:
             with naming(self.out):
                 self.new.save(made, verbose=False)
                 core.write_files({made / name: text for name, text in self._texts().items()})
-            left_out = model_folder.copy_others(self.model, made)
+            left_out = model_folder.copy_others(self.model, made, self.out)
             _check(made)
             model_folder.place(folder, self.out)
-        report = self._report(earlier, left_out)
-        if verbose:
-            print(report, file=sys.stderr)
-        return report
+        return self._report(earlier, left_out)
 
     def _write_weights(
         self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool

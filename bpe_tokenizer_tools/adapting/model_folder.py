@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -88,8 +89,11 @@ def working(out: Path, job: Mapping[str, Any]) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_others(model: Path, made: Path) -> list[str]:
-    """Copy what is neither weights nor a tokenizer, nor made already; return what else there is."""
+def copy_others(model: Path, made: Path, out: Path) -> list[str]:
+    """Copy what is neither weights nor a tokenizer, nor made already; return what else there is.
+
+    `out` is what errors name.
+    """
     left_out = []
     for place, folders, names in os.walk(model):
         below = Path(place).relative_to(model)
@@ -102,8 +106,9 @@ def copy_others(model: Path, made: Path) -> list[str]:
             if name.lower().endswith(_WEIGHTS) or not source.is_file():
                 left_out.append((below / name).as_posix())
                 continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _copy(source, target)
+            with naming(out / below / name):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _copy(source, target)
     return left_out
 
 
@@ -130,5 +135,7 @@ def place(folder: Path, out: Path) -> None:
                 os.replace(former, out)
             raise
     flush_directory(out.parent)
-    if former is not None:
-        shutil.rmtree(former)
+    leftover = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{16}}\.tmp")
+    for each in out.parent.iterdir():  # that of a run that was killed, too
+        if leftover.fullmatch(each.name) and each.is_dir():
+            shutil.rmtree(each)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands import (
+    adapting,
     basic,
     checking,
     corpora,
@@ -17,7 +18,7 @@ from bpe_tokenizer_tools.commands import (
     workflow,
 )
 
-_MODULES = (basic, checking, evaluation, vocabularies, corpora, workflow, showing)
+_MODULES = (basic, checking, evaluation, vocabularies, adapting, corpora, workflow, showing)
 
 COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()

@@ -1,0 +1,69 @@
+"""The command `adapt`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools import core
+
+_INITS = ("subword_mean", "mean", "zeros")
+
+
+def _adapt_options(add: Callable[..., Any]) -> None:
+    add("model", metavar="MODEL", help="a directory with config.json and safetensors")
+    text = "the tokenizer to use from now on, in any format"
+    add("--tokenizer", metavar="NEW", required=True, help=text)
+    add("--output", metavar="DIR", required=True, help="the directory to make")
+    own = "the tokenizer that the model was made with; default: the one in MODEL"
+    add("--from", dest="old", metavar="OLD", help=own)
+    text = "rows of new tokens: the mean of the tokens they used to be cut into (subword_mean, the "
+    add("--init", choices=_INITS, default=_INITS[0], help=f"{text}default), of all, or zeros")
+    add("--pad-to-multiple-of", type=int, metavar="N", help="make the number of rows a multiple")
+    text = "all tensors with a row for each token, if the usual names do not tell"
+    add("--tensors", nargs="+", metavar="NAME", help=text)
+    text = "for fields of config.json whose token is gone: an id, or null"
+    add("--ids", nargs="+", action="extend", default=[], metavar="FIELD=ID", help=text)
+    add("--force", action="store_true", help="replace DIR")
+
+
+def _cmd_adapt(options: argparse.Namespace) -> None:
+    from bpe_tokenizer_tools.adapting import adapt_model
+
+    report = adapt_model(
+        options.model,
+        None if options.old is None else BPETokenizer.from_file(options.old),
+        BPETokenizer.from_file(options.tokenizer),
+        options.output,
+        options.init,
+        options.pad_to_multiple_of,
+        options.force,
+        verbose=not options.quiet,
+        tensors=options.tensors,
+        ids=dict(map(_parse_id, options.ids)),
+    )
+    if options.json:
+        print(json.dumps(report.to_json()))
+    elif not options.quiet:
+        print(report)
+
+
+def _parse_id(text: str) -> tuple[str, Any]:
+    field, _, value = text.partition("=")
+    try:
+        return field, json.loads(value)
+    except ValueError:
+        problem = f"--ids {core.shorten(text)}: expected FIELD=ID, such as pad_token_id=3, or "
+        raise core.UsageError(f"{problem}FIELD=null, or FIELD=[1,2]") from None
+
+
+COMMANDS: dict[str, core.Command] = {
+    "adapt": (
+        "Rewrite a model for another tokenizer, without training it.",
+        _cmd_adapt,
+        _adapt_options,
+    ),
+}
