@@ -8,5 +8,6 @@ that the output is complete or not there.  docs/adapting.md explains more.
 """
 
 from bpe_tokenizer_tools.adapting.model import Adaptation, AdaptedTable, adapt_model
+from bpe_tokenizer_tools.adapting.transplant import transplant
 
-__all__ = ["Adaptation", "AdaptedTable", "adapt_model"]
+__all__ = ["Adaptation", "AdaptedTable", "adapt_model", "transplant"]

@@ -128,12 +128,12 @@ def adapt_model(
         ValueError: `old` is not the model's tokenizer, or it is not certain which tensors to write.
     """
     weights.fill_by(init, Matching({}, {}, {}, (), 0))  # which refuses an unknown one
-    job = _Job(Path(model_dir), old, new, Path(out_dir), pad_to_multiple_of, force, tensors, ids)
+    job = Job(Path(model_dir), old, new, Path(out_dir), pad_to_multiple_of, force, tensors, ids)
     named = init if isinstance(init, str) else {"function": os.urandom(8).hex()}
     return job.run(weights.fill_by(init, job.matching), named, verbose)
 
 
-class _Job:
+class Job:
     """A model, read and compared; nothing is written yet."""
 
     def __init__(
@@ -149,7 +149,7 @@ class _Job:
     ) -> None:
         if pad_to_multiple_of is not None:
             core.check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
-        self.model, self.out, self.force, self.new = _folder(model), out, force, new
+        self.model, self.out, self.force, self.new = folder_of(model), out, force, new
         model_folder.check_output(self.model, out, force)
         config = config_files.read(self.model)
         self.tensors = safetensors.tensors(self.model)
@@ -297,7 +297,7 @@ def _adapted(table: Table, rows: int) -> AdaptedTable:
     )
 
 
-def _folder(model: Path) -> Path:
+def folder_of(model: Path) -> Path:
     """Return the directory of a model, of which a file may be named."""
     if not model.exists():
         raise FileNotFoundError(f"{model}: no such file or directory")
