@@ -14,12 +14,13 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.adapting import config_files, model_folder, tables, weights
+from bpe_tokenizer_tools.adapting import config_files, gguf_files, model_folder, tables, weights
 from bpe_tokenizer_tools.adapting.tables import Table
 from bpe_tokenizer_tools.adapting.vocabulary import Matching, match
 from bpe_tokenizer_tools.adapting.weights import Fill, Init, Plan
 from bpe_tokenizer_tools.backends import model_files, safetensors
 from bpe_tokenizer_tools.backends.safetensors import INDEX, Tensor
+from bpe_tokenizer_tools.formats import gguf, read_head
 from bpe_tokenizer_tools.scale import job_folder
 from bpe_tokenizer_tools.scale.inputs import Shard
 from bpe_tokenizer_tools.support import outputs, progress
@@ -105,11 +106,12 @@ def adapt_model(
     of `new` go along, and config.json and generation_config.json get its size and ids.
 
     Args:
-        model_dir: a directory with config.json and safetensors.
+        model_dir: a directory with config.json and safetensors; or a GGUF file, whose tables are
+            not quantized.
         old: the tokenizer that the model was made with; None for the one in `model_dir`.
         new: the tokenizer to use from now on.
         out_dir: the directory to make.  It appears once it is complete.  A run that was killed is
-            continued by the next one with the same arguments.
+            continued by the next one with the same arguments.  For a GGUF file, another file.
         init: the row of a new token: "subword_mean", the mean of the rows of the tokens that
             `old` cuts it into; "mean", of all tokens; "zeros"; or a function of the token's
             bytes, those tokens' ids, and their rows as a float32 array, which returns a row.
@@ -128,9 +130,71 @@ def adapt_model(
         ValueError: `old` is not the model's tokenizer, or it is not certain which tensors to write.
     """
     weights.fill_by(init, Matching({}, {}, {}, (), 0))  # which refuses an unknown one
-    job = Job(Path(model_dir), old, new, Path(out_dir), pad_to_multiple_of, force, tensors, ids)
+    model, out = Path(model_dir), Path(out_dir)
+    if model.is_file() and gguf.matches(model, read_head(model)):
+        gguf_files.check_paths(model, out, force)
+        return _adapt_gguf(model, old, new, out, init, pad_to_multiple_of, verbose, tensors, ids)
+    job = Job(model, old, new, out, pad_to_multiple_of, force, tensors, ids)
     named = init if isinstance(init, str) else {"function": os.urandom(8).hex()}
     return job.run(weights.fill_by(init, job.matching), named, verbose)
+
+
+def _adapt_gguf(
+    model: Path,
+    old: BPETokenizer | None,
+    new: BPETokenizer,
+    out: Path,
+    init: Init,
+    pad_to_multiple_of: int | None,
+    verbose: bool,
+    tensors: Sequence[str] | None,
+    ids: Mapping[str, Any] | None,
+) -> Adaptation:
+    """Do as `adapt_model` does, for a GGUF file."""
+    file = gguf_files.GgufFile(model)
+    old = BPETokenizer.from_file(model) if old is None else old
+    found = {table.tensor.name: table for table in gguf_files.find_tables(file, old, tensors)}
+    matching = match(old, new)
+    rows = _padded(matching.size, pad_to_multiple_of)
+    keys, changed = gguf_files.new_keys(file, new, matching, rows, ids or {})
+    plan = Plan(matching, rows, weights.fill_by(init, matching))
+    total = sum(weights.new_size(tensor, found, rows) for tensor in file.tensors.values())
+    with progress.bar("adapt", "B", total) if verbose else contextlib.nullcontext(_silent) as shown:
+        gguf_files.write(file, out, keys, found, plan, shown)
+    tables_made = [_adapted(table, rows) for table in found.values()]
+    return _report(out, matching, rows, tables_made, changed, _notes(old, new, matching))
+
+
+def _padded(size: int, multiple: int | None) -> int:
+    """Return how many rows a table gets."""
+    core.check_size("pad_to_multiple_of", multiple, 1)
+    step = multiple or 1
+    return -(-size // step) * step
+
+
+def _report(
+    out: Path,
+    matching: Matching,
+    rows: int,
+    made: Sequence[AdaptedTable],
+    ids: Mapping[str, tuple[Any, Any]],
+    notes: Iterator[str],
+) -> Adaptation:
+    kept, new = len(matching.kept), len(matching.new)
+    padding = rows - kept - new
+    given = matching.dropped, padding, made, ids
+    return Adaptation(os.fspath(out), kept, new, *given, notes=list(notes))
+
+
+def _notes(old: BPETokenizer, new: BPETokenizer, matching: Matching) -> Iterator[str]:
+    if old.chat_templates and not new.chat_templates:
+        yield "the new tokenizer has no chat template, and the old one had one"
+    unknown = [token.raw for token in matching.new.values() if not token.pieces]
+    if unknown:
+        yield (
+            f"the old tokenizer drops all of {counted(len(unknown), 'new token')}, such as "
+            f"{core.shorten(unknown[0])}; as subword means they are the mean of all tokens"
+        )
 
 
 class Job:
@@ -147,8 +211,6 @@ class Job:
         tensors: Sequence[str] | None,
         ids: Mapping[str, Any] | None,
     ) -> None:
-        if pad_to_multiple_of is not None:
-            core.check_size("pad_to_multiple_of", pad_to_multiple_of, 1)
         self.model, self.out, self.force, self.new = folder_of(model), out, force, new
         model_folder.check_output(self.model, out, force)
         config = config_files.read(self.model)
@@ -164,8 +226,7 @@ class Job:
             for table in tables.find_tables(self.tensors, config, token_ids, tensors, self.model)
         }
         self.matching = match(self.old, new)
-        step = pad_to_multiple_of or 1
-        self.rows = -(-self.matching.size // step) * step
+        self.rows = _padded(self.matching.size, pad_to_multiple_of)
         before = next(iter(self.tables.values())).tensor.shape[0]
         self.config = config_files.rewrite(
             self.model, self.old, self.matching, (before, self.rows), ids or {}
@@ -192,7 +253,10 @@ class Job:
             left_out = model_folder.copy_others(self.model, made, self.out)
             _check(made)
             model_folder.place(folder, self.out)
-        return self._report(earlier, left_out)
+        made_tables = [_adapted(table, self.rows) for table in self.tables.values()]
+        notes = _notes(self.old, self.new, self.matching)
+        report = _report(self.out, self.matching, self.rows, made_tables, self.config.ids, notes)
+        return dataclasses.replace(report, done_before=earlier, left_out=left_out)
 
     def _write_weights(
         self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool
@@ -259,30 +323,6 @@ class Job:
             index = {**self.index, "metadata": metadata}
             texts[INDEX] = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
         return texts
-
-    def _report(self, earlier: list[str], left_out: list[str]) -> Adaptation:
-        return Adaptation(
-            os.fspath(self.out),
-            len(self.matching.kept),
-            len(self.matching.new),
-            self.matching.dropped,
-            self.rows - len(self.matching.kept) - len(self.matching.new),
-            [_adapted(table, self.rows) for table in self.tables.values()],
-            self.config.ids,
-            earlier,
-            left_out,
-            list(self._notes()),
-        )
-
-    def _notes(self) -> Iterator[str]:
-        if self.old.chat_templates and not self.new.chat_templates:
-            yield "the new tokenizer has no chat template, and the old one had one"
-        unknown = [token.raw for token in self.matching.new.values() if not token.pieces]
-        if unknown:
-            yield (
-                f"the old tokenizer drops all of {counted(len(unknown), 'new token')}, such as "
-                f"{core.shorten(unknown[0])}; as subword means they are the mean of all tokens"
-            )
 
 
 def _silent(amount: int) -> None:

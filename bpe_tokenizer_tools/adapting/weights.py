@@ -150,7 +150,7 @@ def rewrite(
         out.write(_header(ordered, tables, plan.rows))
         for tensor in ordered:
             name = tensor.name
-            for data in plan.blocks(tables[name]) if name in tables else _bytes_of(tensor):
+            for data in plan.blocks(tables[name]) if name in tables else bytes_of(tensor):
                 out.write(data)
                 advance(memoryview(data).nbytes)
         flush(file)
@@ -212,7 +212,8 @@ def _width(tensor: Tensor) -> int:
     return max(1, int(bits[1]) // 8) if bits else 1
 
 
-def _bytes_of(tensor: Tensor) -> Iterator[bytes]:
+def bytes_of(tensor: Tensor) -> Iterator[bytes]:
+    """Yield the bytes of a tensor, some at a time; raise FileFormatError if the file is cut."""
     left = tensor.size
     with open(tensor.path, "rb", buffering=0) as file:
         file.seek(tensor.start)

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import array
 import functools
+import itertools
 import struct
 import sys
 from collections import Counter
@@ -79,6 +80,7 @@ _ROLE_KEYS = {
     "unk_token": "tokenizer.ggml.unknown_token_id",
     "pad_token": "tokenizer.ggml.padding_token_id",
 }
+_TOKENS_KEY, _TYPES_KEY = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 _TEMPLATE_KEY = "tokenizer.chat_template"  # the default; those with names have .NAME behind it
 _TEMPLATE_NAMES_KEY = "tokenizer.chat_templates"
 # This library's own key: the normalizer, where it is not that of the named family.
@@ -585,18 +587,28 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     normalizer.  Where the name of a model implies one, the file says that there is none.
     """
     _check_no_weights(path)
+    values = keys_of(tokenizer)
+    head: dict[str, _Value] = {
+        "general.architecture": _Value(_STRING, "llama"),
+        "general.type": _Value(_STRING, "model"),
+        "llama.vocab_size": _Value(_UINT32, len(values[_TOKENS_KEY].data)),
+    }
+    packed = _MAGIC + struct.pack("<IQQ", 3, 0, len(head) + len(values))
+    packed += b"".join(itertools.starmap(pack_key, (head | values).items()))
+    return {path: packed + bytes(-len(packed) % 32)}
+
+
+def keys_of(tokenizer: BPETokenizer) -> dict[str, _Value]:
+    """Return the keys that say what a tokenizer is; raise ValueError if none can."""
     definition = tokenizer.definition
     name, family = _family_name(definition)
     texts, kinds = _token_lists(definition)
     written = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     values: dict[str, _Value] = {
-        "general.architecture": _Value(_STRING, "llama"),
-        "general.type": _Value(_STRING, "model"),
-        "llama.vocab_size": _Value(_UINT32, len(texts)),
         "tokenizer.ggml.model": _Value(_STRING, "gpt2"),
         "tokenizer.ggml.pre": _Value(_STRING, name),
-        "tokenizer.ggml.tokens": _Value(_ARRAY, texts, _STRING),
-        "tokenizer.ggml.token_type": _Value(_ARRAY, kinds, _INT32),
+        _TOKENS_KEY: _Value(_ARRAY, texts, _STRING),
+        _TYPES_KEY: _Value(_ARRAY, kinds, _INT32),
         "tokenizer.ggml.merges": _Value(
             _ARRAY, [f"{written[a]} {written[b]}" for a, b in definition.merges], _STRING
         ),
@@ -619,10 +631,23 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
         values[_TEMPLATE_NAMES_KEY] = _Value(_ARRAY, named, _STRING)
     if family.normalizer is not None:
         values[_NORMALIZER_KEY] = _Value(_STRING, "")
-    header = _MAGIC + struct.pack("<IQQ", 3, 0, len(values))
-    keys = (_pack_string(key) + _pack(value) for key, value in values.items())
-    packed = header + b"".join(keys)
-    return {path: packed + bytes(-len(packed) % 32)}
+    return values
+
+
+def pad_keys(values: dict[str, _Value], rows: int) -> dict[str, _Value]:
+    """Return the keys of a tokenizer with a name for each row of a model, as llama.cpp wants it."""
+    padding = range(len(values[_TOKENS_KEY].data), rows)
+    names, kinds = values[_TOKENS_KEY], values[_TYPES_KEY]
+    return {
+        **values,
+        _TOKENS_KEY: names._replace(data=[*names.data, *(f"[PAD{id_}]" for id_ in padding)]),
+        _TYPES_KEY: kinds._replace(data=[*kinds.data, *(_UNUSED for _ in padding)]),
+    }
+
+
+def pack_key(key: str, value: _Value) -> bytes:
+    """Return a key and its value as they are in a file."""
+    return _pack_string(key) + _pack(value)
 
 
 def _check_no_weights(path: Path) -> None:
