@@ -104,7 +104,8 @@ backends: export TMPDIR = $(OUT)/tmp
 backends: ## models run and vocabularies load; needs all backends, and a missing one is a failure
 	mkdir -p $(OUT)/tmp
 	$(PYTEST) --slow \
-		tests/backends tests/chat/test_chat*.py tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py \
+		tests/backends tests/adapting/test_adapt_model.py \
+		tests/chat/test_chat*.py tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py \
 		tests/formats/test_gguf.py tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
 	$(PYTEST) -k chat tests/test_module_alone.py
 	# A process of its own: these tests send it signals, and one that had loaded all four

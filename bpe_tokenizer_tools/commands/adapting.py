@@ -14,20 +14,20 @@ _INITS = ("subword_mean", "mean", "zeros")
 
 
 def _adapt_options(add: Callable[..., Any]) -> None:
-    add("model", metavar="MODEL", help="a directory with config.json and safetensors")
+    add("model", metavar="MODEL", help="a directory with safetensors, or a .gguf file")
     text = "the tokenizer to use from now on, in any format"
     add("--tokenizer", metavar="NEW", required=True, help=text)
-    add("--output", metavar="DIR", required=True, help="the directory to make")
+    add("--output", metavar="DIR", required=True, help="the directory to make, or the .gguf file")
     own = "the tokenizer that the model was made with; default: the one in MODEL"
     add("--from", dest="old", metavar="OLD", help=own)
-    text = "rows of new tokens: the mean of the tokens they used to be cut into (subword_mean, the "
-    add("--init", choices=_INITS, default=_INITS[0], help=f"{text}default), of all, or zeros")
+    text = "rows of new tokens: the mean of the tokens they used to be cut into (subword_"
+    add("--init", choices=_INITS, default=_INITS[0], help=f"{text}mean), of all, or zeros")
     add("--pad-to-multiple-of", type=int, metavar="N", help="make the number of rows a multiple")
     text = "all tensors with a row for each token, if the usual names do not tell"
     add("--tensors", nargs="+", metavar="NAME", help=text)
     text = "for fields of config.json whose token is gone: an id, or null"
     add("--ids", nargs="+", action="extend", default=[], metavar="FIELD=ID", help=text)
-    add("--force", action="store_true", help="replace DIR")
+    add("--force", action="store_true", help="replace what is there")
 
 
 def _cmd_adapt(options: argparse.Namespace) -> None:

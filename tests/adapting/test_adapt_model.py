@@ -24,6 +24,7 @@ np = need("numpy")
 torch = need("torch")
 safetensors_torch = need("safetensors.torch")
 
+from bpe_tokenizer_tools import backends  # noqa: E402
 from bpe_tokenizer_tools.adapting import adapt_model  # noqa: E402
 from bpe_tokenizer_tools.adapting.tables import from_float32, to_float32  # noqa: E402
 from bpe_tokenizer_tools.adapting.vocabulary import match  # noqa: E402
@@ -322,13 +323,11 @@ def test_openvino_goes_on_with_the_same_ids(tmp_path: Path, tied: bool) -> None:
     need("openvino")
     import llama_forms
 
-    from bpe_tokenizer_tools.backends import open_model
-
     new, source = other(), write_model(tmp_path / "m", tied)
     adapt(source, new, tmp_path / "out")
     made, config = as_tiny(tmp_path / "out", tied)
     llama_forms.write_openvino(tmp_path / "ir", config, made.weights, new)
-    _same_answers(open_model(tmp_path / "ir"), new, tied)
+    _same_answers(backends.open_model(tmp_path / "ir"), new, tied)
 
 
 @TIED
@@ -338,13 +337,21 @@ def test_llama_cpp_goes_on_with_the_same_ids(tmp_path: Path, tied: bool) -> None
     need("gguf")
     import llama_forms
 
-    from bpe_tokenizer_tools.backends import open_model
-
     new, source = other(), write_model(tmp_path / "m", tied)
     adapt(source, new, tmp_path / "out", pad_to_multiple_of=64)
     made, config = as_tiny(tmp_path / "out", tied)
     llama_forms.write_gguf(tmp_path / "model.gguf", config, made.weights, new)
-    _same_answers(open_model(tmp_path / "model.gguf"), new, tied)
+    _same_answers(backends.open_model(tmp_path / "model.gguf"), new, tied)
+
+
+@TIED
+def test_llama_cpp_goes_on_with_the_same_ids_of_an_adapted_file(tmp_path: Path, tied: bool) -> None:
+    """The same for a GGUF file that is adapted itself."""
+    need("llama_cpp")
+    need("gguf")
+    source = tiny_models.write_gguf(tmp_path / "m.gguf", tiny_models.model(tied))
+    adapt(source, other(), tmp_path / "model.gguf", pad_to_multiple_of=64)
+    _same_answers(backends.open_model(tmp_path / "model.gguf"), other(), tied)
 
 
 def _same_answers(model: Any, new: BPETokenizer, tied: bool) -> None:
@@ -352,6 +359,7 @@ def _same_answers(model: Any, new: BPETokenizer, tied: bool) -> None:
     expected, _ = tiny_models.model(tied).greedy(tiny_models.PROMPT, 24, tiny_models.TOKENS)
     prompt = [moved[id_] for id_ in tiny_models.PROMPT]
     found = list(model.generate(prompt, temperature=0, max_new_tokens=24))
+    backends.unload()
     assert found == [moved[id_] for id_ in expected]
 
 
