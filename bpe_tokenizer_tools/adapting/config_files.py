@@ -50,9 +50,24 @@ def read(folder: Path) -> dict[str, Any]:
     return data
 
 
+def check_given(field: str, value: Any, new: BPETokenizer, lists: bool = True) -> None:
+    """Raise ValueError unless a value is None or an id of a tokenizer, or several in a list."""
+    values = value if lists and isinstance(value, list) else [value]
+    known = core.tokens(new)
+    for each in values:
+        if each is None and values is not value:
+            continue
+        if type(each) is not int or each not in known:
+            raise ValueError(
+                f"ids: {field!r} is {core.shorten(each)}; expected an id of the new "
+                f"tokenizer, 0 to {new.max_id}, or None (--ids {field}=null)"
+            )
+
+
 def rewrite(
     folder: Path,
     old: BPETokenizer,
+    new: BPETokenizer,
     matching: Matching,
     sizes: tuple[int, int],
     given: Mapping[str, Any],
@@ -62,6 +77,7 @@ def rewrite(
     Args:
         folder: the model.
         old: its tokenizer.
+        new: the one to use from now on.
         matching: what has become of each token.
         sizes: the number of rows before and after.
         given: field -> the new value, for fields that name a token that is gone.
@@ -70,6 +86,8 @@ def rewrite(
         ValueError: a token that is named is gone, or a field of `given` is in no file.
         FileFormatError: a file is damaged.
     """
+    for key, value in given.items():
+        check_given(key, value, new)
     result = ConfigFiles()
     unused = set(given)
     for name in NAMES:
@@ -79,6 +97,8 @@ def rewrite(
         data = core.JsonReader.open(path).data
         rewriter = _Rewriter(path, old, matching, sizes, given)
         changed = rewriter.walk(data, "")
+        if name == NAMES[0] and not rewriter.has_size and sizes[0] != sizes[1]:
+            rewriter.add_size(changed)
         unused -= rewriter.used
         result.ids.update({f"{name}: {key}": pair for key, pair in rewriter.changed.items()})
         result.contents[name] = json.dumps(changed, indent=2, ensure_ascii=False) + "\n"
@@ -105,6 +125,14 @@ class _Rewriter:
         self._tokens = core.tokens(old)
         self.changed: dict[str, tuple[Any, Any]] = {}
         self.used: set[str] = set()
+        self.has_size = False
+
+    def add_size(self, data: dict[str, Any]) -> None:
+        """Say how many rows there are, where that is left to the architecture's default."""
+        parts = (data.get(name) for name in ("text_config", "llm_config"))
+        where = next((part for part in parts if isinstance(part, dict)), data)
+        where["vocab_size"] = self._sizes[1]
+        self.changed["vocab_size"] = None, self._sizes[1]
 
     def walk(self, data: Mapping[str, Any], place: str) -> dict[str, Any]:
         """Return an object with its new values."""
@@ -114,6 +142,7 @@ class _Rewriter:
         if isinstance(value, dict):
             return self.walk(value, f"{place}.")
         if key == "vocab_size" and value == self._sizes[0]:
+            self.has_size = True
             return self._sizes[1]
         if key in self._given:
             self.used.add(key)

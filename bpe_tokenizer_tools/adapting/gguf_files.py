@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import struct
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
-from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.adapting import tables, weights
+from bpe_tokenizer_tools import core, formats
+from bpe_tokenizer_tools.adapting import config_files, tables, weights
 from bpe_tokenizer_tools.adapting.tables import Table
 from bpe_tokenizer_tools.adapting.vocabulary import Matching
 from bpe_tokenizer_tools.adapting.weights import Plan
@@ -23,6 +24,7 @@ from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.safetensors import Tensor
 from bpe_tokenizer_tools.formats import gguf
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.files import draft_name
 
 # Source: ggml's header, enum ggml_type; those that models are quantized to most.
 _TYPES = {0: "F32", 1: "F16", 30: "BF16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0"}
@@ -187,7 +189,10 @@ def new_keys(
     Raises:
         ValueError: a GGUF file cannot have the tokenizer, or a key names a token that is gone.
     """
-    made = gguf.pad_keys(gguf.keys_of(new), rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is done otherwise is in the report
+        formats.contents(new, draft_name(file.path), "gguf")  # which refuses what would be lost
+    made = gguf.pad_keys(gguf.keys_of(formats.without_normalizer(new)), rows)
     names = {key.removeprefix("tokenizer.ggml."): key for key in file.ids}
     unknown = sorted(set(given) - names.keys())
     if unknown:
@@ -197,6 +202,7 @@ def new_keys(
         before = file.ids[key]
         if name in given:
             after = given[name]
+            config_files.check_given(name, after, new, lists=False)
         elif key in made:  # the role of a token of the new tokenizer
             after = made[key].data
         elif before == gguf._NONE_ID:

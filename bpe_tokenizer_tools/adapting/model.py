@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,9 @@ def _adapt_gguf(
     with progress.bar("adapt", "B", total) if verbose else contextlib.nullcontext(_silent) as shown:
         gguf_files.write(file, out, keys, found, plan, shown)
     tables_made = [_adapted(table, rows) for table in found.values()]
-    return _report(out, matching, rows, tables_made, changed, _notes(old, new, matching))
+    otherwise = [f"llama.cpp {what}" for what in gguf.done_otherwise(new)]
+    notes = [*_notes(old, new, matching), *otherwise]
+    return _report(out, matching, rows, tables_made, changed, notes)
 
 
 def _padded(size: int, multiple: int | None) -> int:
@@ -178,7 +180,7 @@ def _report(
     rows: int,
     made: Sequence[AdaptedTable],
     ids: Mapping[str, tuple[Any, Any]],
-    notes: Iterator[str],
+    notes: Iterable[str],
 ) -> Adaptation:
     kept, new = len(matching.kept), len(matching.new)
     padding = rows - kept - new
@@ -229,7 +231,7 @@ class Job:
         self.rows = _padded(self.matching.size, pad_to_multiple_of)
         before = next(iter(self.tables.values())).tensor.shape[0]
         self.config = config_files.rewrite(
-            self.model, self.old, self.matching, (before, self.rows), ids or {}
+            self.model, self.old, new, self.matching, (before, self.rows), ids or {}
         )
 
     def run(self, fill: Fill, init: Any, verbose: bool) -> Adaptation:
@@ -262,7 +264,9 @@ class Job:
         self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool
     ) -> list[str]:
         """Write the files that are not done; return the names of those that are."""
-        shards = {path: Shard(path.as_posix(), path.stat().st_size) for path in self.files}
+        shards = {
+            path: Shard(path.resolve().as_posix(), path.stat().st_size) for path in self.files
+        }
         done = [
             path
             for path, shard in shards.items()
@@ -341,6 +345,11 @@ def folder_of(model: Path) -> Path:
     """Return the directory of a model, of which a file may be named."""
     if not model.exists():
         raise FileNotFoundError(f"{model}: no such file or directory")
+    if model.is_file() and model.suffix != ".safetensors" and model.name != INDEX:
+        raise ValueError(
+            f"{model}: expected the directory of a model in safetensors, with config.json; of GGUF "
+            "files, only adapt_model takes one"
+        )
     return model if model.is_dir() else model.parent
 
 

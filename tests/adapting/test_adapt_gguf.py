@@ -22,6 +22,7 @@ need("torch")
 
 import llama_forms  # noqa: E402
 
+from bpe_tokenizer_tools.adapting import transplant  # noqa: E402
 from bpe_tokenizer_tools.adapting.vocabulary import match  # noqa: E402
 
 pytestmark = EITHER_ENGINE
@@ -172,6 +173,18 @@ def test_paths(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a part of a model; join all parts first"):
         adapt(part, other(), tmp_path / "b.gguf")
     assert sorted(path.name for path in tmp_path.iterdir()) == [part.name, "out.gguf"]
+
+
+def test_what_a_file_cannot_say_of_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    source, new = write(tmp_path / "m.gguf", True), BPETokenizer()
+    new.add_special_tokens(["<s>", "</s>", "<pad>"])
+    with pytest.raises(ValueError, match=r"NFC"):
+        adapt(source, new, tmp_path / "out.gguf")
+    with pytest.raises(ValueError, match=r"'eos_token_id' is 999; expected an id of the new token"):
+        adapt(source, other(), tmp_path / "out.gguf", ids={"eos_token_id": 999})
+    with pytest.raises(ValueError, match=r"expected the directory of a model in safetensors"):
+        transplant(source, other(), tmp_path / "out.gguf")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

@@ -442,6 +442,24 @@ def test_an_id_whose_token_is_gone_is_an_error(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/config.json").read_text())["pad_token_id"] is None
     with pytest.raises(ValueError, match=r"ids are given for 'pad', which config\.json and"):
         adapt(source, new, tmp_path / "b", ids={"pad_token_id": 1, "pad": 2})
+    for wrong in (258, -1, "1", [1, None], True):
+        with pytest.raises(
+            ValueError, match=r"ids: 'pad_token_id' is .*; expected an id of the new"
+        ):
+            adapt(source, new, tmp_path / "b", ids={"pad_token_id": wrong})
+
+
+@pytest.mark.parametrize("part", [None, "text_config"])
+def test_a_size_that_was_left_to_the_default_is_written(tmp_path: Path, part: str | None) -> None:
+    source = write_model(tmp_path / "m", tied=True)
+    config = json.loads((source / "config.json").read_text())
+    del config["vocab_size"]
+    config.update({part: {"hidden_size": 64}} if part else {})
+    (source / "config.json").write_text(json.dumps(config))
+    report = adapt(source, other(), tmp_path / "out")
+    made = json.loads((tmp_path / "out/config.json").read_text())
+    assert (made[part] if part else made)["vocab_size"] == other().max_id + 1
+    assert report.ids["config.json: vocab_size"] == (None, other().max_id + 1)
 
 
 @pytest.mark.parametrize(
