@@ -18,7 +18,7 @@ from bpe_tokenizer_tools.adapting import config_files, gguf_files, model_folder,
 from bpe_tokenizer_tools.adapting.tables import Table
 from bpe_tokenizer_tools.adapting.vocabulary import Matching, match
 from bpe_tokenizer_tools.adapting.weights import Fill, Init, Plan
-from bpe_tokenizer_tools.backends import model_files, safetensors
+from bpe_tokenizer_tools.backends import safetensors
 from bpe_tokenizer_tools.backends.safetensors import INDEX, Tensor
 from bpe_tokenizer_tools.formats import gguf, read_head
 from bpe_tokenizer_tools.scale import job_folder
@@ -253,7 +253,7 @@ class Job:
                 self.new.save(made, verbose=False)
                 core.write_files({made / name: text for name, text in self._texts().items()})
             left_out = model_folder.copy_others(self.model, made, self.out)
-            _check(made)
+            safetensors.tensors(made)  # which looks at all headers
             model_folder.place(folder, self.out)
         made_tables = [_adapted(table, self.rows) for table in self.tables.values()]
         notes = _notes(self.old, self.new, self.matching)
@@ -385,9 +385,3 @@ def _remove_others(made: Path, kept: set[str]) -> None:
             shutil.rmtree(path)
         elif path.name not in kept:
             path.unlink()
-
-
-def _check(made: Path) -> None:
-    """Read the headers of what was made, as those who load it do."""
-    safetensors.tensors(made)
-    model_files.describe(made)

@@ -25,18 +25,11 @@ FORMAT = "bpe_tokenizer.adapted-model/1"
 _JOB = "job.json"
 
 # What holds weights.  Only safetensors are written again: others would be of the old vocabulary.
-_WEIGHTS: tuple[str, ...] = (
-    ".safetensors",
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".h5",
-    ".msgpack",
-    ".onnx",
-    ".gguf",
+_WEIGHTS = re.compile(
+    r".*\.(safetensors|bin|pth?|ckpt|h5|msgpack|onnx|onnx_data|gguf|npz|ot|tflite|mlmodel|pkl"
+    r"|index\.json)|openvino_.*\.xml",
+    re.IGNORECASE,
 )
-_WEIGHTS += (".onnx_data", ".npz", ".ot", ".tflite", ".mlmodel", ".pkl", ".index.json")
 # The files of a tokenizer, in any format.
 _TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
 _TOKENIZER |= {"added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model"}
@@ -55,7 +48,9 @@ def check_output(model: Path, out: Path, force: bool) -> None:
     outputs.check_directory(out)
     first, second = model.resolve(), out.resolve()
     if first == second or first in second.parents or second in first.parents:
-        raise ValueError(f"{out}: must not be the model's own directory, or within it; it is read")
+        raise ValueError(
+            f"{out}: the output must be outside the model's directory, and not around it"
+        )
     if out.exists() and any(out.iterdir()) and not force:
         raise FileExistsError(
             f"{out}: is there already, and not empty; force=True (--force) replaces all of it"
@@ -103,7 +98,7 @@ def copy_others(model: Path, made: Path, out: Path) -> list[str]:
             source, target = Path(place, name), made / below / name
             if name in apart or name.endswith(".tiktoken") or target.exists():
                 continue
-            if name.lower().endswith(_WEIGHTS) or not source.is_file():
+            if _WEIGHTS.fullmatch(name) or not source.is_file():
                 left_out.append((below / name).as_posix())
                 continue
             with naming(out / below / name):

@@ -99,10 +99,13 @@ class Table:
     @functools.cached_property
     def mean(self) -> Any:
         """The mean of the rows of all tokens, without padding."""
-        total = numpy.zeros(self.columns)
+        total, count = numpy.zeros(self.columns), 0
         for start in range(0, len(self.token_ids), self.step):
-            total += self.floats(self.token_ids[start : start + self.step]).sum(0, dtype="f8")
-        return (total / len(self.token_ids)).astype(numpy.float32)
+            rows = self.floats(self.token_ids[start : start + self.step])
+            sound = numpy.isfinite(rows).all(1)  # one that is broken would break them all
+            total += rows[sound].sum(0, dtype="f8")
+            count += int(sound.sum())
+        return (total / max(1, count)).astype(numpy.float32)
 
     def means(self, groups: Iterable[Sequence[int]]) -> Iterator[Any]:
         """Yield the mean of each group of rows, in float32; of none, the mean of all."""
@@ -129,17 +132,21 @@ class Table:
 # The last part of a name before ".weight" or ".bias", as architectures call these tables.
 _INPUTS = {"embed_tokens", "wte", "tok_embeddings", "word_embeddings", "embed_in", "shared"}
 _INPUTS |= {"embeddings", "token_embedding", "tok_emb", "token_embd"}
-_OUTPUTS = {"lm_head", "embed_out", "output_layer", "output"}
-_IN_LAYER = re.compile(r"(^|\.)(layers?|h|blocks?|blk)\.\d+\.")  # has no table for tokens
+_OUTPUTS = {"lm_head", "embed_out", "output_layer", "output", "shared_head_head"}
+# A layer has tables of its own only if it predicts several tokens at a time, under these names:
+# any other tensor with as many rows is a coincidence.
+_IN_LAYER = re.compile(r"(^|\.)(layers?|h|blocks?|blk)\.\d+\.")
 
 
 def _kind(name: str) -> str | None:
     """Say what a table of this name usually is."""
     parts = name.split(".")
-    if len(parts) < 2 or parts[-1] not in ("weight", "bias") or _IN_LAYER.search(name):
+    if len(parts) < 2 or parts[-1] not in ("weight", "bias"):
         return None
     if parts[-2] == "output" and len(parts) > 2:  # that of any module
         return None
+    if parts[-3:-1] == ["shared_head", "head"]:
+        return "output"
     return "input" if parts[-2] in _INPUTS else "output" if parts[-2] in _OUTPUTS else None
 
 
@@ -190,7 +197,7 @@ def _usual(found: Mapping[str, Tensor], config: Mapping[str, Any], place: Path) 
     rows = {
         found[name].shape[0]
         for name, kind in kinds.items()
-        if kind == "input" and len(found[name].shape) == 2
+        if kind == "input" and len(found[name].shape) == 2 and not _IN_LAYER.search(name)
     }
     said = _vocab_size(config)
     if len(rows) > 1 and said in rows:

@@ -77,7 +77,7 @@ def fill_by(init: Init, matching: Matching) -> Fill:
         return numpy.stack(list(table.means([matching.new[id_].pieces for id_ in ids])))
 
     ways = {"subword_mean": subword_mean, "mean": mean, "zeros": zeros}
-    if init not in ways:
+    if not isinstance(init, str) or init not in ways:
         raise ValueError(
             f"init must be one of {', '.join(map(repr, ways))}, or a function, got {init!r}"
         )

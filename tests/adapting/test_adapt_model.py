@@ -514,6 +514,33 @@ def test_names_of_other_architectures(tmp_path: Path, first: str, second: str) -
     assert bias.shape == (other().max_id + 1,)
 
 
+def test_layers_that_predict_further_tokens_have_tables_of_their_own(tmp_path: Path) -> None:
+    first, second = (
+        f"model.layers.1.{name}.weight" for name in ("embed_tokens", "shared_head.head")
+    )
+
+    def change(weights: dict[str, Any]) -> None:
+        weights[first], weights[second] = weights[INPUT] + 1, weights[OUTPUT] + 1
+
+    source = with_weights(tmp_path / "m", change)
+    report = adapt(source, other(), tmp_path / "out")
+    roles = {table.name: table.role for table in report.tables}
+    assert roles == {INPUT: "input", OUTPUT: "output", first: "input", second: "output"}
+    made = read(tmp_path / "out")
+    kept = list(match(tiny_models.tokenizer(), other()).kept)
+    assert torch.equal(made[first][kept], made[INPUT][kept] + 1)
+
+
+def test_broken_rows_do_not_spread_to_padding(tmp_path: Path) -> None:
+    def change(weights: dict[str, Any]) -> None:
+        weights[INPUT][7] = float("nan")
+
+    source = with_weights(tmp_path / "m", change)
+    adapt(source, other(), tmp_path / "out", pad_to_multiple_of=64)
+    made = read(tmp_path / "out")[INPUT]
+    assert torch.isnan(made[7]).all() and torch.isfinite(made[other().vocab_size :]).all()
+
+
 def test_doubtful_tensors_have_to_be_named(tmp_path: Path) -> None:
     def change(weights: dict[str, Any]) -> None:
         weights["adapter.scale"] = torch.ones(512, 2)
@@ -577,9 +604,10 @@ def test_other_files_go_along_and_weights_do_not(tmp_path: Path) -> None:
     (source / "extra").mkdir()
     (source / "extra" / "notes.txt").write_text("n")
     (source / "extra" / "model.onnx").write_bytes(b"o")
+    (source / "openvino_model.xml").write_text("<net/>")
     (source / "chat_template.jinja").write_text("{{ messages }}")
     report = adapt(source, other(), tmp_path / "out")
-    assert report.left_out == ["pytorch_model.bin", "extra/model.onnx"]
+    assert report.left_out == ["openvino_model.xml", "pytorch_model.bin", "extra/model.onnx"]
     assert "Note: the new tokenizer has no chat template, and the old one had one." in str(report)
     made = sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*"))
     assert made == [
@@ -605,7 +633,7 @@ def test_an_output_that_is_there_is_not_touched(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "mine").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "out"]
     for place in (source, source / "below", tmp_path):
-        with pytest.raises(ValueError, match="must not be the model's own directory, or within it"):
+        with pytest.raises(ValueError, match="the output must be outside the model's directory"):
             adapt(source, other(), place, force=True)
 
 
