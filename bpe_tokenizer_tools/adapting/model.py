@@ -218,8 +218,8 @@ class Job:
         config = config_files.read(self.model)
         self.tensors = safetensors.tensors(self.model)
         self.files = _by_file(self.tensors)
-        for path in self.files:
-            weights.check_metadata(path)
+        for path, own in self.files.items():
+            weights.check_header(path, own)
         self.index = _index(self.model, self.tensors)
         self.old = BPETokenizer.from_file(self.model) if old is None else old
         token_ids = sorted(core.tokens(self.old))

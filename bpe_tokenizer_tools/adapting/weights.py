@@ -15,7 +15,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.adapting.tables import DTYPES, Table, from_float32, numpy
 from bpe_tokenizer_tools.adapting.vocabulary import Matching
 from bpe_tokenizer_tools.backends import model_files
-from bpe_tokenizer_tools.backends.safetensors import Tensor
+from bpe_tokenizer_tools.backends.safetensors import KNOWN_TYPES, Tensor
 from bpe_tokenizer_tools.support.files import flush
 
 Init = str | Callable[[bytes, Sequence[int], Any], Any]
@@ -164,12 +164,18 @@ def new_size(tensor: Tensor, tables: Mapping[str, Table], rows: int) -> int:
     return tensor.size // tensor.shape[0] * rows
 
 
-def check_metadata(path: Path) -> dict[str, str] | None:
+def check_header(path: Path, tensors: Sequence[Tensor]) -> dict[str, str] | None:
     """Return what a file says of itself; None if it says nothing.
 
     Raises:
-        FileFormatError: it is not what the format allows.
+        FileFormatError: that, or the type of a tensor, is not what the format allows.
     """
+    for tensor in tensors:
+        if tensor.dtype not in KNOWN_TYPES:
+            problem = (
+                f"its values are {core.shorten(tensor.dtype)}, which is no type of this format"
+            )
+            raise FileFormatError(path, core.shorten(tensor.name)[1:-1], problem)
     metadata = model_files._safetensors_header(path).get("__metadata__")
     if metadata is None or (
         isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values())
@@ -194,7 +200,7 @@ def _in_order(
 
 def _header(tensors: Sequence[Tensor], tables: Mapping[str, Table], rows: int) -> bytes:
     """Return the header of a file, behind its length."""
-    metadata = check_metadata(tensors[0].path) if tensors else None
+    metadata = check_header(tensors[0].path, tensors) if tensors else None
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     end = 0
     for tensor in tensors:

@@ -31,9 +31,11 @@ _OTHER_BITS = {
     **dict.fromkeys(("I32", "U32"), 32),
     **dict.fromkeys(("I16", "U16"), 16),
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+    **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
 }
+KNOWN_TYPES = frozenset({*_SIZES, *_OTHER_BITS})
 _MAX_DIMENSIONS = 16
 _BLOCK_BYTES = 2**24  # of float32: larger ones are no faster
 

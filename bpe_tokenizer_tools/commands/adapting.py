@@ -10,7 +10,7 @@ from typing import Any
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 
-_INITS = ("subword_mean", "mean", "zeros")
+_INITS = ("subword_mean", "mean", "zeros", "omp")
 
 
 def _adapt_options(add: Callable[..., Any]) -> None:
@@ -20,8 +20,13 @@ def _adapt_options(add: Callable[..., Any]) -> None:
     add("--output", metavar="DIR", required=True, help="the directory to make, or the .gguf file")
     own = "the tokenizer that the model was made with; default: the one in MODEL"
     add("--from", dest="old", metavar="OLD", help=own)
-    text = "rows of new tokens: the mean of the tokens they used to be cut into (subword_"
-    add("--init", choices=_INITS, default=_INITS[0], help=f"{text}mean), of all, or zeros")
+    text = "rows of new tokens: the mean of the tokens they used to be cut into, the mean of all, "
+    text += "zeros, or combinations of tokens that both models have (omp)"
+    add("--init", choices=_INITS, default=_INITS[0], help=text)
+    text = "for --init omp: the model that NEW is of; its embeddings say what to combine"
+    add("--donor-model", metavar="DIR", help=text)
+    text = "for --init omp: how many tokens that both models have a new one combines at most"
+    add("--combine", type=int, default=64, metavar="K", help=text)
     add("--pad-to-multiple-of", type=int, metavar="N", help="make the number of rows a multiple")
     text = "all tensors with a row for each token, if the usual names do not tell"
     add("--tensors", nargs="+", metavar="NAME", help=text)
@@ -31,20 +36,24 @@ def _adapt_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_adapt(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.adapting import adapt_model
+    from bpe_tokenizer_tools.adapting import adapt_model, transplant
 
-    report = adapt_model(
-        options.model,
-        None if options.old is None else BPETokenizer.from_file(options.old),
-        BPETokenizer.from_file(options.tokenizer),
-        options.output,
-        options.init,
-        options.pad_to_multiple_of,
-        options.force,
-        verbose=not options.quiet,
-        tensors=options.tensors,
-        ids=dict(map(_parse_id, options.ids)),
-    )
+    if (options.init == "omp") != (options.donor_model is not None):
+        raise core.UsageError("--init omp and --donor-model DIR go together; expected both or none")
+    old = None if options.old is None else BPETokenizer.from_file(options.old)
+    new = BPETokenizer.from_file(options.tokenizer)
+    rest: dict[str, Any] = {
+        "pad_to_multiple_of": options.pad_to_multiple_of,
+        "force": options.force,
+        "verbose": not options.quiet,
+        "tensors": options.tensors,
+        "ids": dict(map(_parse_id, options.ids)),
+    }
+    if options.init == "omp":
+        rest |= {"donor_model_dir": options.donor_model, "k": options.combine, "old": old}
+        report = transplant(options.model, new, options.output, "omp", **rest)
+    else:
+        report = adapt_model(options.model, old, new, options.output, options.init, **rest)
     if options.json:
         print(json.dumps(report.to_json()))
     elif not options.quiet:

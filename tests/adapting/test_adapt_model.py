@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -695,6 +696,28 @@ def test_damaged_files_are_refused(
         adapt(source, other(), tmp_path / "out")
     assert "m/model.safetensors: " in str(error.value) and field in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_headers_with_other_bytes_are_refused_or_harmless(tmp_path: Path) -> None:
+    """Whatever is in a header gives an error that names the file, or a model that loads."""
+    source, chance = write_model(tmp_path / "m", tied=True), random.Random(2)
+    path, refused = source / "model.safetensors", 0
+    raw = path.read_bytes()
+    length = 8 + struct.unpack("<Q", raw[:8])[0]
+    for i in range(120):
+        changed = bytearray(raw)
+        at = chance.randrange(8) if i % 10 == 0 else chance.randrange(8, length - 2)
+        changed[at : at + 2] = chance.choice([chance.randbytes(2), b"00", b"9,", b'":', b"[{"])
+        path.write_bytes(changed if i % 7 else changed[: chance.randrange(len(raw))])
+        try:
+            adapt(source, other(), tmp_path / f"out{i}")
+        except ValueError as error:
+            refused += 1
+            assert str(tmp_path / "m") in str(error)
+            assert not (tmp_path / f"out{i}").exists()
+        else:
+            assert read(tmp_path / f"out{i}")
+    assert 60 < refused < 120
 
 
 @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b", "..", 7])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_models
-from conftest import EITHER_ENGINE
+from conftest import EITHER_ENGINE, run_command
 from oracles import need
 from test_adapt_model import INPUT, OUTPUT, elsewhere, read, save, write_model
 
@@ -156,3 +156,16 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"ids up to 400, but model.embed_tokens.weight has only"):
         transplant(source, larger, out, "omp", donor_model_dir=donor)
     assert not out.exists()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, donor = write_model(tmp_path / "m", tied=True), write_donor(tmp_path / "d", tied=True)
+    transplant(source, elsewhere(), tmp_path / "a", "omp", 3, donor_model_dir=donor, verbose=False)
+    given = ("adapt", source, "--tokenizer", donor, "--output", tmp_path / "b")
+    omp = ("--init", "omp", "--combine", 3)
+    status, said, _ = run_command(capsys, *given, *omp, "--donor-model", donor)
+    assert status == 0 and "model.embed_tokens.weight (tied, F32): 512 x 64 -> 324 x 64" in said
+    assert torch.equal(read(tmp_path / "a")[INPUT], read(tmp_path / "b")[INPUT])
+    for wrong in (omp, ("--donor-model", donor)):
+        status, _, err = run_command(capsys, *given, *wrong, "--force")
+        assert status == 2 and "go together; expected both or none" in err
