@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import tiny_models
+from adapted_models import adapt, elsewhere, other, read_numpy, write_model
 from conftest import EITHER_ENGINE
 from oracles import need
-from test_adapt_model import adapt, elsewhere, other, read_numpy, write_model
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 

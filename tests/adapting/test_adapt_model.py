@@ -6,13 +6,26 @@ import functools
 import json
 import random
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_models
 import tokenizer_files
+from adapted_models import (
+    DTYPES,
+    INPUT,
+    OUTPUT,
+    adapt,
+    bits,
+    elsewhere,
+    other,
+    read,
+    read_numpy,
+    save,
+    write_model,
+)
 from conftest import EITHER_ENGINE
 from hard_text import hard_text
 from hypothesis import given, settings
@@ -23,81 +36,14 @@ from bpe_tokenizer import BPETokenizer, FileFormatError
 
 np = need("numpy")
 torch = need("torch")
-safetensors_torch = need("safetensors.torch")
 
 from bpe_tokenizer_tools import backends  # noqa: E402
-from bpe_tokenizer_tools.adapting import adapt_model  # noqa: E402
 from bpe_tokenizer_tools.adapting.tables import from_float32, to_float32  # noqa: E402
 from bpe_tokenizer_tools.adapting.vocabulary import match  # noqa: E402
 
 pytestmark = EITHER_ENGINE
 
-INPUT, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
-DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 TIED = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-
-
-@functools.cache
-def other() -> BPETokenizer:
-    """A tokenizer with all tokens of the tiny model's, others, and the special ones elsewhere."""
-    made = BPETokenizer(normalizer=None).train([tiny_models.text()], 560, verbose=False)
-    made.add_special_tokens(["<|new|>", "<pad>", "</s>", "<s>"])
-    made.bos_token, made.eos_token, made.pad_token = "<s>", "</s>", "<pad>"
-    return made
-
-
-@functools.cache
-def elsewhere() -> BPETokenizer:
-    """A tokenizer from other text, with few of its tokens, and parts of characters among them."""
-    text = "Größenwahn und Übermut: 日本語の文章、中国的文字。 " * 30 + "naïve zero " * 20
-    made = BPETokenizer(normalizer=None).train([text], 330, verbose=False)
-    made.add_special_tokens(["</s>", "<s>", "<pad>"])
-    made.bos_token, made.eos_token, made.pad_token = "<s>", "</s>", "<pad>"
-    return made
-
-
-def write_model(folder: Path, tied: bool, dtype: str = "F32", shards: int = 1) -> Path:
-    """Write the tiny model as the library of safetensors does, maybe in several files."""
-    made = tiny_models.model(tied)
-    tiny_models.write_safetensors(folder, made)
-    (folder / "model.safetensors").unlink()
-    config = {**tiny_models.config(made), "dtype": DTYPES[dtype]}
-    (folder / "config.json").write_text(json.dumps(config))
-    kind = getattr(torch, DTYPES[dtype])
-    weights = {name: torch.tensor(value).to(kind) for name, value in made.weights.items()}
-    if shards == 1:
-        save(weights, folder / "model.safetensors")
-        return folder
-    where = {}
-    for i in range(shards):
-        name = f"model-{i + 1:05}-of-{shards:05}.safetensors"
-        part = {key: weights[key] for key in list(weights)[i::shards]}
-        save(part, folder / name)
-        where.update(dict.fromkeys(part, name))
-    size = sum(value.nbytes for value in weights.values())
-    index = {"metadata": {"total_size": size}, "weight_map": where}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    return folder
-
-
-def save(weights: Mapping[str, Any], path: Path) -> None:
-    safetensors_torch.save_file(dict(weights), str(path), metadata={"format": "pt"})
-
-
-def read(folder: Path) -> dict[str, Any]:
-    """Read all weights by their own library."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        found.update(safetensors_torch.load_file(str(path)))
-    return found
-
-
-def bits(tensor: Any) -> Any:
-    return tensor.contiguous().view(torch.int16 if tensor.itemsize == 2 else torch.int32)
-
-
-def adapt(source: Path, new: BPETokenizer, out: Path, **options: Any) -> Any:
-    return adapt_model(source, None, new, out, verbose=False, **options)
 
 
 # -- Rows ---------------------------------------------------------------------
@@ -307,10 +253,6 @@ def test_transformers_loads_the_tokenizer_that_goes_along(tmp_path: Path) -> Non
     text = "def answer_3(x):\n    return zero"
     assert theirs.encode(text, add_special_tokens=False) == other().encode(text)
     assert theirs.eos_token_id == other().eos_token_id
-
-
-def read_numpy(folder: Path) -> dict[str, Any]:
-    return {name: value.float().numpy() for name, value in read(folder).items()}
 
 
 def as_tiny(folder: Path, tied: bool) -> tuple[tiny_models.TinyModel, dict[str, Any]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adapted_models import elsewhere, other, write_model
 from conftest import EITHER_ENGINE, run_command
 from oracles import need, share
-from test_adapt_model import elsewhere, other, write_model
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import tiny_models
+from adapted_models import INPUT, OUTPUT, elsewhere, read, save, write_model
 from conftest import EITHER_ENGINE, run_command
 from oracles import need
-from test_adapt_model import INPUT, OUTPUT, elsewhere, read, save, write_model
 
 from bpe_tokenizer import BPETokenizer
 
