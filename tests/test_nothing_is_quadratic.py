@@ -382,3 +382,38 @@ def test_loading(files: Callable[[int], Path]) -> None:
 def test_another_vocabulary_size() -> None:
     made = {n: large(n) for n in (2_000, 4_000, 8_000)}
     check(lambda n: lambda: made[n].with_vocab_size(256 + n // 2), 2_000)
+
+
+def test_matching_vocabularies() -> None:
+    from bpe_tokenizer_tools.adapting.vocabulary import match
+
+    pieces = BPETokenizer(normalizer=None).train([prose(20_000)], 400, verbose=False)
+
+    def many(n: int) -> Call:
+        new = large(n)
+        return lambda: match(pieces, new)
+
+    def broken(n: int) -> Call:  # a token that is no text
+        vocab = {byte: bytes([byte]) for byte in range(256)}
+        vocab[256] = prose(n).encode() + b"\xff"
+        new = BPETokenizer.from_merges(vocab, [], {})
+        return lambda: match(pieces, new)
+
+    check(many, 2_000)
+    check(broken, 20_000)
+
+
+def test_adapting_a_model(tmp_path: Path) -> None:
+    numpy, safetensors = need("numpy"), need("safetensors.numpy")
+    from bpe_tokenizer_tools.adapting import adapt_model
+
+    def make(n: int) -> Call:
+        old, folder = large(n), tmp_path / str(n)
+        folder.mkdir(exist_ok=True)
+        rows = numpy.ones((old.max_id + 1, 8), numpy.float32)
+        safetensors.save_file({"model.embed_tokens.weight": rows}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+        new, out = large(n // 2), tmp_path / f"{n} adapted"
+        return lambda: adapt_model(folder, old, new, out, force=True, verbose=False)
+
+    check(make, 1_000)

@@ -116,12 +116,12 @@ def adapt_model(
             `old` cuts it into; "mean", of all tokens; "zeros"; or a function of the token's
             bytes, those tokens' ids, and their rows as a float32 array, which returns a row.
         pad_to_multiple_of: tables get this many rows, or a multiple; rows without a token get
-            the mean of all tokens', which is never the most likely.
+            the mean of all tokens', which never beats every token.
         force: replace `out_dir`.
         verbose: show a progress bar on stderr, if that is a terminal.
         tensors: the names of all tensors with a row for each token, if the usual ones do not tell.
-        ids: field -> value, for fields of config.json and generation_config.json that name a token
-            which is gone, such as ``{"pad_token_id": None}``.
+        ids: field -> value, for fields of config.json and generation_config.json whose token is
+            gone, such as ``{"pad_token_id": None}``.
 
     Raises:
         FileNotFoundError: there is no such model.

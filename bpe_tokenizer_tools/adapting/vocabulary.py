@@ -133,8 +133,7 @@ class _Cutter:
         try:
             text = raw.decode()
         except UnicodeDecodeError:
-            ids = self._symbols(raw)
-            return core.merge_by_scanning(ids, *self._merges)
+            return core.merge_by_heap(self._symbols(raw), *self._merges)
         return self._inside.encode(text)
 
     @functools.cached_property
