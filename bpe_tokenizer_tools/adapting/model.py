@@ -213,7 +213,7 @@ class Job:
         tensors: Sequence[str] | None,
         ids: Mapping[str, Any] | None,
     ) -> None:
-        self.model, self.out, self.force, self.new = folder_of(model), out, force, new
+        self.model, self.out, self.new = folder_of(model), out, new
         model_folder.check_output(self.model, out, force)
         config = config_files.read(self.model)
         self.tensors = safetensors.tensors(self.model)
