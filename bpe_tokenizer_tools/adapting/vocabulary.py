@@ -137,12 +137,12 @@ class _Cutter:
         return self._inside.encode(text)
 
     @functools.cached_property
-    def _merges(self) -> tuple[dict[tuple[int, int], int], list[int]]:
-        """Return the rank of each pair, and the id that it is merged into."""
+    def _merges(self) -> tuple[dict[int, dict[int, int]], list[int]]:
+        """Return the rank of each pair, by left and right, and the id that it is merged into."""
         merges = self._tokenizer.definition.merges
         token = {id_: token for token, id_ in self._vocab.items()}
         merged = [self._vocab[token[left] + token[right]] for left, right in merges]
-        return {pair: rank for rank, pair in enumerate(merges)}, merged
+        return core.rank_pairs(merges), merged
 
     def _symbols(self, raw: bytes) -> list[int]:
         """Return the ids that merging starts from."""

@@ -85,7 +85,7 @@ class Merger:
     Attributes:
         vocab: token -> id.
         token: id -> token, of `vocab`.
-        ranks: pair -> rank.
+        ranks: left id -> right id -> rank.
         merged: the id that the merge of each rank makes.
     """
 
@@ -93,7 +93,7 @@ class Merger:
         definition = tokenizer.definition
         self.vocab = dict(definition.vocab)
         self.token = {id_: token for token, id_ in self.vocab.items()}
-        self.ranks = {pair: rank for rank, pair in enumerate(definition.merges)}
+        self.ranks = core.rank_pairs(definition.merges)
         token = self.token
         self.merged = [self.vocab[token[left] + token[right]] for left, right in definition.merges]
         self._whole = self.vocab if definition.ignore_merges else {}
@@ -108,18 +108,24 @@ class Merger:
         merge = core.merge_by_scanning if len(ids) <= core.SCAN_UP_TO else core.merge_by_heap
         return merge(ids, self.ranks, self.merged)
 
+    def pairs(self) -> Iterator[tuple[tuple[int, int], int]]:
+        """Yield each merge and its rank."""
+        for left, row in self.ranks.items():
+            for right, rank in row.items():
+                yield (left, right), rank
+
     def append(self, pair: tuple[int, int], new_id: int) -> None:
         """Add a merge behind all others; it makes a token that is there, or one with a new id."""
         joined = self.token[pair[0]] + self.token[pair[1]]
         id_ = self.vocab.setdefault(joined, new_id)
         self.token[id_] = joined
-        self.ranks[pair] = len(self.merged)
+        self.ranks.setdefault(pair[0], {})[pair[1]] = len(self.merged)
         self.merged.append(id_)
 
     def remove(self, id_: int, pairs: Iterable[tuple[int, int]]) -> bytes:
         """Remove a token and the merges that make it; return it."""
-        for pair in pairs:
-            del self.ranks[pair]
+        for left, right in pairs:
+            del self.ranks[left][right]
         token = self.token.pop(id_)
         del self.vocab[token]
         return token

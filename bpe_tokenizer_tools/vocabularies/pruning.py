@@ -215,7 +215,7 @@ class _Leaves:
         self._rank = {id_: rank for rank, id_ in enumerate(merger.merged)}  # the last that makes it
         self._making: dict[int, list[tuple[int, int]]] = {}
         self._builds_on: Counter[int] = Counter()  # how many merges a token is part of
-        for pair, rank in merger.ranks.items():
+        for pair, rank in merger.pairs():
             self._making.setdefault(merger.merged[rank], []).append(pair)
             self._builds_on.update({*pair})
         self._staying = kept.union(_staying(tokenizer))
@@ -309,7 +309,8 @@ def _renumbered(tokenizer: BPETokenizer, merger: Merger) -> tuple[Definition, li
     tokens = [
         dataclasses.replace(each, id=id_map[cast("int", each.id)]) for each in definition.added
     ]
-    merges = [pair for pair in definition.merges if pair in merger.ranks]
+    left_over = dict(merger.pairs())
+    merges = [pair for pair in definition.merges if pair in left_over]
     changes: Any = {
         "vocab": {token: id_map[id_] for token, id_ in merger.vocab.items()},
         "merges": [(id_map[left], id_map[right]) for left, right in merges],
