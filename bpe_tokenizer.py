@@ -3716,6 +3716,7 @@ class BPETokenizer:
         byte_fallback: bool | None = None,
         character_coverage: float | None = None,
         ties: str = "huggingface",
+        superwords: Any = None,
     ) -> BPETokenizer:
         """Learn a vocabulary from a corpus, instead of what was learned before; return `self`.
 
@@ -3736,6 +3737,7 @@ class BPETokenizer:
                 docs/sentencepiece.md.
             ties: which of equally frequent pairs is merged: HuggingFace's choice, the "greatest",
                 or the "first" in the text (docs/ties.md).
+            superwords: learn tokens of several words (docs/superwords.md).
 
         Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; and what
         `count_pretokens` raises.
@@ -3743,6 +3745,8 @@ class BPETokenizer:
         >>> BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False).tokenize("abc")
         ['ab', 'c']
         """
+        if superwords is not None:
+            return cast("BPETokenizer", _tools("training.variants").train(self, locals()))
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
         if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:

@@ -64,6 +64,7 @@ json_lines = bpe_tokenizer._json_lines
 text_on = bpe_tokenizer._text_on
 text_of = bpe_tokenizer._text_of
 read_counts = bpe_tokenizer._read_counts
+Document = bpe_tokenizer._Document
 documents = bpe_tokenizer._documents
 names_file = bpe_tokenizer._names_file
 file_documents = bpe_tokenizer._file_documents

@@ -35,6 +35,18 @@ def _cmd_info(options: argparse.Namespace) -> int | None:
     return _INFO[1](options, more=_more)
 
 
+def _transition(text: str) -> int | dict[str, str]:
+    """Read --superwords: a vocabulary size, or "auto", which goes with BoundlessBPE's rule."""
+    return {"transition": "auto", "rule": "boundless"} if text == "auto" else int(text)
+
+
+def _check_superwords(options: argparse.Namespace) -> None:
+    if options.counts:
+        raise core.UsageError("--superwords learns from text: pass --corpus, not --counts")
+    if "-" in options.corpus:
+        raise core.UsageError("--superwords reads the corpus twice: pass files, not standard input")
+
+
 def _train_options(add: Callable[..., Any]) -> None:
     _TRAIN[2](add)
     around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
@@ -42,6 +54,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
+    words = "learn tokens of several words from this vocabulary size on; 'auto' balances the two"
+    add("--superwords", type=_transition, metavar="N", help=words)
     form = "what merges start from: bytes, or characters with ▁ for a space"
     add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
     fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
@@ -54,7 +68,11 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
     if options.pattern and options.style == "sentencepiece":
         raise core.UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
     names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
-    return _TRAIN[1](options, **{name: getattr(options, name) for name in names})
+    more = {name: getattr(options, name) for name in names}
+    if options.superwords is not None:
+        _check_superwords(options)
+        more["superwords"] = options.superwords
+    return _TRAIN[1](options, **more)
 
 
 def _chat_options(add: Callable[..., Any]) -> None:

@@ -1,1 +1,1 @@
-"""Other ways to train: SentencePiece's components, and other rules for ties."""
+"""Other ways to train: SentencePiece's components, other rules for ties, superwords."""

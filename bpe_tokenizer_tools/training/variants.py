@@ -1,0 +1,77 @@
+"""What the other ways to train have in common: their arguments, and what becomes of the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from bpe_tokenizer import BPETokenizer, PretokenCounts, TrainingReport
+from bpe_tokenizer_tools import core
+
+
+class Training:
+    """One call of `BPETokenizer.train`: its arguments, checked, and how far it has come."""
+
+    def __init__(self, tokenizer: BPETokenizer, given: Mapping[str, Any]) -> None:
+        if tokenizer.definition.components is not None:
+            raise ValueError(
+                "this tokenizer is not byte-level BPE with one pattern; make a new one"
+            )
+        surround, old = given["surround"], tokenizer.definition
+        rule = old.template if surround is None else str(surround)
+        self.tokenizer = tokenizer
+        self.vocab_size, self.min_frequency = given["vocab_size"], given["min_frequency"]
+        self.longest, self.verbose = given["max_token_length"], given["verbose"]
+        self.workers, self.text_field = given["num_workers"], given["text_field"]
+        self.named = core.as_added_tokens(given["special_tokens"])
+        names = {token.content for token in self.named}
+        self.tokens = [token for token in old.added if token.content not in names] + self.named
+        self.empty = core.new_definition(old.split_pattern, old.normalizer, rule)
+        numbered = core.with_added_tokens(self.empty, self.tokens)
+        self.contents = [token.content for token in numbered.added]
+        smallest = 256 + len(self.contents)
+        core.check_sizes(self.vocab_size, smallest, self.min_frequency, self.longest)
+        self.room = self.vocab_size - smallest
+        written = map(core.from_printable, self.contents)
+        self.forbidden = frozenset(token for token in written if token)
+        self._started = self._counted = time.perf_counter()
+
+    def counted(self) -> None:
+        """Note that counting has ended, and learning begins."""
+        self._counted = time.perf_counter()
+
+    def finish(self, learned: core.Learned, counts: PretokenCounts, pattern: str) -> BPETokenizer:
+        """Give the tokenizer what was learned, and say what was done."""
+        empty = dataclasses.replace(self.empty, split_pattern=pattern)
+        old = core.contents(self.tokenizer)
+        made = core.number_merges(learned, empty, self.tokens, old)
+        core.install(self.tokenizer, made, self.named)
+        report = TrainingReport(
+            documents=counts.documents,
+            bytes_read=counts.bytes_read,
+            pretokens=sum(counts.values()),
+            distinct_pretokens=len(counts),
+            merges=len(learned.merges),
+            vocab_size=self.tokenizer.vocab_size,
+            counting_seconds=self._counted - self._started,
+            learning_seconds=time.perf_counter() - self._counted,
+            stopped=learned.stopped,
+        )
+        self.tokenizer.training_report = report
+        if self.verbose:
+            print(f"Trained: {report}", file=sys.stderr)
+        return self.tokenizer
+
+
+def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
+    """Train as `BPETokenizer.train` was asked to, with superwords."""
+    usual: dict[str, Any] = {"style": "byte-level", "ties": "huggingface"}
+    usual |= {"byte_fallback": None, "character_coverage": None}
+    if also := [name for name, value in usual.items() if given[name] != value]:
+        raise ValueError(f"superwords does not go with {', '.join(also)}; leave one of them out")
+    from bpe_tokenizer_tools.training import superwords
+
+    return superwords.train(tokenizer, given)

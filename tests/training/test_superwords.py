@@ -1,0 +1,296 @@
+"""Superwords: the two stages, against a naive trainer, and in HuggingFace tokenizers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+import regex
+from conftest import run_command
+from hard_text import hard_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import examples, need
+
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools.training import superwords
+from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN, Superwords
+
+Pair = tuple[bytes, bytes]
+WORDS = [
+    "by the way",
+    ", ",
+    "the cat",
+    " sat",
+    " on",
+    " the",
+    " mat",
+    ". ",
+    "12345",
+    ": ",
+    "\n",
+    "  ",
+]
+prose = st.lists(st.sampled_from(WORDS), min_size=5, max_size=60).map("".join)
+MANNERS = (
+    "In a way, by the way, it is what it is: the way it is. 1999 was the year, 2001 was not.\n"
+)
+
+
+# -- A naive trainer --------------------------------------------------------------
+
+
+def cut(pattern: str, text: str) -> list[str]:
+    """Cut a text where a pattern matches; what is between matches is a piece, too."""
+    ends = {at for found in regex.finditer(pattern, text) for at in found.span()}
+    borders = sorted({0, len(text), *ends})
+    return [text[a:b] for a, b in zip(borders, borders[1:])]
+
+
+def refused(token: bytes, max_words: int | None) -> bool:
+    words = [word for word in token.split(b" ") if word]
+    return b": " in token or (max_words is not None and len(words) > max_words)
+
+
+def learn_on(
+    words: list[list[bytes]], known: list[bytes], n: int, least: int, max_words: int | None
+) -> list[tuple[Pair, int]]:
+    """Go on merging from words of tokens, counting all pairs again each time."""
+    age = {bytes([b]): reference.byte_order(b) for b in range(256)}
+    age |= {token: 1000 + i for i, token in enumerate(known)}
+    merges: list[tuple[Pair, int]] = []
+    while len(merges) < n:
+        counts = reference.count_pairs((word, 1) for word in words)
+        allowed = {p: c for p, c in counts.items() if not refused(b"".join(p), max_words)}
+        pair = min(allowed, key=lambda p: (-allowed[p], age[p[0]], age[p[1]]), default=None)
+        if pair is None or allowed[pair] < least:
+            break
+        age[b"".join(pair)] = 1000 + len(age)
+        merges.append((pair, allowed[pair]))
+        words = [reference.join(word, pair) for word in words]
+    return merges
+
+
+def naive(
+    texts: list[str], n_words: int, n_supers: int, least: int, how: Superwords, split_pattern: str
+) -> tuple[list[Pair], list[tuple[Pair, int]]]:
+    """Train both stages with the whole text in memory; return the merges of each."""
+    pretokens = Counter(p.encode() for text in texts for p in cut(split_pattern, text))
+    first = reference.train(pretokens, n_words, least)
+    sequences: list[list[bytes]] = []
+    for text in texts:
+        for piece in cut(how.final_pattern(split_pattern), text):
+            whole = how.rule == "superbpe"
+            parts = [piece] if whole else cut(split_pattern, piece)
+            sequences.append([])
+            for part in parts:
+                tokens = [bytes([byte]) for byte in part.encode()]
+                for pair in first:
+                    tokens = reference.join(tokens, pair)
+                if whole or (len(tokens) == 1 and regex.fullmatch(r" ?\p{L}+([’']\p{L}+)?", part)):
+                    sequences[-1] += tokens
+                else:
+                    sequences.append([])
+    known = [b"".join(pair) for pair in first]
+    return first, learn_on(sequences, known, n_supers, least, how.max_words)
+
+
+def trained(texts: Iterable[str], size: int, how: Any, pattern: str = "gpt2", **more: Any) -> Any:
+    tokenizer = BPETokenizer(pattern, normalizer=None)
+    return tokenizer.train(list(texts), size, superwords=how, verbose=False, **more)
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists((prose | hard_text).map("{}\n".format), min_size=1, max_size=4),
+    st.integers(0, 25),
+    st.integers(1, 3),
+    st.sampled_from([None, 2, 4]),
+    st.sampled_from(["superbpe", "boundless"]),
+)
+def test_naive_trainer(
+    texts: list[str], n_words: int, least: int, max_words: int | None, rule: str
+) -> None:
+    how = Superwords(256 + n_words, rule, max_words=max_words)
+    first, then = naive(texts, n_words, 15, least, how, SPLIT_PATTERNS["gpt2"])
+    size = 256 + len(first) + 15
+    got = trained(texts, max(size, 256 + n_words), how, min_frequency=least)
+    expected = first + [pair for pair, _ in then]
+    assert got.merges[: len(expected)] == expected
+    assert len(got.merges) == len(expected) or len(first) < n_words
+
+
+@settings(max_examples=examples(30))
+@given(st.lists(prose, min_size=2, max_size=5), st.integers(1, 40))
+def test_automatic_transition(texts: list[str], room: int) -> None:
+    """The merges are the most frequent ones of both stages."""
+    how = Superwords("auto", "boundless")
+    first, then = naive(texts, room, room, 2, how, SPLIT_PATTERNS["gpt2"])
+    alone = [len(reference.train(_counts(texts), room, n)) for _, n in then]
+    n = sum(i + words < room for i, words in enumerate(alone))
+    expected = first[: room - n] + [pair for pair, _ in then[:n]]
+    assert trained(texts, 256 + room, how).merges == expected
+
+
+def _counts(texts: list[str]) -> Counter[bytes]:
+    return Counter(p.encode() for text in texts for p in cut(SPLIT_PATTERNS["gpt2"], text))
+
+
+def test_counting_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many pairs are forgotten while counting, the merges are the same."""
+    texts = [MANNERS * 3, WORDS[0] * 20 + "".join(WORDS) * 10, "the cat sat on the mat " * 9]
+    expected = trained(texts, 320, 280).merges
+    for most in (1, 5, 20, 50):
+        monkeypatch.setattr(superwords, "_MOST_PAIRS", most)
+        assert trained(texts, 320, 280).merges == expected
+
+
+# -- In files ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [280, Superwords(280, "boundless"), Superwords(270, pattern="\\n")])
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "o200k"])
+def test_huggingface_gives_the_same_ids(tmp_path: Path, how: Any, pattern: str) -> None:
+    texts = [MANNERS * 3, "by the way, the cat sat on the mat. " * 8]
+    tokenizer = trained(texts, 330, how, pattern, special_tokens=["<|endoftext|>"])
+    assert any(b" " in (left + right)[1:] for left, right in tokenizer.merges)
+    tokenizer.save(tmp_path, verbose=False)
+    theirs = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    again = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+
+    @settings(max_examples=examples(60))
+    @given(prose | hard_text)
+    def check(text: str) -> None:
+        ids = tokenizer.encode(text)
+        assert ids == theirs.encode(text, add_special_tokens=False).ids == again.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert [i for part in tokenizer.encode_streaming(iter(text)) for i in part] == ids
+
+    check()
+
+
+def test_one_pattern_in_the_file(tmp_path: Path) -> None:
+    trained([MANNERS * 3], 320, 280).save(tmp_path, verbose=False)
+    steps = json.loads((tmp_path / "tokenizer.json").read_text())["pre_tokenizer"]["pretokenizers"]
+    assert [step["type"] for step in steps] == ["Split", "ByteLevel"]
+    assert steps[0]["pattern"]["Regex"] == SUPERBPE_PATTERN
+
+
+def test_rules() -> None:
+    text = "one two three four five six: one two three four five six: " * 9
+    for most in (1, 2, 3):
+        merges = trained([text], 400, Superwords(280, max_words=most)).merges
+        assert max(len((a + b).split()) for a, b in merges) == most
+    tokens = [a + b for a, b in trained([text], 400, 280).merges]
+    assert max(len(token.split()) for token in tokens) <= 4
+    assert not any(b": " in token for token in tokens)
+    free = trained([text], 400, Superwords(280, max_words=None, never=()))
+    tokens = [a + b for a, b in free.merges]
+    assert max(len(token.split()) for token in tokens) > 4
+    assert any(b": " in token for token in tokens)
+    longest = trained([text], 400, 280, max_token_length=9).merges
+    assert max(len(a + b) for a, b in longest) == 8
+
+
+def test_what_the_report_says(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text(MANNERS * 9)
+    tokenizer = BPETokenizer().train(
+        path, 300, superwords={"transition": 290}, special_tokens=["<|endoftext|>"], verbose=False
+    )
+    report = tokenizer.training_report
+    assert report is not None
+    assert (report.documents, report.merges, report.vocab_size) == (1, 43, 300)
+    assert report.bytes_read == path.stat().st_size
+    assert tokenizer.special_tokens == {"<|endoftext|>": 299}
+    few = BPETokenizer().train("ab " * 9, 400, superwords=300, verbose=False).training_report
+    assert few is not None
+    assert few.stopped == "nothing left above min_frequency"
+
+
+# -- Errors -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ("many", "superwords must be Superwords(...), a mapping"),
+        (True, "superwords must be Superwords(...), a mapping"),
+        ({"rule": "superbpe"}, "superwords takes transition, rule"),
+        ({"transition": 280, "words": 3}, "superwords takes transition, rule"),
+        (255, "transition must be at least 256, got 255"),
+        (301, "transition must be at most vocab_size, which is 300, got 301"),
+        ({"transition": None}, "transition must be an int, got None"),
+        ({"transition": "auto"}, 'transition="auto" goes with rule="boundless" only'),
+        (Superwords(280, "super"), "rule must be one of superbpe, boundless, got 'super'"),
+        (Superwords(280, max_words=0), "max_words must be at least 1, got 0"),
+        (Superwords(280, never=": "), "never must be a list of strings"),  # type: ignore[arg-type]
+        (Superwords(280, pattern="(a"), "is no regular expression"),
+    ],
+)
+def test_bad_options(how: Any, problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(problem)):
+        BPETokenizer().train("a b c " * 9, 300, superwords=how, verbose=False)
+
+
+def test_bad_combinations() -> None:
+    def refuse(problem: str, corpus: Any = "a b " * 9, **more: Any) -> None:
+        with pytest.raises((TypeError, ValueError), match=re.escape(problem)):
+            BPETokenizer().train(corpus, 300, superwords=280, verbose=False, **more)
+
+    refuse("superwords does not go with ties", ties="first")
+    refuse("superwords does not go with style", style="sentencepiece")
+    refuse("superwords are learned from text, not from counts", None, counts={b"ab": 3})
+    refuse("train() takes a corpus", None)
+    refuse("need to read the corpus twice", iter(["a b"]))
+    refuse("the corpus is empty", "")
+
+
+# -- The command ------------------------------------------------------------------
+
+
+def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(MANNERS * 9, encoding="utf-8")
+    command = ["train", "--corpus", tmp_path / "text.txt", "--vocab-size", 300, "--quiet"]
+    for written, meant in (("280", 280), ("auto", Superwords("auto", "boundless"))):
+        options = ["--output", tmp_path / written, "--superwords", written]
+        assert run_command(capsys, *command, *options) == (0, "", "")
+        made = BPETokenizer.from_pretrained(tmp_path / written, verbose=False)
+        expected = BPETokenizer().train(tmp_path / "text.txt", 300, superwords=meant, verbose=False)
+        assert made.merges == expected.merges
+        assert made.split_pattern == expected.split_pattern
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "problem"),
+    [
+        (["--superwords", "many"], 2, "argument --superwords: invalid"),
+        (["--superwords", "900"], 1, "transition must be at most vocab_size, which is 300"),
+        (["--superwords", "280", "--ties", "first"], 1, "superwords does not go with ties"),
+    ],
+)
+def test_command_refuses(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    options: list[str],
+    status: int,
+    problem: str,
+) -> None:
+    (tmp_path / "text.txt").write_text(MANNERS, encoding="utf-8")
+    command = ["train", "--corpus", tmp_path / "text.txt", "--vocab-size", 300]
+    got, _, err = run_command(capsys, *command, "--output", tmp_path / "out", *options)
+    assert (got, problem in err) == (status, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_command_needs_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for source in (["--corpus", "-"], ["--counts", tmp_path / "counts.json"]):
+        command = ["train", *source, "--output", tmp_path / "out", "--superwords", 280]
+        status, _, err = run_command(capsys, *command)
+        assert (status, "--superwords" in err) == (2, True)
