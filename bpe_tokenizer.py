@@ -3717,6 +3717,7 @@ class BPETokenizer:
         character_coverage: float | None = None,
         ties: str = "huggingface",
         superwords: Any = None,
+        parity: Any = None,
     ) -> BPETokenizer:
         """Learn a vocabulary from a corpus, instead of what was learned before; return `self`.
 
@@ -3738,6 +3739,7 @@ class BPETokenizer:
             ties: which of equally frequent pairs is merged: HuggingFace's choice, the "greatest",
                 or the "first" in the text (docs/ties.md).
             superwords: learn tokens of several words (docs/superwords.md).
+            parity: treat languages alike: corpora, or counts, by language (docs/parity.md).
 
         Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; and what
         `count_pretokens` raises.
@@ -3745,7 +3747,7 @@ class BPETokenizer:
         >>> BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False).tokenize("abc")
         ['ab', 'c']
         """
-        if superwords is not None:
+        if (superwords, parity) != (None, None):
             return cast("BPETokenizer", _tools("training.variants").train(self, locals()))
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")

@@ -36,6 +36,7 @@ one_of = bpe_tokenizer._one_of
 normalize = bpe_tokenizer._normalize
 check_normalizer = bpe_tokenizer._check_normalizer
 pattern_named = bpe_tokenizer._pattern_named
+to_oniguruma = bpe_tokenizer._to_oniguruma
 splitter = bpe_tokenizer._splitter
 
 # Added tokens and roles

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import bpe_tokenizer
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
 
 _INFO, _TRAIN, _CHAT = (core.COMMANDS[name] for name in ("info", "train", "chat"))
@@ -47,6 +49,44 @@ def _check_superwords(options: argparse.Namespace) -> None:
         raise core.UsageError("--superwords reads the corpus twice: pass files, not standard input")
 
 
+def _languages(options: argparse.Namespace) -> dict[str, list[Path]]:
+    """Read --parity: the files of each language."""
+    if options.corpus or options.counts:
+        raise core.UsageError("--parity takes the place of --corpus and --counts; leave these out")
+    files: dict[str, list[Path]] = {}
+    for given in options.parity:
+        language, equals, path = given.partition("=")
+        if not (language and equals and path):
+            raise core.UsageError(f"--parity: expected LANGUAGE=FILE, got {given!r}")
+        if language in files:
+            raise core.UsageError(f"--parity names {language!r} twice; pass a directory of files")
+        files[language] = [Path(path)]
+    return files
+
+
+def _train_alike(options: argparse.Namespace, more: dict[str, Any]) -> None:
+    """Train with a corpus for each language; say how each fares."""
+    languages = _languages(options)
+    normalizer = None if options.normalizer == "none" else options.normalizer or "NFC"
+    tokenizer = BPETokenizer(options.pattern or GPT2_SPLIT_PATTERN, normalizer=normalizer)
+    core.check_writable(Path(options.output), options.force)
+    core.to_oniguruma(tokenizer.definition.split_pattern)  # can it be saved?
+    names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
+    tokenizer.train(
+        special_tokens=[*map(core.parse_special_token, options.special_tokens)],
+        verbose=not options.quiet,
+        parity=languages,
+        **{name: getattr(options, name) for name in names},
+        **more,
+    )
+    tokenizer.save(options.output, verbose=not options.quiet)
+    report: Any = tokenizer.training_report
+    if options.json:
+        print(json.dumps(dataclasses.asdict(report)))
+    elif not options.quiet:
+        print(f"{report.table()}\nSaved to: {options.output}")
+
+
 def _train_options(add: Callable[..., Any]) -> None:
     _TRAIN[2](add)
     around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
@@ -56,6 +96,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
     words = "learn tokens of several words from this vocabulary size on; 'auto' balances the two"
     add("--superwords", type=_transition, metavar="N", help=words)
+    alike = "treat languages alike: a corpus for each, as LANGUAGE=FILE, instead of --corpus"
+    add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
     form = "what merges start from: bytes, or characters with ▁ for a space"
     add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
     fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
@@ -72,6 +114,9 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
     if options.superwords is not None:
         _check_superwords(options)
         more["superwords"] = options.superwords
+    if options.parity:
+        _train_alike(options, more)
+        return None
     return _TRAIN[1](options, **more)
 
 

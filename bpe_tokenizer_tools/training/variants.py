@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bpe_tokenizer import BPETokenizer, PretokenCounts, TrainingReport
@@ -43,13 +43,19 @@ class Training:
         """Note that counting has ended, and learning begins."""
         self._counted = time.perf_counter()
 
-    def finish(self, learned: core.Learned, counts: PretokenCounts, pattern: str) -> BPETokenizer:
-        """Give the tokenizer what was learned, and say what was done."""
+    def finish(
+        self,
+        learned: core.Learned,
+        counts: PretokenCounts,
+        pattern: str,
+        report: Callable[..., TrainingReport] = TrainingReport,
+    ) -> BPETokenizer:
+        """Give the tokenizer what was learned, and say what was done, in a `report`."""
         empty = dataclasses.replace(self.empty, split_pattern=pattern)
         old = core.contents(self.tokenizer)
         made = core.number_merges(learned, empty, self.tokens, old)
         core.install(self.tokenizer, made, self.named)
-        report = TrainingReport(
+        made_report = report(
             documents=counts.documents,
             bytes_read=counts.bytes_read,
             pretokens=sum(counts.values()),
@@ -60,18 +66,26 @@ class Training:
             learning_seconds=time.perf_counter() - self._counted,
             stopped=learned.stopped,
         )
-        self.tokenizer.training_report = report
+        self.tokenizer.training_report = made_report
         if self.verbose:
-            print(f"Trained: {report}", file=sys.stderr)
+            print(f"Trained: {made_report}", file=sys.stderr)
         return self.tokenizer
 
 
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
-    """Train as `BPETokenizer.train` was asked to, with superwords."""
+    """Train as `BPETokenizer.train` was asked to, with superwords or with parity."""
     usual: dict[str, Any] = {"style": "byte-level", "ties": "huggingface"}
     usual |= {"byte_fallback": None, "character_coverage": None}
-    if also := [name for name, value in usual.items() if given[name] != value]:
-        raise ValueError(f"superwords does not go with {', '.join(also)}; leave one of them out")
-    from bpe_tokenizer_tools.training import superwords
+    asked = "superwords" if given["superwords"] is not None else "parity"
+    also = [name for name, value in usual.items() if given[name] != value]
+    if asked == "superwords" and given["parity"] is not None:
+        also.append("parity")
+    if also:
+        raise ValueError(f"{asked} does not go with {', '.join(also)}; leave one of them out")
+    if asked == "superwords":
+        from bpe_tokenizer_tools.training import superwords
 
-    return superwords.train(tokenizer, given)
+        return superwords.train(tokenizer, given)
+    from bpe_tokenizer_tools.training import parity
+
+    return parity.train(tokenizer, given)

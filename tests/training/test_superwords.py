@@ -246,6 +246,7 @@ def test_bad_combinations() -> None:
 
     refuse("superwords does not go with ties", ties="first")
     refuse("superwords does not go with style", style="sentencepiece")
+    refuse("superwords does not go with parity", parity={"a": "a"})
     refuse("superwords are learned from text, not from counts", None, counts={b"ab": 3})
     refuse("train() takes a corpus", None)
     refuse("need to read the corpus twice", iter(["a b"]))

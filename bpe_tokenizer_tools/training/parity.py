@@ -1,0 +1,347 @@
+"""Parity between languages: each merge is for the language that is worst off.
+
+BPE merges what is most frequent, so a language with little text gets few tokens, and pays for each
+sentence with more of them.  Parity-aware BPE (Foroutan et al. 2025, arXiv 2508.04796) asks before
+each merge which language has the lowest compression so far, and merges the most frequent pair of
+that one, everywhere.
+
+Which language is worst off is measured on its training text, in bytes per token; or on `held_out`
+texts that say the same in each language, in tokens.  Two options of the paper:
+
+- The first `global_merges` are those of the most frequent pairs of all text together.
+- With a `window`, no language gets much more than its share: one that was chosen for more than
+  `alpha / languages` of the last `window` merges is passed over.
+
+Sources: the paper, and github.com/swiss-ai/parity-aware-bpe for what it leaves open: of equals, the
+language named first.  Unlike there, a language with no pair left to merge is passed over from then
+on; training ends when there is none left in any.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bpe_tokenizer import (
+    BPETokenizer,
+    FileFormatError,
+    PretokenCounts,
+    TrainingReport,
+    count_pretokens,
+)
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.training.variants import Training
+
+__all__ = ["LanguageReport", "Parity", "ParityReport", "train"]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How to treat languages alike.
+
+    Attributes:
+        corpora: for each language a corpus, as for `count_pretokens`, or counts of pre-tokens.
+        held_out: for each language, the same text, or its counts: there the number of tokens is
+            compared.  None to compare bytes per token on the corpora.
+        global_merges: how many merges to learn first from all languages together.
+        window, alpha: no language gets more than `alpha` times its even share of the last `window`
+            merges; None for no window.
+
+    >>> texts = {"en": ["the cat and the dog " * 90], "de": ["die Katze und der Hund " * 9]}
+    >>> tokenizer = BPETokenizer().train(parity=texts, vocab_size=270, verbose=False)
+    >>> print(tokenizer.training_report.table())
+    language  bytes per token  tokens per pre-token  merges for it
+    en                   2.00                  2.00              5
+    de                   2.07                  2.17              9
+    Gini coefficient of tokens per byte: 0.009
+    """
+
+    corpora: Mapping[str, Any]
+    held_out: Mapping[str, Any] | None = None
+    global_merges: int = 0
+    window: int | None = None
+    alpha: float = 2.0
+
+    @classmethod
+    def of(cls, given: Any) -> Parity:
+        """Read what was passed as `parity`: this, or a mapping from languages to corpora."""
+        if isinstance(given, Mapping):
+            given = cls(given)
+        if not isinstance(given, cls):
+            wanted = "Parity(...) or a mapping from languages to corpora"
+            raise TypeError(f"parity must be {wanted}, got {core.shorten(given)}")
+        return given
+
+    def check(self) -> None:
+        """Raise unless all of it is sound."""
+        if not isinstance(self.corpora, Mapping) or not all(type(n) is str for n in self.corpora):
+            raise TypeError("corpora must be a mapping from languages, as strings, to corpora")
+        if len(self.corpora) < 2:
+            raise ValueError(f"parity needs two languages at least, got {len(self.corpora)}")
+        if self.held_out is not None and {*self.held_out} != {*self.corpora}:
+            odd = sorted({*self.held_out} ^ {*self.corpora})
+            raise ValueError(f"held_out and corpora differ in {', '.join(odd)}; name the same")
+        core.check_size("global_merges", self.global_merges, 0)
+        core.check_size("window", self.window, 1)
+        if not isinstance(self.alpha, (int, float)) or not self.alpha >= 1:
+            raise ValueError(f"alpha must be 1 or more, got {core.shorten(self.alpha)}")
+
+
+# -- Reports --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LanguageReport:
+    """How one language fares on its training text."""
+
+    bytes: int
+    pretokens: int
+    tokens: int
+    held_out_tokens: int | None  # if there are held-out texts
+    merges: int  # for which it was the language that was worst off
+
+    @property
+    def bytes_per_token(self) -> float:
+        """The compression: the lower, the worse off."""
+        return self.bytes / self.tokens
+
+    @property
+    def fertility(self) -> float:
+        """Tokens per pre-token."""
+        return self.tokens / self.pretokens
+
+
+@dataclass(frozen=True)
+class ParityReport(TrainingReport):
+    """What a training run with parity read and did."""
+
+    languages: dict[str, LanguageReport]
+    gini: float  # of tokens per byte, or of the tokens of held-out texts; 0 if all are equal
+
+    def table(self) -> str:
+        """Write how each language fares, for people."""
+        width = max(8, *map(len, self.languages))
+        head = "bytes per token", "tokens per pre-token", "merges for it"
+        lines = ["  ".join([f"{'language':<{width}}", *head])]
+        for name, each in self.languages.items():
+            cells = f"{each.bytes_per_token:.2f}", f"{each.fertility:.2f}", f"{each.merges:,}"
+            row = (f"{cell:>{len(title)}}" for cell, title in zip(cells, head))
+            lines.append("  ".join([f"{name:<{width}}", *row]))
+        by_token = next(iter(self.languages.values())).held_out_tokens is None
+        of = "tokens per byte" if by_token else "tokens of the held-out texts"
+        return "\n".join([*lines, f"Gini coefficient of {of}: {self.gini:.3f}"])
+
+
+def gini(values: list[float]) -> float:
+    """Return the Gini coefficient of some costs: 0 if all are equal, near 1 if one pays for all.
+
+    >>> round(gini([1, 1, 1]), 3), round(gini([0, 0, 9]), 3)
+    (0.0, 0.667)
+    """
+    ordered, n = sorted(values), len(values)
+    weighted = sum((2 * i - n + 1) * value for i, value in enumerate(ordered))
+    return weighted / (n * sum(ordered)) if any(ordered) else 0.0
+
+
+# -- Learning -------------------------------------------------------------------
+
+
+class _Text(core.MergeLearner):
+    """The words of one language: the learner's counts and heap, and how many tokens there are.
+
+    All texts share one list of tokens.  Each merge is made in all of them, so a text also knows
+    where each pair is, not only the one at the top of its heap.
+    """
+
+    def __init__(
+        self, counts: Mapping[bytes, int], longest: int | None, shared: core.MergeLearner | None
+    ) -> None:
+        super().__init__(counts, longest)
+        if shared is not None:
+            self._token, self._number = shared._token, shared._number
+        self.bytes = self.length = sum(len(pretoken) * n for pretoken, n in counts.items())
+        self.pretokens, self.exhausted = sum(counts.values()), False
+        self._where: dict[str, list[int]] = {}
+        self._count_pairs()
+        self._where = {pair: where for _, pair, where in self._heap}
+
+    def _push(self, pair: str, where: list[int]) -> None:
+        super()._push(pair, where)
+        if self._where.get(pair) is not where:
+            self._where.setdefault(pair, []).extend(where)
+
+    def best(self, min_frequency: int, may_join: Callable[[str], bool]) -> str:
+        """Return the most frequent pair; "" if there is none left, now or ever."""
+        pair, where = self._pop()
+        while pair and not may_join(pair):
+            pair, where = self._pop()
+        if pair and self._pair_counts[pair] >= min_frequency:
+            super()._push(pair, where)
+            return pair
+        self.exhausted = True
+        return ""
+
+    def join(self, pair: str, merged: str) -> None:
+        """Merge a pair everywhere."""
+        where = self._where.pop(pair, [])
+        if pair[0] == pair[1]:  # counted as they overlap, and merged as they do not
+            self.length -= sum(self._words[i].count(pair) * self._freqs[i] for i in where)
+        else:
+            self.length -= max(self._pair_counts.get(pair, 0), 0)
+        self._merge(pair, merged, where)
+        self._pair_counts[pair] = 0
+
+
+class _Learner:
+    """Learns merges for several texts."""
+
+    def __init__(
+        self, parity: Parity, training: Training, counts: Mapping[str, Mapping[bytes, int]]
+    ) -> None:
+        self._parity, self._training = parity, training
+        names, longest = list(counts), training.longest
+        whole: Counter[bytes] = Counter()
+        for each in counts.values() if parity.global_merges else ():
+            whole.update(each)
+        self._whole = _Text(whole, longest, None)
+        make = functools.partial(_Text, longest=longest, shared=self._whole)
+        self.texts = {name: make(counts[name]) for name in names}
+        self.held_out: dict[str, _Text] = {}
+        self.chosen: Counter[str] = Counter()
+        self._last: deque[str] = deque(maxlen=parity.window or 1)
+
+    def add_held_out(self, counts: Mapping[str, Mapping[bytes, int]]) -> None:
+        """Take texts on which to measure."""
+        longest = self._training.longest
+        self.held_out = {name: _Text(counts[name], longest, self._whole) for name in self.texts}
+
+    def _cost(self, name: str) -> float:
+        if self.held_out:
+            return self.held_out[name].length
+        return -self.texts[name].bytes / self.texts[name].length
+
+    def costs(self) -> list[float]:
+        """Return what each language pays: tokens of held-out text, or tokens per byte."""
+        if self.held_out:
+            return [text.length for text in self.held_out.values()]
+        return [text.length / text.bytes for text in self.texts.values()]
+
+    def _may_join(self, pair: str) -> bool:
+        tokens = self._whole._token
+        return tokens[ord(pair[0])] + tokens[ord(pair[1])] not in self._training.forbidden
+
+    def _next(self, merges: int) -> str:
+        """Choose a language, and return the pair to merge; "" if none is left."""
+        least = max(self._training.min_frequency, 1)
+        at_first = merges < self._parity.global_merges and not self._whole.exhausted
+        if at_first and (pair := self._whole.best(least, self._may_join)):
+            return pair
+        waiting = {name for name, text in self.texts.items() if not text.exhausted}
+        while waiting:
+            name = self._worst_off(waiting)
+            if pair := self.texts[name].best(least, self._may_join):
+                self.chosen[name] += 1
+                self._last.append(name)
+                return pair
+            waiting.remove(name)
+        return ""
+
+    def _worst_off(self, names: set[str]) -> str:
+        """Return which of some languages is worst off, and not chosen too often."""
+        there = (name for name in self.texts if name in names)
+        ordered = sorted(there, key=self._cost, reverse=True)  # of equals, the first named first
+        window, most = self._parity.window, self._parity.alpha / len(self.texts)
+        for name in ordered if window else ():
+            if self._last.count(name) / window <= most:  # type: ignore[operator]
+                return name
+        return ordered[0]
+
+    def learn(self) -> core.Learned:
+        """Learn as many merges as there is room for."""
+        tokens, numbers, room = self._whole._token, self._whole._number, self._training.room
+        merges: list[tuple[bytes, bytes]] = []
+        stopped = "vocab size reached"
+        with core.progress("merging", "merge", room, self._training.verbose) as advance:
+            while len(tokens) - 256 < room:
+                pair = self._next(len(merges))
+                if not pair:
+                    stopped = "nothing left above min_frequency"
+                    break
+                left, right = (tokens[ord(char)] for char in pair)
+                number = numbers.setdefault(left + right, len(tokens))
+                if number == len(tokens):
+                    tokens.append(left + right)
+                    advance(1)
+                merges.append((left, right))
+                whole = [self._whole] if len(merges) <= self._parity.global_merges else []
+                for text in (*whole, *self.texts.values(), *self.held_out.values()):
+                    text.join(pair, chr(number))
+        return core.Learned(merges, tokens[256:], stopped)
+
+    def reports(self) -> dict[str, LanguageReport]:
+        """Say how each language fares."""
+        held_out = {name: text.length for name, text in self.held_out.items()}
+        return {
+            name: LanguageReport(
+                text.bytes, text.pretokens, text.length, held_out.get(name), self.chosen[name]
+            )
+            for name, text in self.texts.items()
+        }
+
+
+def _count(training: Training, name: str, corpus: Any) -> PretokenCounts:
+    try:
+        return count_pretokens(
+            corpus,
+            training.empty.split_pattern,
+            special_tokens=training.contents,
+            normalizer=training.empty.normalizer,
+            num_workers=training.workers,
+            text_field=training.text_field,
+            verbose=training.verbose,
+        )
+    except FileFormatError:  # which names the file
+        raise
+    except ValueError as error:
+        raise ValueError(f"language {name!r}: {error}") from None
+
+
+def _counted(training: Training, corpora: Mapping[str, Any]) -> dict[str, PretokenCounts]:
+    """Count the pre-tokens of each corpus that is not counted yet."""
+    pattern, normalizer = training.empty.split_pattern, training.empty.normalizer
+    found = {}
+    for name, corpus in corpora.items():
+        if isinstance(corpus, PretokenCounts):
+            corpus.check_made_by(pattern, normalizer)
+        elif isinstance(corpus, Mapping):
+            if {*map(type, corpus)} - {bytes}:
+                raise TypeError(f"counts of {name!r} must map pre-tokens, as bytes, to numbers")
+            corpus = PretokenCounts(corpus, pattern, normalizer)
+        else:
+            corpus = _count(training, name, corpus)
+        if not any(corpus.values()):
+            raise ValueError(f"language {name!r}: {core.EMPTY}")
+        found[name] = corpus
+    return found
+
+
+def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
+    """Train with parity; `given` are the arguments of `BPETokenizer.train`."""
+    training, parity = Training(tokenizer, given), Parity.of(given["parity"])
+    parity.check()
+    if given["corpus"] is not None or given["counts"] is not None:
+        raise TypeError("with parity, the corpora of the languages are all; pass no other corpus")
+    counts = _counted(training, parity.corpora)
+    held_out = _counted(training, parity.held_out or {})
+    training.counted()
+    learner = _Learner(parity, training, counts)
+    if held_out:
+        learner.add_held_out(held_out)
+    learned = learner.learn()
+    costs = learner.costs()
+    make = functools.partial(ParityReport, languages=learner.reports(), gini=gini(costs))
+    total = functools.reduce(lambda a, b: a + b, counts.values())
+    return training.finish(learned, total, training.empty.split_pattern, make)
