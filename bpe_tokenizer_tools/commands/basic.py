@@ -14,6 +14,7 @@ from typing import Any
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 
 _INFO, _TRAIN, _CHAT = (core.COMMANDS[name] for name in ("info", "train", "chat"))
 
@@ -98,6 +99,8 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--superwords", type=_transition, metavar="N", help=words)
     alike = "treat languages alike: a corpus for each, as LANGUAGE=FILE, instead of --corpus"
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
+    threes = "cut numbers by threes from the right, as 1|234|567, whatever --pattern does"
+    add("--digits", choices=("right",), help=threes)
     form = "what merges start from: bytes, or characters with ▁ for a space"
     add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
     fallback = "with sentencepiece: characters without a token become bytes, not <unk>"
@@ -109,6 +112,10 @@ def _train_options(add: Callable[..., Any]) -> None:
 def _cmd_train(options: argparse.Namespace) -> int | None:
     if options.pattern and options.style == "sentencepiece":
         raise core.UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
+    if options.digits:
+        if options.counts:
+            raise core.UsageError("--digits cuts text, and --counts were cut before; pass --corpus")
+        options.pattern = digits_from_the_right(options.pattern or "gpt2")
     names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
     more = {name: getattr(options, name) for name in names}
     if options.superwords is not None:

@@ -58,7 +58,13 @@ def _pairs(node: algebra.Node, pairs: _Pairs) -> tuple[bool, set[str], set[str]]
         return empty or node.low == 0, first, last
     if isinstance(node, algebra.Group):
         if node.prefix.startswith("(?<"):
-            raise algebra.UnknownConstructError(node.prefix)
+            if not isinstance(node.item, algebra.Chars):
+                raise algebra.UnknownConstructError(node.prefix)
+            return (
+                True,
+                set(),
+                {"[\\s\\S]"},
+            )  # whatever it is looking for: it looks at one character
         empty, first, last = _pairs(node.item, pairs)
         looks = node.prefix in ("(?=", "(?!")
         return (True, first, set()) if looks else (empty, first, last)
@@ -121,6 +127,8 @@ def cut_pattern(tree: algebra.Node) -> str | None:
       decided by the text up to y;
     - y starts a match whatever surrounds it.  So the cut is a border of
       pre-tokens, and nothing in the pattern looks behind it.
+
+    What looks behind at one character reads that and the next one.
 
     Both depend on x and y alone.  In most patterns the end of a word is a cut:
     after a letter, only letters continue a match.
