@@ -54,6 +54,7 @@ __all__ = ["BOUNDLESS_WORD", "SUPERBPE_PATTERN", "Superwords", "train"]
 # Numbers by threes from the left, two or more signs, and spaces before a space stay apart.
 SUPERBPE_PATTERN = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)"
 BOUNDLESS_WORD = r" ?\p{L}+(?:['’]\p{L}+)?"
+_RUN = rf"(?:{BOUNDLESS_WORD})+|"  # words, before the pattern of stage one
 
 _BETWEEN = 0x10FFFF  # stands between two pieces; no token has this number
 _UTF_32 = f"utf-32-{'le' if sys.byteorder == 'little' else 'be'}"
@@ -128,7 +129,7 @@ class Superwords:
             return core.pattern_named(self.pattern)
         if self.rule == "superbpe":
             return SUPERBPE_PATTERN
-        return rf"(?:{BOUNDLESS_WORD})+|{split_pattern}"
+        return _RUN + split_pattern
 
     def refuses(self, token: bytes) -> bool:
         """Tell whether a superword must not be learned."""
@@ -175,11 +176,11 @@ def _cutter(pattern: str) -> Callable[[str], Iterable[str]]:
 _Numbers = Callable[[str], Iterable[Iterable[int]]]  # the numbers of each piece of a text
 
 
-def _superbpe_numbers(learned: core.Learned, pattern: str) -> _Numbers:
+def _superbpe_numbers(learned: core.Learned, pattern: str, workers: int) -> _Numbers:
     """Cut as stage two does, and encode each piece with the merges of stage one."""
     plain = core.new_definition(core.UNCUT_PATTERN, None, "none")
     encoder = core.engine().encoder(core.number_merges(learned, plain, [], {}))
-    split, workers = _cutter(pattern), core.cores()
+    split = _cutter(pattern)
     rank = {byte: number for number, byte in enumerate(core.ALPHABET)}
     numbers = [*(rank[byte] for byte in range(256)), *range(256, 256 + len(learned.tokens))]
 
@@ -443,7 +444,7 @@ def _learn(
     n_words = room if automatic else int(options.transition) - (training.vocab_size - room)
     words = one.learn(n_words, training.min_frequency, training.verbose)
     numbers = (
-        _superbpe_numbers(words, final)
+        _superbpe_numbers(words, final, training.workers or core.cores())
         if options.rule == "superbpe"
         else _boundless_numbers(words, before, final)
     )
@@ -478,7 +479,11 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
         raise TypeError("train() takes a corpus to learn superwords from")
     if isinstance(corpus, (Iterator, core.Document)):
         raise TypeError("superwords need to read the corpus twice; pass paths or a list")
-    core.splitter(options.final_pattern(empty.split_pattern))  # is it a pattern?
+    final = options.final_pattern(empty.split_pattern)
+    core.splitter(final)  # is it a pattern?
+    if empty.split_pattern == final or empty.split_pattern.startswith(_RUN):
+        problem = "this tokenizer's split pattern is that of stage two, as it has superwords"
+        raise ValueError(f"{problem}; make a new one with the pattern of stage one")
     counts = count_pretokens(
         corpus,
         empty.split_pattern,
@@ -490,4 +495,4 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     )
     training.counted()
     learned = _learn(training, options, counts, corpus)
-    return training.finish(learned, counts, options.final_pattern(empty.split_pattern))
+    return training.finish(learned, counts, final)

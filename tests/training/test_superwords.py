@@ -253,6 +253,21 @@ def test_bad_combinations() -> None:
     refuse("the corpus is empty", "")
 
 
+@pytest.mark.parametrize("rule", ["superbpe", "boundless"])
+def test_not_twice(rule: str) -> None:
+    tokenizer = trained([MANNERS * 3], 300, Superwords(280, rule))
+    with pytest.raises(ValueError, match="split pattern is that of stage two"):
+        tokenizer.train([MANNERS * 3], 300, superwords=Superwords(280, rule), verbose=False)
+
+
+def test_cut_down() -> None:
+    """A smaller vocabulary, as `sweep` makes it, has the first merges."""
+    tokenizer = trained([MANNERS * 3], 320, 280)
+    smaller = tokenizer.with_vocab_size(300)
+    assert smaller.merges == tokenizer.merges[:44] == trained([MANNERS * 3], 300, 280).merges
+    assert smaller.split_pattern == SUPERBPE_PATTERN
+
+
 # -- The command ------------------------------------------------------------------
 
 
