@@ -2,6 +2,7 @@ r"""Numbers by threes from the right, against a naive cut, HuggingFace, and in s
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import regex
 from conftest import run_command
+from hard_patterns import PARTS, some_text
 from hard_text import hard_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from oracles import examples, need
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
+from bpe_tokenizer_tools.patterns.safe_cuts import analyze
 from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN
 
 NAMES = [*SPLIT_PATTERNS, SUPERBPE_PATTERN, r"\p{N}+|\s+|[^\s\p{N}]+"]
@@ -124,3 +127,45 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = ["--output", tmp_path / "no", "--digits", "right", "--pattern", r"\s+"]
     status, _, err = run_command(capsys, *command, *options)
     assert (status, "has 0 alternatives for numbers" in err) == (1, True)
+
+
+# -- Where text may be cut, in patterns that look behind --------------------------
+
+BEHIND = [
+    *[
+        r"(?<!\p{N})\p{N}+",
+        r"(?<=a)b+",
+        r" ?(?<!\s)\S",
+        r"\p{L}+(?<=s)",
+        r"(?<=\s)\s",
+        r"(?<=[ab]).",
+    ],
+    *[
+        r"a(?<!b)?b",
+        r"(?:x|(?<=\p{L})'s)+",
+        r"(?<![^\S\n])\p{P}+",
+        r"\s(?<=\n)(?=\S)",
+        r"1(?<=.)2?",
+    ],
+]
+
+
+def test_cuts_are_safe_where_a_pattern_looks_behind() -> None:
+    """Split alone, what is on both sides of a cut gives what the whole does."""
+    chance, n_cuts, n_proven = random.Random(1), 0, 0
+    for _ in range(examples(300)):
+        parts = chance.sample(PARTS, chance.randrange(1, 4)) + chance.sample(BEHIND, 2)
+        chance.shuffle(parts)
+        pattern = "|".join(parts)
+        found = analyze(pattern)[1]
+        if found is None:
+            continue
+        n_proven += 1
+        cut, split = regex.compile(found), core.splitter(pattern).split
+        for _ in range(20):
+            text = some_text(chance)
+            for at in {place.start() for place in cut.finditer(text)}:
+                n_cuts += 1
+                assert split(text) == split(text[:at]) + split(text[at:]), (pattern, text, at)
+    assert n_proven > 30
+    assert n_cuts > 300
