@@ -19,6 +19,7 @@ import pytest
 from oracles import need
 
 from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.vocabularies import align
 
 MOST = 10  # times as long, for four times the input
@@ -104,6 +105,31 @@ def test_encoding(tokenizer: BPETokenizer, name: str, kind: str) -> None:
         return call
 
     check(make, 6_000)
+
+
+@pytest.mark.parametrize("kind", ["digits", *TEXTS])
+def test_digits_and_superwords(engine: str, kind: str) -> None:
+    """Encode with patterns that look to the end of a number, and that leave text whole."""
+    texts = {"digits": lambda n: "1234567" * (n // 7), **TEXTS}
+    made = [BPETokenizer(digits_from_the_right("llama3")) for _ in range(2)]
+    for tokenizer, how in zip(made, (None, 280)):
+        corpus = [of_length(300) for of_length in texts.values()]
+        tokenizer.train(corpus, 320, 1, verbose=False, superwords=how)
+
+    def make(n: int) -> Call:
+        text = texts[kind](n)
+        return lambda: [tokenizer.encode(text) for tokenizer in made]
+
+    check(make, 20_000)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_other_trainings(engine: str, kind: str) -> None:
+    def train(corpus: Any, **how: Any) -> Call:
+        return lambda: BPETokenizer().train(corpus, 300, 1, verbose=False, **how)
+
+    check(lambda n: train([TEXTS[kind](n)], superwords=280), 20_000)
+    check(lambda n: train(None, parity={"a": [TEXTS[kind](n)], "b": ["b c"]}), 20_000)
 
 
 @pytest.fixture(scope="module")
