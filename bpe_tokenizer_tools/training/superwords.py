@@ -31,7 +31,6 @@ scripts/extend_tokenizer.sh, and its fork of tokenizers, models/bpe/trainer.rs.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import operator
 import sys
@@ -40,7 +39,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import regex
 
@@ -151,14 +150,11 @@ class _Refused(frozenset[bytes]):
 # -- Text as numbers of tokens --------------------------------------------------
 # A token's number is its place in the order of ties: base bytes by the byte alphabet, then merged
 # tokens by age.  A block of text becomes an array of 32-bit numbers, with `_BETWEEN` between the
-# pieces that no merge joins.  Two neighbours, read as one number of 64 bits, are a pair.
+# pieces that no merge joins.  Two neighbors, read as one number of 64 bits, are a pair.
 
 
 class _Blocks(core.PretokenCounter):
     """Reads documents in blocks of prepared text, about four megabytes each."""
-
-    def __init__(self, pipeline: core.Pipeline) -> None:
-        super().__init__(pipeline, 1, lambda amount: None)
 
     def of(self, documents: Iterable[Iterable[str]]) -> Iterator[list[str]]:
         """Yield the blocks of some documents."""
@@ -223,23 +219,21 @@ def _arrays(blocks: Iterable[list[str]], numbers: _Numbers) -> Iterator[array[in
         yield flat
 
 
-@contextlib.contextmanager
-def _kept(arrays: Iterable[array[int]]) -> Iterator[Callable[[], Iterator[array[int]]]]:
-    """Write arrays to a temporary file; give what reads them again, as often as it is called."""
-    with tempfile.TemporaryFile() as file:
-        sizes = []
-        for flat in arrays:
-            flat.tofile(file)
-            sizes.append(len(flat))
+def _kept(file: IO[bytes], arrays: Iterable[array[int]]) -> Callable[[], Iterator[array[int]]]:
+    """Write arrays to a file; return what reads them again, as often as it is called."""
+    sizes = []
+    for flat in arrays:
+        flat.tofile(file)
+        sizes.append(len(flat))
 
-        def again() -> Iterator[array[int]]:
-            file.seek(0)
-            for size in sizes:
-                flat = array("I")
-                flat.fromfile(file, size)
-                yield flat
+    def again() -> Iterator[array[int]]:
+        file.seek(0)
+        for size in sizes:
+            flat = array("I")
+            flat.fromfile(file, size)
+            yield flat
 
-        yield again
+    return again
 
 
 def _pairs(flat: array[int]) -> tuple[memoryview, memoryview]:
@@ -248,17 +242,13 @@ def _pairs(flat: array[int]) -> tuple[memoryview, memoryview]:
     return view.cast("Q"), view[4:-4].cast("Q")
 
 
-def _pair(left: int, right: int) -> int:
-    return left | right << 32 if sys.byteorder == "little" else left << 32 | right
-
-
 def _parts(pair: int) -> tuple[int, int]:
     first, second = pair & 0xFFFFFFFF, pair >> 32
     return (first, second) if sys.byteorder == "little" else (second, first)
 
 
 class _Beside:
-    """Counts pairs of neighbours, in bounded memory.
+    """Counts pairs of neighbors, in bounded memory.
 
     Pairs that are rare so far are forgotten when there are too many.  A pair that is not there, or
     came back, occurred at most `missed` times more often than it says.  (Manku and Motwani's lossy
@@ -452,7 +442,9 @@ def _learn(
     pipeline = core.Pipeline(core.splitter(final), counts.normalizer, tokens=tokens)
 
     documents = core.documents(corpus, training.text_field)
-    with _kept(_arrays(_Blocks(pipeline).of(documents), numbers)) as arrays:
+    with tempfile.TemporaryFile() as file:
+        with core.progress("encoding", "B", None, training.verbose) as advance:
+            arrays = _kept(file, _arrays(_Blocks(pipeline, 1, advance).of(documents), numbers))
         two = _StageTwo(training, options, words, arrays)
         n_supers = room if automatic else room - len(words.tokens)
         supers, merge_counts = two.learn(n_supers, one.floor(room) if automatic else floor)
