@@ -250,7 +250,7 @@ def _parts(pair: int) -> tuple[int, int]:
 class _Beside:
     """Counts pairs of neighbors, in bounded memory.
 
-    Pairs that are rare so far are forgotten when there are too many.  A pair that is not there, or
+    The rarer half of all pairs is forgotten when there are too many.  A pair that is not there, or
     came back, occurred at most `missed` times more often than it says.  (Manku and Motwani's lossy
     counting, VLDB 2002.)
     """
@@ -264,9 +264,9 @@ class _Beside:
         for pairs in _pairs(flat):
             self.counts.update(pairs)
         while len(self.counts) > self._most:
-            lowest = min(self.counts.values())
-            self.counts = Counter({p: n for p, n in self.counts.items() if n > lowest})
-            self.missed += lowest
+            rare = sorted(self.counts.values())[len(self.counts) // 2]
+            self.counts = Counter({p: n for p, n in self.counts.items() if n > rare})
+            self.missed += rare
 
     def at_least(self, least: int) -> Iterator[int]:
         """Yield the pairs that may occur so often; those forgotten do not, if `least` is larger."""
