@@ -1715,13 +1715,13 @@ def _check_errors(errors: str) -> None:
 # that more text could change, and the bytes of an unfinished character wait for the rest of it.
 
 
-def _joined(lines: Iterable[str]) -> Iterator[str]:
+def _joined(lines: Iterable[str], size: int = 2**12) -> Iterator[str]:
     """Join short pieces to blocks: preparing one takes as long as encoding a few hundred tokens."""
     held = ""
     for line in lines:
         _utf8_length(line)  # checks it
         held += line
-        if len(held) >= 2**12:
+        if len(held) >= size:
             yield held
             held = ""
     yield held
@@ -3738,8 +3738,7 @@ class BPETokenizer:
                 docs/sentencepiece.md.
             ties: which of equally frequent pairs is merged: HuggingFace's choice, the "greatest",
                 or the "first" in the text (docs/ties.md).
-            superwords: learn tokens of several words (docs/superwords.md).
-            parity: treat languages alike: corpora, or counts, by language (docs/parity.md).
+            superwords, parity: see docs/superwords.md and docs/parity.md.
 
         Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; and what
         `count_pretokens` raises.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bpe_tokenizer import AddedToken, FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus import documents
-from bpe_tokenizer_tools.evaluation import sweep, texts
+from bpe_tokenizer_tools.corpus import documents, held_out
+from bpe_tokenizer_tools.evaluation import texts
 
 CHUNKS = st.lists(st.text("a<>|\n ", max_size=9), max_size=9)
 SEPARATOR = st.sampled_from(["<|>", "aa", "a", "\n\n", "<|><|>", "<<|"])
@@ -47,7 +47,7 @@ def test_evaluation_splits_so_too_and_cuts_what_is_long(
 @given(CHUNKS, st.booleans())
 def test_special_tokens_separate_documents(chunks: list[str], strips: bool) -> None:
     tokens = [AddedToken("<|>", lstrip=strips, rstrip=strips), AddedToken("aa")]
-    pieces = sweep._cut(chunks, core.TokenFinder(tokens))
+    pieces = held_out._cut(chunks, core.TokenFinder(tokens))
     around = r"\s*" if strips else ""
     expected = re.split(rf"{around}<\|>{around}|aa", "".join(chunks))
     assert list(documents.joined(pieces, "", 99)) == expected

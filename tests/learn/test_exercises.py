@@ -14,6 +14,7 @@ surrogate pair is an error.
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import random
@@ -218,9 +219,9 @@ def test_encode_iterable_equals_encode_of_the_whole(
     text = "".join(data.draw(st.lists(pieces | st.text(max_size=3), max_size=25)))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
-    tokenizer = gpt2(EOT, TWICE)
+    tokenizer, joined = gpt2(EOT, TWICE), bpe_tokenizer._joined
     for allowed, size in (("none", 1), ("all", 7), ({EOT}, 4096)):
-        monkeypatch.setattr(bpe_tokenizer, "_JOINED_CHARS", size)
+        monkeypatch.setattr(bpe_tokenizer, "_joined", functools.partial(joined, size=size))
         expected = tokenizer.encode(text, allowed_special=allowed)
         assert list(tokenizer.encode_iterable(chunks, allowed)) == expected
         assert list(tokenizer.encode_iterable(iter(text), allowed)) == expected
