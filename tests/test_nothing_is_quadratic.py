@@ -323,6 +323,33 @@ def test_masks_of_public_templates(
     check(make, 250)
 
 
+# Those whose masks take quadratic time, too.
+FAR_LOOKING = ["Kimi-K2-Thinking", "moonshotai-Kimi-K2"]
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, *FAR_LOOKING])
+def test_truncation_of_public_templates(
+    tokenizer: BPETokenizer, llama_cpp_source: Path, name: str
+) -> None:
+    need("jinja2")
+    template = (llama_cpp_source / f"models/templates/{name}.jinja").read_text(encoding="utf-8")
+    options: dict[str, Any] = {"allowed_special": "none", "truncation": True}
+
+    def make(n: int) -> Call:
+        both = ["user", "assistant"]
+        talk = [{"role": both[i % 2], "content": f"hello, {i}"} for i in range(n)]
+        whole = tokenizer.apply_chat_template(talk, template, allowed_special="none")
+
+        def call() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tokenizer.apply_chat_template(talk, template, max_length=len(whole) // 2, **options)
+
+        return call
+
+    check(make, 100)
+
+
 @pytest.mark.parametrize("name", WITH_TOOLS)
 def test_masks_of_one_long_turn(tokenizer: BPETokenizer, llama_cpp_source: Path, name: str) -> None:
     need("jinja2")

@@ -1,8 +1,11 @@
 """Conversations that lose whole old turns, so that they fit into a number of tokens.
 
-The fewest turns are left out.  To count the tokens for each number of turns takes quadratic time.
+A conversation that begins later mostly has fewer tokens.  So where it begins is found by halving,
+with few renderings: what is left fits, and with one turn more it would not.
+
 Where a template is local (see `locality.py`), what it writes for late messages stays the same if
-early ones are left out.  So the tokens of that part, counted once, show where too much is left.
+early ones are left out.  So the tokens of that part, counted once, show where too much is left;
+then the fewest turns are left out, whatever the template.
 """
 
 from __future__ import annotations
@@ -28,27 +31,48 @@ def newest(
 
     `limit` is how many tokens it may have, and `text` renders a conversation.
     """
-
-    def count(kept: Sequence[Message]) -> int:
-        return len(encoding.encode(render, text(render, kept), allowed_special, align=False)[0])
-
     head, starts = _turns(messages)
-    kept, n = list(messages), count(messages)
-    least = _Least(render, messages, head, starts[1:], text, allowed_special)
-    for start in starts[1:]:
-        if n <= limit:
-            break
-        if start == starts[-1] or least.tokens(start) <= limit:
-            kept = [*messages[:head], *messages[start:]]
-            n = count(kept)
-    if n > limit:
-        raise ValueError(f"the last turn alone takes {n:,} tokens, more than max_length={limit:,}")
-    if len(kept) < len(messages):
+
+    def kept(start: int) -> list[Message]:
+        return [*messages[:head], *messages[start:]]
+
+    @functools.cache
+    def count(start: int) -> int:
+        made = text(render, kept(start))
+        return len(encoding.encode(render, made, allowed_special, align=False)[0])
+
+    first, *others = starts
+    start = first
+    if others and count(first) > limit:
+        least = _Least(render, messages, head, others, text, allowed_special)
+        able = [each for each in others[:-1] if least.tokens(each) <= limit]
+        start = _first_that(lambda each: count(each) <= limit, [*able, others[-1]])
+    if count(start) > limit:
+        n = f"{count(start):,}"
+        raise ValueError(f"the last turn alone takes {n} tokens, more than max_length={limit:,}")
+    if start > first:
         core.warn(
-            f"{len(messages) - len(kept)} old messages are left out, so that the conversation "
+            f"{start - first} old messages are left out, so that the conversation "
             f"fits into {limit:,} tokens"
         )
-    return kept
+    return kept(start)
+
+
+def _first_that(fits: Callable[[int], bool], starts: Sequence[int]) -> int:
+    """Return the first that fits, if all after it do, or else the last.
+
+    It is looked for near the beginning first, in steps that double, and then by halving.
+    """
+    low, high = 0, 0  # none before `low` fits
+    while high < len(starts) - 1 and not fits(starts[high]):
+        low, high = high + 1, min(2 * high + 1, len(starts) - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(starts[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return starts[high]
 
 
 def _turns(messages: Sequence[Message]) -> tuple[int, list[int]]:
