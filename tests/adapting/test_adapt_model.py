@@ -218,7 +218,7 @@ def greedy(folder: Path, ids: Sequence[int], count: int = 24) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 3])
 @TIED
 def test_transformers_computes_the_same_logits(
     tmp_path: Path, tied: bool, shards: int, dtype: str

@@ -88,7 +88,8 @@ def killed(place: Path, out: Path, last: int, force: bool = False) -> Any:
     return run(*script, out, last, "force" if force else "")
 
 
-@pytest.mark.parametrize("force", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("force", [False, True])
 def test_a_killed_run_leaves_nothing_that_looks_finished(place: Path, force: bool) -> None:
     whole = killed(place, place / "whole", 0)
     assert whole.returncode == 0, whole.stderr
