@@ -57,6 +57,7 @@ import operator
 import os
 import platform
 import re
+import stat
 import sys
 import threading
 import time
@@ -722,7 +723,7 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
     """Read a file, unless it is too large; return None if it doesn't exist."""
     with contextlib.suppress(FileNotFoundError):
         found = path.stat()
-        if not path.is_file():
+        if not stat.S_ISREG(found.st_mode):
             raise FileFormatError(path, "", "is not a regular file")
         if found.st_size > limit:
             raise FileFormatError(path, "", f"{found.st_size:,} bytes, at most {limit:,} are read")
@@ -2298,7 +2299,8 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
 
         def __getattr__(self, name: str) -> Any:  # a tokenizer's is filled when it is first read
             if "_source" in vars(self) and name in ("encodings", "data"):
-                self.__init__(map(self._source.result, range(len(self._source.rows))))
+                results = map(self._source.result, range(len(self._source.rows)))
+                vars(self).update(vars(vars(self).setdefault("_made", BatchEncoding(results))))
                 return vars(self)[name]
             raise AttributeError(f"BatchEncoding has no attribute {name!r}", name=name, obj=self)
 
@@ -2518,8 +2520,7 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
 
 def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> list[_Segment]:
     """Return turns with their roles in a header, and with `prompt` the header of an answer."""
-    roles = _CHAT_ROLES.intersection(["assistant", *[message["role"] for message in talk]])
-    headers = {role: [(f"{start}{role}{middle}", True)] for role in roles}
+    headers = {role: [(f"{start}{role}{middle}", True)] for role in _CHAT_ROLES}
     made, closing = list[_Segment](), (end, True)
     for message in talk:
         role = message["role"]
@@ -3442,9 +3443,8 @@ def _refuse_tokens(texts: Iterable[str], tokens: Collection[str]) -> None:
     for text in texts:
         if found := [token for token in tokens if token in text]:
             token = min(found, key=lambda token: (text.index(token), -len(token)))
-            remedy = f"pass allowed_special={{{token!r}}} to encode it as one token"
-            problem = f"text contains the special token {token!r}, which disallowed_special names"
-            raise ValueError(f"{problem}; {remedy}, or disallowed_special=() to encode it as text")
+            why = f"text contains the special token {token!r}, which disallowed_special names"
+            raise ValueError(f"{why}; pass allowed_special={{{token!r}}} or disallowed_special=()")
 
 
 def _check_texts(texts: object) -> list[str]:
@@ -4136,11 +4136,11 @@ class BPETokenizer:
         return itertools.chain.from_iterable(self.encode_streaming(blocks, allowed_special))
 
     def count_tokens(
-        self, text: str, add_special_tokens: bool = False, *args: Any, **options: Any
+        self, text: str, add_special_tokens: bool = False, allowed_special: Any = "none", **how: Any
     ) -> int:
-        """Count the ids that `encode` would give; arguments as for it."""
-        if args or options or not self._encode_plain or type(text) is not str:
-            return len(self.encode(text, add_special_tokens, *args, **options))
+        """Count the ids that `encode` would give, mostly without a list; arguments as for it."""
+        if how or allowed_special != "none" or not self._encode_plain or type(text) is not str:
+            return len(self.encode(text, add_special_tokens, allowed_special, **how))
         around = sum(map(len, self._asked_around(add_special_tokens))) if add_special_tokens else 0
         return around + self._encoder.count(self._normalized([text])[0])
 

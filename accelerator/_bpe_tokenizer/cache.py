@@ -282,7 +282,7 @@ def answer(question: str, work_out: Callable[[], bool]) -> bool:
     if not directory:
         return work_out()
     file = directory / (hashlib.sha256(question.encode()).hexdigest() + _ANSWER_SUFFIX)
-    with contextlib.suppress(OSError, KeyError):
+    with contextlib.suppress(OSError, KeyError, ValueError):
         return _ANSWERS[(_map(file) or b"")[:]]
     found = work_out()
     with contextlib.suppress(OSError):

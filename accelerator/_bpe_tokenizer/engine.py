@@ -45,10 +45,15 @@ def _knows_the_same_unicode() -> bool:
     from _bpe_tokenizer.cache import answer
 
     # Comparing all characters takes 0.1 s, so it is done once for each build of `regex`.
-    build = Path(regex._regex.__file__).stat()
+    def compare() -> bool:
+        return native.character_classes() == character_classes()
+
+    try:
+        build = Path(regex._regex.__file__).stat()
+    except (AttributeError, OSError, TypeError):  # in a frozen program
+        return compare()
     versions = regex.__version__, build.st_mtime_ns, build.st_size, native.UNICODE_TABLES_FROM, API
-    question = f"Are the classes of characters those of regex? {versions}"
-    return answer(question, lambda: native.character_classes() == character_classes())
+    return answer(f"Are the classes of characters those of regex? {versions}", compare)
 
 
 def _name_of(split_pattern: str) -> str | None:

@@ -227,7 +227,7 @@ static int take_in(Stream *self, PyObject *chunk)
     PyObject *none = PyObject_CallOneArg(self->refuse, chunk);
     Py_XDECREF(none);
     if (none)
-        PyErr_SetString(PyExc_TypeError, "a chunk that is no text was not refused");
+        PyErr_SetString(PyExc_TypeError, "a chunk that is not text was not refused");
     return -1;
 }
 
@@ -272,7 +272,7 @@ PyDoc_STRVAR(stream_doc,
              "Args:\n"
              "    encoder: an Encoder for which cuts_safely is true.\n"
              "    chunks: an iterable of strings.\n"
-             "    refuse: called with a chunk that is no text; it raises an exception.\n"
+             "    refuse: called with a chunk that is not text; it raises an exception.\n"
              "    encode: returns the ids of text with tokens in it, or that may not be normalized.\n"
              "    finder: a Finder of added tokens, which are their UTF-8, each byte a character.\n"
              "    together: 65,536 bytes; the one at 256 * a + b is not 0 if text must not be cut between\n"

@@ -140,7 +140,9 @@ class _Rewriter:
 
     def _value(self, key: str, value: Any, place: str) -> Any:
         if isinstance(value, dict):
-            return self.walk(value, f"{place}.")
+            # A part with a vocabulary of its own, such as one for audio, has other ids.
+            is_ours = value.get("vocab_size", self._sizes[0]) == self._sizes[0]
+            return self.walk(value, f"{place}.") if is_ours else value
         if key == "vocab_size" and value == self._sizes[0]:
             self.has_size = True
             return self._sizes[1]
@@ -182,7 +184,7 @@ class _Rewriter:
         raise FileFormatError(
             self._path,
             place,
-            f"{problem}, or say what it shall be, with ids={{{field!r}: ...}} (--ids {field}=ID)",
+            f"{problem}, or give another one with ids={{{field!r}: ...}} (--ids {field}=ID)",
         )
 
 

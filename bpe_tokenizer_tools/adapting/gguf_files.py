@@ -213,7 +213,7 @@ def new_keys(
             problem = (
                 f"is {before}, a token that the new tokenizer does not have; add it there, or "
             )
-            problem += f"say what it shall be, with ids={{{name!r}: ...}} (--ids {name}=ID)"
+            problem += f"give another one with ids={{{name!r}: ...}} (--ids {name}=ID)"
             raise FileFormatError(file.path, key, problem)
         made.pop(key, None)
         if after is not None:

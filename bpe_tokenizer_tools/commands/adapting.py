@@ -25,10 +25,12 @@ def _adapt_options(add: Callable[..., Any]) -> None:
     add("--init", choices=_INITS, default=_INITS[0], help=text)
     text = "for --init omp: the model that NEW is of; its embeddings say what to combine"
     add("--donor-model", metavar="DIR", help=text)
-    text = "for --init omp: how many tokens that both models have a new one combines at most"
-    add("--combine", type=int, default=64, metavar="K", help=text)
-    add("--pad-to-multiple-of", type=int, metavar="N", help="make the number of rows a multiple")
-    text = "all tensors with a row for each token, if the usual names do not tell"
+    text = "for --init omp: combine at most this many shared tokens for a new one"
+    add("--combine", type=int, metavar="K", help=f"{text} (default: 64)")
+    text = "for --init omp: tensors of DIR with a row for each token, if unusually named"
+    add("--donor-tensors", nargs="+", metavar="NAME", help=text)
+    add("--pad-to-multiple-of", type=int, metavar="N", help="round the number of rows up")
+    text = "all tensors with a row for each token, if they have unusual names"
     add("--tensors", nargs="+", metavar="NAME", help=text)
     text = "for fields of config.json whose token is gone: an id, or null"
     add("--ids", nargs="+", action="extend", default=[], metavar="FIELD=ID", help=text)
@@ -40,6 +42,8 @@ def _cmd_adapt(options: argparse.Namespace) -> None:
 
     if (options.init == "omp") != (options.donor_model is not None):
         raise core.UsageError("--init omp and --donor-model DIR go together; expected both or none")
+    if options.init != "omp" and (options.combine or options.donor_tensors):
+        raise core.UsageError("--combine and --donor-tensors are for --init omp")
     old = None if options.old is None else BPETokenizer.from_file(options.old)
     new = BPETokenizer.from_file(options.tokenizer)
     rest: dict[str, Any] = {
@@ -50,7 +54,8 @@ def _cmd_adapt(options: argparse.Namespace) -> None:
         "ids": dict(map(_parse_id, options.ids)),
     }
     if options.init == "omp":
-        rest |= {"donor_model_dir": options.donor_model, "k": options.combine, "old": old}
+        rest |= {"donor_model_dir": options.donor_model, "old": old}
+        rest |= {"donor_tensors": options.donor_tensors, "k": options.combine or 64}
         report = transplant(options.model, new, options.output, "omp", **rest)
     else:
         report = adapt_model(options.model, old, new, options.output, options.init, **rest)

@@ -40,7 +40,13 @@ def _cmd_info(options: argparse.Namespace) -> int | None:
 
 def _transition(text: str) -> int | dict[str, str]:
     """Read --superwords: a vocabulary size, or "auto", which goes with BoundlessBPE's rule."""
-    return {"transition": "auto", "rule": "boundless"} if text == "auto" else int(text)
+    if text == "auto":
+        return {"transition": "auto", "rule": "boundless"}
+    try:
+        return int(text)
+    except ValueError:
+        problem = f"expected a vocabulary size or 'auto', got {core.shorten(text)}"
+        raise argparse.ArgumentTypeError(problem) from None
 
 
 def _check_superwords(options: argparse.Namespace) -> None:
@@ -95,9 +101,9 @@ def _train_options(add: Callable[..., Any]) -> None:
     add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
-    words = "learn tokens of several words from this vocabulary size on; 'auto' balances the two"
+    words = "from this vocabulary size on, learn tokens of several words; 'auto' chooses it"
     add("--superwords", type=_transition, metavar="N", help=words)
-    alike = "treat languages alike: a corpus for each, as LANGUAGE=FILE, instead of --corpus"
+    alike = "balance languages: a corpus for each, as LANGUAGE=FILE, instead of --corpus"
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
     threes = "cut numbers by threes from the right, as 1|234|567, whatever --pattern does"
     add("--digits", choices=("right",), help=threes)
@@ -110,8 +116,9 @@ def _train_options(add: Callable[..., Any]) -> None:
 
 
 def _cmd_train(options: argparse.Namespace) -> int | None:
-    if options.pattern and options.style == "sentencepiece":
-        raise core.UsageError("--style sentencepiece cuts text at spaces and takes no --pattern")
+    if (options.pattern or options.digits) and options.style == "sentencepiece":
+        problem = "--style sentencepiece cuts text at spaces and takes neither --pattern"
+        raise core.UsageError(f"{problem} nor --digits")
     if options.digits:
         if options.counts:
             raise core.UsageError("--digits cuts text, and --counts were cut before; pass --corpus")
@@ -121,6 +128,11 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
     if options.superwords is not None:
         _check_superwords(options)
         more["superwords"] = options.superwords
+        if options.digits and isinstance(options.superwords, int):
+            from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN
+
+            pattern = digits_from_the_right(SUPERBPE_PATTERN)
+            more["superwords"] = {"transition": options.superwords, "pattern": pattern}
     if options.parity:
         _train_alike(options, more)
         return None

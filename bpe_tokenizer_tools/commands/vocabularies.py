@@ -62,7 +62,9 @@ def _cmd_extend(options: argparse.Namespace) -> None:
         raise core.UsageError("one of --corpus, --counts and --tokens is required")
     texts: dict[str, list[Path]] = {}
     for each in options.held_out or ():
-        name, _, path = each.rpartition("=")
+        name, path = "", each
+        if not Path(each).exists():
+            name, _, path = each.rpartition("=") if "=" not in each else each.partition("=")
         texts.setdefault(name or "held out", []).append(Path(path))
     tokenizer, given = _opened(options)
     extended = extend(

@@ -81,6 +81,9 @@ class Parity:
             raise TypeError("corpora must be a mapping from languages, as strings, to corpora")
         if len(self.corpora) < 2:
             raise ValueError(f"parity needs two languages at least, got {len(self.corpora)}")
+        if not isinstance(self.held_out, (Mapping, type(None))):
+            got = core.shorten(self.held_out)
+            raise TypeError(f"held_out must be a mapping from languages to corpora, got {got}")
         if self.held_out is not None and {*self.held_out} != {*self.corpora}:
             odd = sorted({*self.held_out} ^ {*self.corpora})
             raise ValueError(f"held_out and corpora differ in {', '.join(odd)}; name the same")

@@ -247,7 +247,7 @@ def _parts(pair: int) -> tuple[int, int]:
     return (first, second) if sys.byteorder == "little" else (second, first)
 
 
-class _Beside:
+class _PairCounter:
     """Counts pairs of neighbors, in bounded memory.
 
     The rarer half of all pairs is forgotten when there are too many.  A pair that is not there, or
@@ -321,13 +321,13 @@ class _StageTwo:
         self._refused.options = options
         self._arrays = arrays
 
-    def _count_pairs(self, most: int) -> _Beside:
-        beside = _Beside(most)
+    def _count_pairs(self, most: int) -> _PairCounter:
+        beside = _PairCounter(most)
         for flat in self._arrays():
             beside.add(flat)
         return beside
 
-    def _rarest(self, beside: _Beside, n_tokens: int) -> int:
+    def _rarest(self, beside: _PairCounter, n_tokens: int) -> int:
         """Return how often the last of the most frequent pairs occurs; 0 if there are fewer."""
         joins = (n for pair, n in beside.counts.most_common() if self._may_join(pair))
         last: int = next(itertools.islice(joins, max(n_tokens - 1, 0), None), 0)

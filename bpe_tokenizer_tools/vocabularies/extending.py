@@ -181,6 +181,8 @@ def _check(
     for string in strings:
         if not isinstance(string, str):
             raise TypeError(f"tokens must be strings, got {core.shorten(string)}")
+    if not any(given):  # nothing is learned
+        return strings
     if tokenizer.max_id + add > core.MAX_ID:
         highest = f"the highest is {tokenizer.max_id:,} already"
         raise ValueError(f"{add:,} more tokens need ids above {core.MAX_ID:,}: {highest}")

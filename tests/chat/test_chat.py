@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -419,3 +420,17 @@ def test_whoever_wants_control_tokens_as_text_says_so() -> None:
     for allowed in ("none", ()):
         ids = tokenizer.apply_chat_template(CONVERSATION, "chatml", allowed_special=allowed)
         assert tokenizer.decode(ids) == ChatTemplate.chatml(CONVERSATION)
+
+
+class Role(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@pytest.mark.parametrize("template", ["llama3", "chatml", "alpaca"])
+def test_a_role_may_be_a_member_of_an_enum(template: str) -> None:
+    talk: Any = [{"role": Role.USER, "content": "Hi"}, {"role": Role.ASSISTANT, "content": "Ho"}]
+    plain = [{**message, "role": message["role"].value} for message in talk]
+    written = BPETokenizer().apply_chat_template(talk, template, tokenize=False)
+    assert written == BPETokenizer().apply_chat_template(plain, template, tokenize=False)
+    assert "Role" not in written and "USER" not in written

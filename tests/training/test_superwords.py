@@ -286,7 +286,11 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "problem"),
     [
-        (["--superwords", "many"], 2, "argument --superwords: invalid"),
+        (
+            ["--superwords", "many"],
+            2,
+            "argument --superwords: expected a vocabulary size or 'auto', got 'many'",
+        ),
         (["--superwords", "900"], 1, "transition must be at most vocab_size, which is 300"),
         (["--superwords", "280", "--ties", "first"], 1, "superwords does not go with ties"),
     ],
