@@ -264,6 +264,30 @@ static PyObject *stream_next(Stream *self)
     return ids;
 }
 
+PyDoc_STRVAR(close_doc,
+             "close()\n--\n\n"
+             "End the stream, as `close` of a generator does; what it reads from is let go.\n\n"
+             "Raises:\n"
+             "    ValueError: the stream is being read.");
+
+static PyObject *stream_close(Stream *self, PyObject *Py_UNUSED(ignored))
+{
+    if (atomic_flag_test_and_set(&self->at_work)) {
+        PyErr_SetString(PyExc_ValueError, "the stream is being read already");
+        return NULL;
+    }
+    PyObject *chunks = self->chunks;
+    self->chunks = NULL;
+    atomic_flag_clear(&self->at_work);
+    Py_XDECREF(chunks); /* last: it may run code */
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef stream_methods[] = {
+    {"close", (PyCFunction)stream_close, METH_NOARGS, close_doc},
+    {NULL, NULL, 0, NULL},
+};
+
 /* -- The object ------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(stream_doc,
@@ -363,6 +387,7 @@ static PyType_Slot stream_slots[] = {
     {Py_tp_clear, (void *)stream_clear},
     {Py_tp_iter, (void *)PyObject_SelfIter},
     {Py_tp_iternext, (void *)stream_next},
+    {Py_tp_methods, stream_methods},
     {0, NULL},
 };
 

@@ -54,7 +54,7 @@ class Adaptation:
     tables: Sequence[AdaptedTable]
     ids: Mapping[str, tuple[Any, Any]]  # "config.json: eos_token_id" -> before and after
     done_before: Sequence[str] = ()  # files of weights that an earlier run had finished
-    left_out: Sequence[str] = ()  # files with weights in other formats, which are not copied
+    left_out: Sequence[str] = ()  # weights in other formats, and links, which are not copied
     notes: Sequence[str] = field(default=())  # what else there is to know
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Adaptation:
         if self.done_before:
             yield f"done by an earlier run: {', '.join(self.done_before)}"
         if self.left_out:
-            yield f"left out, weights of the old vocabulary: {', '.join(self.left_out)}"
+            yield f"not copied (links, or the old vocabulary's weights): {', '.join(self.left_out)}"
         for note in self.notes:
             yield f"Note: {note}."
 
@@ -128,7 +128,9 @@ def adapt_model(
         FileFormatError: a file is damaged, is quantized, or names the id of a token that is gone.
         FileExistsError: `out_dir` is there, and `force` is not set.
         ValueError: `old` is not the model's tokenizer, or it is not certain which tensors to write.
+        TypeError: an argument is of another type.
     """
+    _check_types(old, new, tensors, ids)
     weights.fill_by(init, Matching({}, {}, {}, (), 0))  # which refuses an unknown one
     model, out = Path(model_dir), Path(out_dir)
     if model.is_file() and gguf.matches(model, read_head(model)):
@@ -137,6 +139,16 @@ def adapt_model(
     job = Job(model, old, new, out, pad_to_multiple_of, force, tensors, ids)
     named = init if isinstance(init, str) else {"function": os.urandom(8).hex()}
     return job.run(weights.fill_by(init, job.matching), named, verbose)
+
+
+def _check_types(old: object, new: object, tensors: object, ids: object) -> None:
+    for name, given in (("old", old), ("new", new)):
+        if not (isinstance(given, BPETokenizer) or (given is None and name == "old")):
+            raise TypeError(f"{name} must be a BPETokenizer, got {type(given).__name__}")
+    if isinstance(tensors, (str, bytes)) or not isinstance(tensors, (Sequence, type(None))):
+        raise TypeError(f"tensors must be a list of names, got {core.shorten(tensors)}")
+    if not isinstance(ids, (Mapping, type(None))):
+        raise TypeError(f"ids must be a mapping from fields to ids, got {core.shorten(ids)}")
 
 
 def _adapt_gguf(

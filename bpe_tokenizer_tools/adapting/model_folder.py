@@ -94,6 +94,8 @@ def copy_others(model: Path, made: Path, out: Path) -> list[str]:
         below = Path(place).relative_to(model)
         apart = _HIDDEN if below.parts else _HIDDEN | _TOKENIZER
         folders[:] = sorted(name for name in folders if name not in apart)
+        links = [name for name in folders if Path(place, name).is_symlink()]  # not followed
+        left_out += [(below / name).as_posix() for name in links]
         for name in sorted(names):
             source, target = Path(place, name), made / below / name
             if name in apart or name.endswith(".tiktoken") or target.exists():

@@ -115,7 +115,8 @@ def _character_ends(text: str, spans: list[tuple[int, int]]) -> list[int]:
     reached = 0
     for i, (_, end) in enumerate(spans):
         reached = max(reached, end)
-        ends[i] = byte_of[reached] if reached <= starts_after[i] else -1
+        # What no token has, such as an accent that was composed, belongs to the one before it.
+        ends[i] = byte_of[starts_after[i]] if reached <= starts_after[i] else -1
     for i in range(len(spans) - 2, -1, -1):
         if ends[i] < 0:
             ends[i] = ends[i + 1]

@@ -38,6 +38,7 @@ np = need("numpy")
 torch = need("torch")
 
 from bpe_tokenizer_tools import backends  # noqa: E402
+from bpe_tokenizer_tools.adapting import adapt_model  # noqa: E402
 from bpe_tokenizer_tools.adapting.tables import from_float32, to_float32  # noqa: E402
 from bpe_tokenizer_tools.adapting.vocabulary import match  # noqa: E402
 
@@ -714,3 +715,27 @@ def test_parts_with_other_vocabularies_keep_theirs(tmp_path: Path) -> None:
     made = json.loads((tmp_path / "out/config.json").read_text("utf-8"))
     assert made["audio_config"] == config["audio_config"]
     assert made["vocab_size"] != config["vocab_size"]
+
+
+@pytest.mark.parametrize(
+    "wrong, named",
+    [
+        ({"new": 5}, "new must be a BPETokenizer, got int"),
+        ({"old": "old"}, "old must be a BPETokenizer, got str"),
+        ({"tensors": "lm_head.weight"}, "tensors must be a list of names"),
+        ({"ids": 5}, "ids must be a mapping"),
+    ],
+)
+def test_wrong_types_are_refused(tmp_path: Path, wrong: dict[str, Any], named: str) -> None:
+    source = write_model(tmp_path / "m", tied=True)
+    options = {"old": None, "new": other(), **wrong}
+    with pytest.raises(TypeError, match=named):
+        adapt_model(source, out_dir=tmp_path / "out", verbose=False, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_to_a_directory_is_named(tmp_path: Path) -> None:
+    source = write_model(tmp_path / "m", tied=True)
+    (tmp_path / "elsewhere").mkdir()
+    (source / "link").symlink_to(tmp_path / "elsewhere")
+    assert "link" in adapt(source, other(), tmp_path / "out").left_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import tracemalloc
@@ -463,3 +464,22 @@ def test_decoding_a_stream_of_array_elements() -> None:
         iter(torch.tensor(ids)),
     ):
         assert "".join(tokenizer.decode_streaming(array, skip_special_tokens=True)) == "éa"
+
+
+def test_a_stream_can_be_closed() -> None:
+    closed = []
+
+    def chunks() -> Iterator[str]:
+        try:
+            for _ in range(9):
+                yield "some words, "
+        finally:
+            closed.append(True)
+
+    tokenizer = BPETokenizer("gpt2", normalizer=None)
+    stream: Any = tokenizer.encode_streaming(chunks())
+    assert next(stream) and not closed
+    with contextlib.closing(stream):
+        pass
+    assert closed == [True] and list(stream) == []
+    stream.close()  # again

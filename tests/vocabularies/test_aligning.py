@@ -146,3 +146,12 @@ def test_words_with_an_end_have_no_bytes(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="prefix or suffix"):
         intersection(BPETokenizer.from_file(tmp_path), BPETokenizer())
+
+
+@pytest.mark.parametrize("text", ["e\u0301x", "xe\u0301", "e\u0301", "a e\u0301\u0323 b"])
+def test_what_is_composed_is_in_one_block(text: str) -> None:
+    a, b = BPETokenizer(normalizer="NFC"), BPETokenizer(normalizer=None)
+    for one, two in ((a, b), (b, a), (a, a)):
+        assert all(block.ids_a and block.ids_b for block in check_sound(one, two, text))
+    first = check_sound(a, b, "e\u0301x")[0]
+    assert (first.start, first.end, first.ids_b) == (0, 3, [101, 204, 129])
