@@ -438,6 +438,7 @@ def test_another_vocabulary_size() -> None:
 
 
 def test_matching_vocabularies() -> None:
+    need("numpy")
     from bpe_tokenizer_tools.adapting.vocabulary import match
 
     pieces = BPETokenizer(normalizer=None).train([prose(20_000)], 400, verbose=False)

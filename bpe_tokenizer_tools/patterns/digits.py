@@ -4,7 +4,10 @@ r"""Numbers by threes from the right, as people write them: 1|234|567 and not 12
 number again for each group: quadratic time for a long one.  Here only the first group of a number
 looks ahead.  The others follow a digit, and are three digits, as many as there are:
 
-    (?<!\p{N})\p{N}{1,3}(?=(?>(?:\p{N}{3})*)(?!\p{N}))|(?<=\p{N})\p{N}{3}
+    (?<!\p{N})(?:\p{N}{3}THREES|\p{N}THREES|\p{N}{2})|(?<=\p{N})\p{N}{3}
+
+where THREES looks ahead: ``(?=(?>(?:\p{N}{3})*)(?!\p{N}))``.  It is asked twice at most, as `regex`
+takes quadratic time if it fails twice and is asked again.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from bpe_tokenizer_tools import core
 
 __all__ = ["digits_from_the_right"]
 
-_FIRST = r"(?<!\p{N})\p{N}{1,3}(?=(?>(?:\p{N}{3})*)(?!\p{N}))"
+_THREES = r"(?=(?>(?:\p{N}{3})*)(?!\p{N}))"
+_FIRST = rf"(?<!\p{{N}})(?:\p{{N}}{{3}}{_THREES}|\p{{N}}{_THREES}|\p{{N}}{{2}})"
 _NEXT = r"(?<=\p{N})\p{N}{3}"
 _NUMBER = regex.compile(r"(?<![^|])( \?)?\\p\{N\}(?:\{1,\d\}\+?|\+{0,2})(?![^|])")  # a whole way
 
