@@ -240,7 +240,7 @@ def _keep(file: Path, parts: _Parts, path: Path, name_again: Callable[[], str]) 
 
 
 def _usable_folder() -> Path | None:
-    """Return the directory of the cache, made if it is missing; None if there is none to use."""
+    """Return the directory of the cache, made if it is missing; None if it can't be used."""
     directory = folder()
     if directory:
         directory.mkdir(0o700, parents=True, exist_ok=True)

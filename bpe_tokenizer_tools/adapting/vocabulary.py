@@ -17,6 +17,7 @@ from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.dropin.grammars import _inside
 from bpe_tokenizer_tools.formats.sentencepiece import SPACE, is_byte
+from bpe_tokenizer_tools.vocabularies.pretokens import Merger
 
 
 class NewToken(NamedTuple):
@@ -139,10 +140,8 @@ class _Cutter:
     @functools.cached_property
     def _merges(self) -> tuple[dict[int, dict[int, int]], list[int]]:
         """Return the rank of each pair, by left and right, and the id that it is merged into."""
-        merges = self._tokenizer.definition.merges
-        token = {id_: token for token, id_ in self._vocab.items()}
-        merged = [self._vocab[token[left] + token[right]] for left, right in merges]
-        return core.rank_pairs(merges), merged
+        merger = Merger(self._tokenizer)
+        return merger.ranks, merger.merged
 
     def _symbols(self, raw: bytes) -> list[int]:
         """Return the ids that merging starts from."""

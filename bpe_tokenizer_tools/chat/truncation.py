@@ -4,8 +4,7 @@ A conversation that begins later mostly has fewer tokens.  So where it begins is
 with few renderings: what is left fits, and with one turn more it would not.
 
 Where a template is local (see `locality.py`), what it writes for late messages stays the same if
-early ones are left out.  So the tokens of that part, counted once, show where too much is left;
-then the fewest turns are left out, whatever the template.
+early ones are left out.  So the tokens of that part, counted once, show where too much is left.
 """
 
 from __future__ import annotations
