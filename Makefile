@@ -11,12 +11,19 @@ PYTEST_INSTALLED := pytest -q -p no:cacheprovider
 
 # The tests of the extension, which compare it with the engine in Python, and those that use it most.
 EXTENSION := tests/accelerator
+# Those that take longest begin first, or one process would be left with them at the end.
+LONGEST := tests/scale/test_scale_ray.py tests/chat/test_tiny_chat_model.py tests/scale/test_scale_faults.py \
+	tests/module/test_saving.py tests/formats/test_hub.py
+# Those that backends matter to most; `backends` runs all of them, slow ones and all examples, too.
+BACKENDS := tests/backends tests/adapting/test_adapt_model.py $(wildcard tests/chat/test_chat*.py) \
+	tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py tests/formats/test_gguf.py \
+	tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
 # Those that an engine matters to most.
 ENGINES := tests/module tests/formats tests/training
 CORE := $(patsubst %,tests/module/test_%.py,engine encode train streaming special_tokens object)
 
 .PHONY: help format lint types test test-more packages hints alone no-compiler core extension transformers4 \
-	loaders uses grammars optimum backends warnings sanitizers
+	fuzz loaders uses grammars optimum backends warnings sanitizers docs site pictures
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1 - \2/p' Makefile | awk -F ' - ' '{ printf "%-14s%s\n", $$1, $$2 }'
@@ -33,12 +40,30 @@ types: ## mypy finds nothing
 test: ## the tests, but slow ones, with the engine in use and a quarter of the random examples
 	python -m pytest -n auto --dist loadfile
 
-test-more: ## slow tests and all random examples; then what the engine in Python does
-	python -m pytest -n auto --dist loadfile --slow -m "slow or hypothesis"
+test-more: ## slow tests, skipped ones, all random examples, but for LEFT_TO; then what the engine in Python does
+	python -m pytest -n auto --dist loadfile --no-loadscope-reorder --slow \
+		-m "slow or hypothesis or skipped_before" $(addprefix --ignore=,$(LEFT_TO)) \
+		$(filter-out $(LEFT_TO),$(LONGEST)) tests
 	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either" $(ENGINES)
 
-packages: ## the source archive and the wheel made from it, in dist/
+docs: ## the documents as a web site, in build/site; needs `pip install '.[docs]'`
+	python docs/site/build.py
+
+site: export BPE_TOKENIZER_REQUIRE = mkdocs,material,mkdocstrings,selenium,chromium
+site: ## the site builds without a warning and fetches nothing; needs '.[docs]', what core does, selenium and Chromium
+	$(PYTEST) --slow tests/test_site.py
+
+pictures: ## the pictures in docs/, drawn again; needs what core does, selenium, Chromium, rich and matplotlib
+	python docs/site/pictures.py
+
+# The date of all files in them: that of the version.
+packages: export SOURCE_DATE_EPOCH ?= $(shell python -c 'import calendar, re; \
+	print(calendar.timegm([*map(int, re.search(r"\] - (\d+)-(\d+)-(\d+)", open("CHANGELOG.md").read()).groups()), 0, 0, 0]))')
+packages: ## the source archive and the wheel made from it, in dist/: built twice, both times the same bytes
 	python -m build --outdir $(DIST) .
+	rm -rf $(OUT)/again && python -m build --outdir $(OUT)/again .
+	for file in $(OUT)/again/*; do cmp "$$file" "$(DIST)/$$(basename "$$file")" || exit 1; done
+	python -m zipfile -l $$(ls $(OUT)/again/*.whl) | grep -F dist-info/sboms/bpe-tokenizer.cdx.json
 
 hints: ## mypy reads the hints of an installed copy; needs `pip install .`, not editable
 	mkdir -p $(OUT)/hints
@@ -70,7 +95,9 @@ no-compiler: ## the source archive installs without a C compiler and says so; in
 	cd $(OUT)/no-compiler && bpe-tokenizer train --corpus $(CURDIR)/README.md --output t --vocab-size 600 --quiet
 	cd $(OUT)/no-compiler && set -o pipefail && bpe-tokenizer info --tokenizer t | grep -x 'accelerated *: False'
 
-core extension: export BPE_TOKENIZER_EXAMPLES = 0.25
+# Random examples are the same in each run; `test-more` tries them all.
+core: export BPE_TOKENIZER_EXAMPLES = 0.1
+extension: export BPE_TOKENIZER_EXAMPLES = 0.25
 core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
 	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) tests
@@ -87,12 +114,12 @@ loaders: ## what is saved loads in LOADERS, modules that clash with others or st
 
 uses: export BPE_TOKENIZER_REQUIRE = $(USES)
 uses: ## training stacks, harnesses, text splitters and servers' plugins; needs what .ci/run installs for it
-	$(PYTEST_INSTALLED) tests/dropin/test_dropin_uses.py tests/dropin/test_twin.py tests/dropin/test_servers.py
-	$(PYTEST_INSTALLED) -k litellm tests/dropin/test_dropin_tiktoken.py
+	$(PYTEST) tests/dropin/test_dropin_uses.py tests/dropin/test_twin.py tests/dropin/test_servers.py
+	$(PYTEST) -k litellm tests/dropin/test_dropin_tiktoken.py
 
 grammars: export BPE_TOKENIZER_REQUIRE = llguidance,xgrammar,transformers,sentencepiece
 grammars: ## grammar engines take tokenizers; needs llguidance xgrammar transformers sentencepiece and what core does
-	$(PYTEST_INSTALLED) tests/dropin/test_dropin_grammars.py
+	$(PYTEST) tests/dropin/test_dropin_grammars.py
 
 optimum: export BPE_TOKENIZER_REQUIRE = optimum.intel,openvino,numpy,transformers
 optimum: ## what optimum-intel exports runs here; needs it, and it wants older libraries than the others
@@ -103,10 +130,7 @@ backends: export BPE_TOKENIZER_REQUIRE = llama_cpp,mlx_lm,openvino,transformers,
 backends: export TMPDIR = $(OUT)/tmp
 backends: ## models run and vocabularies load; needs all backends, and a missing one is a failure
 	mkdir -p $(OUT)/tmp
-	$(PYTEST) --slow \
-		tests/backends tests/adapting/test_adapt_model.py \
-		tests/chat/test_chat*.py tests/chat/test_conversation.py tests/chat/test_tiny_chat_model.py \
-		tests/formats/test_gguf.py tests/module/test_round_trips.py tests/checking/test_check.py tests/formats/test_convert.py
+	$(PYTEST) --slow $(BACKENDS)
 	$(PYTEST) -k chat tests/test_module_alone.py
 	# A process of its own: these tests send it signals, and one that had loaded all four
 	# libraries was seen to crash.
@@ -118,6 +142,10 @@ warnings: ## gcc and clang compile the extension with all warnings as errors
 			CC=$$compiler python accelerator/tools/build.py $(OUT)/with-$$compiler || exit 1; \
 		else echo "no $$compiler here"; fi; \
 	done
+
+SECONDS ?= 120
+fuzz: ## readers get changed files for SECONDS; see fuzz/README.md
+	python fuzz/run.py --seconds $(SECONDS) --seed 1
 
 # Without the sweeps over all characters, which are many and alike, and without the tests that
 # compile the extension's core with sanitizers themselves.

@@ -1,8 +1,8 @@
 """Train, run, save and load byte-level BPE tokenizers, in one readable module.
 
-Byte-pair encoding (BPE) turns text into the integer ids a language model reads.  The text is cut
-into pre-tokens by a regular expression, each pre-token is taken as UTF-8 bytes, and learned merges
-join neighbouring bytes into ever longer tokens.  This module does all of it in pure Python, with
+Byte-pair encoding (BPE) turns text into the integer ids a language model reads.  A regular
+expression cuts the text into pre-tokens, and learned merges join the UTF-8 bytes of each one into
+longer and longer tokens.  This module does all of it in pure Python, with
 ids identical to those of HuggingFace ``tokenizers`` and ``tiktoken``:
 
     >>> from bpe_tokenizer import BPETokenizer
@@ -25,7 +25,7 @@ Sections, each using only those above it:
      4  Training: read a corpus, count pre-tokens, learn merges
      5  Encoding and decoding
      6  Streaming
-     7  Files: tokenizer.json and its neighbours
+     7  Files: tokenizer.json and its neighbors
      8  Results
      9  Chat templates
     10  Inference backends
@@ -37,6 +37,14 @@ Names that are not in ``__all__`` are private and may change at any time.
 """
 
 from __future__ import annotations
+
+import signal
+import sys
+
+if __name__ == "__main__":  # what imports this module gets this one, not a second copy
+    sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
+    if (_usual := signal.getsignal(signal.SIGINT)) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` runs, without a traceback
 
 import argparse
 import array
@@ -58,7 +66,6 @@ import os
 import platform
 import re
 import stat
-import sys
 import threading
 import time
 import unicodedata
@@ -112,15 +119,15 @@ __version__ = "0.9.0"
 # =============================================================================
 # 1. Constants
 # =============================================================================
-# A split pattern decides where text may be cut before any merging: no token ever crosses a
-# pre-token border.  A pattern's name means what the model of that name does.
+# A split pattern cuts text before any merging, and no token crosses the border of a pre-token.
+# Each pattern cuts exactly as the model of its name does.
 
 # GPT-2: github.com/openai/gpt-2, src/encoder.py.  tiktoken's r50k_base and
 # p50k_base spell the same pattern with possessive quantifiers.
 GPT2_SPLIT_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 # GPT-3.5 and GPT-4: github.com/openai/tiktoken, tiktoken_ext/openai_public.py.
-# NOTE: not Llama 3's, which cuts white space that ends the text; here it is one (`\s++$`).
+# NOTE: Llama 3's differs: here, white space at the end of the text stays in one piece (`\s++$`).
 CL100K_SPLIT_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -137,8 +144,8 @@ _O200K = (
 # Llama 3: github.com/meta-llama/llama3, llama/tokenizer.py.
 _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _END
 
-# DeepSeek-V3: its tokenizer.json cuts in three steps, each of which cuts again what the one before
-# left: numbers, then runs of H (kana and Han; the letters of them are K), then the rest.
+# DeepSeek-V3: its tokenizer.json cuts in three steps, each one cutting the pieces of the last:
+# numbers, then runs of H (kana and Han; K are its letters), then the rest.
 _K = r"\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u4e00-\u9fa5"
 _H = r"\u3040-\u30ff\u4e00-\u9fa5"
 _DEEPSEEK_V3 = (
@@ -172,8 +179,8 @@ LLAMA3_SPECIAL_TOKENS = {f"<|{name}|>": 128_000 + i for i, name in enumerate(_LL
 # ChatML's control tokens with the ids they have in Qwen 2, 2.5 and 3.
 CHATML_SPECIAL_TOKENS = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
 
-# A new special token of one of these names, in any case, or of [BOS] and the like, takes the role
-# if it is free; of several, the first listed.  A role is never read from part of a name.
+# A new special token with one of these names (in any case; also as [BOS] and so on) takes the role
+# if it is free; the first one listed wins.  A name that is only part of a token never counts.
 _ROLE_NAMES: dict[str, tuple[str, ...]] = {
     "bos_token": ("<|begin_of_text|>", "<s>", "<bos>", "<|bos|>", "<|startoftext|>"),
     "eos_token": ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>"),
@@ -208,14 +215,32 @@ def _tools(module: str, purpose: str = "this") -> Any:
     except ModuleNotFoundError as error:
         if error.name != "bpe_tokenizer_tools":
             raise
-        missing = "bpe_tokenizer_tools beside bpe_tokenizer.py"
-        raise ImportError(f"{purpose} needs {missing}: pip install bpe-tokenizer") from None
+        what = "bpe_tokenizer_tools beside bpe_tokenizer.py: copy that folder from the repository"
+        raise ImportError(f"{purpose} needs {what}, or run 'pip install .' in a clone") from None
+
+
+class _Tool:
+    """A method of bpe_tokenizer_tools, given a tokenizer as it is now or, if `live`, itself."""
+
+    def __init__(self, path: str, of_class: bool = False, live: bool = False) -> None:
+        self._module, _, self._name = path.rpartition(".")
+        self._of_class, self._live = of_class, live
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if not _is_installed("bpe_tokenizer_tools"):
+            if self._module == "showing.notebook":
+                raise AttributeError(self._name)  # others ask `hasattr`
+            if instance is None:
+                return self  # help() looks at the class
+        function = getattr(_tools(self._module, f"{self._name}()"), self._name)
+        instance = instance if self._live else getattr(instance, "_now", instance)
+        return function.__get__(owner if self._of_class else instance, owner)
 
 
 class FileFormatError(ValueError):
-    """A file that cannot be read as what it should be.
+    """A file that is damaged, or not in the format expected.
 
-    `path` is the file, and `field` where in it, such as ``model.merges[3]``; "" for the whole.
+    `field` is the place in the file `path`, such as ``model.merges[3]``; "" is the whole file.
     """
 
     def __init__(self, path: str | os.PathLike[str], field: str, problem: str) -> None:
@@ -245,7 +270,7 @@ def _warn(message: str) -> None:
 # 2. Byte alphabet
 # =============================================================================
 # Vocabulary files store byte strings as text.  GPT-2 gave each of the 256 bytes a printable
-# character: 188 are printable already and stand for themselves, the other 68 become U+0100 onwards,
+# character: 188 are printable already and map to themselves, the other 68 to U+0100 and up,
 # in order.  A space is "Ġ".  Source: github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode.
 
 
@@ -261,11 +286,7 @@ def build_byte_to_char() -> dict[int, str]:
 
 
 def build_char_to_byte(m: Mapping[int, str] | None = None) -> dict[str, int]:
-    """Build the inverse of a byte -> character map, by default of `build_byte_to_char`'s.
-
-    >>> build_char_to_byte(build_byte_to_char())["Ġ"]
-    32
-    """
+    """Invert a byte -> character map, by default the one of `build_byte_to_char`."""
     return {char: byte for byte, char in (build_byte_to_char() if m is None else m).items()}
 
 
@@ -281,7 +302,7 @@ def _to_printable(token: bytes) -> str:
 
 
 def _from_printable(token: str) -> bytes | None:
-    """Read a token back from the byte alphabet; None if it is not written in it."""
+    """Read a token back from the byte alphabet; None for any other text."""
     if not _CHAR_TO_BYTE.keys() >= set(token):
         return None
     return token.translate(_CODE_TO_BYTE).encode("latin-1")
@@ -290,18 +311,16 @@ def _from_printable(token: str) -> bytes | None:
 # =============================================================================
 # 3. Text preparation
 # =============================================================================
-# Text goes through three steps before it is encoded: added tokens are found,
-# what lies between them is normalized, and that is cut into pre-tokens.
+# Find the added tokens, normalize the text between them, and cut that into pre-tokens.
 #
-# bpe_tokenizer_tools/patterns/ finds out how HuggingFace's engine, Oniguruma, spells any pattern,
-# how the faster `re` does, and where text may be cut into parts to split alone.  The answers for
-# the patterns of section 1 are here, too, so that this file works alone.
+# bpe_tokenizer_tools/patterns/ spells patterns for Oniguruma (HuggingFace's engine) and `re`, and
+# finds where text can be cut.  The answers for section 1 are also here, so this file works alone.
 
 _SPELLINGS = {  # in Oniguruma `$` ends a line, and `{1,3}+` is not possessive
     p: p.replace(r"\p{N}{1,3}+", r"(?>\p{N}{1,3})").replace("$", r"\Z").replace("{-~", r"{-\~")
     for p in (*SPLIT_PATTERNS.values(), _UNCUT_PATTERN)
 }
-_STEPS = {  # what its own tokenizer.json cuts by; fast loaders know that letter by letter
+_STEPS = {  # as in the model's tokenizer.json: fast loaders compare the exact text
     SPLIT_PATTERNS["deepseek-v3"]: (
         r"\p{N}{1,3}",
         "[一-龥぀-ゟ゠-ヿ]+",
@@ -313,10 +332,11 @@ _KNOWN_SPELLINGS: dict[tuple[str, ...], str] = {(s,): p for p, s in _SPELLINGS.i
 _KNOWN_SPELLINGS |= {steps: pattern for pattern, steps in _STEPS.items()}
 _CUSTOM = "tokenizer.json with a split pattern that is not in SPLIT_PATTERNS"
 
-# Where text can be cut for all of these: no match looks at both characters, and the second always
-# begins one.  (?r) searches backwards, so this finds the last such place.
+# A safe cut for all of them: no match looks across it, and one begins there.  (?r) finds the last.
 _SAFE_CUT = r"(?r)(?<=[\p{L}\p{N}])(?=[\s\p{P}\p{S}])(?!')"
 _FAST_AFTER = 100_000  # characters; building the `re` form takes about 0.1 s
+_LEAST_SECONDS = 10.0  # for patterns that strangers may have written, plus 10 us per character
+_TOO_SLOW = "split pattern {} takes too long for {:,} characters; make its repeats possessive: a++"
 
 
 def _to_oniguruma(pattern: str) -> str:
@@ -328,33 +348,32 @@ def _to_oniguruma(pattern: str) -> str:
 class _Splitter:
     """A split pattern, compiled: cuts text into pre-tokens.
 
-    Every character lands in exactly one pre-token: text between matches becomes
-    a pre-token of its own, and empty matches only mark a border.
+    Every character lands in exactly one pre-token: text between matches is a
+    pre-token of its own, and empty matches only mark a border.
     """
 
     def __init__(self, pattern: str) -> None:
-        counts = re.findall(r"(\)?)\{(?:\d*,)?0*(\d{1,9})\d*,?\}", pattern)  # groups' multiply
+        counts = re.findall(r"(\)?)\{(?:\d*,)?0*(\d{1,9})\d*,?\}", pattern)  # groups multiply
         single = max((int(n) for group, n in counts if not group), default=1)
         repeats = single * math.prod(int(n) or 1 for group, n in counts if group)
-        if len(pattern) > _MAX_PATTERN_LENGTH or repeats > 100_000:
+        longest = 1_000 if re.search(r"\(\?\w*(f|V1)", pattern) else _MAX_PATTERN_LENGTH
+        if len(pattern) > longest or repeats > 100_000:
             size = f"{len(pattern):,} characters, repeating {repeats:,} times"
             raise ValueError(f"split pattern of {size}: longer, or more, than any in use")
         try:
             self._exact = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:
-            problem = f"split pattern {_shorten(pattern)} is no regular expression"
+            problem = f"split pattern {_shorten(pattern)} is not a regular expression"
             raise ValueError(f"{problem}: {error}") from None
         if self._exact.flags & regex.REVERSE:
             raise ValueError(f"split pattern {_shorten(pattern)} searches backwards; drop (?r)")
-        self.pattern = pattern
+        self.pattern, self._until_fast = pattern, _FAST_AFTER
         self._fast: Callable[[str], list[str] | None] | None = None
-        self._until_fast = _FAST_AFTER
-        known: tuple[bool, str | None] = True, _SAFE_CUT
-        if pattern not in SPLIT_PATTERNS.values():
-            known = False, None
+        self._is_named = pattern in SPLIT_PATTERNS.values()
+        self._never_empty, cut = self._is_named, _SAFE_CUT if self._is_named else None
+        if not self._is_named:
             with contextlib.suppress(ImportError, RecursionError):  # where this module is alone
-                known = _tools("patterns.safe_cuts").analyze(pattern)
-        self._never_empty, cut = known
+                self._never_empty, cut = _tools("patterns.safe_cuts").analyze(pattern)
         self.cut: regex.Pattern[str] | None = regex.compile(cut) if cut else None
 
     def split(self, text: str) -> list[str]:
@@ -363,22 +382,26 @@ class _Splitter:
             self._until_fast -= len(text)
             if self._until_fast <= 0 and self._never_empty:
                 with contextlib.suppress(ImportError):  # where this module is alone
-                    self._fast = _tools("patterns.re_dialect").finder(self.pattern)
+                    self._fast = _tools("patterns.re_dialect").finder_in_use(self.pattern)
         pretokens = self._fast(text) if self._fast else None
-        if pretokens is None and self._never_empty and not self._exact.groups:
-            pretokens = self._exact.findall(text)
-        if pretokens is None or len("".join(pretokens)) != len(text):
-            pretokens = list(self._split_with_gaps(text))
+        seconds = None if self._is_named else _LEAST_SECONDS + len(text) / 100_000
+        try:
+            if pretokens is None and self._never_empty and not self._exact.groups:
+                pretokens = self._exact.findall(text, timeout=seconds)
+            if pretokens is None or len("".join(pretokens)) != len(text):
+                pretokens = list(self._split_with_gaps(text, seconds))
+        except TimeoutError:
+            raise ValueError(_TOO_SLOW.format(_shorten(self.pattern), len(text))) from None
         return pretokens
 
     def last_cut(self, text: str, before: int) -> int | None:
-        """Return the last place before another where both sides can be split alone."""
+        """Return the last place before `before` where each side can be split by itself."""
         found = self.cut.search(text, 0, before) if self.cut else None
         return found.start() if found else None
 
-    def _split_with_gaps(self, text: str) -> Iterator[str]:
+    def _split_with_gaps(self, text: str, seconds: float | None) -> Iterator[str]:
         end = 0
-        for found in self._exact.finditer(text):
+        for found in self._exact.finditer(text, timeout=seconds):
             if found.start() > end:
                 yield text[end : found.start()]
             if found.end() > found.start():
@@ -404,19 +427,19 @@ def _normalize(text: str, form: str | None) -> str:
 
 
 def _order_marks(found: regex.Match[str]) -> str:
-    """Put marks into canonical order, which takes `unicodedata` quadratic time."""
+    """Put marks into canonical order; for long runs, `unicodedata` takes quadratic time."""
     marks = (part for char in found[0] for part in unicodedata.normalize("NFD", char))
     runs = itertools.groupby(marks, lambda mark: unicodedata.combining(mark) > 0)
     return "".join(mark for _, run in runs for mark in sorted(run, key=unicodedata.combining))
 
 
-# Text can be normalized left and right of these alone: in no form do they join, or trade places
-# with, what stands before them.  Others are marks, and last parts of Hangul, kana and Kirat Rai.
+# Text can be cut before any of these, and each side normalized by itself: no form joins them to the
+# text before or reorders them.  Not here: marks, and last parts of Hangul, kana and Kirat Rai.
 _APART: regex.Pattern[str] = regex.compile(
     r"(?r)[^\p{M}\p{Cn}\u1160-\u11ff\u3130-\u318f\uff9e-\uffdc\U00016d67\U00016d68]"
 )
 
-_Span = tuple[int, int]  # from the first character to behind the last
+_Span = tuple[int, int]  # start and end, as in a slice
 
 
 # -- Added tokens -------------------------------------------------------------
@@ -424,7 +447,7 @@ _Span = tuple[int, int]  # from the first character to behind the last
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that is found in the text before it is cut into pre-tokens.
+    """A token that is matched in the text before the text is cut into pre-tokens.
 
     Source: the flags of HuggingFace tokenizers' AddedToken.
     """
@@ -432,10 +455,10 @@ class AddedToken:
     content: str
     id: int | None = None  # None until a tokenizer has given it one
     single_word: bool = False  # match only where no word character touches it
-    lstrip: bool = False  # take in the white space before it
-    rstrip: bool = False  # take in the white space after it
+    lstrip: bool = False  # also match the white space before it
+    rstrip: bool = False  # also match the white space after it
     normalized: bool = False  # look for it in normalized text, not in the text as given
-    special: bool = True  # recognize it only where the caller allows it; else it always is
+    special: bool = True  # recognized only where the caller allows it; others always are
 
 
 _WORD = regex.compile(r"\w")
@@ -447,18 +470,18 @@ _Part = tuple[str | AddedToken, int, int]  # and its place, where nothing is nor
 
 
 def _one_of(contents: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds any of some strings, the longest where several begin."""
+    """Return a pattern that matches any of the strings, the longest first."""
     return re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True))) or "(?!)")
 
 
 def _spans_of(contents: Iterable[str]) -> Callable[[str, int, int], Iterable[_Span]]:
-    """Return what says where, between two places in a text, any of some strings are."""
+    """Return a function that finds these strings between two places in a text."""
     pattern = _one_of(contents)
     return lambda text, at, stop: (found.span() for found in pattern.finditer(text, at, stop))
 
 
 class _TokenFinder:
-    """Finds added tokens in text: leftmost first, and of those the longest."""
+    """Finds added tokens in text: the leftmost match, and the longest one there."""
 
     def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str] = str) -> None:
         self.tokens = {normalize(token.content): token for token in tokens}
@@ -473,13 +496,13 @@ class _TokenFinder:
     ) -> Iterator[_Match]:
         """Yield (begin, end, token, next) for each match: leftmost first, then longest.
 
-        White space that a token takes in belongs to it, but the next match may begin
-        in it: looking goes on at `next`.  A match that is refused comes with None,
-        and no other token is looked for inside it: one that is part of a word, which
-        stays ordinary text, or white space that the match before took in.
+        With `lstrip` and `rstrip`, a match includes the white space around the token; the
+        next match may begin inside it, so the search goes on at `next`.  A rejected match has
+        the token None, and no other token is searched inside it: it is part of a word, which
+        stays ordinary text, or white space that the match before it includes.
 
-        What stands before `start` is taken, and behind `stop` it is context.  Looking begins
-        at `search_from`, or at `start`.
+        Text before `start` is already used, and text after `stop` is only context.  The search
+        begins at `search_from`, or at `start`.
         """
         search_from = start if search_from is None else search_from
         for begin, end in self._spans(text, search_from, stop) if self.tokens else ():
@@ -493,8 +516,7 @@ class _TokenFinder:
                 begin = found.start()  # type: ignore[union-attr]
             if token.rstrip:
                 end = _SPACE_AFTER.match(text, end).end()  # type: ignore[union-attr]
-            if begin < end:
-                start = end
+            start = end if begin < end else start
             yield begin, end, token if begin < end else None, at
 
     def cut(self, text: str) -> Iterator[str | AddedToken]:
@@ -503,18 +525,18 @@ class _TokenFinder:
             yield token or text[begin:end]
 
     def stream(self, pieces: Iterable[str | AddedToken]) -> Iterator[str | AddedToken]:
-        """Cut text that arrives in chunks; a token among them was found before."""
+        """Cut text that arrives in chunks; tokens among them were found earlier."""
         return _hold_back(pieces, self.last_border, self.cut)
 
     def last_border(self, before: str, chunk: str) -> int | None:
-        """Return the last place in a chunk where tokens can be found on both sides alone."""
+        """Return the last place in a chunk where each side can be searched by itself."""
         if not self.tokens:
             return len(chunk)
         text, n = before + chunk, len(before)
         return next((i - n for i in range(len(text) - 1, 0, -1) if self.apart(text, i)), None)
 
     def apart(self, text: str, at: int) -> bool:
-        """Tell whether no token can span a place in a text, or look beyond it."""
+        """Return True if no token can span a place in a text, or depend on both sides."""
         left, right = text[at - 1], text[at]
         return not (
             left + right in self._pairs
@@ -524,9 +546,9 @@ class _TokenFinder:
 
 
 def _utf8_length(text: str) -> int:
-    """Return the length in bytes; a lone surrogate is named by its place."""
+    """Return the length in bytes; an error names the place of a lone surrogate."""
     if not isinstance(text, str):
-        raise TypeError(f"text must come as str, got a {type(text).__name__}")
+        raise TypeError(f"text must be a str, got {type(text).__name__}")
     try:
         return len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
@@ -548,10 +570,10 @@ def _hold_back(
     last_border: Callable[[str, str], int | None],
     prepare: Callable[[str], Iterable[str | AddedToken]],
 ) -> Iterator[str | AddedToken]:
-    """Join chunks of text, and pass on, prepared, as much as no later text matters to.
+    """Join chunks of text, and yield, prepared, the part that no later text can change.
 
     `last_border` takes the character before a chunk and the chunk.  It returns the last place
-    in the chunk where the text can be cut, or None.  A token among the pieces ends the text.
+    in the chunk where the text can be cut, or None.  A token also ends the text before it.
     """
     held: list[str] = []
     before = ""
@@ -560,7 +582,7 @@ def _hold_back(
         if isinstance(piece, str):
             at = last_border(before, piece)
             before = piece[-1:] or before
-            held.append(piece[:at])  # where there is no border, all of it
+            held.append(piece[:at])  # all of it, if there is no border
             if at is None:
                 continue
             rest = piece[at:]
@@ -576,7 +598,7 @@ def _hold_back(
 def _text_between(
     matches: Iterable[_Match], end: int
 ) -> Iterator[tuple[int, int, AddedToken | None]]:
-    """Yield (begin, end, token) for each match, and with None for the text between, in order."""
+    """Yield (begin, end, token) for each match, in order; token None for the text between."""
     done = 0
     for begin, stop, token, _ in matches:
         if token:
@@ -589,10 +611,10 @@ def _text_between(
 
 
 class _Pipeline:
-    """Everything that happens to text before it is cut into pre-tokens.
+    """Prepares text to be cut into pre-tokens.
 
-    Added tokens are found in the text as given, and what is between them is normalized.  Tokens
-    with ``normalized=True`` are found in that; if asked for, a space goes before what has none.
+    It finds added tokens in the text as given, normalizes the text between them, and finds tokens
+    with ``normalized=True`` in that.  On request, it puts a space before text that has none.
     """
 
     def __init__(
@@ -606,29 +628,28 @@ class _Pipeline:
         self.splitter, self.normalizer, self.prefix_space = splitter, normalizer, prefix_space
         self.normalizes = normalizer is not None
         self.raw = _TokenFinder(token for token in tokens if not token.normalized)
-        self.normalized = _TokenFinder(
-            (token for token in tokens if token.normalized), self.normalize
-        )
+        normalized = (token for token in tokens if token.normalized)
+        self.normalized = _TokenFinder(normalized, self.normalize)
 
     def normalize(self, text: str) -> str:
-        """Normalize a whole piece of text between two raw tokens."""
+        """Normalize all of the text between two raw tokens."""
         return _engine.normalize(text, self.normalizer)
 
     def last_border(self, before: str, chunk: str) -> int | None:
-        """Return the last place in a chunk where both sides can be normalized alone."""
+        """Return the last place in a chunk where each side can be normalized by itself."""
         found = _APART.search(chunk) if self.normalizer else None
         return found.start() if found else None if self.normalizer else len(chunk)
 
     def prefixed(self, text: str, first: bool) -> str:
-        """Put a space before text that has none, if asked for; `first` text begins the whole."""
+        """Put a space before text that has none, if set; `first`: the text begins the whole."""
         return " " + text if self.prefix_space and text[:1] != " " else text
 
     def parts(
         self, text: str, matches: Iterable[_Match] | None = None, first: bool = True
     ) -> Iterator[_Part]:
-        """Cut text at the added tokens in it; yield these, and the normalized text between.
+        """Yield the added tokens in a text, and the normalized text between them.
 
-        `matches` are the raw tokens, if they were found before; `first` text begins the whole.
+        `matches` are the raw tokens, if known; `first`: the text begins the whole.
         """
         matches = self.raw.find(text) if matches is None else matches
         for start, end, token in _text_between(matches, len(text)):
@@ -642,7 +663,7 @@ class _Pipeline:
                 yield part, start + begin, start + stop
 
     def _last_cut(self, before: str, chunk: str) -> int | None:
-        """Return the last place in a chunk to split at that no token spans."""
+        """Return the last place in a chunk where it can be split, outside of tokens."""
         text = before + chunk
         at = self.splitter.last_cut(text, len(text))
         while at and self.normalized.tokens and not self.normalized.apart(text, at):
@@ -650,15 +671,14 @@ class _Pipeline:
         return at - len(before) if at else None
 
     def stream(self, chunks: Iterable[str]) -> Iterator[str | AddedToken]:
-        """Prepare text that arrives in chunks: to added tokens, and text to split on its own."""
+        """Prepare text that arrives in chunks; yield added tokens, and text ready to split."""
         pieces: Any = (chunk for chunk in chunks if _utf8_length(chunk))  # checks it
-        if self.raw.tokens:
-            pieces = self.raw.stream(pieces)
+        pieces = self.raw.stream(pieces) if self.raw.tokens else pieces
         if self.normalizes:
             pieces = _hold_back(pieces, self.last_border, lambda text: [self.normalize(text)])
         cut = self.normalized.cut if self.normalized.tokens else lambda text: [text]
         pieces = _hold_back(pieces, self._last_cut, cut)
-        first = begins = True  # the whole text; the text behind a token
+        first = begins = True  # `begins`: also the text right after a token
         for piece in pieces:
             if isinstance(piece, str):
                 yield self.prefixed(piece, first) if begins else piece
@@ -671,22 +691,22 @@ class _Pipeline:
 # 4. Training
 # =============================================================================
 # Training counts each distinct pre-token once, then learns merges from the
-# counts: join the most frequent pair of neighbouring tokens everywhere, and
-# again, until the vocabulary is full.  For the counts {"ab": 5, "abc": 3, "bc": 1}
+# counts: it joins the most frequent pair of neighboring tokens everywhere, and
+# repeats this until the vocabulary is full.  For the counts {"ab": 5, "abc": 3, "bc": 1}
 #     a b ×5    a b c ×3    b c ×1        pair counts: ab 8, bc 4
 #     AB ×5     AB c ×3     b c ×1        AB = a+b;    ABc 3, bc 1
 #     AB ×5     ABC ×3      b c ×1        ABC = AB+c;  bc 1
-# A merge changes few pair counts: an index of the words that hold each pair keeps them up to date.
-# A count in the heap of pairs may be out of date: it is checked when it comes up.
+# A merge changes few pair counts: an index from each pair to the words that contain it finds them.
+# Counts in the heap of pairs may be out of date, so each is checked when it comes up.
 #
 # Ties go to the pair that sorts first, base bytes by printable character and merged tokens by age:
 # the order of HuggingFace's BpeTrainer, whose merges these are (tests/module/test_train.py).
 
 
-# -- Files, read with suspicion and written whole -----------------------------
+# -- Files: untrusted when read, written whole or not at all -------------------
 
 
-_JOURNAL = ".bpe-tokenizer.saving"  # where it is, a save of several files was interrupted
+_JOURNAL = ".bpe-tokenizer.saving"  # left by an interrupted save of several files
 
 
 def _write_flushed(path: Path, content: str | bytes) -> None:
@@ -697,7 +717,7 @@ def _write_flushed(path: Path, content: str | bytes) -> None:
 
 
 def _write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Write files, text as UTF-8; None removes one.  A crash leaves each old or new, and whole.
+    """Write files, text as UTF-8; None removes one.  A crash leaves each file whole, old or new.
 
     Every new file is complete on disk before the first old one is replaced.
     """
@@ -726,13 +746,13 @@ def _read_file(path: Path, limit: int = _MAX_FILE_BYTES) -> bytes | None:
         if not stat.S_ISREG(found.st_mode):
             raise FileFormatError(path, "", "is not a regular file")
         if found.st_size > limit:
-            raise FileFormatError(path, "", f"{found.st_size:,} bytes, at most {limit:,} are read")
+            raise FileFormatError(path, "", f"{found.st_size:,} bytes; the limit is {limit:,}")
         return path.read_bytes()
     return None
 
 
 def _transactions(folder: Path) -> Any:
-    """Return what reads and saves the files of a directory as one or, alone, one by one."""
+    """Return what reads and saves the files of a directory all at once; alone, one by one."""
     purpose = f"{folder / _JOURNAL}, left by a save that was interrupted,"
     try:
         return _tools("support.transactions", purpose)
@@ -750,14 +770,14 @@ _REQUIRED: Any = object()
 
 
 class _JsonReader:
-    """An object in a JSON file from a stranger: typed access, errors with a place."""
+    """An object in an untrusted JSON file: typed access, errors with a place."""
 
     def __init__(self, data: dict[str, Any], path: Path, field: str = "") -> None:
         self.data, self.path, self.field = data, path, field
 
     @classmethod
     def open(cls, path: Path, raw: bytes | None = None) -> _JsonReader:
-        """Read a file whose outermost value is an object; `raw` is what it holds, if known."""
+        """Read a file whose outermost value is an object; `raw` is its content, if known."""
         if raw is None and (raw := _read_file(path)) is None:
             raise FileNotFoundError(f"{path}: no such file")
         try:
@@ -773,7 +793,7 @@ class _JsonReader:
         return FileFormatError(self.path, f"{self.field}.{key}".strip("."), problem)
 
     def get(self, key: str, *kinds: type | None, default: Any = _REQUIRED) -> Any:
-        """Return a field of one of the kinds (None: null), or its default."""
+        """Return a field, which has one of the types (None: null), or its default."""
         value = self.data.get(key, default)
         if value is _REQUIRED:
             raise self.error("is missing", key)
@@ -783,17 +803,17 @@ class _JsonReader:
         raise self.error(f"expected {expected}, got {_shorten(value)}", key)
 
     def child(self, key: str) -> _JsonReader | None:
-        """Return the object in a field, or None if it is null or not there."""
+        """Return the object in a field, or None if it is null or missing."""
         data = self.get(key, dict, None, default=None)
         return None if data is None else self.at(key, data)
 
     def children(self, key: str) -> list[_JsonReader]:
-        """Return the objects in a field that holds a list of them."""
+        """Return the objects in a field that is a list of objects."""
         items = self.get(key, list, None, default=None) or []
         return [self.at(f"{key}[{i}]", data) for i, data in enumerate(items)]
 
     def at(self, key: str, data: Any) -> _JsonReader:
-        """Return the object that something in a field has to be."""
+        """Return an object in a field; raise if it is anything else."""
         if type(data) is not dict:
             raise self.error(f"expected an object, got {_shorten(data)}", key)
         return _JsonReader(data, self.path, f"{self.field}.{key}".strip("."))
@@ -838,10 +858,10 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
             continue
         if not isinstance(item, str):
             kind = type(item).__name__
-            raise TypeError(f"a corpus holds strings or paths, got an item of type {kind}")
+            raise TypeError(f"a corpus contains strings or paths, got an item of type {kind}")
         if len(item) <= _LONGEST_PATH and _LIKE_A_PATH.fullmatch(item):
-            why = "it is not a file, or not all strings are; pass a pathlib.Path to insist on one"
-            _warn(f"corpus {_shorten(item)} looks like a path, but is taken as text: {why}")
+            why = "not every string names a file; pass a pathlib.Path for a path"
+            _warn(f"corpus {_shorten(item)} looks like a path but is read as text: {why}")
         yield [item]
 
 
@@ -855,6 +875,8 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
         )
         if not found:
             raise ValueError(f"the corpus is empty: expected files in the directory {path}")
+        with contextlib.suppress(ImportError):  # alone, this file takes all of them for text
+            found = _tools("corpus.directories").only_text(found, path)
         for file in found:
             yield from _file_documents(file, text_field)
     elif not path.exists():
@@ -869,18 +891,18 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
 
 
 _FileName = str | os.PathLike[str]
-# Which module reads files of an ending.
+# The module that reads files with each ending.
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "backports.zstd"}
 
 
 def _suffix_of(name: _FileName) -> str:
-    """Return the ending that tells a file's format, without that of compression."""
+    """Return the ending of a file's format, without the one of its compression."""
     path = Path(name)
     return (path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path).suffix.lower()
 
 
 def _codec(suffix: str) -> Any:
-    """Return the module for a kind of compressed files."""
+    """Return the module that reads compressed files with an ending."""
     if suffix == ".zst":
         with contextlib.suppress(ImportError):  # comes with Python 3.14
             return importlib.import_module("compression.zstd")
@@ -889,12 +911,14 @@ def _codec(suffix: str) -> Any:
 
 @contextlib.contextmanager
 def _decompressed(name: _FileName, file: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
-    """Open a file for reading, or take it opened; damage in a compressed one names the file."""
+    """Open a file, or use an open one; errors in compressed data name the file."""
     suffix = os.path.splitext(name)[1]
     try:
         with contextlib.ExitStack() as stack:
             if file is None:
                 file = stack.enter_context(open(name, "rb"))
+            if Path(name).is_char_device() and file.seekable() and cast("Any", file).peek(1):
+                raise FileFormatError(name, "", "is a device that never ends; expected a file")
             if suffix.lower() in _COMPRESSED:
                 file = stack.enter_context(_codec(suffix.lower()).open(file, "rb"))
             yield file
@@ -907,7 +931,7 @@ def _decompressed(name: _FileName, file: IO[bytes] | None = None) -> Iterator[IO
 
 
 def _json_lines(path: Path, text_field: str) -> Iterator[list[str]]:
-    """Yield the text of the record on each line."""
+    """Yield the text of each line's record."""
     with _decompressed(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -924,7 +948,7 @@ def _text_on(line: bytes, text_field: str, path: _FileName, number: int) -> str:
 
 
 def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
-    """Return the text of a record: of an object's field, or the record itself."""
+    """Return the text of a record: a field of an object, or the record itself."""
     text = record.get(text_field) if isinstance(record, dict) else record
     if isinstance(text, str):
         try:
@@ -938,11 +962,11 @@ def _text_of(record: Any, text_field: str, path: _FileName, place: str) -> str:
     raise FileFormatError(path, place, problem)
 
 
+@dataclass(frozen=True)
 class _TextFile:
-    """A text file as it stands: line ends are not translated."""
+    """A text file, read as it is: line ends are not translated."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def __iter__(self) -> Iterator[str]:
         return _decode_chunks(self.blocks(_BLOCK_CHARS), self.path)
@@ -953,7 +977,7 @@ class _TextFile:
 
 
 def _decode_chunks(blocks: Iterable[bytes], name: _FileName, done: int = 0) -> Iterator[str]:
-    """Decode blocks of UTF-8, from byte `done` on; a bad byte is named by its position."""
+    """Decode blocks of UTF-8, the first at byte `done`; errors give the position of a bad byte."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for block, final in itertools.chain(zip(blocks, itertools.repeat(False)), [(b"", True)]):
         pending = len(decoder.getstate()[0])
@@ -961,7 +985,7 @@ def _decode_chunks(blocks: Iterable[bytes], name: _FileName, done: int = 0) -> I
             yield decoder.decode(block, final)
         except UnicodeDecodeError as error:
             at = done - pending + error.start
-            problem = f"not UTF-8 ({error.reason}); convert the file to UTF-8 first"
+            problem = f"not UTF-8 ({error.reason}); convert it, or leave it out if it isn't text"
             raise FileFormatError(name, f"byte {at}", problem) from None
         done += len(block)
 
@@ -972,15 +996,15 @@ def _decode_chunks(blocks: Iterable[bytes], name: _FileName, done: int = 0) -> I
 class PretokenCounts(dict[bytes, int]):
     """How often each pre-token occurs in a corpus: bytes -> count.
 
-    Counts of parts of a corpus add up to the counts of the whole:
+    Add the counts of the parts of a corpus to get the counts of the whole:
 
     >>> a, b = count_pretokens(["to be"]), count_pretokens(["or not to be"])
     >>> both = a + b
     >>> both[b" be"], both.documents
     (2, 2)
 
-    `split_pattern` made the pre-tokens, of text that `normalizer` prepared.  `documents` were read,
-    of `bytes_read` UTF-8 bytes, special tokens included.  `in_order`: as they first occurred.
+    `normalizer` prepared the text and `split_pattern` cut it.  `documents` and `bytes_read` (UTF-8,
+    with special tokens) are what was read.  `in_order`: sorted by first occurrence.
     """
 
     def __init__(
@@ -1007,7 +1031,7 @@ class PretokenCounts(dict[bytes, int]):
         return PretokenCounts(total, self.split_pattern, self.normalizer, *made, ordered)
 
     def check_made_by(self, split_pattern: str, normalizer: str | None) -> None:
-        """Raise ValueError unless text was prepared in this very way."""
+        """Raise ValueError unless the text was prepared in exactly this way."""
         if (self.split_pattern, self.normalizer) != (split_pattern, normalizer):
             made = f"pattern {_shorten(self.split_pattern)} and normalizer {self.normalizer}"
             asked = f"{_shorten(split_pattern)} and {normalizer}"
@@ -1019,14 +1043,13 @@ class PretokenCounts(dict[bytes, int]):
         entries = self.items() if self.in_order else sorted(self.items())
         counts = {_to_printable(pretoken): count for pretoken, count in entries}
         data = {"format": _COUNTS_FORMAT, **facts, "counts": counts}
-        _write_files({Path(path): json.dumps(data, ensure_ascii=False)})
+        _write_files({Path(os.path.realpath(path)): json.dumps(data, ensure_ascii=False)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PretokenCounts:
-        """Read what `save` wrote; raise FileFormatError if it is damaged or something else."""
-        if Path(path).stat().st_size > _MAX_FILE_BYTES // 8:
-            with contextlib.suppress(ImportError):  # alone, this module reads all of it at once
-                return cast("PretokenCounts", _tools("corpus.records").load_counts(Path(path)))
+        """Read what `save` wrote; raise FileFormatError if it is damaged or another file."""
+        with contextlib.suppress(ImportError):  # alone, this reads it whole, without superwords
+            return cast("PretokenCounts", _tools("corpus.records").load_counts(Path(path)))
         data = _JsonReader.open(Path(path))
         return _read_counts(data, data.get("counts", dict).items())
 
@@ -1038,7 +1061,7 @@ _COUNTS_FORMAT = "bpe_tokenizer.PretokenCounts"
 
 
 def _read_counts(data: _JsonReader, entries: Iterable[tuple[str, Any]]) -> PretokenCounts:
-    """Read counts: what was counted, and how, from `data`, and the entries one by one."""
+    """Read counts: how they were made from `data`, and the entries one by one."""
     if data.get("format", str) != _COUNTS_FORMAT:
         raise data.error("not a file of pre-token counts", "format")
     facts = data.get("split_pattern", str), data.get("normalizer", str, None)
@@ -1056,7 +1079,7 @@ def _count_blocks(pattern: str, blocks: list[str]) -> Counter[str]:
     return Counter(itertools.chain.from_iterable(map(_splitter(pattern).split, blocks)))
 
 
-_Advance = Callable[[int], Any]  # tells how far the work has come since the last call
+_Advance = Callable[[int], Any]  # reports the progress made since the last call
 
 
 class _PretokenCounter:
@@ -1135,8 +1158,8 @@ def count_pretokens(
 ) -> PretokenCounts:
     """Count the pre-tokens of a corpus, the first half of training.
 
-    Memory grows with the distinct pre-tokens, not with the corpus, and the result is that of
-    cutting each document as a whole, however it is read.
+    Memory grows with the distinct pre-tokens, not with the corpus.  Each document counts as if
+    it were cut as a whole, however it is read.
 
     Args:
         corpus: text; a path to a file or a directory; a list of paths; or any iterable of strings,
@@ -1150,11 +1173,11 @@ def count_pretokens(
             `if __name__ == "__main__":` around the call.
         text_field: the field or column of .jsonl and .parquet files.
         verbose: whether to show a progress bar.
-        in_order: keep the order of first occurrence, for ``train(ties="first")``,
-            which the accelerator does not.
+        in_order: keep the order of first occurrence, for ``train(ties="first")``.  It counts in
+            Python, as the accelerator keeps no order.
 
-    Raises ValueError if the corpus is empty, or has no text but special tokens; FileNotFoundError;
-    FileFormatError; and ImportError without the package that reads .zst or .parquet.
+    Raises ValueError if the corpus is empty or only has special tokens; FileNotFoundError;
+    FileFormatError; and ImportError if the package that reads .zst or .parquet is missing.
 
     >>> counts = count_pretokens("low low lower")
     >>> sorted(counts.items())
@@ -1173,7 +1196,7 @@ def count_pretokens(
 def _counter_of(corpus: Any, pipeline: _Pipeline, *how: Any) -> _PretokenCounter:
     workers, text_field, verbose, in_order = how  # as in `count_pretokens`
     _check_size("num_workers", workers, 1)
-    with _progress("counting", "B", None, verbose) as advance:
+    with _progress("counting", "B", corpus, verbose) as advance:
         make = _PretokenCounter if in_order else _engine.counter
         counter = make(pipeline, workers or _cores(), advance)
         counter.count(_documents(corpus, text_field))
@@ -1181,13 +1204,13 @@ def _counter_of(corpus: Any, pipeline: _Pipeline, *how: Any) -> _PretokenCounter
 
 
 def _pattern_named(pattern: str) -> str:
-    """Return the split pattern of a name, or the pattern itself."""
+    """Return the split pattern with a name, or the pattern itself."""
     if not isinstance(pattern, str):
         raise TypeError(f"split_pattern must be a str, got {type(pattern).__name__}")
     if pattern not in SPLIT_PATTERNS and re.fullmatch(r"[A-Za-z][\w.-]+", pattern):
         known = f"{', '.join(SPLIT_PATTERNS)}, or a regular expression, such as '(?:{pattern})'"
         raise ValueError(f"unknown split pattern {pattern!r}: expected {known}")
-    if "&&" in pattern:  # `regex` does not take that for an intersection
+    if "&&" in pattern:  # `regex` does not read that as an intersection
         return cast("str", _tools("patterns.oniguruma").without_intersections(pattern))
     return SPLIT_PATTERNS.get(pattern, pattern)
 
@@ -1198,9 +1221,14 @@ def _check_normalizer(normalizer: str | None) -> None:
         raise ValueError(f"normalizer must be one of {known} or None, got {normalizer!r}")
 
 
-def _progress(what: str, unit: str, total: int | None, verbose: bool) -> Any:
-    """Show a bar on stderr while what this gives is called with amounts, if the tools are there."""
-    if verbose:
+def _is_watched(verbose: bool | None) -> bool:  # None: only if someone is watching
+    seen = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    return seen if verbose is None else verbose
+
+
+def _progress(what: str, unit: str, total: Any, verbose: bool | None) -> Any:
+    """Return a progress bar on stderr, to call with amounts; without the tools, a silent one."""
+    if _is_watched(verbose):
         with contextlib.suppress(ImportError):
             return _tools("support.progress").bar(what, unit, total)
     return contextlib.nullcontext(lambda amount: None)
@@ -1213,7 +1241,7 @@ def _progress(what: str, unit: str, total: int | None, verbose: bool) -> Any:
 class TrainingReport:
     """What a training run read and did."""
 
-    documents: int  # 0 if it started from counts that do not say, like the next
+    documents: int  # 0, like the next, if the counts it started from don't say
     bytes_read: int  # of UTF-8 text
     pretokens: int  # counted
     distinct_pretokens: int
@@ -1224,8 +1252,9 @@ class TrainingReport:
     stopped: str  # "vocab size reached", "nothing left above min_frequency" or "no pairs left"
 
     def __str__(self) -> str:
+        many = "s" * (self.documents != 1)
         return (
-            f"{self.documents:,} documents, {self.bytes_read:,} bytes, {self.pretokens:,} "
+            f"{self.documents:,} document{many}, {self.bytes_read:,} bytes, {self.pretokens:,} "
             f"pre-tokens ({self.distinct_pretokens:,} distinct), {self.merges:,} merges; counting "
             f"{self.counting_seconds:.1f} s, learning {self.learning_seconds:.1f} s; {self.stopped}"
         )
@@ -1243,8 +1272,8 @@ class _MergeLearner:
     """Learns merges from pre-token counts.
 
     A token under training is one character, `chr` of its number: base bytes are numbered 0 to 255
-    in the order of the byte alphabet, merged tokens onwards by age.  A pre-token is then a `str`, a
-    pair is a `str` of two characters that sorts as ties want it, and merging a pair in a word,
+    in the order of the byte alphabet, then merged tokens by age.  A pre-token is then a `str`, a
+    pair is a `str` of two characters that sorts as ties require, and merging a pair in a word,
     leftmost first and without overlap, is what `str.split` and `str.join` do, at the speed of C.
     """
 
@@ -1255,12 +1284,9 @@ class _MergeLearner:
         self._number = {token: number for number, token in enumerate(self._token)}
         self._limit = max_token_length or sys.maxsize
         ranks = bytes.maketrans(_ALPHABET, bytes(range(256)))
-        self._words: list[str] = []
-        self._freqs: list[int] = []
-        for pretoken, count in counts.items():
-            if len(pretoken) > 1 and count > 0:
-                self._words.append(pretoken.translate(ranks).decode("latin-1"))
-                self._freqs.append(count)
+        words = [(word, count) for word, count in counts.items() if len(word) > 1 and count > 0]
+        self._words = [pretoken.translate(ranks).decode("latin-1") for pretoken, _ in words]
+        self._freqs = [count for _, count in words]
         self._pair_counts: dict[str, int] = {}
         self._heap: list[tuple[int, str, list[int]]] = []
 
@@ -1269,8 +1295,8 @@ class _MergeLearner:
     ) -> _Learned:
         """Learn merges until they have made `n_tokens` new tokens, and `advance` by each.
 
-        A merge whose joined bytes already are a token makes no new one; those that are
-        `forbidden`, or occur less often than `min_frequency`, are not merged.
+        A merge whose joined bytes are a token already makes no new one.  Merges that are
+        `forbidden`, or rarer than `min_frequency`, are left out.
         """
         n_base = len(self._token)
         if n_tokens + n_base > self._LIMIT:
@@ -1290,7 +1316,7 @@ class _MergeLearner:
             if number == len(self._token):
                 self._token.append(joined)
                 advance(1)
-            # NOTE: a pair can come back when a merge makes an old token anew; like
+            # NOTE: a pair can come back when another merge makes a token again; like
             # HuggingFace's trainer, we merge it again, and its later rank counts.
             merges.pop(pair, None)
             merges[pair] = None
@@ -1313,7 +1339,7 @@ class _MergeLearner:
         heapq.heapify(self._heap)
 
     def _pop(self) -> tuple[str, list[int]]:
-        """Return the most frequent pair and where it is, or ("", []) if none is left."""
+        """Return the most frequent pair and the words with it, or ("", []) at the end."""
         while self._heap:
             negative, pair, where = heapq.heappop(self._heap)
             count = self._pair_counts[pair]
@@ -1327,16 +1353,16 @@ class _MergeLearner:
         heapq.heappush(self._heap, (-self._pair_counts[pair], pair, where))
 
     def _merge(self, pair: str, merged: str, where: list[int]) -> None:  # noqa: C901
-        """Replace a pair in the words that hold it; update counts and heap."""
+        """Replace a pair in the words that contain it; update counts and heap."""
         left, right = pair[0], pair[1]
         counts, fresh = self._pair_counts, dict[str, list[int]]()
-        room = self._limit - len(self._token[ord(merged)])  # for a neighbour to merge
+        room = self._limit - len(self._token[ord(merged)])  # for a neighbor to merge
 
         def lose(old: str, freq: int) -> None:
             counts[old] = counts.get(old, 0) - freq
 
-        def gain(new: str, neighbour: str, i: int, freq: int) -> None:
-            if len(self._token[ord(neighbour)]) < room:
+        def gain(new: str, neighbor: str, i: int, freq: int) -> None:
+            if len(self._token[ord(neighbor)]) < room:
                 counts[new] = counts.get(new, 0) + freq
                 places = fresh.setdefault(new, [])
                 if not places or places[-1] != i:
@@ -1352,7 +1378,7 @@ class _MergeLearner:
                 if before:
                     lose(before[-1] + left, freq)
                     gain(before[-1] + merged, before[-1], i, freq)
-                elif n:  # the pair stands twice in a row
+                elif n:  # the pair occurs twice in a row
                     lose(right + left, freq)
                     gain(merged + merged, merged, i, freq)
                 if after:
@@ -1370,11 +1396,11 @@ class _MergeLearner:
 # the merges  1: l+o   2: lo+w   3: e+r
 #     l o w e r   ->   lo w e r   ->   low e r   ->   low er
 # A short pre-token is scanned for its lowest rank again and again; a long one goes through a heap,
-# so that a megabyte of one letter stays O(n log n).  A bounded cache knows the ids of those seen.
+# so that a megabyte of one letter stays O(n log n).  A bounded cache keeps the ids of pre-tokens.
 
 _SCAN_UP_TO = 48  # parts; beyond, the heap is faster (benchmarks/bench_encode.py --scan)
 _CACHE_ENTRIES = 2**17  # pre-tokens; about 25 MB when full
-_CACHED_CHARS = 64  # longer pre-tokens hardly come back, so they are not kept
+_CACHED_CHARS = 64  # longer pre-tokens rarely come back, so they are not cached
 _NO_RANK = sys.maxsize
 _Pair = tuple[int, int]  # the ids of two tokens, left and right
 _Ranks = dict[int, dict[int, int]]  # left id -> right id -> rank
@@ -1386,18 +1412,18 @@ _Template = tuple[tuple[int, ...], tuple[int, ...]]  # ids before a text, ids af
 class Definition:
     """Everything that decides which ids a text gets.
 
-    `components` is None for byte-level BPE, which the other fields describe.  Else it holds the
-    normalizer, pre_tokenizer, decoder and model options of tokenizer.json, and a token is the UTF-8
-    form of how it is written.
+    For byte-level BPE `components` is None, and the other fields say it all.  Otherwise it has the
+    normalizer, pre_tokenizer, decoder and model options of tokenizer.json, and a token is its
+    written form in UTF-8.
     """
 
-    vocab: Mapping[bytes, int]  # with all 256 bytes; without tokens that are only added
+    vocab: Mapping[bytes, int]  # with all 256 bytes; without tokens that are only in `added`
     merges: Sequence[_Pair]  # in rank order
     split_pattern: str  # in `regex` syntax
     normalizer: str | None = "NFC"  # or "NFD", "NFKC", "NFKD"
-    prefix_space: bool = False  # put a space before text that does not start with one
+    prefix_space: bool = False  # put a space before text that has none
     ignore_merges: bool = False  # a pre-token that is a token needs no merges
-    trim_offsets: bool = False  # leave white space at a token's ends out of its offsets...
+    trim_offsets: bool = False  # leave the white space at a token's ends out of its offsets...
     keep_prefix_space: bool = False  # ...but not one space before the first
     added: tuple[AddedToken, ...] = ()  # by id
     template: _Template | str = "bos"  # ids around a text, or which roles', of `_SURROUND`
@@ -1408,7 +1434,7 @@ class Definition:
         return _to_printable(token) if self.components is None else token.decode()
 
     def read(self, token: str) -> bytes | None:
-        """Undo `write`; None if it is not written as a token is."""
+        """Undo `write`; None if it can't be a token."""
         return _from_printable(token) if self.components is None else token.encode()
 
 
@@ -1420,10 +1446,10 @@ def _new_definition(split_pattern: str, normalizer: str | None, template: Any) -
 
 
 class _PretokenCache(dict[str, "tuple[int, ...]"]):
-    """Pre-token -> ids.  A miss is computed, and kept while there is room.
+    """Pre-token -> ids.  Computes the ids on a miss; when full, starts over.
 
-    There is no lock, which a fork could copy while it is held: threads that race
-    here compute the same ids twice, or lose a count of the statistics.
+    It has no lock, because a fork could copy a held one.  Threads that race here
+    compute the same ids twice, or lose a count of the statistics.
     """
 
     def __init__(self, encode: Callable[[bytes], list[int]]) -> None:
@@ -1458,13 +1484,13 @@ class _Encoder:
     def _list_tokens(self) -> Mapping[int, bytes]:
         """Return what each id stands for, added tokens included."""
         tokens = {id_: token for token, id_ in self._definition.vocab.items()}
-        # An ordinary token wins over an added one with its id; of added ones, the last listed.
+        # If an id has several tokens, an ordinary one wins; then the added one listed last.
         for added in reversed(self._definition.added):
             tokens.setdefault(cast("int", added.id), added.content.encode())
         return tokens
 
     def _prepare(self, vocab: Mapping[bytes, int], merges: Sequence[_Pair]) -> None:
-        """Derive what merging looks things up in."""
+        """Build the tables for merging."""
         token = self.tokens
         self._byte_ids = [vocab[bytes([byte])] for byte in range(256)]
         self._ranks = _rank_pairs(merges)
@@ -1476,17 +1502,17 @@ class _Encoder:
         return max(self.tokens, default=-1)
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> _Pipeline:
-        """Return how text is prepared when these added tokens are looked for."""
+        """Return the pipeline that finds these added tokens."""
         given = self._definition
         splitter = _splitter(given.split_pattern)
         return _Pipeline(splitter, given.normalizer, given.prefix_space, tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Encode text that is prepared and holds no added tokens."""
+        """Encode prepared text without added tokens."""
         try:
             return list(itertools.chain.from_iterable(self._cache.look_up(self._split(text))))
         except UnicodeEncodeError as error:
-            _utf8_length(text)  # names the surrogate by its place in the text
+            _utf8_length(text)  # raises, with the surrogate's place
             raise error
 
     def count(self, text: str) -> int:
@@ -1497,7 +1523,7 @@ class _Encoder:
             return len(self.encode(text))  # raises with the place
 
     def places(self, text: str, ids: Iterable[int]) -> list[_Span]:
-        """Return the (start, end) of the characters that each token of a text has bytes of."""
+        """Return the (start, end) of the characters in each token of a text, even in part."""
         char_of_byte: Sequence[int] = range(len(text))
         if not text.isascii():
             char_of_byte = [i for i, char in enumerate(text) for _ in char.encode()]
@@ -1506,20 +1532,20 @@ class _Encoder:
         return [(char_of_byte[start], char_of_byte[end - 1] + 1) for start, end in pairs]
 
     def encode_plain(self, text: Any) -> list[int] | None:
-        """Encode what a user gave, if cutting and merging is all there is to do; else None."""
+        """Encode a user's text, or return None if it needs more than cutting and merging."""
         plain = isinstance(text, str) and (text.isascii() or self._definition.normalizer is None)
         return self.encode(text) if plain else None
 
     def plain(self, pipeline: _Pipeline, method: str = "encode_plain") -> Callable[..., Any] | None:
-        """Return what does as a method, or its faster like, where a pipeline finds tokens."""
+        """Return a method that does all of a pipeline's work; None if there is none."""
         return None if pipeline.tokens or pipeline.prefix_space else getattr(self, method, None)
 
     def plain_segments(self, tokens: Any) -> Callable[[object, list[Any]], list[int] | None]:
-        """Return what does as `encode_plain` for segments, with tokens in those with a mark."""
+        """Return an `encode_plain` for segments, which finds `tokens` in those with a mark."""
         return lambda mark, segments: None
 
     def encode_to_buffer(self, text: Any) -> Any:
-        """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
+        """Normalize and encode a user's text, to a buffer of unsigned 32-bit integers."""
         _check_text(text)
         return array.array("I", self.encode(_engine.normalize(text, self._definition.normalizer)))
 
@@ -1528,7 +1554,7 @@ class _Encoder:
         return list(map(self.encode, texts))
 
     def encode_recorded(self, texts: list[str], most: Any = None) -> list[tuple[list[int], Any]]:
-        """Encode texts, each to its first ids; also give of each what `places` takes for them."""
+        """Encode texts, each to its first ids and to the record that `places` takes."""
         return [(ids[:most], tuple(ids)) for ids in map(self.encode, texts)]
 
     def stream(self, pipeline: _Pipeline, chunks: Iterable[str]) -> Iterator[Any]:
@@ -1540,19 +1566,28 @@ class _Encoder:
         return _decode_ids(_plain_ids(ids), self.tokens, errors)
 
     def decode_to_str(self, ids: Any, errors: str) -> str:
-        """Do what `decode` does, and decode the bytes as UTF-8."""
+        """Decode as `decode` does, and then the bytes as UTF-8."""
         return self.decode(ids, errors).decode("utf-8", errors)
 
+    def without(self, ids: Any, left_out: frozenset[Any]) -> Any:  # removes some ids
+        ids = _plain_ids(ids)
+        return ids if left_out.isdisjoint(ids) else [id_ for id_ in ids if id_ not in left_out]
+
+    def decode_rows(self, rows: Any, left_out: frozenset[Any], pad_id: int | None) -> list[str]:
+        stripped = (_strip(_row(ids, True), pad_id) for ids in rows)
+        kept = (self.without(ids, left_out) if left_out else ids for ids in stripped)
+        return [self.decode_to_str(ids, "replace") for ids in kept]
+
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
-        """Do what `decode` does piece by piece, as the ids come."""
+        """Decode as `decode` does, piece by piece, as the ids arrive."""
         return (_decode_ids([id_], self.tokens, errors) for id_ in ids)
 
     def cache_info(self) -> tuple[int, int, int]:
-        """Tell how often the cache was asked, how often in vain, and how much it holds."""
+        """Return the cache's numbers of lookups, misses and entries."""
         return self._cache.lookups, self._cache.misses, len(self._cache)
 
     def clear_cache(self) -> None:
-        """Forget the pre-tokens seen, and how often the cache was asked."""
+        """Empty the cache, and reset its statistics."""
         self._cache = _PretokenCache(self._encode_pretoken)
 
     def _encode_pretoken(self, pretoken: bytes) -> list[int]:
@@ -1565,7 +1600,7 @@ class _Encoder:
 
 
 def _encode_parts(encoder: _Encoder, parts: Iterable[_Part]) -> list[int]:
-    """Encode what a pipeline gives."""
+    """Encode the parts that a pipeline yields."""
     ids: list[int] = []
     for part, *_ in parts:
         ids += [cast("int", part.id)] if isinstance(part, AddedToken) else encoder.encode(part)
@@ -1573,7 +1608,7 @@ def _encode_parts(encoder: _Encoder, parts: Iterable[_Part]) -> list[int]:
 
 
 def _rank_pairs(merges: Iterable[_Pair]) -> _Ranks:
-    """Index merges by left id, then by right: looking a pair up makes no tuple, and is faster."""
+    """Index merges by left id, then by right: a lookup without a tuple is faster."""
     ranks: _Ranks = {}
     for rank, (left, right) in enumerate(merges):
         ranks.setdefault(left, {})[right] = rank
@@ -1586,7 +1621,7 @@ def _merge_by_scanning(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> 
     rows = map(get, ids, itertools.repeat(_NO_ROW))
     found = list(map(dict.get, rows, ids[1:], itertools.repeat(_NO_RANK)))
     while found and (rank := min(found)) != _NO_RANK:
-        i = found.index(rank)  # of equals, the leftmost
+        i = found.index(rank)  # the leftmost, if equal
         ids[i] = new = merged[rank]
         del ids[i + 1], found[i]
         if i:
@@ -1599,13 +1634,13 @@ def _merge_by_scanning(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> 
 def _merge_by_heap(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list[int]:
     """Do what `_merge_by_scanning` does in O(n log n).
 
-    The heap holds rank * n + position of each pair: it yields the lowest rank, of equals the
-    leftmost.  Id -1, which no merge has, is a part merged into its left neighbor, or beyond an end.
+    The heap contains rank * n + position of each pair: the lowest rank comes first, then the
+    leftmost.  Id -1, which no merge has, is a part merged into its left neighbor, or past an end.
     """
     n, get = len(ids), ranks.get
     found = map(dict.get, map(get, ids, itertools.repeat(_NO_ROW)), ids[1:])
     heap = sorted(rank * n + i for i, rank in enumerate(found) if rank is not None)
-    ids = [*ids, -1]  # ids[n] ends the list, and as ids[-1] begins it
+    ids = [*ids, -1]  # one sentinel for both ends: ids[n] is also ids[-1]
     after = list(range(1, n + 1))  # position of the next part
     before = list(range(-1, n))
     while heap:
@@ -1623,7 +1658,7 @@ def _merge_by_heap(ids: list[int], ranks: _Ranks, merged: Sequence[int]) -> list
 
 
 def _fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bool) -> None:
-    """Write rows into an array, with padding on one side, and into another where they are."""
+    """Write rows into `ids`, with padding on one side, and 1 into `mask` at their places."""
     ids.fill(pad_id)
     mask.fill(0)
     for row, ids_there, mask_there in zip(rows, ids, mask):
@@ -1632,7 +1667,7 @@ def _fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: bo
 
 
 class _Shown(dict[int, str]):
-    """Id -> printable token, written when it is first asked for."""
+    """Id -> printable token, made on first use."""
 
     def __init__(self, write: Callable[[int], str], n_ids: int) -> None:
         self._write = write
@@ -1647,7 +1682,7 @@ class _Shown(dict[int, str]):
 
 @dataclass(frozen=True)
 class _Engine:
-    """What does the work of sections 4 and 5: these classes, or others that do the same."""
+    """The implementation of sections 4 and 5: these classes, or equivalent ones."""
 
     encoder: Callable[[Definition], _Encoder] = _Encoder
     counter: Callable[[_Pipeline, int, _Advance], _PretokenCounter] = _PretokenCounter
@@ -1660,7 +1695,7 @@ class _Engine:
     read: Callable[..., tuple[Any, ...]] = lambda read, *given: read(*given)  # or by a cache
 
 
-_engine = _Engine()  # section 13 may put another here
+_engine = _Engine()  # section 13 may replace it
 
 
 def _decode_ids(ids: Sequence[int], tokens: Mapping[int, bytes], errors: str) -> bytes:
@@ -1680,8 +1715,7 @@ def _plain_ids(ids: Any) -> list[int]:
     """Read ids from a list, an array or a tensor of one dimension, or a single id."""
     if isinstance(ids, (str, bytes)):
         raise TypeError(f"ids must be integers, got {type(ids).__name__} {_shorten(ids)}")
-    if hasattr(ids, "tolist"):
-        ids = ids.tolist()
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
     try:
         return list(map(operator.index, [ids] if isinstance(ids, int) else ids))
     except TypeError as error:
@@ -1689,16 +1723,14 @@ def _plain_ids(ids: Any) -> list[int]:
 
 
 def _row(ids: Any, arrays: bool) -> Any:
-    """Read ids as a list or, if those will do, a NumPy array of one dimension."""
+    """Return ids as a list; `arrays` also lets a NumPy array of one dimension through."""
     fits = type(ids) is list or (arrays and hasattr(ids, "__array_interface__") and ids.ndim == 1)
     return ids if fits else _plain_ids(ids)
 
 
-def _strip(ids: list[int], mask: Any, pad_id: int | None) -> list[int]:
-    """Leave out padding: where the mask is 0 or, without one, the pad ids at both ends."""
-    if mask is not None:
-        return list(itertools.compress(ids, mask))
-    if pad_id is not None and pad_id in (*ids[:1], *ids[-1:]):
+def _strip(ids: Any, pad_id: int | None) -> Any:
+    """Leave out the pad ids at both ends."""
+    if pad_id is not None and len(ids) and pad_id in (ids[0], ids[-1]):
         end = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 0)
         ids = ids[next((i for i in range(end) if ids[i] != pad_id), end) : end]
     return ids
@@ -1712,28 +1744,40 @@ def _check_errors(errors: str) -> None:
 # =============================================================================
 # 6. Streaming
 # =============================================================================
-# What arrives in pieces gives the ids, or text, of the whole: `_Pipeline.stream` holds back text
-# that more text could change, and the bytes of an unfinished character wait for the rest of it.
+# Text or ids that arrive in pieces give the result of the whole.  `_Pipeline.stream` holds text
+# back that later text can change, and the bytes of a character wait until it is complete.
 
 
-def _joined(lines: Iterable[str], size: int = 2**12) -> Iterator[str]:
-    """Join short pieces to blocks: preparing one takes as long as encoding a few hundred tokens."""
-    held = ""
-    for line in lines:
-        _utf8_length(line)  # checks it
-        held += line
-        if len(held) >= size:
-            yield held
-            held = ""
-    yield held
+def _until(
+    pieces: Iterable[str], stops: Sequence[str], stopped: Callable[[], Any] = bool
+) -> Iterator[str]:
+    """Yield text up to the first place where one of some strings begins; call `stopped` there.
+
+    Text that may begin one waits, even if another one is complete after it.
+    """
+    ends = [re.escape(stop[:n]) + r"\Z" for stop in stops for n in range(1, len(stop))]
+    begins = re.compile("|".join([*map(re.escape, stops), *ends]) or "(?!)")
+    whole, held = _one_of(stops), ""
+    for piece in pieces:
+        held += piece
+        found = begins.search(held)
+        if ready := found.start() if found else len(held):
+            yield held[:ready]
+            held = held[ready:]
+        if whole.match(held):
+            break
+    if found := whole.search(held):
+        stopped()
+    if rest := held[: found.start()] if found else held:
+        yield rest
 
 
 # =============================================================================
 # 7. Files
 # =============================================================================
-# HuggingFace's tokenizer.json is the format.  What this library writes, both `tokenizers` and
-# `transformers` read, and get the same ids; what it reads, it represents exactly or refuses, naming
-# the part.  Byte-level BPE is read here; bpe_tokenizer_tools reads other BPE and other formats.
+# The format is HuggingFace's tokenizer.json.  `tokenizers` and `transformers` read what this module
+# writes, with the same ids.  It represents what it reads exactly, or names the part it can't.  This
+# file reads byte-level BPE; bpe_tokenizer_tools reads other BPE and other formats.
 
 _Named = Mapping[str, Any]
 
@@ -1752,7 +1796,7 @@ _BYTE_LEVEL = {"type": "ByteLevel", **dict.fromkeys(_FLAGS, False)}
 
 
 def _tokenizer_layout(model: _Named, added: Iterable[AddedToken], parts: _Named) -> dict[str, Any]:
-    """Lay out a tokenizer.json; `model` has vocab, merges, and options unless they are usual."""
+    """Lay out a tokenizer.json; `model` has vocab, merges, and unusual options."""
     none = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
     flags = ("fuse_unk", "byte_fallback", "ignore_merges")
     usual = {"type": "BPE", **dict.fromkeys(none), **dict.fromkeys(flags, False)}
@@ -1780,8 +1824,8 @@ def _tokenizer_json(
         parts = {"normalizer": {"type": form} if form else None, "decoder": _BYTE_LEVEL}
         parts["pre_tokenizer"] = _pre_tokenizer_json(definition)
     options = {**parts.get("model", {}), "ignore_merges": definition.ignore_merges}
-    # NOTE: HuggingFace numbers added tokens that are not in model.vocab itself, from the size of
-    # that onwards.  Where that is not their id, they have to be in it; the unknown one always.
+    # NOTE: HuggingFace numbers added tokens that are not in model.vocab by itself, from its size
+    # up.  Tokens with other ids must be in model.vocab; so must the unknown token, always.
     outside: Any = {t.content: t.id for t in definition.added if t.id not in printable}
     if options.get("unk_token") in outside:
         vocab[options["unk_token"]] = outside.pop(options["unk_token"])
@@ -1789,7 +1833,7 @@ def _tokenizer_json(
         vocab.update(outside)
     parts |= {key: (settings or {}).get(key) for key in ("truncation", "padding")}
     parts["post_processor"] = made = _post_processor_json(definition, around)
-    if own := (settings or {}).get("post_processor"):  # of a file that joins pairs in its own way
+    if own := (settings or {}).get("post_processor"):  # from a file that joins pairs its own way
         parts["post_processor"] = _tools("formats.pairs").fitting(own, definition, made)
     merges = [(printable[left], printable[right]) for left, right in definition.merges]
     return _tokenizer_layout({**options, "vocab": vocab, "merges": merges}, definition.added, parts)
@@ -1826,13 +1870,11 @@ def _post_processor_json(definition: Definition, around: _Template) -> dict[str,
         tokens = {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in ids.items()}
         pieces = {"single": first, "pair": first + second, "special_tokens": tokens}
         steps.append({"type": "TemplateProcessing", **pieces})
-    if len(steps) > 1:
-        return {"type": "Sequence", "processors": steps}
-    return steps[0] if steps else None
+    return {"type": "Sequence", "processors": steps} if steps[1:] else next(iter(steps), None)
 
 
 def _template_ids(rule: _Template | str, bos_id: int | None, eos_id: int | None) -> _Template:
-    """Return the ids that ``add_special_tokens`` puts before and after a text."""
+    """Return the ids that ``add_special_tokens`` adds before and after a text."""
     if not isinstance(rule, str):
         return rule
     before = (bos_id,) if "bos" in rule and bos_id is not None else ()
@@ -1848,13 +1890,13 @@ def _config_json(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return tokenizer_config.json and special_tokens_map.json.
 
-    A default chat template alone is a file of its own, chat_template.jinja.
+    A single default chat template goes into its own file, chat_template.jinja.
 
-    NOTE: these fields make transformers 4 and 5 agree.  Other class names carry
-    their own split pattern, and a list in `extra_special_tokens` stops version 4.
+    NOTE: these fields make transformers 4 and 5 agree.  Other class names bring
+    their own split pattern, and a list in `extra_special_tokens` makes version 4 fail.
     """
     if not all(isinstance(part, str) for item in dict(templates).items() for part in item):
-        raise TypeError("chat_templates must map names to Jinja source, both of them str")
+        raise TypeError("chat_templates must map names to Jinja source, both str")
     special = [token.content for token in definition.added if token.special]
     others = [token for token in special if token not in roles.values()]
     names = {**roles, **({"additional_special_tokens": others} if others else {})}
@@ -1878,14 +1920,14 @@ def _config_json(
 
 # -- Reading ------------------------------------------------------------------
 
-_SEQUENCES = {  # field -> where a Sequence has its components
+_SEQUENCES = {  # field -> the key of a Sequence's components
     **{"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"},
     **{"post_processor": "processors", "decoder": "decoders"},
 }
 
 
 def _is_plain(data: Mapping[str, Any]) -> bool:
-    """Return whether formats/plain.py reads this, as it isn't a tokenizer.json."""
+    """Return True for the format of formats/plain.py, which isn't tokenizer.json."""
     return isinstance(data.get("vocab"), (dict, list)) or "split_pattern" in data
 
 
@@ -1903,7 +1945,7 @@ def _steps(data: _JsonReader, field: str, key: str = "") -> Iterator[_JsonReader
 
 
 def _reader_of(what: str, part: _JsonReader, key: str = "") -> Any:
-    """Return what reads what isn't read here."""
+    """Return the module that reads other BPE, or raise the part's error."""
     try:
         return _tools("formats.components", what)
     except ImportError as error:
@@ -1911,7 +1953,7 @@ def _reader_of(what: str, part: _JsonReader, key: str = "") -> Any:
 
 
 def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
-    """Read tokenizer.json, with `size` tokens, or refuse what is not represented exactly."""
+    """Read tokenizer.json, with `size` tokens, or raise if a part can't be represented exactly."""
     if data.get("version", str, default="1.0") != "1.0":
         raise data.error(f"expected '1.0', got {_shorten(data.data['version'])}", "version")
     model = _JsonReader(data.get("model", dict), data.path, "model")
@@ -1948,7 +1990,7 @@ def _read_definition(data: _JsonReader, size: int | None = None) -> Definition:
 def _read_byte_level(
     model: _JsonReader, steps: Mapping[str, list[_JsonReader]], ids: Mapping[str, int]
 ) -> dict[str, Any] | None:
-    """Return what is special to byte-level BPE with one split pattern; None if it is no such."""
+    """Return the fields of byte-level BPE with one split pattern; None for other models."""
     kinds = {field: [step.data["type"] for step in found] for field, found in steps.items()}
     vocab = {_from_printable(token): id_ for token, id_ in ids.items()}
     options = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
@@ -1982,7 +2024,7 @@ def _read_vocab(model: _JsonReader) -> dict[str, int]:
     taken: dict[int, str] = {}
     for token, id_ in ids.items():
         if _has_surrogate(token):
-            raise model.error(f"token {_shorten(token)} is no valid Unicode", "vocab")
+            raise model.error(f"token {_shorten(token)} is not valid Unicode", "vocab")
         if type(id_) is not int or not 0 <= id_ <= _MAX_ID:
             expected = f"expected an id from 0 to {_MAX_ID}, got {_shorten(id_)}"
             raise model.error(f"token {_shorten(token)}: {expected}", "vocab")
@@ -1997,7 +2039,7 @@ def _read_merges(
 ) -> tuple[list[tuple[int, int]], set[str]]:
     """Read the merges, written as pairs or as strings; also return all tokens in them.
 
-    Left out are those by which its own text would give a special token.
+    Merges that would make a special token from its own text are left out.
     """
     control = {t for t in special if len(t) > 1 and _from_printable(t) in (None, t.encode())}
     merges: dict[tuple[int, int], None] = {}
@@ -2017,7 +2059,7 @@ def _read_merges(
             continue
         used.update(found)
         pair = ids[left], ids[right]
-        merges.pop(pair, None)  # given twice, the later rank counts, as in HuggingFace
+        merges.pop(pair, None)  # if listed twice, the later rank counts, as in HuggingFace
         merges[pair] = None
     return list(merges), used
 
@@ -2030,17 +2072,17 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int], size: int) -> 
         content, id_ = item.get("content", str), item.get("id", int)
         flags = [field.name for field in dataclasses.fields(AddedToken)[2:]]
         token = AddedToken(content, id_, **{f: item.get(f, bool, default=False) for f in flags})
-        if tokens.get(content) == token:  # listed twice alike, which HuggingFace reads
+        if tokens.get(content) == token:  # listed twice, identically: HuggingFace accepts it
             continue
         if not content or _has_surrogate(content):
-            raise item.error("is empty, or no valid Unicode", "content")
+            raise item.error("is empty, or not valid Unicode", "content")
         if not 0 <= id_ <= _MAX_ID:
             raise item.error(f"expected an id from 0 to {_MAX_ID}, got {id_}", "id")
         if taken.setdefault(id_, content) != content:
             raise item.error(f"{id_} is already the id of {_shorten(taken[id_])}", "id")
         actual = ids.get(content, next_id)
         if id_ != actual:
-            there = f"HuggingFace gives {_shorten(content)} the id {actual} whatever stands here"
+            there = f"HuggingFace gives {_shorten(content)} the id {actual} whatever this says"
             remedy = f"put it in model.vocab with its id to keep {id_}"
             raise item.error(f"expected {actual}, got {id_}: {there}; {remedy}", "id")
         if content in tokens:
@@ -2053,7 +2095,7 @@ def _read_added_tokens(data: _JsonReader, ids: Mapping[str, int], size: int) -> 
 def _read_post_processor(
     steps: Iterable[_JsonReader], added: Container[int | None]
 ) -> dict[str, Any]:
-    """Return what a definition takes from its components."""
+    """Return the fields that a definition takes from its components."""
     template: _Template = ((), ())
     trim = keep = False
     for step in steps:
@@ -2096,10 +2138,7 @@ def _read_template(step: _JsonReader, added: Container[int | None]) -> _Template
 def _read_config(
     files: dict[Path, bytes], definition: Definition
 ) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str]]:
-    """Read what stands beside tokenizer.json: the definition, roles, settings, chat templates.
-
-    Every token declared there must be one of tokenizer.json.
-    """
+    """Read the files beside tokenizer.json: the definition, roles, settings, chat templates."""
     roles, templates = dict[str, str](), dict[str, str]()
     settings: dict[str, Any] = {}
     for path in (path for path in reversed(files) if path.suffix == ".json"):  # the first wins
@@ -2113,7 +2152,7 @@ def _read_config(
         _read_settings(config, settings)
         templates = _read_chat_templates(config) or templates
         definition = _read_config_tokens(config, definition)
-        rule: Any = config.data.get("surround")  # counts if it gives the ids in tokenizer.json
+        rule: Any = config.data.get("surround")  # used if it gives the ids in tokenizer.json
         ids = {token.content: token.id for token in definition.added}
         ends = (ids.get(roles.get(role, "")) for role in ("bos_token", "eos_token"))
         if rule in _SURROUND and _template_ids(rule, *ends) == definition.template:
@@ -2127,9 +2166,9 @@ def _read_settings(config: _JsonReader, settings: dict[str, Any]) -> None:
         value = config.data.get(key)
         if key.endswith("_side") and value not in ("left", "right", None):
             raise config.error(f"expected 'left' or 'right', got {_shorten(value)}", key)
-        no_limit = isinstance(value, (int, float)) and value >= 10**29  # as transformers says it
+        no_limit = isinstance(value, (int, float)) and value >= 10**29  # as in transformers
         if value is not None and not no_limit and (key != "name" or _is_label(value)):
-            settings[key] = value  # a name that is no label is another program's
+            settings[key] = value  # another program may use `name` otherwise
 
 
 def _is_label(name: object) -> bool:
@@ -2145,15 +2184,13 @@ def _read_chat_templates(config: _JsonReader) -> dict[str, str]:
 
 
 def _read_template_files(files: Mapping[Path, bytes]) -> dict[str, str]:
-    templates: dict[str, str] = {}
-    for path in (path for path in files if path.suffix == ".jinja"):
-        name = path.stem if path.parent.name == "additional_chat_templates" else "default"
-        templates[name] = "".join(_decode_chunks([files[path]], path))  # line ends as they are
-    return templates
+    more, found = "additional_chat_templates", [path for path in files if path.suffix == ".jinja"]
+    named = {path.stem if path.parent.name == more else "default": path for path in found}
+    return {name: "".join(_decode_chunks([files[path]], path)) for name, path in named.items()}
 
 
 def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definition:
-    """Check that every token tokenizer_config.json declares is one of tokenizer.json."""
+    """Check that each token that tokenizer_config.json declares is in tokenizer.json."""
     known = {str(token.id): token for token in definition.added}
     declared = config.child("added_tokens_decoder") or _JsonReader({}, config.path)
     for key in declared.data:
@@ -2169,16 +2206,12 @@ def _read_config_tokens(config: _JsonReader, definition: Definition) -> Definiti
 # =============================================================================
 # 8. Results
 # =============================================================================
-# What `encode_batch` gives, as lists or tensors, and how rows come to one length.
+# What `encode_batch` gives, as lists or tensors, and how rows are cut and padded.
 
 
 @dataclass
 class EncodingResult:
-    """One encoded text; a tokenizer's work out their fields when they are first read.
-
-    >>> len(EncodingResult([5, 7], [1, 1], ["a", "b"]))
-    2
-    """
+    """One encoded text.  In a tokenizer's results, fields are computed when first read."""
 
     input_ids: list[int]
     attention_mask: list[int]  # 1 for tokens and 0 for padding
@@ -2186,6 +2219,8 @@ class EncodingResult:
     token_type_ids: list[int] | None = None  # for models that want them
     # The (start, end) of each token in the text as given; (0, 0) if it's not in it.
     offsets: list[_Span] | None = dataclasses.field(default_factory=lambda: None)
+    _repr_html_ = _Tool("showing.notebook.result_html")  # for Jupyter; the next is for rich
+    __rich__ = _Tool("showing.notebook.result_rich")
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
@@ -2212,18 +2247,18 @@ class EncodingResult:
 
 
 class _Source(NamedTuple):
-    """What the results of a batch were made from; `tokenizer` is as it was then."""
+    """The inputs that a batch's results are computed from; `tokenizer` as it was then."""
 
     tokenizer: BPETokenizer
     texts: list[str]
     rows: list[list[int]]  # without padding
-    records: list[Any]  # of what a text gave, for `places`, as rows are the caller's to change
+    records: list[Any]  # for `places`; callers may change `rows`
     missing: list[int]  # how many ids pad each row...
     left: bool = False  # ...and on which side
     pad: tuple[int, str] = (0, "")
     allowed: frozenset[str] = _NONE
-    kept: list[slice] | None = None  # of what each text gave; None for no offsets
-    around: tuple[int, int] = (0, 0)  # how many ids are before and after that
+    kept: list[slice] | None = None  # the ids left of each text; None: no offsets
+    around: tuple[int, int] = (0, 0)  # how many ids were added before and after
 
     def result(self, at: int) -> EncodingResult:
         vars(made := object.__new__(EncodingResult)).update(_source=self, _at=at)
@@ -2254,10 +2289,11 @@ class _Source(NamedTuple):
 
 
 class _Batch:
-    """What every batch has: the fields that a model takes, and a result for each text."""
+    """The base of batches: the fields that a model takes, and a result for each text."""
 
     data: dict[str, Any]
     encodings: list[EncodingResult]
+    _repr_html_ = _Tool("showing.notebook.batch_html")
 
     @property
     def input_ids(self) -> Any:
@@ -2286,8 +2322,8 @@ class _Batch:
 class BatchEncoding(_Batch, Sequence[EncodingResult]):
     """Several encoded texts: a sequence of `EncodingResult`, which are also its `encodings`.
 
-    ``batch[0]`` is a text's result, ``batch["input_ids"]`` all ids as a list of lists; `data` is
-    a dict of the fields that a model takes, as are ``dict(batch)`` and ``model(**batch)``.
+    ``batch[0]`` is a text's result, ``batch["input_ids"]`` all ids as a list of lists.  `data`,
+    ``dict(batch)`` and ``model(**batch)`` have the fields that a model takes.
     """
 
     def __init__(self, encodings: Iterable[EncodingResult]) -> None:
@@ -2297,7 +2333,7 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
 
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:  # a tokenizer's is filled when it is first read
+        def __getattr__(self, name: str) -> Any:  # filled when first read
             if "_source" in vars(self) and name in ("encodings", "data"):
                 results = map(self._source.result, range(len(self._source.rows)))
                 vars(self).update(vars(vars(self).setdefault("_made", BatchEncoding(results))))
@@ -2318,11 +2354,11 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
         return list(self.data)
 
     def values(self) -> list[Any]:
-        """Return what these fields hold."""
+        """Return the values of these fields."""
         return list(self.data.values())
 
     def items(self) -> list[tuple[str, Any]]:
-        """Return the fields with what they hold."""
+        """Return the fields with their values."""
         return list(self.data.items())
 
     def __contains__(self, item: object) -> bool:
@@ -2335,9 +2371,9 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
 
 
 class TensorBatch(_Batch, UserDict[str, Any]):
-    """Several encoded texts as tensors: a mapping, a model's input, as transformers' are.
+    """Several encoded texts as tensors: a mapping for a model, as in transformers.
 
-    `encodings` has one result per text, and is empty once "input_ids" is assigned to.
+    `encodings` has one result per text; assigning to "input_ids" empties it.
     """
 
     def __init__(
@@ -2376,11 +2412,11 @@ class TensorBatch(_Batch, UserDict[str, Any]):
 
 
 def _one_length(lengths: Iterable[int]) -> int:
-    """Return the length of all rows."""
+    """Return the length that all rows have; raise if they differ."""
     found, *others = {*lengths} or {0}
     if others:
         remedy = "pass padding=True, or truncation=True with max_length"
-        raise ValueError(f"texts of different lengths do not make a tensor; {remedy}")
+        raise ValueError(f"texts of different lengths don't fit in a tensor; {remedy}")
     return found
 
 
@@ -2395,13 +2431,13 @@ def _to_tensors(rows: list[list[int]], length: int, pad_id: int, left: bool, kin
 
 
 class _Lengths:
-    """How the rows of a batch come to one length: as asked, else as the tokenizer's files say."""
+    """How to cut and pad the rows of a batch: as asked, else as the tokenizer's files say."""
 
     room: int | None = None  # how many ids of a text truncation leaves
-    cuts_left = left = _pads = False  # whether it cuts the left end; whether padding goes there
+    cuts_left = left = _pads = False  # `left`: padding goes to the left
 
     def __init__(self, tokenizer: BPETokenizer, n_added: int, **asked: Any) -> None:
-        if tuple(asked.values()) == (False, False, *[None] * 5):  # mostly
+        if tuple(asked.values()) == (False, False, *[None] * 5):  # the usual case
             return
         sides = "padding_side", "truncation_side"
         asked |= {side: asked[side] or getattr(tokenizer, side) for side in sides}
@@ -2434,7 +2470,7 @@ class _Lengths:
         self._multiple = asked["pad_to_multiple_of"] or pad.get("pad_to_multiple_of") or 1
 
     def kept(self, rows: Sequence[Sequence[int]]) -> list[slice]:
-        """Return which ids of each row truncation leaves."""
+        """Return the slice of each row that truncation leaves."""
         if self.room is None or not self.cuts_left:
             return [slice(self.room)] * len(rows)
         return [slice(max(0, len(ids) - self.room), None) for ids in rows]
@@ -2449,7 +2485,7 @@ class _Lengths:
 
 
 def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
-    """Return the id and the token that pad."""
+    """Return the id and the token for padding."""
     pad_id, token = tokenizer.pad_token_id, tokenizer.pad_token
     if pad_id is None and "padding" in tokenizer._settings:
         pad_id, token = (tokenizer._settings["padding"][key] for key in ("pad_id", "pad_token"))
@@ -2466,21 +2502,22 @@ def _pad_token(tokenizer: BPETokenizer) -> tuple[int, str]:
 # =============================================================================
 # 9. Chat templates
 # =============================================================================
-# A conversation is rendered to segments: texts, each with whether the template or people wrote
-# it.  A template trusts its own text, where "<|eot_id|>" is a control token.  It never trusts
-# what people wrote: there it is ten characters, whatever is around them, and whatever
-# normalization and merges make of them.
+# A conversation is rendered to segments: texts, each marked as the template's or as written by
+# people.  In the template's own text, "<|eot_id|>" is a control token.  In text that people wrote
+# it is always ten characters, whatever is around them, and whatever normalization and merges
+# make of them.
 
 _Messages = Iterable[Mapping[str, Any]]
 _Talk = list[dict[str, Any]]  # a conversation that was checked
 _Segment = tuple[str, bool]
-_Counted = tuple[str, frozenset[str]]  # text with the added tokens that may come out of it
+_Counted = tuple[str, frozenset[str]]  # a text, and the added tokens allowed in it
 
-# The roles that chat templates know.  One of these words is as good as the template's own
-# text: some templates make control tokens of it, such as "<|" + role + "|>".
+# The roles that chat templates know.  These words count as the template's own text, because some
+# templates make control tokens of them, such as "<|" + role + "|>".
 _CHAT_ROLES = {"system", "developer", "user", "assistant", "model", "tool", "function"}
 _CHAT_ROLES |= {"ipython", "observation", "tool_response"}
 _SYSTEM_ROLES = ("system", "developer")
+_headers = functools.lru_cache(16)(lambda a, b: {r: [(a + r + b, True)] for r in _CHAT_ROLES})
 
 
 def _check_messages(messages: Any, system_prompt: str | None = None, least: int = 0) -> _Talk:
@@ -2488,12 +2525,12 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
 
     A system prompt that isn't empty goes first, unless a message gives instructions.
     """
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+    if not isinstance(messages, (list, Iterable)) or isinstance(messages, (str, bytes, Mapping)):
         got = type(messages).__name__
         raise TypeError(f"messages must be a list of {{'role': ..., 'content': ...}}, got {got}")
     checked: _Talk = []
     for i, message in enumerate(messages):
-        if type(message) is dict and len(message) == 2:  # mostly, and then little can be wrong
+        if type(message) is dict and len(message) == 2:  # the usual case needs few checks
             role, content = message.get("role"), message.get("content")
             if type(role) is type(content) is str and role:
                 checked.append(message.copy())
@@ -2509,7 +2546,7 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
             got = f"must be a string or a list, got {_shorten(content)}"
             raise ValueError(f"messages[{i}]['content'] {got}")
         checked.append(known)
-    if not isinstance(system_prompt, (str, type(None))):
+    if system_prompt is not None and not isinstance(system_prompt, str):
         raise TypeError(f"system_prompt must be a str, got {type(system_prompt).__name__}")
     if system_prompt and not any(each["role"] in _SYSTEM_ROLES for each in checked):
         checked.insert(0, {"role": "system", "content": system_prompt})
@@ -2519,9 +2556,8 @@ def _check_messages(messages: Any, system_prompt: str | None = None, least: int 
 
 
 def _turns(talk: _Talk, prompt: bool, start: str, middle: str, end: str) -> list[_Segment]:
-    """Return turns with their roles in a header, and with `prompt` the header of an answer."""
-    headers = {role: [(f"{start}{role}{middle}", True)] for role in _CHAT_ROLES}
-    made, closing = list[_Segment](), (end, True)
+    """Return turns with roles in their headers; `prompt` appends an answer's header."""
+    made, closing, headers = list[_Segment](), (end, True), _headers(start, middle)
     for message in talk:
         role = message["role"]
         made += headers.get(role) or [(start, True), (role, False), (middle, True)]
@@ -2553,7 +2589,7 @@ def _alpaca(talk: _Talk, prompt: bool) -> Iterator[_Segment]:
     yield (talk[0]["content"], False) if has_system else (_ALPACA_TASK, True)
     for message in talk[has_system:]:
         if message["role"] not in _ALPACA:
-            known = "it knows one system message, first, then user and assistant"
+            known = "expected at most one system message, first, then user and assistant"
             role = str(message["role"])
             raise ValueError(f"the alpaca template has no role {role!r} here: {known}")
         yield f"\n\n{_ALPACA[message['role']]}", True
@@ -2576,10 +2612,11 @@ def _render(name: str, talk: _Talk, prompt: bool) -> list[_Segment]:
 class ChatTemplate:
     """The built-in chat templates, as functions from messages to text.
 
-    Text is for reading and logging.  For ids use `BPETokenizer.apply_chat_template`, which keeps
-    what people wrote apart from the template's control tokens; in the text they look the same.
+    The text is for reading and logging: in it, control tokens and the same characters typed by a
+    user look alike.  For ids, use `BPETokenizer.apply_chat_template`, which tells them apart.
 
-    >>> print(ChatTemplate.chatml([{"role": "user", "content": "Hi"}]))
+    >>> talk = [{"role": "user", "content": "Hi"}]
+    >>> print(ChatTemplate.chatml(talk))
     <|im_start|>user
     Hi<|im_end|>
     <|im_start|>assistant
@@ -2590,7 +2627,7 @@ class ChatTemplate:
     def llama3(
         messages: _Messages, add_generation_prompt: bool = True, system_prompt: str | None = None
     ) -> str:
-        """Render for Llama 3; contents are stripped of white space at their ends."""
+        """Render for Llama 3; white space at the ends of contents is stripped."""
         return _as_text("llama3", messages, add_generation_prompt, system_prompt)
 
     @staticmethod
@@ -2623,7 +2660,7 @@ def _plain_text(segments: Iterable[_Segment]) -> str:
     return "".join([text for text, _ in segments])
 
 
-# The shapes that only control tokens have.  "<think>" or "[INST]" may be ordinary text.
+# Shapes that only control tokens have.  "<think>" and "[INST]" may be ordinary text.
 _CONTROL = re.compile(
     r"<\|[^|<>\s\0]+\|?>|<[^|<>\s\0]+\|>|<｜[^｜<>\s\0]+｜>|<(?:start|end)_of_turn>"
 )
@@ -2631,15 +2668,15 @@ _find_control = functools.lru_cache(16)(_CONTROL.findall)
 
 
 def _missing(segments: Iterable[_Segment], added: Collection[str]) -> list[str]:
-    """Return the control tokens that a template writes and that are in no added token."""
+    """Return the control tokens that a template writes but no added token contains."""
     own = "".join([text if trusted else "\0" for text, trusted in segments])
-    own = "\0".join(dict.fromkeys(own.split("\0")))  # mostly the same again and again
+    own = "\0".join(dict.fromkeys(own.split("\0")))  # most of them repeat
     written = [token for token in dict.fromkeys(_find_control(own)) if token not in added]
     return [token for token in written if not any(token in known for known in added)]
 
 
 def _check_control(segments: Iterable[_Segment], added: Collection[str], default: str) -> None:
-    """Refuse control tokens that aren't tokens; `default` names the template if nobody chose it."""
+    """Raise for control tokens without an id; `default` is the template nobody chose."""
     if missing := ", ".join(map(repr, _missing(segments, added)[:8])):
         which = f"this tokenizer has no chat template, and the default one, {default},"
         problem = f"{which if default else 'the chat template'} writes {missing}, which this"
@@ -2648,12 +2685,11 @@ def _check_control(segments: Iterable[_Segment], added: Collection[str], default
 
 
 def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> str | None:
-    """Return the name of the built-in template that is meant; `own` are the tokenizer's own."""
+    """Return the name of the built-in template to use; `own` are the tokenizer's own."""
     if template is None and not own:
         question = [{"role": "user", "content": "question"}]
-        both = ("llama3", "chatml")
-        fits = [name for name in both if not _missing(_render(name, question, True), added)]
-        return [*fits, "llama3"][0]
+        fits = (n for n in ("llama3", "chatml") if not _missing(_render(n, question, True), added))
+        return next(fits, "llama3")
     if template is None or isinstance(template, str):
         template = own.get("default" if template is None else template, template)
         return template if template in _BUILT_IN else None
@@ -2661,7 +2697,7 @@ def _built_in(template: Any, own: Mapping[str, str], added: Collection[str]) -> 
 
 
 def _spells_text(token: AddedToken) -> bool:
-    """Return whether a token stands for white space or one visible character: no control token.
+    """Return True for white space or one visible character, which control nothing.
 
     Vocabularies have such tokens for indented code, for instance.  "▁" is SentencePiece's space.
     """
@@ -2671,9 +2707,9 @@ def _spells_text(token: AddedToken) -> bool:
 
 
 class _SegmentEncoder:
-    """Encodes segments of text, each with the added tokens that may come out of it.
+    """Encodes segments of text, each with the added tokens that are allowed in it.
 
-    Tokens that control nothing, as `is_text` tells, count everywhere, also across segments.
+    Tokens for which `is_text` is true control nothing: they match everywhere, even across segments.
     """
 
     def __init__(
@@ -2688,20 +2724,21 @@ class _SegmentEncoder:
         control = {token.content: token for token in added if token.id not in ids}
         self.encoder, self._control, self.pipeline = encoder, control, encoder.pipeline(texts)
         self._ids = {token.id for token in control.values()}
-        self._learned = self._ids.intersection(definition.vocab.values())  # merges may give them
+        self._learned = self._ids.intersection(definition.vocab.values())  # merges may make them
         self._finder = functools.lru_cache(64)(lambda known: _TokenFinder(self._among(known)))
         plain = not (texts or definition.prefix_space or self._learned)
         self.plain = functools.lru_cache(64)(
             lambda contents: encoder.plain_segments(self._among(contents) if plain else None)
         )
         own = frozenset(token.content for token in added if not token.special)
-        self.contents = own.__or__  # of tokens that may come out of trusted text, by those allowed
+        # Of tokens that may come out of trusted text, by those allowed; an equal set is the same.
+        self.contents = functools.lru_cache(64)(own.__or__)
 
     def _among(self, contents: Iterable[str]) -> list[AddedToken]:
         return [self._control[each] for each in contents if each in self._control]
 
     def encode(self, segments: Iterable[_Counted], first: bool = True) -> list[int]:
-        """Encode segments as one text; `first` is as for a pipeline."""
+        """Encode segments as one text; `first`: the text begins the whole."""
         segments = list(segments)
         tokens = next((tokens for _, tokens in segments if tokens), _NONE)
         if (ids := self.plain(tokens)(tokens, segments)) is not None:
@@ -2711,14 +2748,14 @@ class _SegmentEncoder:
         return _encode_parts(self.encoder, self._cut(parts)) if self.spells(ids, parts) else ids
 
     def spells(self, ids: list[int], parts: Iterable[tuple[Any, ...]]) -> bool:
-        """Tell whether merges gave a control token to its own text, where one was learned."""
+        """Return True if merges made a control token of plain text; only learned ones can be."""
         if not self._learned:
             return False
         control = (part.id in self._ids for part, *_ in parts if isinstance(part, AddedToken))
         return sum(map(self._ids.__contains__, ids)) > sum(control)
 
     def matches(self, segments: Iterable[_Counted]) -> tuple[str, list[_Match]]:
-        """Return the text, and its control tokens, each in a segment, with the others between."""
+        """Return the joined text and its matches; a control token must be within one segment."""
         groups = itertools.groupby(segments, operator.itemgetter(1))
         joined = [("".join([text for text, _ in group]), tokens) for tokens, group in groups]
         text = "".join([part for part, _ in joined])
@@ -2736,9 +2773,9 @@ class _SegmentEncoder:
         return text, matches
 
     def borders(self, part: str) -> list[int]:
-        """Return where to cut text: behind the first character of each control token it spells."""
+        """Return where to cut text: after the first character of each control token it spells."""
         contents = [*self._control, *map(self.pipeline.normalize, self._control)]
-        # A look-ahead finds all of them, also those that overlap.
+        # A lookahead also finds those that overlap.
         find = re.compile(f"(?={'|'.join(map(re.escape, filter(None, contents)))})")
         return [0, *(found.start() + 1 for found in find.finditer(part)), len(part)]
 
@@ -2754,8 +2791,8 @@ class _SegmentEncoder:
 # =============================================================================
 # 10. Inference backends
 # =============================================================================
-# A model runs through one of four libraries, under one loop and one sampler.  Each library is
-# imported when a model needs it.  bpe_tokenizer_tools/backends/ checks more of a model's files.
+# Four libraries run models, with the same loop and sampler.  Each one is imported only when a model
+# needs it.  bpe_tokenizer_tools/backends/ checks more of a model's files.
 
 
 class InferenceBackend(Enum):
@@ -2772,9 +2809,9 @@ class InferenceBackend(Enum):
 class _Sampling(NamedTuple):
     """How to draw an id: divide logits by the temperature, then apply top_k, then top_p."""
 
-    temperature: float  # 0 always takes the likeliest
-    top_k: int  # keeps this many of the likeliest; 0 keeps all
-    top_p: float  # keeps the fewest of those, likeliest first, that have this share of them
+    temperature: float  # 0 always takes the most likely
+    top_k: int  # keeps the k most likely; 0 keeps all
+    top_p: float  # keeps the fewest of those, most likely first, with this share in all
     seed: int | None = None
 
     def check(self) -> _Sampling:
@@ -2787,28 +2824,28 @@ class _Sampling(NamedTuple):
         return self
 
     def draw(self, logits: Any, random: Any) -> int:
-        """Draw an id by a random generator of numpy's; of equals, the lowest is likelier."""
+        """Draw an id with a NumPy random generator; the lowest id comes first among equals."""
         numpy, highest = importlib.import_module("numpy"), logits.max()
         if not numpy.isfinite(highest):
             cause = "its weights are damaged, or too large for their type (try dtype='float32')"
-            raise RuntimeError(f"the model computed {highest} for a number: {cause}")
+            raise RuntimeError(f"the model computed {highest} as a logit: {cause}")
         if self.temperature == 0:
             return int(logits.argmax())
-        with numpy.errstate(over="ignore"):  # a tiny temperature leaves the likeliest id alone
+        with numpy.errstate(over="ignore"):  # at tiny temperatures only the top id is left
             weights = numpy.exp((logits.astype(numpy.float64) - highest) / self.temperature)
         ids = self.kept(weights)
         sums = weights[ids].cumsum()
         place = sums.searchsorted(random.random() * sums[-1], side="right")
-        return int(ids[min(place, sums.searchsorted(sums[-1]))])  # rounding must not lead behind it
+        return int(ids[min(place, sums.searchsorted(sums[-1]))])  # not past the end by rounding
 
     def kept(self, weights: Any) -> Any:
-        """Return the ids that top_k and top_p keep, likeliest first; all of them by number."""
+        """Return the ids that top_k and top_p keep, most likely first; if all, by number."""
         numpy = importlib.import_module("numpy")
         ids, total = numpy.arange(len(weights)), weights.sum()
         is_cut = 0 < self.top_k < len(weights)
         if self.top_p == 1 and not is_cut:
             return ids
-        # Sorting 100,000 is slow.  All below this have less than the share that top_p leaves out.
+        # Sorting 100,000 is slow.  All ids below this together weigh less than what top_p drops.
         least = (1 - self.top_p) * total / len(weights)
         if is_cut:
             least = numpy.partition(weights, -self.top_k)[-self.top_k]
@@ -2820,20 +2857,20 @@ class _Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class _ModelFiles:
-    """What is known of a model before its weights are loaded."""
+    """Facts about a model, known before its weights are loaded."""
 
     path: Path
     kind: str  # "gguf", "safetensors", "mlx" or "openvino"
     rows: int = 0  # ids are 0 to rows - 1; 0: only the library knows
     dtype: str = ""
-    context: int | None = None  # how many tokens the model was made for, if known
-    eos_ids: tuple[int, ...] = ()  # what ends a text, or a turn of a chat
+    context: int | None = None  # how many tokens it was trained for, if known
+    eos_ids: tuple[int, ...] = ()  # end a text, or a turn of a chat
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Loading:
-    """How to load a model; the last three in the words of the library."""
+    """How to load a model; the last three are in the library's own terms."""
 
     n_gpu_layers: int = -1
     n_ctx: int = 8192
@@ -2843,15 +2880,15 @@ class _Loading:
 
 
 class _Runner:
-    """A loaded model: takes ids behind those it has, and says how likely each is to come next."""
+    """A loaded model: it reads more ids and returns how likely each id is to come next."""
 
     name = ""
-    packages: tuple[str, ...] = ()  # that are imported; the last can be built for a GPU
-    install = extra = ""  # what pip calls them; the extra of bpe-tokenizer
+    packages: tuple[str, ...] = ()  # to import; the last can be built for a GPU
+    install = ""  # their names for pip
     block = 256  # ids fed at once; Ctrl-C takes effect between blocks
     _load: Any  # loads the model
-    _feed: Any  # takes ids behind those taken before, and gives the logits of the next one
-    _forget: Any  # forgets the ids taken
+    _feed: Any  # reads more ids, and returns the logits of the next one
+    _forget: Any  # forgets the ids read so far
     _model: Any = None
     _cache: Any = None
 
@@ -2859,19 +2896,19 @@ class _Runner:
         self.files, self.path, self.device = files, files.path, "CPU"
         self.vocab_rows, self.stop_ids = files.rows, frozenset(files.eos_ids)
         limits = [limit for limit in (loading.n_ctx, files.context) if limit]
-        self.context: int | None = min(limits, default=None)  # None: not known
-        self._held: list[int] | None = []  # the ids the model has taken; None: not known
+        self.context: int | None = min(limits, default=None)  # None: unknown
+        self._held: list[int] | None = []  # the ids the model has read; None: unknown
         self._lock, self._numpy = threading.Lock(), importlib.import_module("numpy")
         self._load(loading)
 
     def _generate(
         self, prompt: list[int], most: int, how: _Sampling, stops: Container[int], rows: int
     ) -> Iterator[int]:
-        """Yield the ids that follow a prompt, `most` at most, until one of `stops`, included.
+        """Yield at most `most` ids that follow a prompt, up to and including one of `stops`.
 
         Only ids below `rows` are drawn: the model may have more rows than the tokenizer has
-        tokens.  A prompt that continues all that the last call read and wrote is only read
-        from there on, unless there is a seed: the last bits may differ.
+        tokens.  If a prompt continues the last call's prompt and answer, only the new part is
+        read, unless there is a seed: the last bits of the logits may differ.
         """
         _check_size("max_new_tokens", most, 1)
         room = most if self.context is None else min(most, self.context - len(prompt))
@@ -2896,7 +2933,7 @@ class _Runner:
                 self._forget()
             pending = prompt[len(held) :]
             for _ in range(most):
-                self._held = None  # if this is interrupted, nobody knows what the model holds
+                self._held = None  # an interrupted model's state is unknown
                 for start in range(0, len(pending), self.block):
                     part = pending[start : start + self.block]
                     with self._explained("failed"):
@@ -2913,7 +2950,7 @@ class _Runner:
 
     @contextlib.contextmanager
     def _explained(self, what: str = "could not load it") -> Iterator[None]:
-        """Turn whatever a library raises into one kind of error that names it."""
+        """Turn any exception of the library into a RuntimeError that names it."""
         try:
             yield
         except Exception as error:
@@ -2925,10 +2962,9 @@ class _Runner:
 
 
 class _LlamaCpp(_Runner):
-    """Runs a GGUF file, by llama-cpp-python, on a CPU or the GPU it was compiled for."""
+    """Runs a GGUF file with llama-cpp-python, on a CPU or the GPU it was built for."""
 
-    name, packages = "llama.cpp", ("llama_cpp",)
-    install, extra = "llama-cpp-python numpy", "llama"
+    name, packages, install = "llama.cpp", ("llama_cpp",), "llama-cpp-python numpy"
 
     def _load(self, loading: _Loading) -> None:
         self._library = library = importlib.import_module("llama_cpp")
@@ -2940,7 +2976,7 @@ class _LlamaCpp(_Runner):
             raise RuntimeError(f"{problem}: {remedy}")
         layers = 0 if loading.device == "cpu" else loading.n_gpu_layers
         self.device = "GPU" if gpu and layers else "CPU"
-        threads = min(_cores(), max(4, _cores() // 2))  # of many, half are only virtual
+        threads = min(_cores(), max(4, _cores() // 2))  # with many cores, half are often virtual
         given = {"n_gpu_layers": layers, "n_ctx": self.context or 0, "n_batch": self.block}
         given |= {"n_threads": threads, "n_threads_batch": threads, "verbose": False}
         with self._explained():
@@ -2964,10 +3000,9 @@ class _LlamaCpp(_Runner):
 
 
 class _Transformers(_Runner):
-    """Runs what `AutoModelForCausalLM` loads, on torch: safetensors only, no code of theirs."""
+    """Runs what `AutoModelForCausalLM` loads, on torch: safetensors only, no remote code."""
 
-    name, packages = "Transformers", ("transformers", "torch")
-    install, extra = "transformers torch", "transformers"
+    name, packages, install = "Transformers", ("transformers", "torch"), "transformers torch"
 
     def _load(self, loading: _Loading) -> None:
         self._torch = importlib.import_module("torch")
@@ -2981,10 +3016,10 @@ class _Transformers(_Runner):
             if "device_map" not in given:
                 self._model.to(self.device)
         missing = sorted(found["missing_keys"])
-        if missing:  # they would have been filled with random numbers
-            raise ValueError(f"{len(missing)} weights are missing, {missing[0]} for one")
+        if missing:  # transformers would fill them with random numbers
+            raise ValueError(f"{len(missing)} weights are missing, such as {missing[0]}")
         self._model.eval()
-        # Only the last logits are needed; all of a prompt's can be gigabytes.
+        # Only the last logits are needed; those of a whole prompt can take gigabytes.
         accepted = importlib.import_module("inspect").signature(self._model.forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self._kept = "cache" if "cache" in accepted else "past_key_values"  # before 5.24
@@ -3011,15 +3046,15 @@ class _Transformers(_Runner):
 class _Mlx(_Runner):
     """Runs what `mlx_lm.utils.load_model` loads, in the dtype of its weights."""
 
-    name, packages, install, extra = "MLX", ("mlx_lm",), "mlx-lm numpy", "apple"
+    name, packages, install = "MLX", ("mlx_lm",), "mlx-lm numpy"
 
     def _load(self, loading: _Loading) -> None:
         self._mx = importlib.import_module("mlx.core")
         utils = importlib.import_module("mlx_lm.utils")
         self._caches = importlib.import_module("mlx_lm.models.cache")
         self.device = "GPU" if self._mx.default_device().type == self._mx.DeviceType.gpu else "CPU"
-        # Transformers 5 writes rope_theta below rope_parameters; where mlx-lm's models look
-        # beside it, they silently take 10,000.
+        # Transformers 5 writes rope_theta inside rope_parameters; mlx-lm's models that look
+        # beside it silently use 10,000.
         config = self.files.config
         rope = {} if "rope_theta" in config else config.get("rope_parameters") or {}
         found = {"rope_theta": rope["rope_theta"]} if "rope_theta" in rope else {}
@@ -3045,7 +3080,7 @@ class _OpenVino(_Runner):
     """Runs a stateful decoder, as ``optimum-cli export openvino`` writes it."""
 
     name, packages = "OpenVINO", ("openvino",)  # optimum-intel and openvino-genai both bring it
-    install, extra, _past = "openvino numpy", "openvino", 0
+    install, _past = "openvino numpy", 0
 
     def _load(self, loading: _Loading) -> None:
         openvino = importlib.import_module("openvino").Core()
@@ -3087,7 +3122,7 @@ def _is_installed(package: str) -> bool:
     """Find a package without importing it; "llama_cpp:cuda" asks for a build for a GPU."""
     package, _, gpu = package.partition(":")
     spec = None
-    with contextlib.suppress(ImportError, ValueError):  # its parent is missing, or half imported
+    with contextlib.suppress(ImportError, ValueError):  # its parent is missing or half imported
         spec = importlib.util.find_spec(package)
     if spec is None or not gpu:
         return spec is not None
@@ -3126,7 +3161,7 @@ def _is_intel() -> bool:
 
 _ON_GPU: dict[str, str | None] = {"llama.cpp": "gpu", "transformers": "cuda"}  # on ROCm, too
 _ANYWHERE = "any processor", lambda: True, ""
-# Best first: hardware, whether it is here, the build that it takes, libraries with their devices.
+# Best first: hardware, whether it is here, the build it needs, libraries with their devices.
 _BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], str, dict[str, str | None]]] = {
     InferenceBackend.APPLE_MLX: ("Apple Silicon", _is_apple, "", {"mlx": None}),
     InferenceBackend.NVIDIA_CUDA: ("an NVIDIA GPU", _has_nvidia_gpu, ":cuda", _ON_GPU),
@@ -3138,10 +3173,10 @@ _BACKENDS: dict[InferenceBackend, tuple[str, Callable[[], bool], str, dict[str, 
 
 
 def detect_best_backend(verbose: bool = True) -> InferenceBackend:
-    """Choose how to run a model here: the first that has both hardware and software.
+    """Choose how to run a model here: the first backend with both hardware and software.
 
-    If no software is installed, that is the one that the hardware is best for.  With
-    `verbose` the choice is explained, on stderr, and what to install.
+    If no software is installed, return the backend that suits the hardware best.  With
+    `verbose`, explain on stderr the choice and what to install.
     """
     lines: list[str] = []
     fitting = [backend for backend, (_, is_here, *_) in _BACKENDS.items() if is_here()]
@@ -3153,7 +3188,7 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
             lines.append(f"{backend.value}: chosen; {found}")
             break
         needed = " or ".join(" with ".join(each) for each in needs)
-        remedy = f"pip install 'bpe-tokenizer[{_RUNNERS[next(iter(names))].extra}]'"
+        remedy = f"pip install {_RUNNERS[next(iter(names))].install}"
         missing = f"but {needed} is not installed; {remedy}"
         lines.append(f"{backend.value}: would run on {hardware}, {missing}")
     else:
@@ -3167,7 +3202,7 @@ def detect_best_backend(verbose: bool = True) -> InferenceBackend:
 def _choices(
     path: object, found: Iterable[_ModelFiles], backend: Any
 ) -> list[tuple[str, Any, str | None]]:
-    """Return (library, its files, device) for each that comes into question, best first."""
+    """Return (library, its files, device) for each candidate, best first."""
     if not isinstance(backend, (InferenceBackend, str, type(None))):
         raise TypeError(f"backend must be a name or an InferenceBackend, got {backend!r:.50}")
     known: dict[str, dict[str, str | None]] = {name: {name: None} for name in _RUNNERS}
@@ -3182,8 +3217,7 @@ def _choices(
         names = names or ["mlx", "transformers"]
         if files.kind in ("mlx", "safetensors") and "quantization" in files.config:  # MLX's word
             names = ["mlx"]
-        if files.kind == "safetensors" and not _is_apple():
-            names = names[::-1]
+        names = names[:: -1 if files.kind == "safetensors" and not _is_apple() else 1]
         readers += [(name, files) for name in names]
     if not (choices := [(name, files, asked[name]) for name, files in readers if name in asked]):
         able = ", ".join(dict.fromkeys(name for name, _ in readers))
@@ -3194,17 +3228,15 @@ def _choices(
 
 
 def _cannot_use(name: str, error: ImportError) -> str:
-    library = _RUNNERS[name]
-    remedy = f"pip install {library.install}, or pip install 'bpe-tokenizer[{library.extra}]'"
-    return f"{name} cannot be used ({error}); {remedy}"
+    return f"{name} cannot be used ({error}); pip install {_RUNNERS[name].install}"
 
 
-_loaded: dict[str, _Runner] = {}  # the last one, by all that it was loaded with
+_loaded: dict[str, _Runner] = {}  # the last one, by everything it was loaded with
 atexit.register(_loaded.clear)  # while its library still works
 
 
 def _describe(path: Path) -> list[_ModelFiles]:
-    """Return what there is to run at a path, by the names of its files and its config.json."""
+    """Return the models at a path, as its file names and its config.json describe them."""
     if path.is_file() and path.suffix.lower() == ".gguf":
         return [_ModelFiles(path, "gguf")]
     kinds = {"openvino": "openvino_model.xml", "safetensors": "*.safetensors"}
@@ -3239,34 +3271,10 @@ def _open_model(path: Path, backend: Any, loading: _Loading) -> _Runner:
     raise ImportError(f"{path}: {'; or '.join(problems)}")
 
 
-def _until(
-    pieces: Iterable[str], stops: Sequence[str], stopped: Callable[[], Any] = bool
-) -> Iterator[str]:
-    """Yield text up to the first place where one of some strings begins; call `stopped` there.
-
-    What may be the beginning of one waits, also if another is complete behind it.
-    """
-    ends = [re.escape(stop[:n]) + r"\Z" for stop in stops for n in range(1, len(stop))]
-    begins = re.compile("|".join([*map(re.escape, stops), *ends]) or "(?!)")
-    whole, held = _one_of(stops), ""
-    for piece in pieces:
-        held += piece
-        found = begins.search(held)
-        if ready := found.start() if found else len(held):
-            yield held[:ready]
-            held = held[ready:]
-        if whole.match(held):
-            break
-    if found := whole.search(held):
-        stopped()
-    if rest := held[: found.start()] if found else held:
-        yield rest
-
-
 # =============================================================================
 # 11. BPETokenizer
 # =============================================================================
-# The library's face: each method checks arguments, calls the above, and wraps what that returns.
+# The public interface: each method checks arguments, calls the sections above, wraps results.
 
 _AllowedSpecial = str | Iterable[str]
 _SpecialTokens = Mapping[str, int | None] | Iterable["str | AddedToken"]
@@ -3278,7 +3286,7 @@ class _TextOptions(TypedDict, total=False):  # of `encode`, and of a call
     disallowed_special: _AllowedSpecial
 
 
-class _Options(_TextOptions, total=False):  # of `encode_batch`, besides return_tensors
+class _Options(_TextOptions, total=False):  # of `encode_batch`, without return_tensors
     padding: bool | str
     truncation: bool
     max_length: int | None
@@ -3294,8 +3302,7 @@ def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
         got = f"the {type(special_tokens).__name__} {_shorten(special_tokens)}"
         raise TypeError(f"special_tokens must be a mapping or a list, got {got}; put it in a list")
     given = () if special_tokens is None else special_tokens
-    if isinstance(given, Mapping):
-        given = itertools.starmap(AddedToken, given.items())
+    given = itertools.starmap(AddedToken, given.items()) if isinstance(given, Mapping) else given
     tokens = [each if isinstance(each, AddedToken) else AddedToken(each) for each in given]
     for content, id_ in ((token.content, token.id) for token in tokens):
         if not isinstance(content, str):
@@ -3312,7 +3319,7 @@ def _as_added_tokens(special_tokens: _SpecialTokens | None) -> list[AddedToken]:
 def _is_there(token: AddedToken, known: AddedToken | None) -> bool:
     if known is None or token.id not in (None, known.id):
         return False
-    by_name = token == AddedToken(token.content, token.id)  # says nothing of flags
+    by_name = token == AddedToken(token.content, token.id)  # sets no flags
     return known.special if by_name else dataclasses.replace(token, id=known.id) == known
 
 
@@ -3321,7 +3328,7 @@ def _by_id(tokens: Iterable[AddedToken]) -> tuple[AddedToken, ...]:
 
 
 def _with_added_tokens(definition: Definition, tokens: Iterable[AddedToken]) -> Definition:
-    """Add tokens to a definition, those without an id at its end; refuse what is taken."""
+    """Add tokens to a definition, those without an id at its end; raise if taken."""
     taken: dict[Any, Any] = {id_: token for token, id_ in definition.vocab.items()}
     free = itertools.count(max(taken, default=-1) + 1)
     added = {token.content: token for token in definition.added}
@@ -3346,14 +3353,14 @@ def _with_added_tokens(definition: Definition, tokens: Iterable[AddedToken]) -> 
 
 
 def _recognized(definition: Definition, allowed: frozenset[str]) -> list[AddedToken]:
-    """Return the added tokens to look for: of special ones, those `allowed`."""
+    """Return the added tokens to find: of the special ones, only those `allowed`."""
     return [token for token in definition.added if not token.special or token.content in allowed]
 
 
 def _number_merges(
     learned: _Learned, empty: Definition, tokens: Sequence[AddedToken], old: Mapping[Any, str]
 ) -> Definition:
-    """Give learned tokens their ids, in the order learned, around reserved ones; add `tokens`."""
+    """Number the learned tokens in order, skipping reserved ids; add `tokens`."""
     reserved = {token.id for token in tokens}
     free = (id_ for id_ in itertools.count(len(empty.vocab)) if id_ not in reserved)
     vocab = {**empty.vocab, **dict(zip(learned.tokens, free))}
@@ -3367,7 +3374,7 @@ def _number_merges(
 
 
 def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
-    """Keep the first merges, as many as leave `vocab_size` tokens in all."""
+    """Keep the first merges, so that `vocab_size` tokens are left in all."""
     if definition.components is not None:
         raise ValueError("only byte-level BPE with one split pattern can be cut down")
     token = {id_: token for token, id_ in definition.vocab.items()}
@@ -3390,7 +3397,7 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
     unmade = (item for item in definition.vocab.items() if item[0] not in vocab)
     room = vocab_size - len(ids) - len(vocab)
     vocab.update(list(itertools.islice(unmade, room)))  # if there are tokens no merge makes
-    # Added tokens that stood right behind the last ordinary one still do.
+    # Added tokens right after the last ordinary one stay right after it.
     following = list(itertools.takewhile(ids.__contains__, itertools.count(max(token) + 1)))
     staying = ids.difference(following)
     free = (id_ for id_ in itertools.count(max(vocab.values()) + 1) if id_ not in staying)
@@ -3406,7 +3413,7 @@ def _cut_vocab(definition: Definition, vocab_size: int) -> Definition:
 def _roles_by_name(tokens: Iterable[AddedToken]) -> dict[str, str]:
     """Return role -> token, for special tokens with one of the known names, in any case."""
     contents = sorted(token.content for token in tokens if token.special)
-    new = {content.lower(): content for content in contents}  # of "<S>" and "<s>", the latter
+    new = {content.lower(): content for content in contents}  # "<s>" wins over "<S>"
     known = ((role, (*names, f"[{role[:3]}]")) for role, names in _ROLE_NAMES.items())
     found = {role: [new[n] for n in map(str.lower, names) if n in new] for role, names in known}
     return {role: tokens[0] for role, tokens in found.items() if tokens}
@@ -3420,16 +3427,16 @@ def _check_sizes(vocab_size: Any, smallest: int, min_frequency: Any, longest: An
     _check_size("vocab_size", vocab_size, smallest)
 
 
-def _check_text(text: object) -> None:
+def _check_text(text: object, name: str = "text") -> None:
     if not isinstance(text, str):
-        got = f"{type(text).__name__}; encode_batch takes a list of them"
-        raise TypeError(f"text must be a str, got {got}")
+        hint = "; encode_batch takes a list of them" if name == "text" else ""
+        raise TypeError(f"{name} must be a str, got {type(text).__name__}{hint}")
 
 
 def _named_tokens(
     option: str, given: _AllowedSpecial, words: Mapping[str, Iterable[str]]
 ) -> frozenset[str]:
-    """Read an option that names special tokens: a set, or a word for one."""
+    """Read an option that names special tokens: a set, or a word such as "all"."""
     if isinstance(given, str) and given not in words:
         choices = ", ".join(map(repr, words))
         raise ValueError(f"{option} must be {choices} or a set of special tokens, got {given!r}")
@@ -3438,28 +3445,19 @@ def _named_tokens(
     return frozenset(words[given] if isinstance(given, str) else given)
 
 
-def _refuse_tokens(texts: Iterable[str], tokens: Collection[str]) -> None:
-    """Raise ValueError if a disallowed token is in a text."""
-    for text in texts:
-        if found := [token for token in tokens if token in text]:
-            token = min(found, key=lambda token: (text.index(token), -len(token)))
-            why = f"text contains the special token {token!r}, which disallowed_special names"
-            raise ValueError(f"{why}; pass allowed_special={{{token!r}}} or disallowed_special=()")
-
-
 def _check_texts(texts: object) -> list[str]:
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, (list, tuple, Iterable)):
         raise TypeError(f"texts must be a list of strings, got {type(texts).__name__}")
     texts = list(texts)
-    for text in texts if {*map(type, texts)} - {str} else ():
-        _check_text(text)
+    for i, text in enumerate(texts if {*map(type, texts)} - {str} else ()):
+        _check_text(text, f"texts[{i}]" if len(texts) > 1 else "text")
     return texts
 
 
 def _encode_segments(
     tokenizer: BPETokenizer, segments: list[_Segment], allowed_special: Any, default: str
 ) -> list[int]:
-    """Encode a rendered conversation; `default` names its template if nobody chose it."""
+    """Encode a rendered conversation; `default` is its template's name if nobody chose it."""
     if allowed_special == "all":
         _check_control(segments, tokenizer._added, default)
     made: _SegmentEncoder = tokenizer._derived(_SegmentEncoder)
@@ -3469,16 +3467,14 @@ def _encode_segments(
     return made.encode(counted) if ids is None else ids
 
 
-def _chat(
-    tokenizer: BPETokenizer, messages: _Messages, path: str | os.PathLike[str], **options: Any
-) -> Any:
+def _chat(tokenizer: BPETokenizer, messages: _Messages, path: _FileName, **options: Any) -> Any:
     """Let a model answer; see `BPETokenizer.chat`."""
     given = {"top_k": 0, "seed": None, "stop": (), "stream": False, **options}
     how = _Sampling(*map(given.pop, _Sampling._fields)).check()
     loading = _Loading(given.pop("n_gpu_layers"), given.pop("n_ctx"))
     names = "backend", "max_new_tokens", "stop", "stream", "verbose"
     backend, most, stop, stream, verbose = map(given.pop, names)
-    prompt = tokenizer.apply_chat_template(messages, **given)  # what is left is the template's
+    prompt = tokenizer.apply_chat_template(messages, **given)  # the rest are the template's options
     model = _open_model(Path(path), backend, loading)
     if tokenizer.max_id >= model.vocab_rows:
         problem = f"{path} has only {model.vocab_rows:,}: this tokenizer is another model's"
@@ -3502,7 +3498,7 @@ def _to_json(data: Any) -> str:
 
 
 def _pack(definition: Definition, *rest: Any) -> bytes:
-    """Write a definition, and more, in one canonical form: equal ones, equal bytes."""
+    """Serialize a definition, and more, canonically: equal ones give equal bytes."""
     state = dict(vars(definition))
     state["vocab"] = {_to_printable(token): id_ for token, id_ in definition.vocab.items()}
     state["merges"] = list(definition.merges)
@@ -3511,7 +3507,7 @@ def _pack(definition: Definition, *rest: Any) -> bytes:
 
 
 def _rebuild(cls: type[BPETokenizer], packed: bytes) -> BPETokenizer:
-    """Undo `_pack`; how a pickled tokenizer comes back."""
+    """Undo `_pack`, to unpickle a tokenizer."""
     return cls._from_parts(*_engine.read(_unpack, packed))
 
 
@@ -3529,7 +3525,7 @@ def _unpack(packed: bytes) -> tuple[Any, ...]:
 
 
 def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> BPETokenizer:
-    """Make a tokenizer of what was read, and warn of what is unknown in it."""
+    """Make a tokenizer from the parts read, and warn about unknown ones."""
     if definition.template == ((), ()) and "bos_token" not in rest[0]:
         definition = dataclasses.replace(definition, template="bos")  # if it ever has one
     tokenizer = cls._from_parts(definition, *rest)
@@ -3540,7 +3536,7 @@ def _from_read(cls: type[BPETokenizer], definition: Definition, *rest: Any) -> B
 
 
 def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]:
-    """Write what goes into tokenizer.json and its neighbours."""
+    """Return the contents of tokenizer.json and the files beside it."""
     if not _is_label(name):
         problem = f"name must be a str of 1 to 100 printable characters, got {_shorten(name)}"
         raise ValueError(problem) if isinstance(name, str) else TypeError(problem)
@@ -3553,9 +3549,12 @@ def _texts_to_save(tokenizer: BPETokenizer, name: str) -> tuple[str | None, ...]
 
 
 def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tuple[Any, ...]:
-    """Read a tokenizer in any format to what `_from_read` takes."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file or directory; expected, say, tokenizer.json")
+    """Read a tokenizer in any format; return the arguments of `_from_read`."""
+    if not os.path.exists(path):  # which bears names that are too long
+        if _is_installed("bpe_tokenizer_tools"):  # which knows names, such as o200k_base
+            return cast("tuple[Any, ...]", _tools("formats.by_name").read(path, pattern, tokens))
+        needs = "names such as o200k_base need bpe_tokenizer_tools: pip install bpe-tokenizer"
+        raise FileNotFoundError(f"{path}: no such file or directory; {needs}")
     if not (path.is_file() or path.is_dir()):
         raise ValueError(f"{path}: expected a file or a directory")
     file, files = path / "tokenizer.json" if path.is_dir() else path, {}
@@ -3570,45 +3569,32 @@ def _read_parts(path: Path, pattern: str | None, tokens: list[AddedToken]) -> tu
     parts = _read_config(files, read := ready or _read_definition(data))
     needed = any(data.data.get(field) is not None for field in ("truncation", "padding"))
     with contextlib.nullcontext() if needed else contextlib.suppress(ImportError):
-        kept = _tools("formats.kept", f"truncation or padding in {path}")
-        parts[2].update(kept.read(data, read))
+        parts[2].update(_tools("formats.kept", f"truncation or padding in {path}").read(data, read))
     return (*parts, path)
 
 
-def _download(repo: str, verbose: bool, **options: Any) -> str:
-    """Download the files of a tokenizer from the HuggingFace Hub; return their directory."""
-    hub = _import_optional("huggingface_hub", f"downloading {repo}", "huggingface_hub")
-    names = [*(path.name for path in _tokenizer_files(Path())), "*chat_templates/*.jinja"]
-    return cast("str", hub.snapshot_download(repo, allow_patterns=names, **options))
-
-
 class _Attribute:
-    """A role's token, its id, or a default of batches; None stands for none."""
+    """An attribute for a role's token, its id, or a default of batches; None: unset."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name, self._key = name, name.removesuffix("_id")
 
-    def __get__(self, tokenizer: BPETokenizer | None, owner: type) -> Any:
+    def __get__(self, tokenizer: Any, owner: type) -> Any:
         if tokenizer is None:
             return None
-        settings = tokenizer._settings
+        settings = (now := tokenizer._now)._settings
         if self._key == "model_max_length":
             return settings.get(self._key)
-        if self._key not in _ROLE_NAMES:  # what truncates or pads may have a direction, too
+        if self._key not in _ROLE_NAMES:  # truncation and padding may have a direction, too
             other = settings.get(self._key.removesuffix("_side"), {}).get("direction", "right")
             return settings.get(self._key, other.lower())
-        token = tokenizer._roles.get(self._key)
-        return token if token is None or self._key == self._name else tokenizer._added[token].id
+        token = now._roles.get(self._key)
+        return token if token is None or self._key == self._name else now._added[token].id
 
     def __set__(self, tokenizer: BPETokenizer, value: Any) -> None:
         is_role, new, problem = self._key in _ROLE_NAMES, value, ""
-        kept = tokenizer._roles if is_role else tokenizer._settings
-        if value is None:
-            kept.pop(self._key, None)
-            tokenizer._take_roles(tokenizer._roles)
-            return
-        if self._key != self._name:
-            new = tokenizer._contents.get(value) if hasattr(value, "__index__") else None
+        if self._key != self._name and value is not None:
+            new = tokenizer._contents.get(value, "") if hasattr(value, "__index__") else ""
             problem = "is not the id of a special token"
         elif is_role:
             problem = "is not a special token; add it first, with add_special_tokens"
@@ -3616,34 +3602,51 @@ class _Attribute:
             _check_size(self._name, value, 1)
         else:
             problem = "must be 'left' or 'right'"
-        if problem and new not in (tokenizer._special if is_role else ("left", "right")):
+        if problem and new not in (None, *(tokenizer._special if is_role else ("left", "right"))):
             raise ValueError(f"{self._name}: {_shorten(value)} {problem}")
-        kept[self._key] = new
+        name = "_roles" if is_role else "_settings"
+        kept = {key: old for key, old in vars(tokenizer)[name].items() if key != self._key}
+        setattr(tokenizer, name, kept if new is None else {**kept, self._key: new})
         tokenizer._take_roles(tokenizer._roles)
+
+
+class _Now:
+    """What a call uses: the copy in a tokenizer's `vars`, which nobody changes, or that itself."""
+
+    def __get__(self, copy: BPETokenizer, owner: type) -> BPETokenizer:
+        return copy
+
+
+_writing = threading.RLock()  # held while a change makes another copy, which replaces the last
+if hasattr(os, "register_at_fork"):  # a child must not inherit it held
+    os.register_at_fork(after_in_child=lambda: globals().update(_writing=threading.RLock()))
 
 
 class BPETokenizer:
     """A byte-level BPE tokenizer, for any number of threads.
 
     A new one knows the 256 bytes; `train` teaches it merges, and `from_pretrained` loads one.
-    `chat_templates` are its own Jinja templates, by name, such as "default" and "tool_use".
+    `chat_templates` are its own Jinja templates by name, such as "default" and "tool_use".
 
     Args:
-        split_pattern: where text is cut before merging: a pattern of the `regex` package, or
+        split_pattern: cuts text before merging: a pattern of the `regex` package, or
             a name from `SPLIT_PATTERNS`.
-        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None: applied to all text, so that
+        normalizer: "NFC", "NFD", "NFKC", "NFKD" or None; applied to all text, so that
             different spellings of a character get the same ids.
         surround: what ``add_special_tokens`` adds: "bos+eos", "bos", "eos" or "none".
 
     >>> tokenizer = BPETokenizer("cl100k")
-    >>> tokenizer.decode(tokenizer.encode("Grüße, 世界!"))
+    >>> ids = tokenizer.encode("Grüße, 世界!")
+    >>> tokenizer.decode(ids)
     'Grüße, 世界!'
     """
 
     chat_templates: dict[str, str] = {}  # noqa: RUF012 - each tokenizer has its own
     training_report: TrainingReport | None = None
+    _settings: dict[str, Any]
     _warned_about_padding = False
-    _path = Path()  # what it was read from
+    _path = Path()  # the file it was read from
+    _now = _Now()
 
     def __init__(
         self,
@@ -3653,9 +3656,9 @@ class BPETokenizer:
         surround: str = "bos+eos",
     ) -> None:
         _check_normalizer(normalizer)
-        self.chat_templates = {}
-        self._roles, self._settings = dict[str, str](), dict[str, Any]()
-        self._install(_new_definition(_pattern_named(split_pattern), normalizer, str(surround)))
+        with self._changed() as new:
+            new._roles, new._settings, new.chat_templates = {}, {}, {}
+            new._install(_new_definition(_pattern_named(split_pattern), normalizer, str(surround)))
 
     if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
@@ -3664,13 +3667,29 @@ class BPETokenizer:
                 close = difflib.get_close_matches(name, [n for n in dir(self) if n[0] != "_"], 1)
                 meant = f"; did you mean {close[0]!r}?" if close else ", except in a subclass"
                 raise AttributeError(f"BPETokenizer has no attribute {name!r} to set{meant}")
-            super().__setattr__(name, value)
+            with contextlib.nullcontext(self) if self._now is self else self._changed() as new:
+                super(BPETokenizer, new).__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            with self._changed() as new:
+                for each in (self, new):
+                    super(BPETokenizer, each).__delattr__(name)
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[BPETokenizer]:
+        """Give a copy to change; afterwards other threads see all of its changes at once."""
+        with contextlib.nullcontext() if self._now is self else _writing:  # a new one is not shared
+            vars(new := object.__new__(type(self))).update(vars(self))
+            vars(new).pop("_now", None)
+            yield new
+            vars(self).update(vars(new))
+            # A subclass's methods may change the object, so the copy calls them on that.
+            for cls in itertools.takewhile(lambda cls: cls is not BPETokenizer, type(self).__mro__):
+                vars(new).update({n: getattr(self, n) for n, f in vars(cls).items() if callable(f)})
+            vars(self)["_now"] = new
 
     def _install(self, definition: Definition, named: Iterable[AddedToken] = ()) -> None:
-        """Take on a definition, and derive what methods look things up in.
-
-        New special tokens in `named` take a free role if they have one of the known names.
-        """
+        """Adopt a definition and build its tables; new special tokens take free roles by name."""
         if sum(len(token.content) for token in definition.added) > _MAX_ADDED_LENGTH:
             raise ValueError(f"the added tokens have more than {_MAX_ADDED_LENGTH:,} characters")
         of_tools = definition.components is not None
@@ -3680,14 +3699,14 @@ class BPETokenizer:
         self._added = {token.content: token for token in definition.added}
         self._special = frozenset(token.content for token in definition.added if token.special)
         self._contents = {token.id: token.content for token in definition.added}
-        self._special_ids = {token.id for token in definition.added if token.special}
+        self._special_ids = frozenset(token.id for token in definition.added if token.special)
         self._id_to_bytes = tokens = self._encoder.tokens
         contents, write = self._contents, definition.write
         self._shown = _engine.shown(lambda i: contents.get(i) or write(tokens[i]), self.max_id + 1)
-        # Text needs no preparing but normalization where no added token is looked for.
+        # Without added tokens to find, text only needs normalization.
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
         self._encode_plain = encoder.encode_plain if plain else None
-        # How text is prepared when some special tokens are recognized, and others not.
+        # The pipeline for each set of special tokens to recognize.
         pipeline: Callable[[frozenset[str]], _Pipeline] = functools.lru_cache(64)(
             lambda allowed: encoder.pipeline(_recognized(definition, allowed))
         )
@@ -3697,6 +3716,15 @@ class BPETokenizer:
         kept = {role: token for role, token in self._roles.items() if token in self._added}
         self._take_roles({**_roles_by_name(named), **kept})
 
+    def _adopt(
+        self, learned: _Learned, empty: Definition, tokens: list[Any], named: Any, old: BPETokenizer
+    ) -> None:
+        """Replace the vocabulary; tokens that other threads have added since `old` stay."""
+        with self._changed() as new:
+            known = {*old._added, *(token.content for token in tokens)}
+            later = [token for token in new._definition.added if token.content not in known]
+            new._install(_number_merges(learned, empty, tokens + later, old._contents), named)
+
     # -- Training ---
 
     def train(
@@ -3705,7 +3733,7 @@ class BPETokenizer:
         vocab_size: int = 32_000,
         min_frequency: int = 2,
         special_tokens: _SpecialTokens | None = None,
-        verbose: bool = True,
+        verbose: bool | None = None,
         *,
         counts: Mapping[bytes, int] | None = None,
         max_token_length: int | None = None,
@@ -3719,39 +3747,37 @@ class BPETokenizer:
         superwords: Any = None,
         parity: Any = None,
     ) -> BPETokenizer:
-        """Learn a vocabulary from a corpus, instead of what was learned before; return `self`.
+        """Learn a vocabulary from a corpus, replacing the old one; return `self`.
 
-        The merges are those of HuggingFace's BpeTrainer with the full byte alphabet, whatever the
-        number of workers or the order of documents.  `training_report` says what was done.
+        The merges are those of HuggingFace's BpeTrainer with the full byte alphabet, for any number
+        of workers and any order of documents.  `training_report` sums up the run.
 
         Args:
-            corpus, num_workers, text_field: as for `count_pretokens`; or give its `counts`.
-            vocab_size: tokens in all: 256 bytes, merged ones, special tokens.
-            min_frequency: pairs that occur less often are not merged.
+            corpus, num_workers, text_field: as for `count_pretokens`; or pass its `counts`.
+            vocab_size: the total number of tokens: bytes (256), merged ones, special ones.
+            min_frequency: pairs that occur less often aren't merged.
             special_tokens: as for `add_special_tokens`; an id within the range is reserved, one
-                above leaves a gap.  Tokens already there keep their ids, unless named here.
-            verbose: show progress and a summary on stderr.
+                above leaves a gap.  Existing tokens keep their ids, unless named here.
+            verbose: show progress and a summary on stderr; None: at a terminal or in a notebook.
             max_token_length: a merge whose token would have this many bytes or more is not
                 counted, except for the pairs of single bytes: HuggingFace's rule.
-            surround: as for the constructor; None keeps what the tokenizer has.
+            surround: as for the constructor; None keeps the current one.
             style: "sentencepiece" takes `byte_fallback` and `character_coverage`; see
                 docs/sentencepiece.md.
-            ties: which of equally frequent pairs is merged: HuggingFace's choice, the "greatest",
+            ties: which of equally frequent pairs to merge: HuggingFace's choice, the "greatest",
                 or the "first" in the text (docs/ties.md).
             superwords, parity: see docs/superwords.md and docs/parity.md.
 
-        Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; and what
-        `count_pretokens` raises.
-
-        >>> BPETokenizer().train("ab abc " * 9, vocab_size=258, verbose=False).tokenize("abc")
-        ['ab', 'c']
+        Raises ValueError if the corpus is empty, the vocabulary too small, or an id taken; also the
+        errors of `count_pretokens`.
         """
+        verbose = _is_watched(verbose)
         if (superwords, parity) != (None, None):
             return cast("BPETokenizer", _tools("training.variants").train(self, locals()))
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
         if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:
-            raise TypeError("counts must be a mapping from pre-tokens, as bytes, to their numbers")
+            raise TypeError("counts must map pre-tokens (bytes) to how often they occur")
         rule = self._definition.template if surround is None else str(surround)
         if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
             asked = _tools("training.sentencepiece").Style(style, byte_fallback, character_coverage)
@@ -3759,13 +3785,14 @@ class BPETokenizer:
             asked.train(self, corpus, *options, num_workers, text_field, ties, rule)
             return self
         if self._definition.components is not None:
-            problem = "what is not byte-level BPE with one split pattern cannot be trained again"
-            raise ValueError(f"{problem}, except with style='sentencepiece'; make a new tokenizer")
+            problem = "only byte-level BPE with one split pattern can be trained like this"
+            raise ValueError(f"{problem}; make a new tokenizer, or pass style='sentencepiece'")
         make = _engine.learner if ties == "huggingface" else _tools("training.ties").learner(ties)
         named = _as_added_tokens(special_tokens)
         names = {token.content for token in named}
-        tokens = [token for token in self._definition.added if token.content not in names] + named
-        empty = _new_definition(self._definition.split_pattern, self._definition.normalizer, rule)
+        old = self._now
+        empty = _new_definition(old._definition.split_pattern, old._definition.normalizer, rule)
+        tokens = [token for token in old._definition.added if token.content not in names] + named
         contents = [token.content for token in _with_added_tokens(empty, tokens).added]
         _check_sizes(vocab_size, 256 + len(contents), min_frequency, max_token_length)
 
@@ -3777,7 +3804,7 @@ class BPETokenizer:
             specials = map(AddedToken, contents)
             cut = _Pipeline(_splitter(empty.split_pattern), empty.normalizer, tokens=specials)
             made = _counter_of(corpus, cut, num_workers, text_field, verbose, ties == "first")
-            counts = getattr(made, "held", made.take)()  # the accelerator makes no dict
+            counts = getattr(made, "held", made.take)()  # the accelerator needs no dict
         if not any(counts.values()):
             raise ValueError(_EMPTY)
         counted = time.perf_counter()
@@ -3785,7 +3812,7 @@ class BPETokenizer:
         learner, room = make(counts, max_token_length), vocab_size - 256 - len(contents)
         with _progress("merging", "merge", room, verbose) as advance:
             learned = learner.learn(room, min_frequency, forbidden, advance)
-        self._install(_number_merges(learned, empty, tokens, self._contents), named)
+        self._adopt(learned, empty, tokens, named, old)
         read = getattr(made, "documents", 0), getattr(made, "bytes_read", 0)
         found = sum(counts.values()), len(counts), len(learned.merges), self.vocab_size
         seconds = counted - started, time.perf_counter() - counted
@@ -3800,18 +3827,20 @@ class BPETokenizer:
         Special tokens right after the last merged token stay right after it.  Raises ValueError if
         the vocabulary can't have this size.
         """
-        return self._from_parts(_cut_vocab(self._definition, vocab_size), *self._rest(), Path())
+        now = self._now
+        return self._from_parts(_cut_vocab(now._definition, vocab_size), *now._rest(), Path())
 
     def add_special_tokens(self, special_tokens: _SpecialTokens) -> int:
         """Add special tokens: {text: id}, or a list of texts or `AddedToken`; return how many.
 
-        Those without an id, or with None, go to the end.  One that is there already stays as it is
-        if its id and flags, where given, are the same.  Raises ValueError, and adds none, if an id
-        or a text is taken.
+        Those without an id, or with None, go to the end.  A token that exists stays as it is if its
+        id and flags, where given, are the same.  If an id or a text is taken, raises ValueError and
+        adds none.
         """
-        given, added = _as_added_tokens(special_tokens), self._added
-        if tokens := [each for each in given if not _is_there(each, added.get(each.content))]:
-            self._install(_with_added_tokens(self._definition, tokens), tokens)
+        given = _as_added_tokens(special_tokens)
+        with self._changed() as new:
+            if tokens := [t for t in given if not _is_there(t, new._added.get(t.content))]:
+                new._install(_with_added_tokens(new._definition, tokens), tokens)
         return len(tokens)
 
     # -- Roles and sizes ---
@@ -3819,7 +3848,7 @@ class BPETokenizer:
     bos_token = cast("str | None", _Attribute())  # begins a text
     eos_token = cast("str | None", _Attribute())  # ends a text
     pad_token = cast("str | None", _Attribute())  # fills up a batch
-    unk_token = cast("str | None", _Attribute())  # stands for what is unknown; bytes never need it
+    unk_token = cast("str | None", _Attribute())  # replaces unknown text; byte-level BPE has none
     bos_token_id = cast("int | None", _Attribute())
     eos_token_id = cast("int | None", _Attribute())
     pad_token_id = cast("int | None", _Attribute())
@@ -3830,7 +3859,7 @@ class BPETokenizer:
 
     @property
     def definition(self) -> Definition:
-        """All that decides which ids a text gets; to be read, not changed."""
+        """Everything that decides which ids a text gets; read it, don't change it."""
         return self._definition
 
     @property
@@ -3850,19 +3879,19 @@ class BPETokenizer:
 
     @property
     def normalizer(self) -> str | None:
-        """The Unicode form that text is normalized to; None if none, or if `components` do it."""
+        """The Unicode form that text is normalized to; None if none, or in `components`."""
         return self._definition.normalizer
 
     @property
     def components(self) -> dict[str, Any] | None:
-        """What tokenizer.json says of them; None for byte-level BPE with one split pattern."""
+        """The parts of tokenizer.json; None for byte-level BPE with one split pattern."""
         return cast("dict[str, Any] | None", json.loads(json.dumps(self._definition.components)))
 
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges in rank order, as pairs of tokens."""
-        token = dict(self._id_to_bytes)
-        return [(token[left], token[right]) for left, right in self._definition.merges]
+        token = dict((now := self._now)._id_to_bytes)
+        return [(token[left], token[right]) for left, right in now._definition.merges]
 
     @property
     def vocab_size(self) -> int:
@@ -3882,7 +3911,7 @@ class BPETokenizer:
     def _allowed(
         self, allowed_special: Any = "none", disallowed_special: Any = (), texts: Any = ()
     ) -> frozenset[str]:
-        """Return the special tokens to recognize; check that texts hold no disallowed one."""
+        """Return the special tokens to recognize; raise if texts contain disallowed ones."""
         _check_texts(texts)
         words: _Named = {"none": _NONE, "all": self._special}
         if isinstance(allowed_special, str) and allowed_special in words and not disallowed_special:
@@ -3890,10 +3919,15 @@ class BPETokenizer:
         allowed = _named_tokens("allowed_special", allowed_special, words)
         if not allowed <= self._special:
             unknown = _shorten(sorted(map(str, allowed - self._special)))
-            raise ValueError(f"allowed_special: {unknown} are no special tokens of this tokenizer")
+            raise ValueError(f"allowed_special: {unknown} are not special tokens of this tokenizer")
         if disallowed_special:
             words = {"all": self._special - allowed}
-            _refuse_tokens(texts, _named_tokens("disallowed_special", disallowed_special, words))
+            refused = _named_tokens("disallowed_special", disallowed_special, words)
+            if found := [text for text in texts if any(token in text for token in refused)]:
+                token = _one_of(refused).findall(found[0])[0]
+                why = f"text contains the special token {token!r}, which disallowed_special names"
+                how = f"pass allowed_special={{{token!r}}} or disallowed_special=()"
+                raise ValueError(f"{why}; {how}")
         return allowed
 
     def encode(
@@ -3905,28 +3939,34 @@ class BPETokenizer:
         disallowed_special: _AllowedSpecial = (),
         dropout: float = 0.0,
         seed: int | None = None,
+        num_threads: int | None = None,
     ) -> list[int]:
         """Encode a text; decoded, the ids are the normalized text.
 
         Args:
-            text: any text but lone surrogates, which raise ValueError.
-            add_special_tokens: add what `surround` says, or the file it came from.
+            text: any text; lone surrogates raise ValueError.
+            add_special_tokens: add tokens around it, as `surround` or the loaded file says.
             allowed_special: "all" or a set of special tokens to recognize in the text; with "none"
                 they are ordinary text.
-            disallowed_special: a set, or "all" that are not allowed: ValueError if one occurs.
-            dropout, seed: how likely each merge is passed over, 0 to 1; what makes it repeatable.
+            disallowed_special: a set, or "all" for those not allowed: ValueError if one occurs.
+            dropout, seed: the probability of skipping each merge, 0 to 1; a seed to repeat it.
+            num_threads: how many threads of the accelerator encode a long text.
         """
-        plain, allowed, encoder = self._encode_plain, _NONE, self._encoder  # others may train it
+        now = self._now  # other threads may train it
+        plain, allowed = now._encode_plain, _NONE
         if allowed_special != "none" or disallowed_special or not plain:
-            allowed = self._allowed(allowed_special, disallowed_special, [text])
-            plain = self._plain(allowed)
-        if dropout:
-            encoder = _tools("support.dropout", "dropout").dropping(encoder, dropout, seed)
+            allowed = now._allowed(allowed_special, disallowed_special, [text])
+            plain = now._plain(allowed)
+        if num_threads is not None:
+            plain = _tools("prompts.threads", "num_threads").plain(now, allowed, num_threads)
         if dropout or not plain or (ids := plain(text)) is None:
             _check_text(text)
-            ids = _encode_parts(encoder, self._pipeline(allowed).parts(text))
+            encoder = now._encoder
+            if dropout:
+                encoder = _tools("support.dropout", "dropout").dropping(encoder, dropout, seed)
+            ids = _encode_parts(encoder, now._pipeline(allowed).parts(text))
         if add_special_tokens:
-            ids[:0], ids[len(ids) :] = self._asked_around(add_special_tokens)
+            ids[:0], ids[len(ids) :] = now._asked_around(add_special_tokens)
         return ids
 
     def _take_roles(self, roles: dict[str, str]) -> None:  # and find the ids around a text
@@ -3947,6 +3987,9 @@ class BPETokenizer:
         """Encode a text to a NumPy array of uint32; options as for `encode`."""
         numpy = sys.modules.get("numpy") or _import_optional("numpy", "encode_to_numpy", "numpy")
         encode = None if options else self._plain(_NONE, "encode_to_buffer")
+        if [*options] == ["num_threads"] and options["num_threads"] is not None:
+            to_buffer = _tools("prompts.threads", "num_threads").to_buffer
+            encode = functools.partial(to_buffer, self._now, options["num_threads"])
         if not encode or (ids := encode(text)) is None:
             return numpy.array(self.encode(text, **options), dtype=numpy.uint32)
         return numpy.frombuffer(ids, numpy.uint32)
@@ -3954,18 +3997,14 @@ class BPETokenizer:
     def encode_ordinary_batch(
         self, texts: Iterable[str], num_threads: int | None = None
     ) -> list[list[int]]:
-        """Encode several texts as `encode_ordinary` does, the accelerator on threads.
-
-        >>> BPETokenizer().encode_ordinary_batch(["ab", "c"])
-        [[97, 98], [99]]
-        """
+        """Encode several texts as `encode_ordinary` does, the accelerator on threads."""
         _check_size("num_threads", num_threads, 1)
-        texts = _check_texts(texts)
-        if not self._is_simple():
-            return list(map(self.encode, texts))
-        return self._encoder.encode_batch(self._normalized(texts), num_threads or _cores())
+        now, texts = self._now, _check_texts(texts)
+        if not now._is_simple():
+            return list(map(now.encode, texts))
+        return now._encoder.encode_batch(now._normalized(texts), num_threads or _cores())
 
-    def _is_simple(self) -> bool:  # normalizing, splitting and merging are all that text needs
+    def _is_simple(self) -> bool:  # text only needs normalizing, splitting and merging
         return bool(self._encode_plain) and type(self).encode is BPETokenizer.encode
 
     def _normalized(self, texts: list[str]) -> list[str]:
@@ -3975,31 +4014,27 @@ class BPETokenizer:
     def encode_with_offsets(
         self, text: str, add_special_tokens: bool = False, allowed_special: _AllowedSpecial = "none"
     ) -> EncodingResult:
-        """Encode a text, and say which characters of it, as given, each token stands for.
+        """Encode a text, and find the characters of it, as given, that each token covers.
 
         >>> BPETokenizer().encode_with_offsets("é!").offsets  # the first two share a character
         [(0, 1), (0, 1), (1, 2)]
         """
-        if add_special_tokens or allowed_special != "none" or not self._is_simple():
+        now = self._now
+        if add_special_tokens or allowed_special != "none" or not now._is_simple():
             return self.encode_batch([text], add_special_tokens, allowed_special).encodings[0]
         _check_text(text)
-        ids = self._encoder.encode(self._normalized([text])[0])
-        source = _Source(self._frozen(), [text], [ids], [tuple(ids)], [0], kept=[slice(None)])
-        return source.result(0)
-
-    def _frozen(self) -> BPETokenizer:  # as it is, whatever `train` does later
-        frozen = object.__new__(type(self))
-        vars(frozen).update(vars(self))
-        return frozen
+        [(ids, record)] = now._encoder.encode_recorded(now._normalized([text]))
+        record = tuple(ids) if now._definition.trim_offsets else record
+        return _Source(now, [text], [ids], [record], [0], kept=[slice(None)]).result(0)
 
     def _is_plain(self, text: str, allowed: frozenset[str]) -> bool:
-        """Tell whether splitting and merging are all that a text needs."""
+        """Return True if a text only needs splitting and merging."""
         return bool(self._encode_plain and not allowed and self._normalized([text])[0] is text)
 
     def _offsets(
         self, text: str, allowed: frozenset[str], trimmed: bool = True, record: Any = None
     ) -> list[_Span]:
-        """Return the characters of a text that each of its ids stands for."""
+        """Return the span of characters that each of a text's ids covers."""
         given, trimmed = self._definition, trimmed and self._definition.trim_offsets
         if self._is_plain(text, allowed) and not trimmed:
             return self._encoder.places(text, record or self._encoder.encode(text))
@@ -4023,7 +4058,7 @@ class BPETokenizer:
     def encode_batch(
         self, texts: Iterable[str], *args: Any, return_tensors: None = None, **kw: Unpack[_Options]
     ) -> BatchEncoding: ...
-    def encode_batch(  # type: ignore[misc]  # by position, options are Any above
+    def encode_batch(  # type: ignore[misc]  # positional options are Any above
         self,
         texts: Iterable[str],
         add_special_tokens: bool = False,
@@ -4041,39 +4076,40 @@ class BPETokenizer:
     ) -> BatchEncoding | TensorBatch:
         """Encode several texts for a model, as lists or, with `return_tensors`, as tensors.
 
-        Options left at None come from `padding_side`, `truncation_side` and `model_max_length`,
-        and from `truncation` and `padding` in tokenizer.json, which don't cut or pad by themselves.
-        Options not listed are as for `encode`; what `add_special_tokens` adds is never cut off.
+        Options that are None come from `padding_side`, `truncation_side` and `model_max_length`, or
+        from `truncation` and `padding` in tokenizer.json; these alone never cut or pad.  Other
+        options are as for `encode`.  Truncation keeps what `add_special_tokens` adds.
 
         Args:
-            padding: True or "longest" pads to the longest text, "max_length" to `max_length`;
-                without a pad token with eos, else with id 0.
+            padding: True or "longest" pads to the longest text, "max_length" to `max_length`, with
+                the pad token; without one, with eos, else with id 0.
             truncation: whether to cut texts down to `max_length` tokens, special ones included.
             return_tensors: None for lists, "np" or "pt" for int64 tensors.
             padding_side, truncation_side: "right" or "left".
             pad_to_multiple_of: round the padded length up to a multiple.
-            return_offsets: whether results have offsets; they are worked out when first read.
+            return_offsets: whether results have offsets, computed when first read.
         """
         texts = _check_texts(texts)
         asked: Any = {"padding": padding, "truncation": truncation, "max_length": max_length}
         asked |= {"return_tensors": return_tensors, "pad_to_multiple_of": pad_to_multiple_of}
         asked |= {"padding_side": padding_side, "truncation_side": truncation_side}
-        before, after = self._asked_around(add_special_tokens)
-        lengths = _Lengths(self, len(before) + len(after), **asked)
-        allowed = self._allowed(allowed_special, disallowed_special, texts)
+        now = self._now
+        before, after = now._asked_around(add_special_tokens)
+        lengths = _Lengths(now, len(before) + len(after), **asked)
+        allowed = now._allowed(allowed_special, disallowed_special, texts)
         most = None if lengths.cuts_left else lengths.room  # ids of a text, from the first
-        if allowed or not self._is_simple():
-            rows = [self.encode(text, allowed_special=allowed or "none")[:most] for text in texts]
+        if allowed or not now._is_simple():
+            rows = [now.encode(text, allowed_special=allowed or "none")[:most] for text in texts]
             records: list[Any] = [tuple(ids) if most is None else None for ids in rows]
         else:
-            made = self._encoder.encode_recorded(self._normalized(texts), most)
+            made = now._encoder.encode_recorded(now._normalized(texts), most)
             rows, records = [ids for ids, _ in made], [record for _, record in made]
         kept = lengths.kept(rows)
         if lengths.cuts_left or before or after:
             rows = [[*before, *ids[part], *after] for ids, part in zip(rows, kept)]
-        pad = _pad_token(self) if any(missing := lengths.missing(rows)) else (0, "")
+        pad = _pad_token(now) if any(missing := lengths.missing(rows)) else (0, "")
         how = missing, lengths.left, pad, allowed, kept if return_offsets else None
-        source = _Source(self._frozen(), texts, rows, records, *how, (len(before), len(after)))
+        source = _Source(now, texts, rows, records, *how, (len(before), len(after)))
         if return_tensors is None:
             vars(batch := object.__new__(BatchEncoding))["_source"] = source
             return batch
@@ -4099,11 +4135,11 @@ class BPETokenizer:
     def __call__(self, text: Any, *pair: Any, **options: Any) -> Any:
         """Call `encode` for a str without options of batches, else `encode_batch`.
 
-        Pairs of texts and options such as `stride` are for transformers, which then answers.
+        Calls with pairs of texts, or options such as `stride`, go to transformers.
         """
         if pair or (options and options.keys() - _Options.__annotations__ - {"return_tensors"}):
             tools = _tools("dropin.twin", "a pair of texts, or such an option,")
-            return tools.call(self, text, *pair, **options)
+            return tools.call(self._now, text, *pair, **options)
         if isinstance(text, str) and options.keys() <= _TextOptions.__annotations__.keys():
             return self.encode(text, **options)
         return self.encode_batch([text] if isinstance(text, str) else text, **options)
@@ -4113,66 +4149,71 @@ class BPETokenizer:
     ) -> Iterator[list[int]]:
         """Encode text that arrives in chunks, of any size; joined, the lists are `encode`'s.
 
-        Text is held back until no later text can change its ids: usually to the end of a word.
-        NOTE: a long run without such an end (of signs, say) is held whole; so is all text if the
-        pattern looks behind itself, or bpe_tokenizer_tools can't parse it, or isn't there to.
+        Text is held back until later text can't change its ids: usually to the end of a word.
+        NOTE: a long run without such an end (of signs, say) is held whole.  All text is held if the
+        pattern looks behind itself, or if bpe_tokenizer_tools is missing or can't parse it.
 
         >>> list(BPETokenizer().encode_streaming(["a b", "c d"]))
         [[97], [32, 98, 99], [32, 100]]
         """
         if isinstance(text_stream, (str, bytes)):
             raise TypeError("expected an iterable of strings, got one text; use encode for that")
-        return self._encoder.stream(self._pipeline(self._allowed(allowed_special)), text_stream)
+        now = self._now
+        return now._encoder.stream(now._pipeline(now._allowed(allowed_special)), text_stream)
 
     def encode_iterable(
         self, lines: Iterable[str], allowed_special: _AllowedSpecial = "none"
     ) -> Iterator[int]:
-        """Yield the ids of a text in pieces, such as an open file, one by one, in constant memory.
-
-        >>> list(BPETokenizer().encode_iterable(["a b", "c"]))
-        [97, 32, 98, 99]
-        """
-        blocks = lines if isinstance(lines, (str, bytes)) else _joined(lines)
-        return itertools.chain.from_iterable(self.encode_streaming(blocks, allowed_special))
+        """Yield the ids of text in pieces, such as an open file, one by one, in constant memory."""
+        with contextlib.suppress(ImportError):  # alone, this module prepares each piece by itself
+            joined = _tools("support.streaming").joined
+            lines = lines if isinstance(lines, (str, bytes)) else joined(lines)
+        return itertools.chain.from_iterable(self.encode_streaming(lines, allowed_special))
 
     def count_tokens(
         self, text: str, add_special_tokens: bool = False, allowed_special: Any = "none", **how: Any
     ) -> int:
-        """Count the ids that `encode` would give, mostly without a list; arguments as for it."""
-        if how or allowed_special != "none" or not self._encode_plain or type(text) is not str:
-            return len(self.encode(text, add_special_tokens, allowed_special, **how))
-        around = sum(map(len, self._asked_around(add_special_tokens))) if add_special_tokens else 0
-        return around + self._encoder.count(self._normalized([text])[0])
+        """Count the ids that `encode` would give, usually without the list; same arguments."""
+        now = self._now
+        usual = not how and allowed_special == "none"
+        plain = now._plain(_NONE, "count_plain") if usual else None
+        if (n := plain(text) if plain else None) is None:
+            if not usual or not now._encode_plain or type(text) is not str:
+                return len(self.encode(text, add_special_tokens, allowed_special, **how))
+            n = now._encoder.count(now._normalized([text])[0])
+        return n + sum(map(len, now._asked_around(add_special_tokens)))
 
     def truncate(
         self, text: str, max_tokens: int, add_special_tokens: bool = False, **options: Any
     ) -> str:
         """Return a prefix of the normalized text that encodes to at most `max_tokens` tokens.
 
-        It is as long as whole tokens of the text make it, and never splits a character.  Options as
-        for `encode`; what `add_special_tokens` adds counts.
+        It is as long as whole tokens of the text allow, and never splits a character.  Options as
+        for `encode`; the tokens of `add_special_tokens` count.
         """
         _check_size("max_tokens", max_tokens, 0)
-        allowed = self._allowed(texts=[text], **options)
-        room = max(0, max_tokens - sum(map(len, self._asked_around(add_special_tokens))))
-        begin: Any = self._plain(allowed, "begin")  # which does all of this, of an accelerator
+        now = self._now
+        allowed = now._allowed(texts=[text], **options) if options else _NONE
+        room = max(0, max_tokens - sum(map(len, now._asked_around(add_special_tokens))))
+        begin: Any = now._plain(allowed, "begin")  # the accelerator's does all of this
         if begin and (end := begin(text, room)) is not None:
             return text[:end]
-        if self._definition.components is None:  # else what a normalizer does is no prefix
-            found = _text_between(self._pipeline(allowed).raw.find(text), len(text))
+        _check_text(text)
+        if now._definition.components is None:  # other normalizers may not keep prefixes
+            found = _text_between(now._pipeline(allowed).raw.find(text), len(text))
             text = "".join(
-                text[start:end] if token else _engine.normalize(text[start:end], self.normalizer)
+                text[start:end] if token else _engine.normalize(text[start:end], now.normalizer)
                 for start, end, token in found
             )
-        places, length = list[_Span](), 6 * room if self._is_plain(text, allowed) else len(text)
-        while len(places) <= room and length < len(text):  # the beginning is mostly enough
-            at = _splitter(self._definition.split_pattern).last_cut(text, length) or 0
-            places = self._encoder.places(text[:at], self._encoder.encode(text[:at]))
+        places, length = list[_Span](), 6 * room if now._is_plain(text, allowed) else len(text)
+        while len(places) <= room and length < len(text):  # the beginning is usually enough
+            at = _splitter(now._definition.split_pattern).last_cut(text, length) or 0
+            places = now._encoder.places(text[:at], now._encoder.encode(text[:at]))
             length = 2 * length + 64
-        if len(places) <= room and len(places := self._offsets(text, allowed, False)) <= room:
+        if len(places) <= room and len(places := now._offsets(text, allowed, False)) <= room:
             return text
-        cuts = sorted({cut for _, cut in places[:room]})[::-1]  # less text may have more tokens
-        count = functools.partial(self.count_tokens, allowed_special=allowed or "none")
+        cuts = sorted({cut for _, cut in places[:room]})[::-1]  # shorter texts can have more tokens
+        count = functools.partial(now.count_tokens, allowed_special=allowed or "none")
         return text[: next((cut for cut in cuts if count(text[:cut]) <= room), 0)]
 
     # -- Decoding ---
@@ -4180,45 +4221,48 @@ class BPETokenizer:
     def decode(self, ids: Any, skip_special_tokens: bool = False, errors: str = "replace") -> str:
         """Decode ids, a list or a NumPy array or tensor of one dimension, to text.
 
-        `errors` says what becomes of bytes that are not UTF-8, and of unknown ids: "strict" raises
+        `errors` handles bytes that are not UTF-8, and unknown ids: "strict" raises
         ValueError, "replace" gives U+FFFD, "ignore" drops them.
         """
-        return self._encoder.decode_to_str(self._kept(ids, skip_special_tokens, errors), errors)
+        now = self._now
+        if skip_special_tokens or errors != "replace":
+            ids = now._kept(ids, skip_special_tokens, errors)
+        return now._encoder.decode_to_str(ids, errors)
 
     def decode_bytes(
         self, ids: Any, skip_special_tokens: bool = False, errors: str = "strict"
     ) -> bytes:
-        """Decode ids to the bytes they stand for, whether or not they are UTF-8."""
-        return self._encoder.decode(self._kept(ids, skip_special_tokens, errors), errors)
+        """Decode ids to bytes, even if these are not UTF-8."""
+        now = self._now
+        return now._encoder.decode(now._kept(ids, skip_special_tokens, errors), errors)
 
     def _kept(self, ids: Any, skip_special_tokens: bool, errors: str) -> Any:
         """Check `errors`; leave special tokens out, if asked to."""
         _check_errors(errors)
-        if skip_special_tokens and not self._special_ids.isdisjoint(ids := _plain_ids(ids)):
-            return [id_ for id_ in ids if id_ not in self._special_ids]
-        return ids
+        return self._encoder.without(ids, self._special_ids) if skip_special_tokens else ids
 
     def decode_batch(
         self, batch_ids: Any, skip_special_tokens: bool = False, skip_padding: bool = True
     ) -> list[str]:
         """Decode several lists of ids, an array or tensor of two dimensions, or a batch.
 
-        `skip_padding` leaves out what the attention mask says is padding; without a mask, pad
-        tokens at both ends, and with them a text's own eos if eos is the pad token.
+        `skip_padding` leaves out padding: what the attention mask marks or, without one, pad tokens
+        at both ends; if eos is the pad token, that includes a text's own eos.
         """
-        named = isinstance(batch_ids, (BatchEncoding, Mapping))
+        now, named = self._now, isinstance(batch_ids, (BatchEncoding, Mapping))
         fields = dict(batch_ids) if named else {"input_ids": batch_ids}
         if "input_ids" not in fields:
             raise ValueError(f"expected a field 'input_ids', got {_shorten([*fields])}")
-        masks = fields.get("attention_mask")
-        rows = [_row(ids, masks is None) for ids in fields["input_ids"]]
-        masks = None if masks is None else [*map(_plain_ids, masks)]
-        if masks is not None and [*map(len, masks)] != [*map(len, rows)]:
-            raise ValueError("attention_mask and input_ids differ in their lengths")
-        if skip_padding:
-            pads = itertools.repeat(self.pad_token_id)
-            rows = [*map(_strip, rows, masks or itertools.repeat(None), pads)]
-        return [self.decode(ids, skip_special_tokens) for ids in rows]
+        rows, masks = fields["input_ids"], fields.get("attention_mask")
+        pad_id = now.pad_token_id if skip_padding and masks is None else None
+        if masks is not None:
+            rows, masks = [_row(ids, False) for ids in rows], [*map(_plain_ids, masks)]
+            if [*map(len, masks)] != [*map(len, rows)]:
+                raise ValueError("attention_mask and input_ids differ in their lengths")
+            if skip_padding:
+                rows = [[*itertools.compress(*row)] for row in zip(rows, masks)]
+        left_out = now._special_ids if skip_special_tokens else frozenset()
+        return now._encoder.decode_rows(rows, left_out, pad_id)
 
     def decode_streaming(
         self, ids: Iterable[int], skip_special_tokens: bool = False, errors: str = "replace"
@@ -4229,86 +4273,90 @@ class BPETokenizer:
         ['h', 'é', '!']
         """
         _check_errors(errors)
-        skipped = self._special_ids if skip_special_tokens else ()
+        now = self._now
+        skipped = now._special_ids if skip_special_tokens else ()
         kept = (id_ for id_ in map(operator.index, ids) if id_ not in skipped)
-        return codecs.iterdecode(self._encoder.decode_pieces(kept, errors), "utf-8", errors)
+        return codecs.iterdecode(now._encoder.decode_pieces(kept, errors), "utf-8", errors)
 
     # -- Tokens ---
 
     def get_vocab(self) -> dict[str, int]:
         """Return the vocabulary: printable token -> id, added tokens included."""
-        write = self._definition.write
-        vocab: dict[Any, Any] = {write(token): i for token, i in self._definition.vocab.items()}
-        vocab.update({token.content: token.id for token in self._definition.added})
+        given = self._definition
+        vocab: dict[Any, Any] = {given.write(token): i for token, i in given.vocab.items()}
+        vocab.update({token.content: token.id for token in given.added})
         return dict(sorted(vocab.items(), key=operator.itemgetter(1)))
 
     def tokenize(self, text: str, **options: Any) -> list[str]:
         """Cut a text into printable tokens; a space is written "Ġ".  Options as for `encode`."""
-        return self._shown.of(self.encode(text, **options))
+        return (now := self._now)._shown.of(now.encode(text, **options))
 
     def convert_tokens_to_ids(self, t: str | Iterable[str]) -> Any:
-        """Look up the id of a printable token, or of several; else that of unk, or -1."""
+        """Look up the id of a printable token, or of several; unknown ones get unk's, or -1."""
+        now = self._now
         if not isinstance(t, str):
-            return [self.convert_tokens_to_ids(token) for token in t]
-        token = self._definition.read(t)
-        known = self._added[t].id if t in self._added else self._definition.vocab.get(token or b"")
-        id_ = self.unk_token_id if known is None else known
+            return list(map(now.convert_tokens_to_ids, t))
+        token = now._definition.read(t)
+        known = now._added[t].id if t in now._added else now._definition.vocab.get(token or b"")
+        id_ = now.unk_token_id if known is None else known
         return -1 if id_ is None else id_
 
     def convert_ids_to_tokens(self, i: Any) -> Any:
         """Look up the printable token of an id, or of several; "" for unknown ids."""
-        ids, known = _plain_ids(i), self._id_to_bytes
+        ids, known = _plain_ids(i), (now := self._now)._id_to_bytes
         try:
-            tokens = self._shown.of(ids)
+            tokens = now._shown.of(ids)
         except KeyError:
-            tokens = [self._shown[id_] if id_ in known else "" for id_ in ids]
+            tokens = [now._shown[id_] if id_ in known else "" for id_ in ids]
         return tokens[0] if isinstance(i, int) or getattr(i, "ndim", 1) == 0 else tokens
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Decode printable tokens to text."""
-        if self._definition.components is not None:
-            return self.decode([id_ for id_ in map(self.convert_tokens_to_ids, tokens) if id_ >= 0])
-        read = ((each, None if each in self._added else _from_printable(each)) for each in tokens)
+        now = self._now
+        if now._definition.components is not None:
+            return now.decode([id_ for id_ in map(now.convert_tokens_to_ids, tokens) if id_ >= 0])
+        read = ((each, None if each in now._added else _from_printable(each)) for each in tokens)
         raw = (each.encode() if part is None else part for each, part in read)
         return b"".join(raw).decode("utf-8", "replace")
 
     # -- Files ---
 
     def save(
-        self, directory: str | os.PathLike[str], name: str = "tokenizer", verbose: bool = True
+        self, directory: _FileName, name: str = "tokenizer", verbose: bool | None = None
     ) -> None:
-        """Save to a directory, which is made if need be, in HuggingFace's format.
+        """Save to a directory, in HuggingFace's format; create it if needed.
 
-        `tokenizers` and `transformers` load the files and give the same ids.  Whenever a save is
-        interrupted, `from_file` finds the old tokenizer or the new one, whole.  `name`, 1 to 100
-        printable characters, is a label; the default keeps the one of the file it came from.
-        Raises ValueError if HuggingFace's engine has no equal of the split pattern.
+        `tokenizers` and `transformers` load the files and give the same ids.  After an interrupted
+        save, `from_file` finds the old tokenizer or the new one, whole.  `name`, 1 to 100 printable
+        characters, is a label; the default keeps the label of the file it was loaded from.
+        Raises ValueError if HuggingFace's engine has no equivalent of the split pattern.
         """
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: is a file; save needs a directory")
-        texts = _texts_to_save(self, name)
+        texts = _texts_to_save(now := self._now, name)
         paths = _tokenizer_files(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _transactions(folder).save_files({**dict.fromkeys(paths), **dict(zip(paths, texts))})
-        if verbose:
-            print(f"Saved {self.vocab_size:,} tokens to {folder}", file=sys.stderr)
+        if _is_watched(verbose):
+            print(_printable(f"Saved {now.vocab_size:,} tokens to {folder}"), file=sys.stderr)
             with contextlib.suppress(ImportError):
-                print(end=_tools("formats.loaders").notes(self), file=sys.stderr)
+                print(end=_tools("formats.loaders").notes(now), file=sys.stderr)
 
     @classmethod
     def from_pretrained(
         cls,
         directory: str | os.PathLike[str],
-        verbose: bool = True,
+        verbose: bool | None = None,
         *,
         split_pattern: str | None = None,
         special_tokens: _SpecialTokens | None = None,
     ) -> BPETokenizer:
-        """Load a tokenizer from a directory, or from one file; see `from_file`."""
+        """Load a tokenizer from a directory or file, or by name ("o200k_base"); see `from_file`."""
         tokenizer = cls.from_file(directory, split_pattern, special_tokens)
-        if verbose:
-            print(f"Loaded {tokenizer.vocab_size:,} tokens from {directory}", file=sys.stderr)
+        if _is_watched(verbose):
+            said = f"Loaded {tokenizer.vocab_size:,} tokens from {directory}"
+            print(_printable(said), file=sys.stderr)
         return tokenizer
 
     @classmethod
@@ -4318,16 +4366,17 @@ class BPETokenizer:
         split_pattern: str | None = None,
         special_tokens: _SpecialTokens | None = None,
     ) -> BPETokenizer:
-        """Load a tokenizer from a file, or from a directory that holds one.
+        """Load a tokenizer from a file, or from a directory with one.
 
         The format is detected from the content: tokenizer.json, ``.tiktoken``, tekken.json,
         vocab.json with merges.txt, GGUF, a SentencePiece model, or plain JSON with "vocab",
         "merges", "split_pattern" and "special_tokens".  The ids are those of the format's own
-        library.  A FileFormatError names the file and the field that is damaged, not recognized, or
-        cannot be represented exactly.
+        library.  A FileFormatError names the file, and the field that is damaged, unknown, or not
+        exactly representable.  A `path` that doesn't exist can be a name (docs/counting.md): one of
+        tiktoken's, such as "o200k_base", or "hf:org/model" on the HuggingFace Hub.
 
         `split_pattern` (or its name) is for files without one.  `special_tokens` are as for
-        `add_special_tokens`; of several with one id, in ``.tiktoken`` files, the last decodes it.
+        `add_special_tokens`; in ``.tiktoken`` files, the last one with an id decodes it.
         """
         pattern = None if split_pattern is None else _pattern_named(split_pattern)
         tokens = _as_added_tokens(special_tokens)
@@ -4340,44 +4389,20 @@ class BPETokenizer:
         cls, definition: Definition, roles: _Named, settings: _Named, templates: _Named, path: Path
     ) -> BPETokenizer:
         tokenizer = cls.__new__(cls)
-        tokenizer.chat_templates, tokenizer._settings = dict(templates), dict(settings)
-        tokenizer._roles = {}
-        tokenizer._install(definition)
-        for role, token in roles.items():
-            if token not in tokenizer._added:
-                raise FileFormatError(path, role, f"{_shorten(token)} is no added token here")
-        tokenizer._take_roles(dict(roles))
+        with tokenizer._changed() as new:
+            new._roles, new._settings, new.chat_templates = {}, dict(settings), dict(templates)
+            new._install(definition)
+            if unknown := [role for role, token in roles.items() if token not in new._added]:
+                problem = f"{_shorten(roles[unknown[0]])} is not an added token here"
+                raise FileFormatError(path, unknown[0], problem)
+            new._take_roles(dict(roles))
         return tokenizer
 
-    @classmethod
-    def from_merges(
-        cls,
-        vocab: Mapping[int, bytes] | Mapping[bytes, int],
-        merges: Iterable[tuple[bytes, bytes]],
-        special_tokens: _SpecialTokens | None = None,
-        split_pattern: str = GPT2_SPLIT_PATTERN,
-        normalizer: str | None = None,
-    ) -> BPETokenizer:
-        """Make a tokenizer from a vocabulary of bytes (id -> token or token -> id) and merges.
-
-        A special token that `vocab` has keeps its id there.  Errors name the entry that is wrong.
-        """
-        read = _tools("formats.objects").from_merges
-        return _from_read(cls, *read(vocab, merges, special_tokens, split_pattern, normalizer))
-
-    @classmethod
-    def from_tiktoken(cls, encoding: Any) -> BPETokenizer:
-        """Convert a ``tiktoken.Encoding``; raise ValueError if something would be lost."""
-        return _from_read(cls, *_tools("formats.objects").from_tiktoken(encoding))
-
-    @classmethod
-    def from_hf(cls, tokenizer: Any) -> BPETokenizer:
-        """Convert a ``tokenizers.Tokenizer``, whose special tokens get roles by their names.
-
-        A fast tokenizer of transformers brings its own, chat templates and sides, too.  Raises
-        ValueError if something would be lost.
-        """
-        return _from_read(cls, *_tools("formats.objects").from_hf(tokenizer))
+    # From vocabulary and merges as bytes, or from live objects of other libraries.
+    from_merges = _Tool("formats.objects.from_merges", of_class=True)
+    from_tiktoken = _Tool("formats.objects.from_tiktoken", of_class=True)
+    from_hf = _Tool("formats.objects.from_hf", of_class=True)
+    to_hf = _Tool("formats.objects.to_hf")  # a `tokenizers.Tokenizer`
 
     @classmethod
     def from_huggingface(
@@ -4385,7 +4410,7 @@ class BPETokenizer:
         model_name_or_path: str | os.PathLike[str],
         cache_dir: str | os.PathLike[str] | None = None,
         token: str | None = None,
-        verbose: bool = True,
+        verbose: bool | None = None,
         *,
         revision: str | None = None,
         local_files_only: bool = False,
@@ -4400,67 +4425,39 @@ class BPETokenizer:
         """
         where = os.fspath(model_name_or_path)
         if not _names_file(where):
-            asked: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
-            asked |= {"local_files_only": local_files_only, "verbose": verbose}
-            has_tools = _is_installed("bpe_tokenizer_tools")
-            where = (_tools("formats.hub").download if has_tools else _download)(where, **asked)
+            how: Any = {"revision": revision, "cache_dir": cache_dir, "token": token}
+            how["local_files_only"] = local_files_only
+            if _is_installed("bpe_tokenizer_tools"):
+                where = _tools("formats.hub").download(where, verbose=_is_watched(verbose), **how)
+            else:
+                hub = _import_optional("huggingface_hub", f"downloading {where}", "huggingface_hub")
+                files = (path.name for path in _tokenizer_files(Path()))
+                names = [*files, "*chat_templates/*.jinja"]
+                where = hub.snapshot_download(where, allow_patterns=names, **how)
         return cls.from_pretrained(
             where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
         )
 
-    def export(
-        self, path: str | os.PathLike[str], format: str, *, without_normalizer: bool = False
-    ) -> None:
-        """Write another format: "tokenizer.json", "tiktoken", "gguf", or "gpt2" to a directory.
-
-        Raises ValueError if the format can't hold something that decides ids; `without_normalizer`
-        leaves the normalizer out, for callers who normalize all text.
-        """
-        _tools("formats", "export").export(self, Path(path), format, without_normalizer)
-
-    def check(self, texts: Sequence[str] | None = None) -> Any:
-        """Compare with every library installed, on texts; the report's `ok` says if all agree."""
-        return _tools("checking.check").check(self, texts=texts)
-
-    verify = check  # its name before 0.9
-
-    def extend(self, corpus: Any = None, **options: Any) -> BPETokenizer:
-        """Return a copy with more merges, learned from new text (docs/vocabularies.md)."""
-        return cast("BPETokenizer", _tools("vocabularies").extend(self, corpus, **options))
-
-    def prune(self, corpus: Any = None, **options: Any) -> Any:
-        """Remove the tokens that text uses least; `tokenizer` of the result is what is left."""
-        return _tools("vocabularies").prune(self, corpus, **options)
-
-    def to_tiktoken(self, *, without_normalizer: bool = False) -> Any:
-        """Return a live ``tiktoken.Encoding``, or raise ValueError if it loses something."""
-        return _tools("formats.tiktoken").to_tiktoken(self, without_normalizer=without_normalizer)
-
-    def as_tiktoken(self) -> Any:
-        """Return a twin with all the calls of a ``tiktoken.Encoding``, that this library runs."""
-        return _tools("dropin.tiktoken").as_tiktoken(self)
-
-    def as_tokenizers(self) -> Any:
-        """Return a twin of a ``tokenizers.Tokenizer`` with all of its calls, that this runs."""
-        return _tools("dropin.tokenizers").as_tokenizers(self)
-
-    def as_sentencepiece(self, model_file: str | os.PathLike[str] | None = None) -> Any:
-        """Return a twin of a ``SentencePieceProcessor``; a .model file gives the scores."""
-        return _tools("dropin.sentencepiece").as_sentencepiece(self, model_file)
-
-    def to_transformers(self) -> Any:
-        """Return a live ``PreTrainedTokenizerFast`` of transformers, that this library runs."""
-        return _tools("dropin.transformers").to_transformers(self)
-
-    def token_bytes(self) -> list[bytes | None]:
-        """Return the bytes of each id; None for special tokens and gaps (docs/drop-in.md)."""
-        return cast("list[bytes | None]", _tools("dropin.grammars").token_bytes(self))
-
-    def to_hf(self) -> Any:
-        """Return a live ``tokenizers.Tokenizer``, or raise ValueError if it loses something."""
-        library = _import_optional("tokenizers", "to_hf", "tokenizers")
-        data = _tokenizer_json(self._definition, self._around, self._settings)
-        return library.Tokenizer.from_str(json.dumps(data))
+    check = verify = _Tool("checking.check.check_texts")  # against every installed library
+    export = _Tool("formats.export")  # to tokenizer.json, .tiktoken, GGUF or GPT-2's two files
+    extend = _Tool("vocabularies.extend")  # a copy with more merges: docs/vocabularies.md
+    incremental = _Tool("prompts.incremental", live=True)  # sessions: docs/incremental.md
+    prune = _Tool("vocabularies.prune")  # a copy without the tokens that text uses least
+    chunk = _Tool("prompts.chunk")  # pieces of at most n tokens: docs/chunks.md
+    first_noncanonical = _Tool("prompts.first_noncanonical")  # where `encode` gives other ids
+    is_canonical = _Tool("prompts.is_canonical")
+    to_tiktoken = _Tool("formats.tiktoken.to_tiktoken")  # a `tiktoken.Encoding`
+    # Other libraries' interfaces, run by this library, and data for constrained decoding.
+    as_tiktoken = _Tool("dropin.as_tiktoken")
+    as_tokenizers = _Tool("dropin.as_tokenizers")
+    as_sentencepiece = _Tool("dropin.as_sentencepiece")
+    to_transformers = _Tool("dropin.to_transformers")
+    token_bytes = _Tool("dropin.grammars.token_bytes")
+    _repr_html_ = _Tool("showing.notebook.tokenizer_html")  # for Jupyter
+    trie = _Tool("prompts.trie")  # tokens by the bytes they begin with: docs/healing.md
+    heal = _Tool("prompts.heal")  # a prompt, up to where its tokens are certain
+    next_byte_probabilities = _Tool("prompts.next_byte_probabilities")
+    complete = _Tool("prompts.complete")  # a text, by a model
 
     # -- Chat ---
 
@@ -4474,9 +4471,10 @@ class BPETokenizer:
         if not isinstance(template, (str, type(None))):
             got = type(template).__name__
             raise TypeError(f"chat_template must be a str, got {got}; see chat_templates")
-        self.chat_templates.pop("default", None)
-        if template is not None:
-            self.chat_templates = {"default": template, **self.chat_templates}
+        with contextlib.suppress(ImportError):  # without Jinja, an error waits for its use
+            _tools("chat.jinja").check(template or "")
+        others = {name: own for name, own in self.chat_templates.items() if name != "default"}
+        self.chat_templates = {**({} if template is None else {"default": template}), **others}
 
     def apply_chat_template(
         self,
@@ -4488,44 +4486,41 @@ class BPETokenizer:
         allowed_special: _AllowedSpecial = "all",
         **options: Any,
     ) -> Any:
-        r"""Render a conversation, or a batch of them, and encode it (docs/chat.md).
+        """Render a conversation, or a batch of them, and encode it (docs/chat.md).
 
-        Control tokens come out of the template's own text alone: what people wrote is text.
+        Only the template's own text can give control tokens; messages are plain text.
 
         Args:
             messages: a list of {"role": ..., "content": ...}, or a list of such lists.
             template: the name of one of `chat_templates`, "llama3", "chatml", "alpaca", Jinja
                 source, or a function from messages to (text, trusted) pairs.  None means the
                 tokenizer's own, else llama3 or chatml, by this tokenizer's control tokens.
-            add_generation_prompt: whether to end where the assistant begins; pass False for
+            add_generation_prompt: whether to end with the beginning of an answer; pass False for
                 training data.  None means yes, unless the last message is continued.
             system_prompt: the system message, if it isn't empty and no message is one.
-            tokenize: False returns the text, which doesn't tell control tokens from contents.
+            tokenize: False returns the text, where control tokens and contents look alike.
             allowed_special: which special tokens of the template become ids.
-            **options: of docs/chat.md, such as ``continue_final_message``, ``return_dict`` and
-                ``padding``; else the template's variables, such as ``tools``.
+            **options: see docs/chat.md, such as ``continue_final_message``, ``padding`` and
+                ``session``; others are the template's variables, such as ``tools``.
 
         Returns a list of ids, a str, or a dict; for a batch, a list of these or one dict.  Raises
-        ValueError if the template is damaged, refuses the messages, or writes control tokens that
+        ValueError if the template is damaged, rejects the messages, or writes control tokens that
         this tokenizer doesn't have.
-
-        >>> user = {"role": "user", "content": "Hi"}
-        >>> BPETokenizer().apply_chat_template([user], "chatml", tokenize=False)
-        '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
         """
         asked: Any = messages
-        if isinstance(asked, Iterable) and not isinstance(asked, (str, bytes, Mapping)):
+        if not isinstance(asked, (list, str, bytes, Mapping)) and isinstance(asked, Iterable):
             asked = list(asked)  # an iterator can be read once
         given = (asked, template, add_generation_prompt, system_prompt, allowed_special)
-        name = None if options else _built_in(template, self.chat_templates, self._added)
+        now = self._now
+        name = None if options else _built_in(template, now.chat_templates, now._added)
         is_batch = isinstance(asked, list) and isinstance([*asked, 0][0], (list, tuple))
         if name is None or is_batch:
             tools = _tools("chat.apply_template", "a template that is not built in, or an option,")
             return tools.apply(self, *given, tokenize=tokenize, **options)
         prompt = add_generation_prompt is None or bool(add_generation_prompt)
         segments = _render(name, _check_messages(asked, system_prompt, least=1), prompt)
-        default = name if template is None and not self.chat_templates else ""
-        encoded = tokenize and _encode_segments(self, segments, allowed_special, default)
+        default = name if template is None and not now.chat_templates else ""
+        encoded = tokenize and _encode_segments(now, segments, allowed_special, default)
         return encoded if tokenize else _plain_text(segments)
 
     def chat(
@@ -4545,26 +4540,26 @@ class BPETokenizer:
     ) -> Any:
         """Let a model answer a conversation; with ``stream=True`` return an iterator of pieces.
 
-        A tokenizer that is not the model's is refused.  The model stays loaded for the next call;
+        Raises ValueError for another model's tokenizer.  The model stays loaded for the next call;
         ``bpe_tokenizer_tools.backends.unload()`` releases it.
 
         Args:
             messages, template, system_prompt: as for `apply_chat_template`.
             model_path: a .gguf file, or a directory with safetensors or an OpenVINO model.
-            temperature, top_p: 0 always takes the likeliest token; else one of the likeliest that
-                have this share together.
-            backend: how to run the model; None takes the best one installed.
+            temperature, top_p: 0 always takes the most likely token; otherwise one is drawn from
+                the most likely tokens that together have this share.
+            backend: how to run the model; None takes the best installed one.
             n_gpu_layers: how many layers go to a GPU; -1 for all.
-            n_ctx: how many tokens fit, prompt and answer; 0 for what the model was made for.
-            verbose: tell on stderr what ran, and how fast.
-            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer), and variables
-                of the template.
+            n_ctx: how many tokens of prompt and answer fit; 0 for the model's own limit.
+            verbose: report on stderr what ran, and how fast.
+            **options: ``top_k``, ``seed``, ``stop`` (strings that end the answer), ``heal`` and
+                ``continue_final_message`` (docs/healing.md), and variables of the template.
         """
         sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
         setup = {"backend": backend, "n_gpu_layers": n_gpu_layers, "n_ctx": n_ctx}
         talk = {"template": template, "system_prompt": system_prompt, "verbose": verbose}
         run = _tools("chat.session").chat if _is_installed("bpe_tokenizer_tools") else _chat
-        return run(self, messages, model_path, **{**options, **sampling, **setup, **talk})
+        return run(self._now, messages, model_path, **{**options, **sampling, **setup, **talk})
 
     def get_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
@@ -4574,30 +4569,32 @@ class BPETokenizer:
         return {"hits": hits, "misses": misses, "size": size, "hit_rate_pct": rate}
 
     def clear_cache(self) -> None:
-        """Empty the pre-token cache, and start its statistics anew."""
+        """Empty the pre-token cache, and reset its statistics."""
         self._encoder.clear_cache()
 
     # -- As an object ---
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of all that decides the ids, in hexadecimal."""
-        pattern = self._definition.split_pattern
-        with contextlib.suppress(ValueError):  # so that it survives a save, if one is possible
+        """The sha256 of everything that decides the ids, in hexadecimal."""
+        pattern = (now := self._now)._definition.split_pattern
+        with contextlib.suppress(ValueError):  # the saved form, if any, survives a save
             pattern = _to_oniguruma(pattern)
-        made = dataclasses.replace(self._definition, split_pattern=pattern, template=self._around)
+        made = dataclasses.replace(now._definition, split_pattern=pattern, template=now._around)
         return hashlib.sha256(_pack(made)).hexdigest()
 
     def _rest(self) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
-        """What belongs to the tokenizer but does not decide ids."""
+        """The parts of the tokenizer that don't decide ids."""
         return self._roles, self._settings, self.chat_templates
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), _pack(self._definition, *self._rest()))
+        now = self._now
+        return _rebuild, (type(self), _pack(now._definition, *now._rest()))
 
     def __copy__(self, memo: Any = None) -> BPETokenizer:
-        copy = self._from_parts(self._definition, *self._rest(), Path())
-        copy.training_report = self.training_report
+        now = self._now
+        copy = self._from_parts(now._definition, *now._rest(), Path())
+        copy.training_report = now.training_report
         return copy
 
     __deepcopy__ = __copy__
@@ -4605,49 +4602,48 @@ class BPETokenizer:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BPETokenizer):
             return NotImplemented
-        ours, theirs = (  # the label does not count
-            [each._roles, {**each._settings, "name": None}, each.chat_templates]
-            for each in (self, other)
+        both = self._now, other._now
+        ours, theirs = (  # labels don't count
+            [each._roles, {**each._settings, "name": None}, each.chat_templates] for each in both
         )
-        return ours == theirs and self.fingerprint == other.fingerprint
+        return ours == theirs and both[0].fingerprint == both[1].fingerprint
 
     def __hash__(self) -> int:
         return int(self.fingerprint[:15], 16)
 
     def __repr__(self) -> str:
-        written = self._definition.split_pattern
+        written = (now := self._now)._definition.split_pattern
         pattern = _PATTERN_NAMES.get(written) or _shorten(written) if written else None
         return (
-            f"BPETokenizer(vocab_size={self.vocab_size}, split_pattern={pattern!r}, "
-            f"normalizer={self.normalizer!r}, special_tokens={len(self._special)})"
+            f"BPETokenizer(vocab_size={now.vocab_size}, split_pattern={pattern!r}, "
+            f"normalizer={now.normalizer!r}, special_tokens={len(now._special)})"
         )
 
 
 def _ask(name: str, tokenizer: BPETokenizer) -> Any:
-    """Answer as a tokenizer of transformers does; where that is not here, `hasattr` says no."""
+    """Answer as transformers' tokenizers do; without transformers, `hasattr` is False."""
     with contextlib.suppress(ImportError):
-        return _tools("dropin.twin").ask(tokenizer, name)
+        return _tools("dropin.twin").ask(tokenizer._now, name)
     raise AttributeError(f"BPETokenizer.{name} needs transformers: pip install transformers")
 
 
-for _name in (  # what training stacks ask for
-    *("added_tokens_decoder", "all_special_ids", "all_special_tokens", "batch_decode", "pad"),
-    *("get_added_vocab", "get_special_tokens_mask", "init_kwargs", "is_fast", "mask_token"),
-    *("mask_token_id", "name_or_path", "num_special_tokens_to_add", "save_pretrained"),
-):
+_names = "added_tokens_decoder all_special_ids all_special_tokens batch_decode get_added_vocab pad "
+_names += "get_special_tokens_mask init_kwargs is_fast mask_token mask_token_id name_or_path "
+for _name in (_names + "num_special_tokens_to_add save_pretrained").split():  # of training stacks
     setattr(BPETokenizer, _name, property(functools.partial(_ask, _name)))
 
 
 # =============================================================================
 # 12. Command line
 # =============================================================================
-# Results go to stdout, all else to stderr.  An error is one line; the exit
-# status is 2 for wrong usage, 1 for anything else that failed.
+# Results go to stdout, everything else to stderr.  An error is one line; the exit
+# status is 2 for wrong usage, and 1 for any other failure.
 
 _PROGRAM = "bpe-tokenizer"
 _Command = tuple[str, Callable[..., "int | None"], Callable[[Callable[..., Any]], None]]
 _UsageError = functools.partial(argparse.ArgumentError, None)  # arguments that don't go together
-_TOKENIZER = "a directory or file with a tokenizer, in any format"
+_KEPT = "\t\n\xa0\xad\u2009\u200c\u200d\u202f\u3000"  # not visible, but harmless at a terminal
+_TOKENIZER = "a directory or file in any format, or a name: o200k_base, hf:org/model"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -4663,13 +4659,14 @@ class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):  # shows no None, 
 
 
 def _build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    parser = _Parser(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
+    kind, more = _Parser, dict[str, _Command]()
+    with contextlib.suppress(ImportError):  # two commands start sooner without them
+        kind = _tools("command_line").Parser
+        more = {} if argv[:1] in (["encode"], ["decode"]) else _tools("commands").COMMANDS
+    parser = kind(prog=_PROGRAM, description="Train and use byte-level BPE tokenizers.")
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    more: dict[str, _Command] = {}
-    with contextlib.suppress(ImportError):  # two need nothing from there, and start sooner
-        more = {} if argv[:1] in (["encode"], ["decode"]) else _tools("commands").COMMANDS
-    parser.epilog = None if more else "More commands come with bpe_tokenizer_tools, not here."
+    parser.epilog = None if more else "bpe_tokenizer_tools adds more commands."
     for name, (text, run, add_options) in {**_COMMANDS, **more}.items():
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, formatter_class=_HelpFormatter
@@ -4677,61 +4674,62 @@ def _build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         add_options(command.add_argument)
         command.add_argument("--json", action="store_true", help="print a JSON object")
-        command.add_argument("--quiet", action="store_true", help="print results and errors only")
+        command.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
     return parser
 
 
 def _train_options(add: Callable[..., Any]) -> None:
     files = "files and directories of text, .jsonl or .parquet, compressed or not; '-' is stdin"
     add("--corpus", nargs="+", action="extend", default=[], metavar="FILE", help=files)
-    add("--counts", metavar="FILE", help="train from pre-token counts, of 'count', not a corpus")
-    add("--output", required=True, metavar="DIR", help="directory to save to")
-    add("--force", action="store_true", help="overwrite a tokenizer that DIR has already")
-    add("--vocab-size", type=int, default=32_000, metavar="N", help="tokens in all")
+    add("--counts", metavar="FILE", help="train from pre-token counts written by 'count'")
+    add("-o", "--output", required=True, metavar="DIR", help="directory to save to")
+    add("--force", action="store_true", help="overwrite the tokenizer in DIR")
+    add("--vocab-size", type=int, default=32_000, metavar="N", help="total number of tokens")
     add("--min-frequency", type=int, default=2, metavar="N", help="merge only pairs this frequent")
     patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
     add("--pattern", metavar="NAME", help=f"{patterns} (default: gpt2, or that of the counts)")
     each = "special tokens, each as TOKEN or TOKEN=ID"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
     add("--normalizer", choices=(*_NORMALIZERS, "none"), help="default: NFC, or that of the counts")
-    add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
-    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+    add("--num-workers", type=int, metavar="N", help="parallel workers; default: one per core")
+    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
 
 
 def _encode_options(add: Callable[..., Any]) -> None:
-    add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
+    add("-t", "--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     add("--text", help="the text; '-' reads it from stdin")
-    add("--file", metavar="FILE", help="a file that holds the text; '-' reads stdin")
+    add("--file", metavar="FILE", help="read the text from this file; '-' is stdin")
     add("--show-tokens", action="store_true", help="print the tokens, too")
-    add("--add-special-tokens", action="store_true", help="add those that go around a text")
+    add("--add-special-tokens", action="store_true", help="add the special tokens around a text")
     allowed = "whether special tokens in the text become their ids"
     add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
 
 
 def _decode_options(add: Callable[..., Any]) -> None:
-    add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
+    add("-t", "--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     add("--ids", nargs="+", required=True, metavar="N", help="token ids; '-' reads them from stdin")
-    add("--skip-special-tokens", action="store_true", help="leave special tokens out")
+    add("--skip-special-tokens", action="store_true", help="leave out special tokens")
     text = "unknown ids and invalid UTF-8 (default: fail on unknown ids, write U+FFFD for the rest)"
     add("--errors", choices=("strict", "replace", "ignore"), help=text)
 
 
 def _chat_options(add: Callable[..., Any]) -> None:
     add("--model", dest="model_path", required=True, metavar="PATH", help=".gguf file or directory")
-    add("--tokenizer", metavar="PATH", help="its tokenizer; by default what the model brings")
-    names = "llama3, chatml, alpaca, one of the tokenizer's, a file with Jinja, or Jinja"
-    add("--template", metavar="NAME", help=f"{names}; by default the tokenizer's own")
+    add("-t", "--tokenizer", metavar="PATH", help="default: the model's own tokenizer")
+    names = "llama3, chatml, alpaca, the name of one of its own, Jinja, or a file of Jinja"
+    add("--template", metavar="NAME", help=f"{names}; default: the tokenizer's default")
     add("--system", dest="system_prompt", metavar="TEXT", help="system prompt")
-    add("--message", metavar="TEXT", help="answer this only; '-' reads it from stdin")
-    add("--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help="at most")
-    add("--temperature", type=float, default=0.7, metavar="T", help="0 always takes the likeliest")
-    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this share of likeliest")
+    add("--message", metavar="TEXT", help="answer this and exit; '-' reads it from stdin")
+    most = "maximum length of an answer, in tokens"
+    add("--max-tokens", dest="max_new_tokens", type=int, default=512, metavar="N", help=most)
+    add("--temperature", type=float, default=0.7, metavar="T", help="0: always the likeliest token")
+    add("--top-p", type=float, default=0.9, metavar="P", help="sample from this much probability")
     add("--n-gpu-layers", type=int, default=-1, metavar="N", help="layers on the GPU; -1: all")
     add("--n-ctx", type=int, default=8192, metavar="N", help="size of the context, in tokens")
 
 
 def _info_options(add: Callable[..., Any]) -> None:
-    add("--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
+    add("-t", "--tokenizer", required=True, metavar="PATH", help=_TOKENIZER)
     sample = "Hello, world! Grüße, 世界 🙂 2 + 2 = 4"
     add("--sample-text", default=sample, metavar="TEXT", help="encode and decode this, and compare")
 
@@ -4749,8 +4747,8 @@ def _parse_special_token(text: str) -> AddedToken:
 
 
 def _check_writable(directory: Path, force: bool = True) -> None:
-    """Raise OSError if a directory cannot be made or written to or, unless forced, is taken."""
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    """Raise OSError if a directory can't be made or written, or is taken and not forced."""
+    existing = next(filter(os.path.lexists, (directory, *directory.absolute().parents)))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise PermissionError(f"{directory}: cannot be written to")
     found = [path for path in (*_tokenizer_files(directory), directory / _JOURNAL) if path.exists()]
@@ -4763,13 +4761,13 @@ def _check_writable(directory: Path, force: bool = True) -> None:
 
 def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
     if (from_stdin := "-" in options.corpus) and len(options.corpus) > 1:
-        raise _UsageError("--corpus - reads stdin and goes with no other file")
+        raise _UsageError("--corpus - reads stdin; it can't be combined with other files")
     if (bool(options.corpus) and all(options.corpus)) == (options.counts is not None):
-        raise _UsageError("one of the arguments --corpus and --counts is required, and only one")
+        hint = f"; --special-tokens took {took}" if (took := options.special_tokens) else ""
+        raise _UsageError(f"pass --corpus or --counts, one of the two{hint}")
     counts = PretokenCounts.load(options.counts) if options.counts else PretokenCounts()
-    given = options.normalizer or counts.normalizer
-    normalizer = None if given == "none" else given
-    tokenizer = BPETokenizer(options.pattern or counts.split_pattern, normalizer=normalizer)
+    form, pattern = options.normalizer or counts.normalizer, options.pattern or counts.split_pattern
+    tokenizer = BPETokenizer(pattern, normalizer=None if form == "none" else form)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
     names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
@@ -4781,11 +4779,12 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
         **{name: getattr(options, name) for name in names},
         **more,
     )
-    tokenizer.save(options.output, verbose=not options.quiet)
+    tokenizer.save(options.output, verbose=False)
     if options.json:
         print(json.dumps(dataclasses.asdict(cast("Any", tokenizer.training_report))))
     elif not options.quiet:
-        print(f"Vocabulary size : {tokenizer.vocab_size}\nSaved to        : {options.output}")
+        print(f"Vocabulary size : {tokenizer.vocab_size}")
+        print(f"Saved to        : {_printable(options.output)}")
 
 
 def _cmd_encode(options: argparse.Namespace) -> None:
@@ -4794,25 +4793,23 @@ def _cmd_encode(options: argparse.Namespace) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
     source = options.text if options.file is None else options.file
     chunks: Iterable[str] = [source] if options.file is None else _TextFile(Path(source))
-    if piped := source == "-":
-        chunks = _stdin_text()
+    chunks, piped = (_stdin_text(), True) if source == "-" else (chunks, False)
     before, after = tokenizer._around if options.add_special_tokens else ((), ())
-    stream = tokenizer.encode_streaming(chunks, options.allowed_special)
-    pieces: Iterator[Sequence[int]] = itertools.chain([before], stream, [after])
-    if piped and not options.json:
-        for piece in filter(None, pieces):  # as they come, a line for each stretch of text
-            rows = map("{}\t{}".format, piece, tokenizer._shown.of(piece))
-            print(*rows, sep="\n") if options.show_tokens else print(*piece)
-        return
-    ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
+    watched = False if piped or options.quiet or options.file is None else None
+    with _progress("encoding", "B", Path(source), watched) as advance:
+        measured = (chunk for chunk in chunks if advance(_utf8_length(chunk)) or True)
+        stream = tokenizer.encode_streaming(measured, options.allowed_special)
+        pieces: Iterator[Sequence[int]] = itertools.chain([before], stream, [after])
+        if piped and not options.json:
+            for piece in filter(None, pieces):  # as they arrive, a line for each piece of text
+                rows = map("{}\t{}".format, piece, map(_printable, tokenizer._shown.of(piece)))
+                print(*rows, sep="\n") if options.show_tokens else print(*piece)
+            return
+        ids = array.array("I", itertools.chain.from_iterable(pieces))  # four bytes each
     facts: dict[str, Any] = {"token_count": len(ids), "input_ids": ids.tolist()}
-    if options.show_tokens:
-        facts["tokens"] = tokenizer._shown.of(ids)
-    if options.json:
-        print(json.dumps(facts))
-    else:
-        for label, value in zip(("Token count", "Token IDs", "Tokens"), facts.values()):
-            print(f"{label} : {value}")
+    facts |= {"tokens": tokenizer._shown.of(ids)} if options.show_tokens else {}
+    lines = map("{} : {}".format, ("Token count", "Token IDs", "Tokens"), facts.values())
+    print(json.dumps(facts) if options.json else "\n".join(lines))
 
 
 def _cmd_decode(options: argparse.Namespace) -> None:
@@ -4821,18 +4818,17 @@ def _cmd_decode(options: argparse.Namespace) -> None:
     ids = _parse_ids(_stdin_text() if piped else [" ".join(options.ids)])
     if options.errors is None:
         ids = _known_ids(zip(ids) if piped else [[*ids]], tokenizer._id_to_bytes)
-    errors = options.errors or "replace"
-    pieces = tokenizer.decode_streaming(ids, options.skip_special_tokens, errors)
+    text = tokenizer.decode_streaming(ids, options.skip_special_tokens, options.errors or "replace")
     if options.json:
-        print(json.dumps({"text": "".join(pieces)}))
+        print(json.dumps({"text": "".join(text)}))
     elif piped:
-        sys.stdout.writelines(pieces)
+        sys.stdout.writelines((_printable(t, _KEPT) for t in text) if sys.stdout.isatty() else text)
     else:
-        print(f"Decoded text: {''.join(pieces)!r}")
+        print(f"Decoded text: {''.join(text)!r}")
 
 
 def _parse_ids(chunks: Iterable[str]) -> Iterator[int]:
-    """Read integers from text; white space, commas and brackets stand between them."""
+    """Read integers from text, separated by white space, commas and brackets."""
     rest = ""
     for chunk in itertools.chain(chunks, [" "]):
         *words, rest = re.split(r"[\s,\[\]]+", rest + chunk)
@@ -4843,7 +4839,7 @@ def _parse_ids(chunks: Iterable[str]) -> Iterator[int]:
 
 
 def _known_ids(batches: Iterable[Sequence[int]], known: Container[int]) -> Iterator[int]:
-    """Yield the ids of batches; raise ValueError at the first batch with unknown ones."""
+    """Yield the ids of batches; raise ValueError for unknown ids."""
     for ids in batches:
         if unknown := [id_ for id_ in dict.fromkeys(ids) if id_ not in known]:
             advice = "pass --errors replace for U+FFFD"
@@ -4865,15 +4861,14 @@ def _cmd_chat(options: argparse.Namespace) -> None:
         answer = ""
         for piece in tokenizer.chat(talk, stream=True, **given):
             answer += piece
-            if sys.stdout.isatty():  # control characters could do anything to a terminal
-                piece = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", piece)
+            piece = _printable(piece, _KEPT) if sys.stdout.isatty() else piece
             print("" if options.json else piece, end="", flush=True)
         print(json.dumps({"text": answer}) if options.json else "")
         talk.append({"role": "assistant", "content": answer})
 
 
 def _typed_lines() -> Iterator[str]:
-    """Yield the lines that a user types, until one of them, or their end, says to quit."""
+    """Yield the lines that a user types, until a quit command or the end of input."""
     ask = "> " if sys.stdin.isatty() and sys.stdout.isatty() else ""
     with contextlib.suppress(EOFError):
         while (line := input(ask)).strip() not in ("quit", "exit", "/quit"):
@@ -4883,8 +4878,7 @@ def _typed_lines() -> Iterator[str]:
 
 def _cmd_info(options: argparse.Namespace, more: Callable[..., Any] = lambda _: {}) -> None:
     tokenizer = BPETokenizer.from_pretrained(options.tokenizer, verbose=False)
-    text = options.sample_text
-    decoded = tokenizer.decode(ids := tokenizer.encode(text))
+    decoded = tokenizer.decode(ids := tokenizer.encode(text := options.sample_text))
     same = len({*map(tokenizer._pipeline(_NONE).normalize, (text, decoded))}) == 1
     facts: dict[str, Any] = {
         "name": tokenizer._settings.get("name"),
@@ -4908,31 +4902,35 @@ def _cmd_info(options: argparse.Namespace, more: Callable[..., Any] = lambda _: 
         return
     for name, value in facts.items():
         rows = value if isinstance(value, dict) else {}
-        if isinstance(value, list):
-            value = ", ".join(value) or None
-        elif isinstance(value, dict):
-            value = len(value) if name == "special_tokens" else ""
-        print(f"{name.replace('_', ' '):<18}: {'none' if value is None else value}")
+        value = (", ".join(value) or None) if isinstance(value, list) else "" if rows else value
+        value = len(rows) if name == "special_tokens" else "none" if value is None else value
+        print(f"{name.replace('_', ' '):<18}: {_printable(str(value))}")
         for key, item in rows.items():
-            print(f"  {key:<24} {item!r}")
+            print(f"  {_printable(str(key)):<24} {item!r}")
 
 
+# What a first argument without an option means; bpe_tokenizer_tools allows it anywhere.
+_BY_PLACE = {"train": ["--corpus"], "encode": ["--text"], "decode": ["--ids"], "info": ["-t"]}
 _COMMANDS: dict[str, _Command] = {
     "train": ("Learn a tokenizer from text and save it.", _cmd_train, _train_options),
     "encode": ("Turn text into token ids.", _cmd_encode, _encode_options),
     "decode": ("Turn token ids back into text.", _cmd_decode, _decode_options),
-    "chat": ("Talk to a model until quit, exit, /quit or Ctrl-D.", _cmd_chat, _chat_options),
+    "chat": ("Talk with a model until quit, exit, /quit or Ctrl-D.", _cmd_chat, _chat_options),
     "info": ("Describe a tokenizer.", _cmd_info, _info_options),
 }
 
 
 def _one_line(error: object) -> str:
-    """Put an error into one line for people."""
+    """Format an error as one line for people."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    line = " ".join(text.split()) or type(error).__name__
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+    return _printable(" ".join(text.split()) or type(error).__name__)
+
+
+def _printable(text: str, kept: str = "") -> str:
+    """Escape what could control a terminal, or doesn't show, except for `kept` characters."""
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 
 def _tell(kind: str, message: object, *_: Any) -> None:
@@ -4952,15 +4950,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    parser = _build_parser(argv := sys.argv[1:] if argv is None else argv)
-    options = parser.parse_args(argv)
+    argv = [*(sys.argv[1:] if argv is None else argv)]
     try:
+        parser, given = _build_parser(argv), "".join(argv[1:2])
+        if type(parser) is _Parser and re.match(r"[^-]|-$", given):
+            argv[1:1] = _BY_PLACE.get(argv[0], [])
+        options = parser.parse_args(argv or ["--help"])
         with warnings.catch_warnings():
             warnings.showwarning = cast("Any", functools.partial(_tell, "warning"))
             status: int = options.run(options) or 0
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader has left; nobody to tell
+    except BrokenPipeError:  # the reader is gone
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
@@ -4969,7 +4970,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _tell("error", "interrupted")
         return 128 + 2
-    except Exception as error:  # a person wants the reason, not the way to it
+    except Exception as error:  # a person wants the reason, not the traceback
         _tell("error", error)
         return 1
 
@@ -4977,18 +4978,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 # =============================================================================
 # 13. Accelerator and entry point
 # =============================================================================
-# The extension `_bpe_tokenizer` (accelerator/, in C) is another engine with the same
-# answers, far faster.  Where it is not built, or BPE_TOKENIZER_PURE=1, Python's stays.
+# The extension `_bpe_tokenizer` (accelerator/, in C) is a far faster engine with the same answers.
+# If it is not built, or with BPE_TOKENIZER_PURE=1, the engine above stays in use.
 
-if __name__ == "__main__":  # `python bpe_tokenizer.py` is what the next lines import
-    sys.modules.setdefault("bpe_tokenizer", sys.modules[__name__])
 _here = sys.modules.get("bpe_tokenizer") is sys.modules.get(__name__)  # no copy by another name
 if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
     try:
         from _bpe_tokenizer import engine as _in_c
 
         _engine = _in_c.ENGINE
-    except ModuleNotFoundError:  # not built, or this file is alone: only speed is lost
+    except ModuleNotFoundError:  # not built, or this file is alone: just slower
         pass
     except (AttributeError, ImportError) as error:  # of another version, or broken
         _remedy = "install bpe-tokenizer again, or set BPE_TOKENIZER_PURE=1 to do without it"
@@ -4996,4 +4995,5 @@ if _here and os.environ.get("BPE_TOKENIZER_PURE", "0") in ("", "0"):
 ACCELERATED = _engine.encoder is not _Encoder
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, _usual)
     sys.exit(main())

@@ -178,10 +178,9 @@ def interleaved(
     """
     seconds: dict[str, list[float]] = {name: [] for name in rows}
     order = list(rows)
-    rng = random.Random(1)
     with no_garbage_collection():
         for piece in slices:
-            rng.shuffle(order)  # nobody always runs behind the same other
+            random.shuffle(order)  # another order in every run: nobody always follows the same row
             for name in order:
                 seconds[name].append(seconds_of(rows[name], prepare(piece), clock))
     return seconds

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import quoting
 from common import Table, is_installed, shown
 
 HOW_TO_READ = """\
@@ -204,6 +205,11 @@ def save(drawn: Any, path: Path) -> None:
     importlib.import_module("matplotlib.pyplot").close(drawn)
 
 
+def titled(corpus: str) -> str:
+    """Return what a picture calls a corpus."""
+    return {"english": "English", "multi": "30 languages"}.get(corpus, corpus)
+
+
 def draw_encoding(tables: Sequence[Table], path: Path) -> None:
     """Draw the first vocabulary's ratios: lists above, arrays below, a column for each corpus."""
     vocabulary = chosen(tables, "encode")[0]["about"][1]
@@ -223,7 +229,7 @@ def draw_encoding(tables: Sequence[Table], path: Path) -> None:
         for each, table, rows in zip(axes[at], shown_tables, columns):
             fastest_first = sorted(rows, key=lambda row: -row["x tiktoken"])
             draw_bars(each, fastest_first, "x tiktoken", "x")
-            each.set_title(f"{table['about'][2]}, {kinds[kind]}", **TEXT)
+            each.set_title(f"{titled(table['about'][2])}, {kinds[kind]}", **TEXT)
     save(drawn, path)
 
 
@@ -236,7 +242,7 @@ def draw_calls(tables: Sequence[Table], path: Path) -> None:
     for at, (each, table) in enumerate(zip(axes[0], shown_tables)):
         rows = [row for row in table["rows"] if row["x best peer"]]
         draw_ratios(each, rows, with_names=at == 0)
-        each.set_title(table["about"][2], **TEXT)
+        each.set_title(titled(table["about"][2]), **TEXT)
     save(drawn, path)
 
 
@@ -291,3 +297,5 @@ def write(result: dict[str, Any], folder: Path) -> None:
     measured = f"## Measured\n\n{facts}\n"
     text = "\n".join([HOW_TO_READ, *charts, measured, *sections(tables)])
     (folder / "RESULTS.md").write_text(text, encoding="utf-8")
+    if folder == Path(__file__).parent:
+        quoting.update(folder.parent / "README.md", folder / "RESULTS.md")

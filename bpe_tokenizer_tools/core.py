@@ -34,10 +34,13 @@ has_surrogate = bpe_tokenizer._has_surrogate
 utf8_length = bpe_tokenizer._utf8_length
 one_of = bpe_tokenizer._one_of
 normalize = bpe_tokenizer._normalize
+APART = bpe_tokenizer._APART
 check_normalizer = bpe_tokenizer._check_normalizer
 pattern_named = bpe_tokenizer._pattern_named
 to_oniguruma = bpe_tokenizer._to_oniguruma
 splitter = bpe_tokenizer._splitter
+LEAST_SECONDS = bpe_tokenizer._LEAST_SECONDS
+TOO_SLOW = bpe_tokenizer._TOO_SLOW
 
 # Added tokens and roles
 Match = bpe_tokenizer._Match
@@ -70,6 +73,7 @@ documents = bpe_tokenizer._documents
 names_file = bpe_tokenizer._names_file
 file_documents = bpe_tokenizer._file_documents
 text_chunks = bpe_tokenizer._TextFile
+decode_chunks = bpe_tokenizer._decode_chunks
 PretokenCounter = bpe_tokenizer._PretokenCounter
 MergeLearner = bpe_tokenizer._MergeLearner
 Learned = bpe_tokenizer._Learned
@@ -78,11 +82,13 @@ check_size = bpe_tokenizer._check_size
 check_sizes = bpe_tokenizer._check_sizes
 cores = bpe_tokenizer._cores
 progress = bpe_tokenizer._progress
+is_watched = bpe_tokenizer._is_watched
 
 # Encoding and decoding
 MAX_ID = bpe_tokenizer._MAX_ID
 Encoder = bpe_tokenizer._Encoder
 PretokenCache = bpe_tokenizer._PretokenCache
+encode_parts = bpe_tokenizer._encode_parts
 rank_pairs = bpe_tokenizer._rank_pairs
 merge_by_scanning = bpe_tokenizer._merge_by_scanning
 merge_by_heap = bpe_tokenizer._merge_by_heap
@@ -90,6 +96,7 @@ SCAN_UP_TO = bpe_tokenizer._SCAN_UP_TO
 decode_ids = bpe_tokenizer._decode_ids
 plain_ids = bpe_tokenizer._plain_ids
 new_definition = bpe_tokenizer._new_definition
+encode_parts = bpe_tokenizer._encode_parts
 
 # Files
 MAX_FILE_BYTES = bpe_tokenizer._MAX_FILE_BYTES
@@ -100,6 +107,7 @@ SEQUENCES = bpe_tokenizer._SEQUENCES
 JsonReader = bpe_tokenizer._JsonReader
 to_json = bpe_tokenizer._to_json
 is_plain = bpe_tokenizer._is_plain
+from_read = bpe_tokenizer._from_read
 read_definition = bpe_tokenizer._read_definition
 read_merges = bpe_tokenizer._read_merges
 read_post_processor = bpe_tokenizer._read_post_processor
@@ -121,6 +129,7 @@ config_json = bpe_tokenizer._config_json
 post_processor_json = bpe_tokenizer._post_processor_json
 pre_tokenizer_json = bpe_tokenizer._pre_tokenizer_json
 rebuild = bpe_tokenizer._rebuild
+read_parts = bpe_tokenizer._read_parts
 
 # Batches
 one_length = bpe_tokenizer._one_length
@@ -139,6 +148,7 @@ built_in = bpe_tokenizer._built_in
 render = bpe_tokenizer._render
 plain_text = bpe_tokenizer._plain_text
 check_control = bpe_tokenizer._check_control
+missing_control = bpe_tokenizer._missing
 spells_text = bpe_tokenizer._spells_text
 SegmentEncoder = bpe_tokenizer._SegmentEncoder
 encode_segments = bpe_tokenizer._encode_segments
@@ -158,10 +168,15 @@ cannot_use = bpe_tokenizer._cannot_use
 
 # The command line
 PROGRAM = bpe_tokenizer._PROGRAM
+Parser = bpe_tokenizer._Parser
+build_parser = bpe_tokenizer._build_parser
 Command = bpe_tokenizer._Command
 COMMANDS = bpe_tokenizer._COMMANDS
 UsageError = bpe_tokenizer._UsageError
+TOKENIZER = bpe_tokenizer._TOKENIZER
 one_line = bpe_tokenizer._one_line
+tell = bpe_tokenizer._tell
+printable = bpe_tokenizer._printable
 check_writable = bpe_tokenizer._check_writable
 stdin_text = bpe_tokenizer._stdin_text
 parse_special_token = bpe_tokenizer._parse_special_token
@@ -169,9 +184,17 @@ import_optional = bpe_tokenizer._import_optional
 
 # Steps of a tokenizer
 allowed = BPETokenizer._allowed
+asked_around = BPETokenizer._asked_around
+is_simple = BPETokenizer._is_simple
+normalized = BPETokenizer._normalized
 rest = BPETokenizer._rest
-install = BPETokenizer._install
+adopt = BPETokenizer._adopt
 from_parts = BPETokenizer._from_parts
+
+
+def frozen(tokenizer: BPETokenizer) -> BPETokenizer:
+    """Return a tokenizer as it is, for a call of several steps: other threads may change it."""
+    return tokenizer._now
 
 
 def engine() -> bpe_tokenizer._Engine:
@@ -193,6 +216,12 @@ def tokenizer_json_of(tokenizer: BPETokenizer) -> dict[str, Any]:
 def pipeline(tokenizer: BPETokenizer, allowed: frozenset[str]) -> bpe_tokenizer._Pipeline:
     """Return how text is prepared when these special tokens are recognized, others not."""
     return tokenizer._pipeline(allowed)
+
+
+def tokenizer_of(result: Any) -> BPETokenizer | None:
+    """Return the tokenizer that made an `EncodingResult`, as it was then; None if none did."""
+    source = vars(result).get("_source")
+    return source and cast("BPETokenizer", source.tokenizer)
 
 
 def encoder(tokenizer: BPETokenizer) -> bpe_tokenizer._Encoder:

@@ -111,7 +111,7 @@ def write_gguf(path: Path, config: Config, weights: Weights, tokenizer: BPEToken
     _add_tokenizer(writer, tokenizer, config["vocab_size"])
     for name, weight in weights.items():
         rotated = heads if "q_proj" in name else kv_heads if "k_proj" in name else None
-        if rotated:  # llama.cpp turns neighbours against each other, the others halves
+        if rotated:  # llama.cpp turns neighbors against each other, the others halves
             halves = weight.reshape(rotated, 2, -1, weight.shape[1])
             weight = halves.swapaxes(1, 2).reshape(weight.shape)
         writer.add_tensor(_gguf_name(name), np.ascontiguousarray(weight))

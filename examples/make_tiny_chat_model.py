@@ -399,7 +399,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--output", type=Path, default=Path("tiny-chat"), metavar="DIR", help="where to write to")
     add("--steps", type=int, default=900, metavar="N", help="how long to train")
-    more = "end earlier, after so many; the result then depends on the machine's speed"
+    more = "stop after this many minutes; the result then depends on the speed of the machine"
     add("--minutes", type=float, default=math.inf, metavar="M", help=more)
     add("--seed", type=int, default=0, metavar="N", help="another one makes another model")
     add("--threads", type=int, default=2, metavar="N", help="how many to compute with")

@@ -1,18 +1,17 @@
-"""What every test shares: the corpora and vocabularies beside the repository."""
+"""What every test shares."""
 
 from __future__ import annotations
 
-import base64
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +21,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it misses PyTorch
 # What one test, or another version, has read must not be what the next one gets.
 os.environ.setdefault("BPE_TOKENIZER_CACHE", "0")
 
@@ -29,9 +29,9 @@ import pytest
 import regex
 from hypothesis import HealthCheck, settings
 from oracles import EXAMPLES, REQUIRED, examples
+from samples import Vocabulary, read_corpus, read_larger_corpus, read_vocab, unpacked
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
 
 # An installed package is tested as it is; a bare checkout is tested in place. Either way the folder
 # that accelerator/tools/build.py was told comes first.
@@ -46,8 +46,6 @@ import bpe_tokenizer  # noqa: E402 - only now can it be found
 
 # A shell starts what runs in its background deaf to Ctrl-C; the tests that send it must be heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-Vocabulary = tuple[dict[bytes, int], dict[str, Any]]
 
 ENGINES = {"python": bpe_tokenizer._Engine(), "accelerated": bpe_tokenizer._engine}
 # For a module whose subject never meets the engine (a browser, a lock): its tests run once.
@@ -76,20 +74,67 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("repeatable")
 
 
+SKIPPED = "bpe_tokenizer/skipped"  # in pytest's cache: what the last run of all tests skipped
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
+HOW_TO_RUN = {
+    "slow": "--slow",
+    "with the other engine": "--engine both",
+}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what was not asked for: tests with another engine, and slow ones."""
     in_use = "accelerated" if bpe_tokenizer.ACCELERATED or REQUIRE_ACCELERATOR else "python"
     engine, slow = config.getoption("engine") or in_use, config.getoption("slow")
-
-    def is_wanted(item: pytest.Item) -> bool:
+    cache: Any = getattr(config, "cache", None)  # None with -p no:cacheprovider
+    skipped = set(cache.get(SKIPPED, []) if cache else [])
+    kept, left_out = list[pytest.Item](), dict[str, list[pytest.Item]]()
+    for item in items:
+        if "llama_cpp_source" in getattr(item, "fixturenames", ()):  # which is downloaded
+            item.add_marker(pytest.mark.slow)
+        if skipped & {item.nodeid, item.nodeid.partition("::")[0]}:
+            item.add_marker(pytest.mark.skipped_before)
         callspec = getattr(item, "callspec", None)
         its_own = callspec.params.get("engine", "either") if callspec else "either"
-        return (slow or not item.get_closest_marker("slow")) and (
-            engine == "both" or its_own in (engine, "either")
-        )
+        if engine != "both" and its_own not in (engine, "either"):
+            left_out.setdefault("with the other engine", []).append(item)
+        elif item.get_closest_marker("slow") and not slow:
+            left_out.setdefault("slow", []).append(item)
+        else:
+            kept.append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=[item for each in left_out.values() for item in each])
+    config.stash[LEFT_OUT] = {reason: len(each) for reason, each in left_out.items()}
+    if hasattr(config, "workeroutput"):  # a process of pytest-xdist: all of them find the same
+        config.workeroutput["left_out"] = config.stash[LEFT_OUT]
 
-    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
-    items[:] = filter(is_wanted, items)
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Take what a process of pytest-xdist left out."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was left out, why, and what runs it."""
+    reasons, skipped = Counter[str](), []
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[" ".join(reason.removeprefix("Skipped: ").split())] += 1
+        skipped.append(report.nodeid)
+    cache: Any = getattr(config, "cache", None)
+    if cache and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        if not (config.option.markexpr or config.option.keyword):
+            cache.set(SKIPPED, sorted(skipped))
+    left_out = config.stash.get(LEFT_OUT, {})
+    if not (reasons or left_out):
+        return
+    terminalreporter.section("left out")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count:5} skipped: {reason}")
+    for reason, count in left_out.items():
+        terminalreporter.line(f"{count:5} {reason}: run with {HOW_TO_RUN[reason]}")
+    terminalreporter.line("All of them: pip install -e '.[dev]' && make test test-more")
 
 
 NOT_IN_USE = "the accelerator is not in use: it was not built, or BPE_TOKENIZER_PURE is set"
@@ -160,48 +205,32 @@ def run_command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple
     return status, out, err
 
 
-@functools.cache
-def read_corpus(name: str) -> str:
-    return (SHARED / "corpora" / f"{name}.txt").read_text(encoding="utf-8")
-
-
-@functools.cache
-def read_vocab(name: str) -> Vocabulary:
-    ranks = {}
-    for line in (SHARED / "vocab" / f"{name}.tiktoken").read_bytes().splitlines():
-        token, rank = line.split()
-        ranks[base64.b64decode(token)] = int(rank)
-    meta = json.loads((SHARED / "vocab" / f"{name}.json").read_text(encoding="utf-8"))
-    return ranks, meta
-
-
-def _shared_folder(name: str) -> Path:
-    folder = SHARED / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not here: these checks need the shared test data")
-    return folder
-
-
 @pytest.fixture(scope="session")
 def vocab_dir() -> Path:
     """The folder of published vocabularies: NAME.tiktoken and NAME.json."""
-    return _shared_folder("vocab")
+    return unpacked()
 
 
 @pytest.fixture(scope="session")
 def corpora_dir() -> Path:
     """The folder of real text: english.txt, code.txt and multi.txt."""
-    return _shared_folder("corpora")
+    return unpacked()
 
 
 @pytest.fixture(scope="session")
-def corpora(corpora_dir: Path) -> Callable[[str], str]:
+def corpora() -> Callable[[str], str]:
     """Give a function from a corpus name to its text."""
     return read_corpus
 
 
 @pytest.fixture(scope="session")
-def load_vocab(vocab_dir: Path) -> Callable[[str], Vocabulary]:
+def larger_corpora() -> Callable[[str], str]:
+    """Give a function from a corpus name to megabytes of it, where they are here."""
+    return read_larger_corpus
+
+
+@pytest.fixture(scope="session")
+def load_vocab() -> Callable[[str], Vocabulary]:
     """Give a function from a vocabulary name to ({token: rank}, its description)."""
     return read_vocab
 
@@ -221,7 +250,7 @@ def _find_llama_cpp_source(request: pytest.FixtureRequest, scratch: Path) -> Pat
     if not list(folder.glob("llama_cpp_python-*.tar.gz")):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--no-binary", "llama-cpp-python", "--dest", str(folder), SDIST]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             reason = f"{SDIST} could not be downloaded: {done.stderr.strip()[-300:]}"
             assert "llama_cpp_source" not in REQUIRED, reason

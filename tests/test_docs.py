@@ -7,9 +7,10 @@ For those who write a page in docs/:
   that follows it with nothing but empty lines between; a block that prints has to be followed by
   one. Code that shows nothing prints nothing. The blocks of a page together should take less than
   three seconds.
-- `<!-- needs: shared, numpy -->` anywhere on a page says what its code needs; where that is
-  missing, the page is skipped, with the reason. What can be needed: `shared`, which is found at
-  `../shared` as from the root of the repository, and modules by the names they are imported by.
+- `<!-- needs: numpy -->` anywhere on a page says which modules its code needs; where one is
+  missing, the page is skipped, with the reason.
+- Code finds `tests/data/` as from the root of the repository, and public encodings by name
+  (`BPETokenizer.from_pretrained("o200k_base")`) without the network.
 - `<!-- not run: the reason -->` right before a python block leaves that block out, and
   `<!-- output varies: the reason -->` what it prints.
 - Commands stand in ```` ```bash ```` (or ```` ```console ````) blocks, as `bpe-tokenizer …` or
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import re
 import shlex
@@ -33,8 +33,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import EITHER_ENGINE, ROOT, SHARED
-from oracles import REQUIRED, need
+from conftest import EITHER_ENGINE, ROOT
+from oracles import REQUIRED, missing, need
+from samples import as_in_the_clone, unpacked
 
 import bpe_tokenizer
 
@@ -97,11 +98,8 @@ def examples(text: str) -> Iterator[Example]:
 def missing_need(text: str) -> str | None:
     """Say which of the things that a page needs is not here."""
     for name in re.findall(r"[^\s,]+", ",".join(_NEEDS.findall(text))):
-        if name == "shared":
-            if not SHARED.is_dir():
-                return f"{SHARED} is not here"
-        elif importlib.util.find_spec(name.split(".")[0]) is None and name not in REQUIRED:
-            return f"{name} is not installed"
+        if name not in REQUIRED and (reason := missing(name)):
+            return reason
     return None
 
 
@@ -127,11 +125,10 @@ def run_page(text: str, name: str, module: types.ModuleType) -> None:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """An empty directory to be in, with ../shared beside it; and a namespace for the code."""
-    (tmp_path / "page").mkdir()
-    if SHARED.is_dir():
-        (tmp_path / "shared").symlink_to(SHARED, target_is_directory=True)
-    monkeypatch.chdir(tmp_path / "page")
+    """A directory to be in, with nothing but tests/data; and a namespace for the code."""
+    as_in_the_clone(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(unpacked()))
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("NO_COLOR", "1")
     module = types.ModuleType("a_page_of_the_docs")
@@ -197,7 +194,7 @@ def test_a_page_that_is_wrong_fails(page: str, problem: str, workplace: types.Mo
 def test_what_a_page_needs() -> None:
     assert missing_need("<!-- needs: pytest, json -->") is None
     assert missing_need("<!-- needs: json -->\n<!-- needs: no_such_module -->") == (
-        "no_such_module is not installed"
+        "no_such_module is not installed: pip install 'no_such_module'"
     )
 
 
@@ -257,18 +254,16 @@ def test_commands_are_known(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_the_readmes_commands_run_twice() -> None:
+def test_the_commands_of_the_page_run_twice() -> None:
     need("numpy")  # `pack`
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (DOCS / "command-line.md").read_text(encoding="utf-8")
     for name in ("README.md", "CHANGELOG.md"):
         Path(name).write_bytes((ROOT / name).read_bytes())
-    first = next(block.code for block in blocks(text) if block.language == "python")
     wanted = ("train", "encode", "decode", "info", "convert", "count", "pack")
     runs = [each for each in commands(text) if each[0] in wanted and "-" not in each]
+    runs.remove(["encode", "Hi", "-t", "o200kbase"])  # whose error the page shows
     assert {each[0] for each in runs} == set(wanted)
     for _ in range(2):
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(first, "README.md", "exec"), {})
         for arguments in runs:
             assert bpe_tokenizer.main(arguments) == 0, shlex.join(arguments)
 
@@ -326,6 +321,14 @@ def test_links_go_somewhere(page: Path) -> None:
         assert path.exists(), f"{page.name}: {link} is not there"
         if anchor and path.suffix == ".md":
             assert anchor in anchors(path.read_text(encoding="utf-8")), f"{page.name}: {link}"
+
+
+def test_a_command_draws_each_picture() -> None:
+    scripts = [ROOT / "docs" / "site" / "pictures.py", *(ROOT / "benchmarks").glob("*.py")]
+    written = "".join(script.read_text(encoding="utf-8") for script in scripts)
+    pictures = [path for path in DOCS.rglob("*") if path.suffix in (".png", ".svg")]
+    assert len(pictures) > 8
+    assert [path.name for path in pictures if path.stem not in written] == []
 
 
 def test_links_are_found() -> None:

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -191,13 +190,15 @@ def test_only_one_door_leads_to_what_is_private() -> None:
 
 def test_examples_in_docstrings_of_the_tools_are_true() -> None:
     attempted = 0
+    has_numpy = importlib.util.find_spec("numpy") is not None
     for path in TOOLS:
-        if ">>> " in path.read_text(encoding="utf-8"):
+        source = path.read_text(encoding="utf-8")
+        if ">>> " in source and (has_numpy or '"numpy"' not in source):
             name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
             try:
                 module = importlib.import_module(name)
             except ImportError:
-                assert importlib.util.find_spec("numpy") is None, name
+                assert not has_numpy, name
                 continue
             failed, tried = doctest.testmod(module)
             assert failed == 0, name
@@ -238,6 +239,10 @@ def test_it_works_alone_in_a_folder(tmp_path: Path) -> None:
         "encode --tokenizer t --text low",
         "decode --tokenizer t --ids 104 105",
         "info --tokenizer t",
+        "train corpus.txt --output u --vocab-size 270 --quiet",
+        "encode low --tokenizer t",
+        "decode 104 105 --tokenizer t",
+        "info t",
     ):
         done = alone("\0".join(["bpe_tokenizer.py", *arguments.split()]), tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
@@ -284,7 +289,7 @@ def test_alone_it_works_with_named_patterns_and_says_what_others_need(tmp_path: 
     done = alone(f"-c\0{ALONE}", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     saving, loading = done.stdout.splitlines()
-    needed = "not in SPLIT_PATTERNS needs bpe_tokenizer_tools beside bpe_tokenizer.py: pip install"
+    needed = "not in SPLIT_PATTERNS needs bpe_tokenizer_tools beside bpe_tokenizer.py: copy that"
     assert needed in saving and needed in loading
     assert "pre_tokenizer.pretokenizers[0].pattern.Regex" in loading
     assert not (tmp_path / "custom").exists()
@@ -359,12 +364,15 @@ def test_train_refuses_a_pattern_it_cannot_save_before_the_work(tmp_path: Path) 
 
 
 def test_the_tour_runs_offline_and_leaves_nothing(tmp_path: Path) -> None:
-    started = time.monotonic()
-    done = python(str(ROOT / "example_usage.py"), tmp_path, timeout=60)
+    before = os.times()
+    done = python(str(ROOT / "example_usage.py"), tmp_path, timeout=600)
+    after = os.times()
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 60
+    # Of the processor: a busy machine takes longer, but not more of it.
+    assert sum(after[2:4]) - sum(before[2:4]) < 60
     assert done.stderr == ""
-    assert "False" not in done.stdout.replace("equal: False", "", 1), done.stdout
+    assert "DIFFERENT" not in done.stdout, done.stdout
+    assert len(done.stdout.splitlines()) <= 48  # two screens
     assert list(tmp_path.iterdir()) == []
 
 

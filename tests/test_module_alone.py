@@ -171,6 +171,11 @@ def test_encode(run: Run, tok: Path, alone: Path) -> None:
     assert json.loads(read.stdout) == {"token_count": len(ids), "input_ids": ids}
 
 
+def test_short_options(run: Run, tok: Path) -> None:
+    long = run("encode", "--tokenizer", "tok", "--text", TEXT, "--quiet")
+    assert run("encode", "-t", "tok", "--text", TEXT, "-q").stdout == long.stdout != b""
+
+
 def test_decode(run: Run, tok: Path) -> None:
     tokenizer = BPETokenizer.from_pretrained(tok, verbose=False)
     done = run("decode", "--tokenizer", "tok", "--ids", *tokenizer.encode(TEXT))
@@ -197,6 +202,14 @@ def test_info(run: Run, tok: Path) -> None:
     assert "vocab size        : 310" in shown.stdout.decode()
 
 
+@pytest.mark.parametrize("name", ["o200k_base", "hf:org/model"])
+def test_a_name_needs_the_tools(run: Run, name: str) -> None:
+    done = run("info", "--tokenizer", name)
+    needs = "names such as o200k_base need bpe_tokenizer_tools: pip install bpe-tokenizer"
+    shown = f"bpe-tokenizer: error: {name}: no such file or directory; {needs}\n"
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", shown)
+
+
 @pytest.mark.parametrize("stdin", [b"", b"\n \n", b"quit\nHi\n", b"exit\n", b"/quit"])
 def test_chat_ends_when_nothing_is_asked(run: Run, tok: Path, stdin: bytes) -> None:
     done = run("chat", "--tokenizer", "tok", "--model", "model.gguf", stdin=stdin)
@@ -218,10 +231,11 @@ def test_help_names_the_options(run: Run, command: str) -> None:
     assert all(option in shown for option in OPTIONS[command].split())
 
 
-def test_help_says_where_more_commands_are(run: Run) -> None:
-    shown = run("--help").stdout.decode()
+@pytest.mark.parametrize("words", [(), ("--help",)])
+def test_help_says_where_more_commands_are(run: Run, words: tuple[str, ...]) -> None:
+    shown = run(*words).stdout.decode()
     assert all(f"\n    {command} " in shown for command in OPTIONS)
-    assert "More commands come with bpe_tokenizer_tools" in shown
+    assert "bpe_tokenizer_tools adds more commands" in shown
 
 
 # -- Models -----------------------------------------------------------------------
@@ -282,6 +296,8 @@ def run_with_packages(code: str, *argv: object) -> subprocess.CompletedProcess[s
 def test_chat_with_a_model(library: str, alone: Path, tmp_path: Path) -> None:
     package, write, name = LIBRARIES[library]
     need(package)
+    if library == "transformers":
+        need("torch")
     tokenizer, model = tiny_models.tokenizer(), write(tmp_path / name, tiny_models.model(False))
     tokenizer.save(tmp_path / "tok", verbose=False)
     done = run_with_packages(CHAT, alone, tmp_path / "tok", model)
@@ -297,6 +313,8 @@ def test_chat_with_a_model(library: str, alone: Path, tmp_path: Path) -> None:
 def test_the_chat_command_with_a_model(library: str, alone: Path, tmp_path: Path) -> None:
     package, write, name = LIBRARIES[library]
     need(package)
+    if library == "transformers":
+        need("torch")
     tokenizer, model = tiny_models.tokenizer(), write(tmp_path / name, tiny_models.model(False))
     tokenizer.save(tmp_path / "tok", verbose=False)
     words = ["--tokenizer", tmp_path / "tok", "--model", model, "--template", "alpaca"]

@@ -18,6 +18,7 @@ import pytest
 import regex
 from conftest import EITHER_ENGINE, ROOT, Vocabulary
 from oracles import need
+from samples import as_in_the_clone
 from test_docs import examples
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
@@ -29,6 +30,10 @@ pytestmark = EITHER_ENGINE
 CL100K_IN_RUBY = SPLIT_PATTERNS["cl100k"].replace("$", r"\z").replace("{1,3}+", "{1,3}")
 LEARN = ROOT / "docs" / "learn"
 Namespace = dict[str, Any]
+
+
+def documents_of(text: str) -> list[str]:
+    return text.split("<|endoftext|>")
 
 
 def shown(page: str) -> str:
@@ -47,11 +52,11 @@ def run_page(
     def run(page: str) -> Namespace:
         if page not in done:
             folder = tmp_path_factory.mktemp("page")
-            (folder / "shared").symlink_to(vocab_dir.parent, target_is_directory=True)
-            (folder / "here").mkdir()
+            as_in_the_clone(folder)
             done[page] = {"__name__": "a_page"}
             with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(folder / "here")
+                patch.chdir(folder)
+                patch.setenv("TIKTOKEN_CACHE_DIR", str(vocab_dir))  # where names are looked for
                 for example in examples((LEARN / page).read_text(encoding="utf-8")):
                     with contextlib.redirect_stdout(io.StringIO()):
                         exec(example.code, done[page])
@@ -109,15 +114,15 @@ def test_what_follows_a_lone_space(
     encoding = tiktoken.Encoding(
         "cl100k", pat_str=meta["pat_str"], mergeable_ranks=tokens, special_tokens={}
     )
-    ids = encoding.encode_ordinary(corpora("english")[:3_000_000])
+    ids = encoding.encode_ordinary(corpora("english"))
     pairs = zip(ids, ids[1:])
     after = [encoding.decode([id_]) for before, id_ in pairs if before == tokens[b" "]]
     kinds = [str.isdigit, str.isspace, str.isalpha]
     shares = [f"{sum(kind(text[0]) for text in after) / len(after):.1%}" for kind in kinds]
-    assert shares == ["77.3%", "22.4%", "0.2%"]
+    assert shares == ["33.2%", "66.8%", "0.0%"]
     page = " ".join((LEARN / "08-trailing-spaces.md").read_text(encoding="utf-8").split())
-    told = f"there are {len(after):,} such tokens. After 77% of them comes a digit, after 22% white"
-    assert told in page
+    shown = f"{len(after):,} such tokens. 33% of them are followed by a digit, 67% by white space"
+    assert shown in page
 
 
 def test_counts_of_languages(run_page: Any, count: Callable[[str, str], int]) -> None:
@@ -155,7 +160,7 @@ def test_tokens_that_never_occur(
     encoding = tiktoken.Encoding(
         "r50k", pat_str=meta["pat_str"], mergeable_ranks=tokens, special_tokens={}
     )
-    texts = [corpora(name)[:3_000_000] for name in ("english", "code", "multi")]
+    texts = [corpora(name) for name in ("english", "code")]
     found = [id_ for text in texts for id_ in encoding.encode_ordinary(text)]
     never = 50_256 - len(set(found))
     assert f"{len(found)} tokens; {never} of 50256 never occur" in shown("11-glitch-tokens.md")
@@ -178,18 +183,18 @@ def test_bytes_per_token(corpora: Callable[[str], str]) -> None:
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    text = corpora("english")[:3_000_000]
-    hf.train_from_iterator(text[:2_500_000].split("<|endoftext|>"), trainer)
-    held_out = text[2_500_000:]
+    documents = [each for name in ("english", "code") for each in documents_of(corpora(name))]
+    held_out = "".join(documents[::8])
+    hf.train_from_iterator([each for place, each in enumerate(documents) if place % 8], trainer)
     tokens = len(hf.encode(held_out).ids)
     line = f"   2,000{len(held_out.encode()) / tokens:18.2f}"
     assert line in shown("13-vocabulary-size.md")
 
 
 def test_distinct_pretokens(corpora: Callable[[str], str]) -> None:
-    text = corpora("english")[:1_000_000]
     pattern = regex.compile(SPLIT_PATTERNS["cl100k"])
-    cut = [p for document in text.split("<|endoftext|>") for p in pattern.findall(document)]
+    documents = [each for name in ("english", "code") for each in documents_of(corpora(name))]
+    cut = [piece for document in documents for piece in pattern.findall(document)]
     assert f"{len(cut):13,}{len(set(cut)):11,}" in shown("15-from-here.md")
 
 
@@ -256,6 +261,20 @@ def test_exercise_roles(run_page: Any) -> None:
     ):
         ids = page["tokenizer"].apply_chat_template(messages, template="chatml")
         assert len(page["turns"](ids)) == 2  # the message, and the answer that is asked for
+
+
+def test_exercise_sizes(corpora: Callable[[str], str]) -> None:
+    saved = {}
+    for name in ("english", "code"):
+        documents = documents_of(corpora(name))
+        rest = [each for place, each in enumerate(documents) if place % 8]
+        tokenizer = BPETokenizer("cl100k").train(rest, vocab_size=16_000, verbose=False)
+        with pytest.raises(ValueError, match=f"to {tokenizer.vocab_size} .what this tokenizer has"):
+            tokenizer.with_vocab_size(16_000)
+        sizes = [tokenizer.with_vocab_size(n) for n in (2000, 4000)]
+        before, after = (len(each.encode("".join(documents[::8]))) for each in sizes)
+        saved[name] = 1 - after / before
+    assert saved["english"] > saved["code"] + 0.01
 
 
 def test_exercise_swapped_ranks() -> None:

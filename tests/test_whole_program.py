@@ -215,7 +215,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 def test_what_is_no_corpus_and_no_template(trained: BPETokenizer, tmp_path: Path) -> None:
     for wrong in ({"ab": 3}, [(b"ab", 3)]):
-        with pytest.raises(TypeError, match="counts must be a mapping"):
+        with pytest.raises(TypeError, match="counts must map pre-tokens"):
             BPETokenizer().train(counts=wrong, verbose=False)  # type: ignore[arg-type]
     trained.chat_templates = {5: "x"}  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="chat_templates must map names"):

@@ -1,4 +1,4 @@
-"""Compiled vocabularies in the user's cache directory: the second load maps what the first made.
+"""Compiled vocabularies in the user's cache directory: the second load maps the first one's file.
 
 A file there holds the arrays of an encoder as the extension uses them, and the rest of a tokenizer
 as JSON.  Its name is a hash of all that a load depends on: the files read, the options given, and
@@ -57,12 +57,12 @@ def folder() -> Path | None:
 
 
 def _is_own(found: os.stat_result) -> bool:
-    """Tell whether this user alone may write to something."""
+    """Return True if only this user may write to something."""
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _is_usable(directory: Path) -> bool:
-    """Tell whether a directory is there, and not a link to another, and this user's own."""
+    """Return True if a directory exists, is not a link, and belongs to this user."""
     found = directory.lstat()
     return stat.S_ISDIR(found.st_mode) and _is_own(found)
 
@@ -122,7 +122,7 @@ _KEYS: dict[str, Callable[..., Any]] = {
 
 
 def _name(kind: str, given: _Parts) -> str:
-    """Return the name of the file for what is asked; "" if nothing is to be kept."""
+    """Return the cache file's name for a request; "" if it must not be cached."""
     key = _KEYS[kind](*given)
     if key[0] is None:
         return ""
@@ -174,7 +174,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _make_room(directory: Path, size: int) -> None:
-    """Remove what was used least recently, so that there is room for one more file."""
+    """Remove the least recently used files, so that there is room for one more."""
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -194,7 +194,7 @@ def _make_room(directory: Path, size: int) -> None:
 
 
 def _image_of(parts: _Parts, path: Path) -> bytes | None:
-    """Return what is kept of a tokenizer from a path; None if it can't be kept, or need not."""
+    """Return the cached form of a tokenizer; None if it can't be cached, or need not be."""
     definition, *others, file = parts
     if definition.components is not None or len(definition.vocab) < _LEAST_TOKENS:
         return None
@@ -228,10 +228,10 @@ def _load(file: Path, path: Path) -> _Parts | None:
 
 
 def _keep(file: Path, parts: _Parts, path: Path, name_again: Callable[[], str]) -> _Parts:
-    """Write a file for what was read, and use it from now on, to share it with other processes."""
+    """Write a tokenizer to a file, and use that from now on, to share it with other processes."""
     with contextlib.suppress(OSError, OverflowError, TypeError, ValueError):
         content = _image_of(parts, path)
-        # What was read is what is kept only if nobody changed it meanwhile.
+        # Keep it only if nobody changed the files in the meantime.
         if content and name_again() == file.name:
             _make_room(file.parent, len(content))
             _write(file, content)
@@ -248,11 +248,11 @@ def _usable_folder() -> Path | None:
 
 
 def read(reader: Callable[..., _Parts], *given: Any) -> _Parts:
-    """Do what a reader does, or take what it gave before for the same files and options."""
+    """Call a reader, or use its earlier result for the same files and options."""
     try:
         name = _name(reader.__name__, given) if folder() else ""
         directory = _usable_folder() if name else None
-    except (OSError, ValueError, ImportError):  # also of a file that is wrong: the reader says what
+    except (OSError, ValueError, ImportError):  # also if a file is wrong: the reader reports it
         directory = None
     if not directory:
         return reader(*given)

@@ -1,4 +1,4 @@
-"""The classes of characters that the tables in C tell apart."""
+"""The classes of characters that the tables in C distinguish."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHARACTER_CLASSES: tuple[tuple[str, str, str], ...] = (
     ("UPPER", r"[\p{Lu}\p{Lt}]", "upper-case and title-case letters"),
     ("LETTER", r"[\p{Lm}\p{Lo}]", "letters without case"),
     ("NUMBER", r"\p{N}", "digits and numbers of every script"),
-    ("BLANK", r"[^\S\r\n]", "white space, but for the two below"),
+    ("BLANK", r"[^\S\r\n]", "white space, except the two below"),
     ("NEWLINE", r"[\r\n]", "carriage return and line feed"),
     ("SIGN", r"[\p{P}\p{S}]", "punctuation and symbols"),
     # What DeepSeek-V3 takes for kana and Han, once more.

@@ -1,7 +1,7 @@
 """The engine in C: the classes of bpe_tokenizer.py's sections 4 and 5, on top of `native`.
 
-Each class does what its Python base does, with the same answers. It leaves to its base what the
-extension cannot take: an OverflowError of the extension says so.
+Each class does what its Python base does, with the same answers. Input that the extension
+can't take raises OverflowError there; the base then does the work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import bpe_tokenizer as core
 from _bpe_tokenizer.characters import character_classes
 from _bpe_tokenizer.flat import FlatMerges, FlatTokens, FlatVocab, encoder_of
 
-API = 18  # what this file asks of the extension; both count up together
+API = 24  # what this file asks of the extension; both count up together
 if native.API != API:
     raise ImportError(f"{native.__file__} is of another version: {native.API}, expected {API}")
 
@@ -35,6 +35,7 @@ _IN_MERGE = 2  # a flag of `read_model`
 # What can be normalized apart from all before it: the module's, but searched from left to right.
 _BEGINS: regex.Pattern[str] = regex.compile(core._APART.pattern.removeprefix("(?r)"))
 _NAMES = {pattern: name for name, pattern in core.SPLIT_PATTERNS.items()}
+_BY_THREES = ("llama3", "o200k", "cl100k")  # whose scanners can cut numbers from the right, too
 
 
 @functools.cache
@@ -70,11 +71,25 @@ def _name_of(split_pattern: str) -> str | None:
 def _scanner_for(split_pattern: str) -> str | None:
     """Return the name of the scanner that cuts as a pattern does, if there is one."""
     name = _name_of(split_pattern)
-    return name if name in native.PATTERNS and _knows_the_same_unicode() else None
+    if name is None and r"(?<!\p{N})" in split_pattern:  # such patterns begin a number so
+        name = _from_the_right(split_pattern)
+    elif name not in native.PATTERNS:
+        name = None
+    return name if name and _knows_the_same_unicode() else None
+
+
+def _from_the_right(split_pattern: str) -> str | None:
+    """Return the name of a scanner that cuts numbers from the right, as a pattern does."""
+    try:
+        from_the_right = core._tools("patterns.digits").digits_from_the_right
+    except ImportError:  # only the tools make such patterns
+        return None
+    names = (name for name in _BY_THREES if from_the_right(name) == split_pattern)
+    return next((f"{name}, digits from the right" for name in names), None)
 
 
 def _is_plain(token: core.AddedToken) -> bool:
-    """Tell whether finding an added token is all there is to do."""
+    """Return True if an added token only needs to be found."""
     return not (token.single_word or token.lstrip or token.rstrip)
 
 
@@ -117,6 +132,13 @@ def _tokens_in_streams(pipeline: core._Pipeline) -> tuple[Any, ...]:
     return native.Finder(dict.fromkeys(_as_bytes(tokens))), bytes(together)
 
 
+@functools.lru_cache(maxsize=16)
+def _flags(ids: frozenset[int]) -> tuple[int, bytes]:
+    """Return the smallest of some ids, and for it and each up to the largest whether it is one."""
+    low = min(ids)
+    return low, bytes(id_ in ids for id_ in range(low, max(ids) + 1))
+
+
 class NativeEncoder(core._Encoder):
     """A definition, ready to run in C.
 
@@ -145,6 +167,7 @@ class NativeEncoder(core._Encoder):
         self._scans = cutter is not None
         if self._scans:  # on short texts a call in Python takes as long as the work
             vars(self)["encode_plain"] = self._native.encode_plain
+            vars(self)["count_plain"] = self._native.count_plain
             vars(self)["begin"] = functools.partial(self._native.begin, None)
         if self._native.shares_ids:
             self.tokens = super()._list_tokens()
@@ -157,14 +180,14 @@ class NativeEncoder(core._Encoder):
         return self._native.largest_id
 
     def encode(self, text: str) -> list[int]:
-        """Encode text that is prepared and holds no added tokens."""
+        """Encode prepared text without added tokens."""
         ids: list[int] = self._call(self._native.encode, self._native.encode_pretokens, text)
         return ids
 
     def plain(
         self, pipeline: core._Pipeline, method: str = "encode_plain"
     ) -> Callable[..., Any] | None:
-        """Return what does as a method, or its faster like, where a pipeline finds tokens."""
+        """Return a method that does all of a pipeline's work; None if there is none."""
         raw, normalized = pipeline.raw.tokens, pipeline.normalized.tokens
         if not pipeline.tokens or pipeline.prefix_space or not self._scans:
             return super().plain(pipeline, method)
@@ -178,6 +201,7 @@ class NativeEncoder(core._Encoder):
             around: dict[str, Callable[..., Any]] = {
                 "encode_plain": self._native.encode_around,
                 "encode_to_buffer": self._native.encode_around_to_buffer,
+                "count_plain": self._native.count_around,
                 "begin": self._native.begin,
             }
             return functools.partial(around[method], native.Finder(ids))
@@ -187,7 +211,7 @@ class NativeEncoder(core._Encoder):
     def plain_segments(
         self, tokens: list[core.AddedToken] | None
     ) -> Callable[[object, list[Any]], list[int] | None]:
-        """Return what does as `encode_plain` for segments, with tokens in those with a mark."""
+        """Return an `encode_plain` for segments, which finds `tokens` in those with a mark."""
         if tokens is None or not self._scans:
             return super().plain_segments(tokens)
         ids = {each.content: each.id if _is_plain(each) else None for each in tokens}
@@ -213,7 +237,7 @@ class NativeEncoder(core._Encoder):
         return native.Stream(self._native, chunks, core._utf8_length, encode, *tokens)
 
     def encode_to_buffer(self, text: Any) -> Any:
-        """Normalize and encode what a user gave, to a buffer of unsigned 32-bit integers."""
+        """Normalize and encode a user's text, to a buffer of unsigned 32-bit integers."""
         if not self._scans:
             return super().encode_to_buffer(text)
         ids = self._native.encode_plain_to_buffer(text)
@@ -260,8 +284,22 @@ class NativeEncoder(core._Encoder):
             core._utf8_length(str(error.object))  # names the surrogate by its place
             raise
 
+    shared_start, shared_end = native.shared_start, native.shared_end  # of two texts
+
+    def encode_joined(
+        self, text: str, ends: list[int], num_threads: int, is_normal: bool, to_buffer: bool
+    ) -> Any:
+        """Encode a text that is cut into parts, on several threads.
+
+        Returns a list or a buffer; None if text is not cut in C, or must be normalized first.
+        """
+        native = self._native
+        join = native.encode_joined_to_buffer if to_buffer else native.encode_joined
+        threads = min(num_threads, _MAX_THREADS)
+        return join(text, ends, threads, is_normal) if self._scans else None
+
     def encode_recorded(self, texts: list[str], most: Any = None) -> list[tuple[list[int], Any]]:
-        """Encode texts, each to its first ids; also give of each what `places` takes for them."""
+        """Encode texts, each to its first ids and to the record that `places` takes."""
         if not self._scans:
             return super().encode_recorded(texts, most)
         try:
@@ -285,32 +323,47 @@ class NativeEncoder(core._Encoder):
     def places_by_runs(
         self, text: str, ids: Any, runs: Any, trimming: int
     ) -> list[tuple[int, int]]:
-        """Return what `places` does, in another text that this one was made from."""
+        """Return the `places` in another text that this one was made from."""
         return self._native.offsets(text, ids, runs, trimming)
 
     def decode(self, ids: Any, errors: str) -> bytes:
-        """Join the bytes of tokens; `errors` says what becomes of unknown ids."""
+        """Join the bytes of tokens; `errors` handles unknown ids."""
         try:
             return self._native.decode(ids)
-        except (KeyError, TypeError):  # an unknown id, or what the extension does not read
+        except (KeyError, TypeError):  # an unknown id, or a type that the extension doesn't read
             return super().decode(ids, errors)
 
     def decode_to_str(self, ids: Any, errors: str) -> str:
-        """Do what `decode` does, and decode the bytes as UTF-8."""
+        """Decode as `decode` does, and then the bytes as UTF-8."""
         try:
             return self._native.decode_to_str(ids, errors)
         except (KeyError, TypeError):
             return super().decode_to_str(ids, errors)
 
+    def without(self, ids: Any, left_out: frozenset[Any]) -> Any:
+        """Leave some ids out; if none is there, the ids may be returned as they are."""
+        kept = self._native.without(ids, *_flags(left_out)) if left_out else ids
+        return super().without(ids, left_out) if kept is None else kept
+
+    def decode_rows(self, rows: Any, left_out: frozenset[int], pad_id: int | None) -> list[str]:
+        """Decode rows of ids, without some of them and without padding at their ends."""
+        pad_id = -1 if pad_id is None else pad_id
+        flags = _flags(left_out) if left_out else (0, b"")
+        try:
+            return self._native.decode_rows(rows, "replace", pad_id, *flags)
+        except (KeyError, TypeError):
+            rows = rows.tolist() if hasattr(rows, "tolist") else rows  # of a tensor, say
+            return super().decode_rows(rows, left_out, None if pad_id < 0 else pad_id)
+
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
-        """Do what `decode` does piece by piece, as the ids come."""
+        """Decode as `decode` does, piece by piece, as the ids arrive."""
         token = self._native.token
         for id_ in ids:
             piece = token(id_)
             yield core._decode_ids([id_], self.tokens, errors) if piece is None else piece
 
     def cache_info(self) -> tuple[int, int, int]:
-        """Tell how often the cache was asked, how often in vain, and how much it holds."""
+        """Return the cache's numbers of lookups, misses and entries."""
         return self._native.cache_info()
 
     def clear_cache(self) -> None:
@@ -328,7 +381,7 @@ class NativeCounter(core._PretokenCounter):
     as well. A plain text file is passed on in bytes: whoever counts them checks them, too.
     """
 
-    _TAIL = 4096  # bytes in which a place to cut is looked for first
+    _TAIL = 4096  # bytes searched first for a place to cut
 
     def __init__(
         self,
@@ -340,7 +393,7 @@ class NativeCounter(core._PretokenCounter):
         super().__init__(pipeline, num_workers, advance)
         self._workers = min(num_workers, _MAX_THREADS)
         self._new = functools.partial(native.PretokenCounter, cutter)
-        self._idle = [self._new()]  # one for each thread at work is taken out
+        self._idle = [self._new()]  # each running thread takes one out
         self._finder: Any = None
         if tokens := pipeline.raw.tokens:  # as bytes that look like characters
             contents = _as_bytes(tokens)
@@ -370,12 +423,12 @@ class NativeCounter(core._PretokenCounter):
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def take(self) -> dict[bytes, int]:
-        """Return what was counted."""
+        """Return the counts."""
         counts: dict[bytes, int] = self.held().take()
         return counts
 
     def held(self) -> Any:
-        """Return what was counted, as a learner takes it: in C, which spares the dict."""
+        """Return the counts for a learner: in C, without a dict."""
         total, *others = self._idle
         while others:
             total.add(others.pop())
@@ -398,7 +451,7 @@ class NativeCounter(core._PretokenCounter):
                     self._do(job)
                 else:
                     future.result()
-        except Exception:  # but what is wrong with text before this is told first
+        except Exception:  # but errors in the text before this come first
             for future, _ in given:
                 future.result()
             raise
@@ -427,7 +480,7 @@ class NativeCounter(core._PretokenCounter):
             raise
 
     def _count_utf8(self, counter: Any, data: memoryview) -> Iterator[memoryview]:
-        """Count what is sure to be normalized, and yield the rest."""
+        """Count text that is certainly normalized, and yield the rest."""
         only_nfc = self._pipeline.normalizer is not None
         for start, end in counter.count_utf8(data, self._finder, only_nfc):
             yield data[start:end]
@@ -465,7 +518,7 @@ class NativeCounter(core._PretokenCounter):
             held.append(block)
             try:
                 at = self._last_cut(block)
-            except UnicodeDecodeError:  # whoever counts it says where
+            except UnicodeDecodeError:  # counting it raises, with the place
                 break
             if at:
                 data = b"".join(held) if len(held) > 1 else block
@@ -476,7 +529,7 @@ class NativeCounter(core._PretokenCounter):
             yield memoryview(data), done, file
 
     def _last_cut(self, block: bytes) -> int | None:
-        """Return the last place in bytes where what is on both sides can be counted alone."""
+        """Return the last place in bytes where each side can be counted by itself."""
         splitter = self._pipeline.splitter
         for size in (self._TAIL, len(block)) if splitter.cut else ():
             start = max(0, len(block) - size)
@@ -536,16 +589,50 @@ class NativeLearner(core._MergeLearner):
             return super().learn(n_tokens, min_frequency, forbidden, advance)
 
 
+def apart_encoder(
+    tokens: list[bytes], merges: Iterable[tuple[bytes, bytes]], pattern: str
+) -> Callable[[list[str], int], bytearray] | None:
+    """Return what encodes texts, each pre-token on its own; None if it can't.
+
+    Tokens are numbered by their places.  What it returns takes texts and a number, which comes
+    behind the ids of each pre-token.
+    """
+    cutter = _cutter_for(pattern)
+    vocab = {token: number for number, token in enumerate(tokens)}
+    try:
+        pairs = [(vocab[left], vocab[right]) for left, right in merges]
+        return None if cutter is None else native.Encoder(vocab, pairs, cutter).encode_apart
+    except OverflowError:  # more ids or merges than it was built for
+        return None
+
+
+def word_finder(
+    numbers: dict[bytes, int], pieces: str, words: str, between: int
+) -> Callable[[list[str]], bytes] | None:
+    """Return what turns texts into numbers of whole words; None if it can't.
+
+    Text is cut to pieces by one pattern, and each of these to words by another; see native.pyi.
+    """
+    cutters = _cutter_for(pieces), _cutter_for(words)
+    return None if None in cutters else native.WordFinder(numbers, *cutters, between).find
+
+
+def learn_joins(*given: Any) -> tuple[core._Learned, list[int]]:
+    """Learn merges from words of tokens; see bpe_tokenizer_tools/training/joins.py."""
+    learned, counts = native.learn_joins(*given)
+    return core._Learned(*learned), counts
+
+
 def merges_from_ranks(tokens: list[Any], names: list[Any] | None = None) -> list[tuple[Any, Any]]:
-    """Do what `formats.ranks.recover_merges` does.
+    """Recover merges as `formats.ranks.recover_merges` does.
 
     Args:
         tokens: as bytes, by rank.
-        names: what the merges call each token, ints or bytes; by default the token itself.
+        names: the form of each token in the merges, ints or bytes; by default the token itself.
 
     Raises:
         OverflowError: they are too many, or too long, for the extension.
-        TypeError: one is no bytes.
+        TypeError: one is not bytes.
     """
     return native.merges_from_ranks(tokens, tokens if names is None else names)
 
@@ -562,7 +649,7 @@ def _read_json(path: Path, raw: bytes) -> tuple[core._JsonReader, core.Definitio
     only those tokens that added tokens have to do with.
 
     Returns:
-        The rest and the definition; None if anything is unusual, or wrong: the module says what.
+        The rest and the definition; None if anything is unusual or wrong: the module reports it.
     """
     found = native.read_model(raw)
     if found is None:
@@ -601,7 +688,7 @@ def read_json(path: Path, raw: bytes) -> tuple[core._JsonReader, core.Definition
 
 
 def _read(reader: Callable[..., tuple[Any, ...]], *given: Any) -> tuple[Any, ...]:
-    """Do what a reader does, or take what it gave before from the cache on disk."""
+    """Call a reader, or use its earlier result from the cache on disk."""
     from _bpe_tokenizer.cache import read
 
     return read(reader, *given)
@@ -614,7 +701,7 @@ def fill_rows(rows: list[list[int]], ids: Any, mask: Any, pad_id: int, left: boo
         rows: n lists, none longer than a row of the tensor.
         ids: an int64 array of n times a length, contiguous; numpy.empty will do.
         mask: the same, for 1 where an id is and 0 where there is padding; or None.
-        pad_id: what the rest of `ids` is filled with.
+        pad_id: fills the rest of `ids`.
         left: whether padding comes before the ids.
 
     Raises:
@@ -646,11 +733,11 @@ def normalize(text: str, form: str | None) -> str:
         piece if native.surely_nfc(piece) else core._normalize(piece, form)
         for piece in _pieces(text)
     )
-    return text if normal == text else normal  # the text itself says that nothing was to do
+    return text if normal == text else normal  # the same object means: nothing changed
 
 
 def spans_of(contents: Iterable[str]) -> Callable[[str, int, int], Iterable[tuple[int, int]]]:
-    """Return what says where, between two places in a text, any of some strings are."""
+    """Return a function that finds these strings between two places in a text."""
     contents = list(contents)
     try:
         return native.Finder(dict.fromkeys(contents)).find

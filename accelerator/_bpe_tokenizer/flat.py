@@ -16,7 +16,7 @@ _Pair = tuple[int, int]
 
 
 class _FlatMapping(Mapping[_Key, _Value]):
-    """A mapping that does what the dict would do that it can be made into."""
+    """A mapping that behaves like the dict it can be made into."""
 
     __slots__ = ("native",)
 

@@ -49,7 +49,7 @@ static inline uint64_t hash_key(struct key key)
     return hash ^ (key.high * UINT64_C(0xC2B2AE3D27D4EB4F));
 }
 
-/* The same, of bytes behind which nothing may be read. */
+/* The same, for bytes after which nothing may be read. */
 static inline struct key make_key_safely(const uint8_t *p, size_t length)
 {
     uint8_t copy[16] = {0};

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* An x86 processor may have AVX2 and BMI: has_avx2 asks it, while the program runs. */
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define BPE_WITH_AVX2
 #endif
 

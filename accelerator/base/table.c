@@ -7,6 +7,10 @@
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
+#elif defined(_WIN32)
+#include <malloc.h> /* which has no aligned_alloc: its free would have to know */
+#define aligned_alloc(alignment, size) _aligned_malloc(size, alignment)
+#define free _aligned_free
 #endif
 
 #include "base/table.h"

@@ -11,6 +11,7 @@
 #include <windows.h>
 
 struct task {
+    void (*enter)(void *context);
     void (*work)(void *context, unsigned index);
     void *context;
     unsigned index;
@@ -19,19 +20,21 @@ struct task {
 static unsigned __stdcall run_task(void *argument)
 {
     struct task *task = argument;
+    task->enter(task->context);
     task->work(task->context, task->index);
     return 0;
 }
 
 /* NOTE: here all threads that were started are waited for. */
-void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context)
+void run_in_threads(unsigned n, void (*enter)(void *context),
+                    void (*work)(void *context, unsigned index), void *context)
 {
     /* NOTE: not on the stack, which is gone if `work` ends the caller's thread. */
     struct task *tasks = n > 1 ? malloc(MAX_THREADS * sizeof *tasks) : NULL;
     HANDLE threads[MAX_THREADS];
     unsigned started = 1;
     for (; tasks && started < n && started < MAX_THREADS; started++) {
-        tasks[started] = (struct task){work, context, started};
+        tasks[started] = (struct task){enter, work, context, started};
         threads[started] = (HANDLE)_beginthreadex(NULL, 0, run_task, &tasks[started], 0, NULL);
         if (!threads[started])
             break;
@@ -44,21 +47,32 @@ void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), voi
     free(tasks);
 }
 
+static void enter_nothing(void *context)
+{
+    (void)context;
+}
+
+void run_in_threads_and_wait(unsigned n, void (*work)(void *context, unsigned index),
+                             void *context)
+{
+    run_in_threads(n, enter_nothing, work, context);
+}
+
 #else
 
 #include <pthread.h>
 
-/* Where all processors are busy, a new thread may have to wait for milliseconds until it begins:
- * longer than a batch of a megabyte takes.  So the caller does not wait for threads that have not
- * begun, only for those that have entered its job.  One that comes late takes another job, or ends.
+/* Where all processors are busy, a new thread may have to wait for milliseconds until it begins, and
+ * as long again when its time is up: longer than a batch of a megabyte takes.  So the caller waits
+ * for no thread.  One that comes late takes another job, or ends.
  *
  * A job is open, that is in the list, while its caller is at work. */
 struct job {
+    void (*enter)(void *context);
     void (*work)(void *context, unsigned index);
     void *context;
     unsigned wanted;  /* threads that may still enter it */
     unsigned entered; /* those that have */
-    pthread_t threads[MAX_THREADS]; /* by index, from 1 */
     struct job *next;
 };
 
@@ -66,6 +80,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows 
 static struct job *jobs;  /* the open ones */
 static unsigned wanted;   /* by all of them */
 static unsigned starting; /* threads that have not begun */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* somebody left a crew */
 
 /* Fork: the child has none of the threads, and none of their jobs. */
 
@@ -83,6 +98,7 @@ static void after_fork_in_child(void)
 {
     jobs = NULL;
     wanted = starting = 0;
+    left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     pthread_mutex_unlock(&lock);
 }
 
@@ -95,7 +111,8 @@ static void watch_forks(void)
 static void *enter_job(void *unused)
 {
     (void)unused;
-    unsigned index = 0;
+    struct job entered = {0}; /* a copy: its caller may be done before this thread is */
+    pthread_detach(pthread_self());
     pthread_mutex_lock(&lock);
     starting--;
     struct job *job = jobs;
@@ -104,14 +121,13 @@ static void *enter_job(void *unused)
     if (job) {
         wanted--;
         job->wanted--;
-        index = ++job->entered;
-        job->threads[index] = pthread_self(); /* its caller waits for it */
-    } else {
-        pthread_detach(pthread_self());
+        job->entered++;
+        job->enter(job->context);
+        entered = *job;
     }
     pthread_mutex_unlock(&lock);
     if (job)
-        job->work(job->context, index);
+        entered.work(entered.context, entered.entered);
     return NULL;
 }
 
@@ -133,17 +149,15 @@ static void close_job(struct job *job)
     struct job **place = &jobs;
     while (*place && *place != job)
         place = &(*place)->next;
-    bool is_open = *place; /* not so in the child of a fork during `work` */
-    if (is_open) {
+    if (*place) { /* it is not there in the child of a fork during `work` */
         *place = job->next;
         wanted -= job->wanted;
     }
     pthread_mutex_unlock(&lock);
-    for (unsigned index = 1; is_open && index <= job->entered; index++)
-        pthread_join(job->threads[index], NULL);
 }
 
-void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context)
+void run_in_threads(unsigned n, void (*enter)(void *context),
+                    void (*work)(void *context, unsigned index), void *context)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     /* NOTE: not on the stack, which is gone if `work` ends the caller's thread. */
@@ -153,6 +167,7 @@ void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), voi
         return;
     }
     pthread_once(&once, watch_forks);
+    job->enter = enter;
     job->work = work;
     job->context = context;
     job->wanted = (n < MAX_THREADS ? n : MAX_THREADS) - 1;
@@ -161,6 +176,49 @@ void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), voi
     work(context, 0);
     close_job(job);
     free(job);
+}
+
+/* Those who work on something that is waited for. */
+struct crew {
+    void (*work)(void *context, unsigned index);
+    void *context;
+    unsigned inside; /* threads that entered and have not left */
+};
+
+static void enter_crew(void *context) /* with the lock */
+{
+    struct crew *crew = context;
+    crew->inside++;
+}
+
+static void work_in_crew(void *context, unsigned index)
+{
+    struct crew *crew = context;
+    crew->work(crew->context, index);
+    if (index == 0)
+        return;
+    pthread_mutex_lock(&lock);
+    crew->inside--;
+    pthread_cond_broadcast(&left);
+    pthread_mutex_unlock(&lock);
+}
+
+void run_in_threads_and_wait(unsigned n, void (*work)(void *context, unsigned index),
+                             void *context)
+{
+    /* NOTE: not on the stack, as above. */
+    struct crew *crew = malloc(sizeof *crew);
+    if (!crew) {
+        work(context, 0);
+        return;
+    }
+    *crew = (struct crew){work, context, 0};
+    run_in_threads(n, enter_crew, work_in_crew, crew);
+    pthread_mutex_lock(&lock);
+    while (crew->inside)
+        pthread_cond_wait(&left, &lock);
+    pthread_mutex_unlock(&lock);
+    free(crew);
 }
 
 #endif

@@ -5,14 +5,22 @@
 
 enum { MAX_THREADS = 64 };
 
-/* Share work among up to n threads, at most MAX_THREADS; return when it is done.
+/* Share work among up to n threads, at most MAX_THREADS.
  *
- * The caller's thread calls work(context, 0).  Each new thread calls work(context, i) once, with an
- * i below n of its own.  No call may wait for another, or rely on it: they take what is to be done
- * bit by bit, and the caller does what nobody else takes.  A thread that could not be started, or
- * that has not begun by the time the caller is done, is not waited for, and never calls `work`.
+ * The caller's thread calls work(context, 0).  Each new thread calls enter(context), and then
+ * work(context, i) with an i below n of its own.  This returns as soon as the caller's thread is
+ * done: no thread enters after that, but one that did may still be at work.  So what `context`
+ * points to must last until all who entered are done.
+ *
+ * No call may wait for another, or rely on it: they take what is to be done bit by bit, and the
+ * caller does what nobody else has done.  `enter` only notes that somebody entered.
  *
  * The new threads do not hold the interpreter's lock. */
-void run_in_threads(unsigned n, void (*work)(void *context, unsigned index), void *context);
+void run_in_threads(unsigned n, void (*enter)(void *context),
+                    void (*work)(void *context, unsigned index), void *context);
+
+/* The same, but return only when all who entered are done. */
+void run_in_threads_and_wait(unsigned n, void (*work)(void *context, unsigned index),
+                             void *context);
 
 #endif

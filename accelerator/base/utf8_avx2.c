@@ -4,7 +4,7 @@
 
 #if defined(BPE_WITH_AVX2)
 
-#include <immintrin.h>
+#include "base/avx2.h"
 
 #include "base/utf8.h"
 
@@ -13,7 +13,7 @@
  * one for each from U+0800. */
 #define BYTES_00(at) at,
 #define BYTES_01(at) at, at + 1,
-#define BYTES_10(at) at, /* there is no such character */
+#define BYTES_10(at) at, /* invalid */
 #define BYTES_11(at) at, at + 1, at + 2,
 #define ROW(a, b, c, d, e, f, g, h)                                                                \
     {BYTES_##d##h(0) BYTES_##c##g(4) BYTES_##b##f(8) BYTES_##a##e(12)},

@@ -1,9 +1,14 @@
 /* Many texts at once, on several threads.
  *
- * The texts are cut into shares.  Each thread takes the next share, encodes its texts with a worker
- * of its own, and puts the result on a stack.  None of this needs the interpreter's lock.  The
- * caller's thread takes part; in between it turns into Python objects what is on the stack.  Only
- * that needs the lock, and the other threads go on meanwhile. */
+ * The texts are cut into shares.  Each thread takes the next share, and encodes its texts with a
+ * worker of its own.  This doesn't need the interpreter's lock.  The caller's thread takes part; in
+ * between, it turns what is ready into Python objects.  Only that needs the lock, and the other
+ * threads continue in the meantime.
+ *
+ * The caller never waits for another thread, which may have to wait for a processor itself.  When
+ * all shares are taken, it encodes the unfinished ones itself, too, and the first result is used.
+ * So a thread may come back to a batch that was returned long ago.  The last one to leave
+ * a batch leaves it behind, for a later call to release: that needs the interpreter's lock. */
 
 #include "binding/encoder.h"
 
@@ -13,20 +18,23 @@
 #include "binding/text.h"
 
 enum {
-    SHARE_CHARACTERS = 1 << 14, /* a share has so many, and what its last text has above */
-
-    /* Starting a thread takes about 20 microseconds.  With fewer characters for each, two threads
-     * are up to 8 % slower than one where other processes keep all processors busy
-     * (benchmarks/bench_threads.py --batch 0.05 0.1 0.2). */
-    THREAD_CHARACTERS = 1 << 17,
+    SHARE_CHARACTERS = 1 << 14, /* of a share, whose last text may go past this */
+    PATIENCE = 10000, /* looks at whether other threads have left: some microseconds */
 };
 
-/* Some of the texts, and what became of them. */
+/* What became of the texts of a share. */
+struct outcome {
+    uint32_t *ids; /* of all its texts, one after the other; NULL if one was refused */
+    size_t n_ids;
+    Py_ssize_t refused; /* the text that contains a surrogate, or -1 */
+    size_t counts[];    /* of ids, by text */
+};
+
+/* Some of the texts. */
 struct share {
     Py_ssize_t first, end;
-    uint32_t *ids;       /* of all its texts, one behind the other; NULL if not encoded */
-    Py_ssize_t refused;  /* the text that holds a surrogate, or -1 */
-    struct share *below; /* on the stack */
+    _Atomic(struct outcome *) outcome; /* of the thread that was done first; NULL until then */
+    atomic_bool done;                  /* the same, for those that are still at it */
 };
 
 struct batch {
@@ -34,22 +42,35 @@ struct batch {
     PyObject *texts; /* a tuple of strings, which nobody else changes */
     maker *make;
     size_t most;      /* ids of a text */
-    size_t *counts;   /* of ids, by text */
     PyObject **made;  /* by text; references of our own */
     struct share *shares;
     size_t n_shares, n_characters;
+    size_t n_made; /* shares with their objects */
 
     atomic_size_t next; /* share to be taken */
-    _Atomic(struct share *) finished; /* the top of the stack */
     atomic_bool stop;      /* take no more shares */
     atomic_bool no_memory;
     bool raised;           /* there is an exception already */
     PyThreadState *caller; /* its state, while it does not hold the lock */
+
+    atomic_size_t users;  /* the caller, and each thread that entered and has not left */
+    int64_t interpreter;  /* whose objects these are */
+    struct batch *behind; /* the next in the list of those left behind */
 };
+
+static _Atomic(struct batch *) left_behind; /* by their last users */
 
 /* -- Without the interpreter's lock ---------------------------------------------------------- */
 
-/* Encode a text, and forget the ids it has beyond the most.  Returns 0, or -1 if memory is short. */
+static void free_outcome(struct outcome *outcome)
+{
+    if (outcome)
+        free(outcome->ids);
+    free(outcome);
+}
+
+/* Encode a text, and forget the ids it has beyond the most.  Returns 0; 1 if another thread has done
+ * it; or -1 if memory is short. */
 static int encode_first(const struct batch *batch, struct worker *worker, const uint8_t *text,
                         size_t size)
 {
@@ -66,63 +87,109 @@ static int encode_first(const struct batch *batch, struct worker *worker, const 
     return 0;
 }
 
-/* Encode the texts of a share into worker->ids, as far as they can be. */
-static bool encode_texts(struct batch *batch, struct worker *worker, struct share *share)
+/* Encode the texts of a share into worker->ids, as far as they can be.  Returns as encode_first. */
+static int encode_texts(const struct batch *batch, struct worker *worker, struct share *share,
+                        struct outcome *outcome)
 {
     worker->n_ids = 0;
     for (Py_ssize_t i = share->first; i < share->end; i++) {
         size_t size, before = worker->n_ids;
         const uint8_t *text = checked_utf8(worker, PyTuple_GET_ITEM(batch->texts, i), &size);
         if (!text && size) {
-            share->refused = i;
-            return false;
+            outcome->refused = i;
+            return 0;
         }
-        if (!text || encode_first(batch, worker, text, size) < 0) {
-            atomic_store(&batch->no_memory, true);
-            return false;
-        }
-        batch->counts[i] = worker->n_ids - before;
+        int status = text ? encode_first(batch, worker, text, size) : -1;
+        if (status)
+            return status;
+        outcome->counts[i - share->first] = worker->n_ids - before;
     }
-    return true;
+    outcome->ids = malloc((worker->n_ids + 1) * sizeof *outcome->ids);
+    if (!outcome->ids)
+        return -1;
+    outcome->n_ids = worker->n_ids;
+    if (worker->n_ids) /* if there are none, there may be no memory they would be in */
+        memcpy(outcome->ids, worker->ids, worker->n_ids * sizeof *outcome->ids);
+    return 0;
 }
 
 static void encode_share(struct batch *batch, struct worker *worker, struct share *share)
 {
-    if (encode_texts(batch, worker, share)) {
-        share->ids = malloc((worker->n_ids + 1) * sizeof *share->ids);
-        if (!share->ids)
-            atomic_store(&batch->no_memory, true);
-        else if (worker->n_ids) /* if there are none, there may be no memory they would be in */
-            memcpy(share->ids, worker->ids, worker->n_ids * sizeof *share->ids);
+    size_t n = (size_t)(share->end - share->first);
+    struct outcome *outcome = malloc(sizeof *outcome + n * sizeof *outcome->counts), *none = NULL;
+    int status = -1;
+    if (outcome) {
+        outcome->ids = NULL;
+        outcome->n_ids = 0;
+        outcome->refused = -1;
+        worker->needless = &share->done;
+        status = encode_texts(batch, worker, share, outcome);
+        worker->needless = NULL;
     }
-    if (!share->ids)
+    if (status < 0)
+        atomic_store(&batch->no_memory, true);
+    if (status < 0 || (status == 0 && !outcome->ids))
         atomic_store(&batch->stop, true);
-    share->below = atomic_load(&batch->finished);
-    while (!atomic_compare_exchange_weak(&batch->finished, &share->below, share))
+    if (status || !atomic_compare_exchange_strong(&share->outcome, &none, outcome)) {
+        free_outcome(outcome);
+        return;
+    }
+    atomic_store(&share->done, true);
+}
+
+/* Encode the shares that other threads have taken, but are not done with. */
+static void finish_shares(struct batch *batch, struct worker *worker)
+{
+    size_t taken = atomic_load(&batch->next);
+    for (size_t i = 0; i < taken && i < batch->n_shares && !atomic_load(&batch->no_memory); i++)
+        if (!atomic_load(&batch->shares[i].outcome))
+            encode_share(batch, worker, &batch->shares[i]);
+}
+
+static void enter_batch(void *context)
+{
+    struct batch *batch = context;
+    atomic_fetch_add(&batch->users, 1);
+}
+
+/* NOTE: a batch is only released by who holds the lock: so not here. */
+static void leave_batch(struct batch *batch)
+{
+    if (atomic_fetch_sub(&batch->users, 1) > 1)
+        return;
+    batch->behind = atomic_load(&left_behind);
+    while (!atomic_compare_exchange_weak(&left_behind, &batch->behind, batch))
         ;
 }
 
 /* -- With the lock --------------------------------------------------------------------------- */
 
 /* Make the objects of one share. */
-static void make_share(struct batch *batch, struct share *share)
+static void make_share(struct batch *batch, struct share *share, struct outcome *outcome)
 {
-    const uint32_t *ids = share->ids;
-    for (Py_ssize_t i = share->first; ids && !batch->raised && i < share->end; i++) {
-        batch->made[i] = batch->make(batch->encoder, ids, batch->counts[i]);
+    if (!outcome->ids)
+        return;
+    const uint32_t *ids = outcome->ids;
+    for (Py_ssize_t i = share->first; !batch->raised && i < share->end; i++) {
+        size_t n = outcome->counts[i - share->first];
+        batch->made[i] = batch->make(batch->encoder, ids, n);
         batch->raised = !batch->made[i];
-        ids += batch->counts[i];
+        ids += n;
     }
-    free(share->ids);
-    share->ids = NULL;
+    free(outcome->ids);
+    outcome->ids = NULL;
 }
 
-/* Make the objects of all shares on the stack. */
-static void make_finished(struct batch *batch)
+/* Make the objects of the shares that are done, up to the first that is not. */
+static void make_ready(struct batch *batch)
 {
-    struct share *share = atomic_exchange(&batch->finished, NULL);
-    for (; share; share = share->below)
-        make_share(batch, share);
+    for (; batch->n_made < batch->n_shares && !batch->raised; batch->n_made++) {
+        struct share *share = &batch->shares[batch->n_made];
+        struct outcome *outcome = atomic_load(&share->outcome);
+        if (!outcome)
+            break;
+        make_share(batch, share, outcome);
+    }
     if (!batch->raised && PyErr_CheckSignals() < 0)
         batch->raised = true;
     if (batch->raised)
@@ -131,28 +198,37 @@ static void make_finished(struct batch *batch)
 
 /* -- Both ------------------------------------------------------------------------------------ */
 
-/* What each thread does; the one with index 0 is the caller's. */
-static void work(void *context, unsigned index)
+/* Encode shares, as long as there are any. */
+static void encode_shares(struct batch *batch, struct worker *worker, bool is_caller)
 {
-    struct batch *batch = context;
-    struct worker *worker = take_worker(batch->encoder);
-    if (!worker) {
-        atomic_store(&batch->no_memory, true);
-        atomic_store(&batch->stop, true);
-        return;
-    }
     while (!atomic_load(&batch->stop)) {
         size_t next = atomic_fetch_add(&batch->next, 1);
         if (next >= batch->n_shares)
             break;
         encode_share(batch, worker, &batch->shares[next]);
-        if (index == 0) {
+        if (is_caller) {
             PyEval_RestoreThread(batch->caller);
-            make_finished(batch);
+            make_ready(batch);
             batch->caller = PyEval_SaveThread();
         }
     }
-    put_back(batch->encoder, worker);
+    if (is_caller && !batch->raised)
+        finish_shares(batch, worker);
+}
+
+/* What each thread does; the one with index 0 is the caller's. */
+static void work(void *context, unsigned index)
+{
+    struct batch *batch = context;
+    struct worker *worker = take_worker(batch->encoder);
+    if (worker) {
+        encode_shares(batch, worker, index == 0);
+        put_back(batch->encoder, worker);
+    } else if (index == 0) { /* without others, the caller does it all */
+        atomic_store(&batch->no_memory, true);
+    }
+    if (index)
+        leave_batch(batch);
 }
 
 /* Check that all texts are strings, and cut them into shares. */
@@ -166,7 +242,7 @@ static int share_texts(struct batch *batch)
             return -1;
         if (characters >= SHARE_CHARACTERS) {
             share = &batch->shares[batch->n_shares++];
-            *share = (struct share){.first = i, .refused = -1};
+            share->first = i;
             characters = 0;
         }
         size_t length = (size_t)PyUnicode_GET_LENGTH(string) + 1;
@@ -187,16 +263,17 @@ static int raise_failure(const struct batch *batch)
         PyErr_NoMemory();
         return -1;
     }
-    for (size_t i = 0; i < batch->n_shares; i++)
-        if (batch->shares[i].refused >= 0) {
-            raise_surrogate(PyTuple_GET_ITEM(batch->texts, batch->shares[i].refused));
+    for (size_t i = 0; i < batch->n_shares; i++) {
+        const struct outcome *outcome = atomic_load(&batch->shares[i].outcome);
+        if (outcome && outcome->refused >= 0) {
+            raise_surrogate(PyTuple_GET_ITEM(batch->texts, outcome->refused));
             return -1;
         }
+    }
     return 0;
 }
 
-/* Encode all texts; returns a list of what was made of them.  Each thread has at least so many
- * characters. */
+/* Encode all texts; returns a list of the results.  A thread gets at least `least` characters. */
 static PyObject *run_batch(struct batch *batch, unsigned threads, size_t least)
 {
     if (share_texts(batch) < 0)
@@ -207,11 +284,13 @@ static PyObject *run_batch(struct batch *batch, unsigned threads, size_t least)
     if (threads > most)
         threads = (unsigned)most;
     batch->caller = PyEval_SaveThread();
-    run_in_threads(threads, work, batch);
+    run_in_threads(threads, enter_batch, work, batch);
     PyEval_RestoreThread(batch->caller);
-    make_finished(batch);
+    make_ready(batch);
     Py_ssize_t n = PyTuple_GET_SIZE(batch->texts);
-    PyObject *list = raise_failure(batch) < 0 ? NULL : PyList_New(n);
+    if (raise_failure(batch) < 0)
+        return NULL;
+    PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list && i < n; i++) {
         PyList_SET_ITEM(list, i, batch->made[i]);
         batch->made[i] = NULL;
@@ -223,11 +302,41 @@ static void release_batch(struct batch *batch)
 {
     for (Py_ssize_t i = 0; batch->made && i < PyTuple_GET_SIZE(batch->texts); i++)
         Py_XDECREF(batch->made[i]);
-    PyMem_Free(batch->counts);
+    for (size_t k = 0; k < batch->n_shares; k++)
+        free_outcome(atomic_load(&batch->shares[k].outcome));
     PyMem_Free(batch->made);
     PyMem_Free(batch->shares);
     Py_XDECREF(batch->texts);
+    Py_DECREF(batch->encoder);
     PyMem_Free(batch);
+}
+
+/* Leave a batch as its caller, and release it if all others have left: mostly they leave at the same
+ * moment. */
+static void end_batch(struct batch *batch)
+{
+    atomic_store(&batch->stop, true);
+    for (int i = 0; i < PATIENCE && atomic_load(&batch->users) > 1; i++)
+        ;
+    if (atomic_fetch_sub(&batch->users, 1) == 1)
+        release_batch(batch);
+}
+
+void release_left_behind(void)
+{
+    if (!atomic_load(&left_behind))
+        return;
+    int64_t own = PyInterpreterState_GetID(PyInterpreterState_Get());
+    struct batch *next, *batch = atomic_exchange(&left_behind, NULL);
+    for (; batch; batch = next) {
+        next = batch->behind;
+        if (batch->interpreter == own) {
+            release_batch(batch);
+            continue;
+        }
+        batch->users = 1; /* left once more, for its own interpreter */
+        leave_batch(batch);
+    }
 }
 
 /* A batch with room for its results; NULL and an exception if there can be none.
@@ -241,15 +350,16 @@ static struct batch *new_batch(Encoder *self, PyObject *texts, maker *make)
         PyErr_NoMemory();
         return NULL;
     }
-    batch->encoder = self;
+    batch->encoder = (Encoder *)Py_NewRef((PyObject *)self);
+    batch->interpreter = PyInterpreterState_GetID(PyInterpreterState_Get());
+    atomic_init(&batch->users, 1);
     batch->make = make;
     batch->texts = items_of_list(texts, "texts");
     if (batch->texts) {
         size_t n = (size_t)PyTuple_GET_SIZE(batch->texts);
-        batch->counts = PyMem_Calloc(n, sizeof *batch->counts);
         batch->made = PyMem_Calloc(n, sizeof *batch->made);
         batch->shares = PyMem_Calloc(n, sizeof *batch->shares);
-        if (batch->counts && batch->made && batch->shares)
+        if (batch->made && batch->shares)
             return batch;
         PyErr_NoMemory();
     }
@@ -271,12 +381,13 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
     }
     if (check_scanner(self) < 0)
         return NULL;
+    release_left_behind();
     struct batch *batch = new_batch(self, texts, make);
     if (!batch)
         return NULL;
     batch->most = room < 0 ? SIZE_MAX : (size_t)room;
     PyObject *list = run_batch(batch, (unsigned)threads, (size_t)least);
-    release_batch(batch);
+    end_batch(batch);
     return list;
 }
 

@@ -6,20 +6,23 @@
 
 #include "binding/finder.h"
 #include "binding/text.h"
+#include "scan/normal.h"
 
 enum {
     CHARACTERS = 6, /* of a token, more than most have */
     MARGIN = 256,
+    NEAR = 64, /* characters, of which one mostly begins what NFC treats apart */
 };
 
-/* A text with strings in it that all stand for an id, and room for `most` ids. */
+/* A text with strings in it that all map to an id, and room for `most` ids. */
 struct beginning {
     Encoder *encoder;
     struct worker *worker;
     PyObject *string;
-    const Finder *finder; /* may be NULL; then there are no matches */
+    const Finder *finder; /* NULL if there are no matches */
     const struct matches *matches;
     size_t most;
+    bool unsure;   /* whether NFC leaves the text as it is */
     size_t length; /* the result, in characters */
 };
 
@@ -37,9 +40,9 @@ static inline size_t bytes_of(const struct beginning *given, const struct part *
     return token_length(&given->encoder->tokens, given->worker->ids[part->first + i]);
 }
 
-/* Tell whether the first `end` bytes of a part, alone, have as many ids as may be kept at most: 1 or
- * 0, or -1 if memory is short.  In the whole text the first i ids end at `position`, inside the last
- * character of these bytes, or behind it.
+/* Whether the first `end` bytes of a part, alone, have the maximum number of ids to keep: 1 or 0,
+ * or -1 if out of memory.  In the whole text the first i ids end at `position`, inside the last
+ * character of these bytes, or after it.
  *
  * Up to a place where text can always be cut, the ids are those of the whole text.  There a token
  * ends, as no pre-token goes beyond it. */
@@ -119,6 +122,17 @@ static bool has_surrogate(PyObject *string, size_t start, size_t end)
     }
 }
 
+/* Find how many of the first characters of a text NFC certainly leaves as they are, whatever comes
+ * after them: `stop`, or a few less; 0 if that is not known. */
+static size_t normal_beginning(PyObject *string, size_t stop)
+{
+    size_t at = stop;
+    while (at > 0 && !is_normal_start(PyUnicode_READ_CHAR(string, (Py_ssize_t)at)))
+        if (stop - --at == NEAR)
+            return 0;
+    return surely_nfc(PyUnicode_DATA(string), (int)PyUnicode_KIND(string), at) ? at : 0;
+}
+
 /* Encode the text between two places until there are too many ids.  If `shortly`, only its beginning
  * is written as UTF-8, which is mostly enough, and encoded as far as a cut is safe.  Returns 0; 2 if
  * there is a surrogate; or -1 if memory is short. */
@@ -129,6 +143,8 @@ static int encode_part(struct beginning *given, struct part *part, size_t start,
     struct cutter cutter = given->encoder->cutter;
     size_t stop = shortly ? start + (given->most - part->first) * CHARACTERS + MARGIN : end;
     worker->n_ids = part->first;
+    if (shortly && given->unsure && !(stop = normal_beginning(given->string, stop)))
+        return 0;
     part->text = checked_utf8_between(worker, given->string, start, stop, &part->size);
     if (!part->text)
         return part->size ? 2 : -1;
@@ -138,23 +154,30 @@ static int encode_part(struct beginning *given, struct part *part, size_t start,
                         given->most);
 }
 
+/* Whether only the beginning of the text between two places needs to be looked at first. */
+static bool is_much(const struct beginning *given, size_t room, size_t start, size_t end)
+{
+    return !PyUnicode_IS_ASCII(given->string) && given->encoder->cutter.cuts_safely &&
+           end - start > MARGIN && (end - start - MARGIN) / CHARACTERS > room;
+}
+
 /* Find how much of the text between two places is kept, if not all of it.  Returns 1 if so, with the
  * result; 0 if not; or as encode_part. */
 static int begin_part(struct beginning *given, size_t start, size_t end)
 {
     struct worker *worker = given->worker;
     struct part part = {.first = worker->n_ids};
-    bool ascii = PyUnicode_IS_ASCII(given->string), shortly = false;
+    bool ascii = PyUnicode_IS_ASCII(given->string);
     size_t room = given->most - part.first;
-    if (!ascii && given->encoder->cutter.cuts_safely && end - start > MARGIN &&
-        (end - start - MARGIN) / CHARACTERS > room) {
-        if (has_surrogate(given->string, start, end))
-            return 2;
-        shortly = true;
-    }
+    bool shortly = is_much(given, room, start, end);
+    if (shortly && has_surrogate(given->string, start, end))
+        return 2;
     int status = encode_part(given, &part, start, end, shortly);
-    if (status == 0 && shortly && worker->n_ids <= given->most)
+    if (status == 0 && shortly && worker->n_ids <= given->most) {
+        if (given->unsure && !is_surely_nfc(given->string))
+            return 2;
         status = encode_part(given, &part, start, end, false);
+    }
     if (status || worker->n_ids <= given->most)
         return status;
     part.kept = room;
@@ -226,7 +249,7 @@ PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
     Py_ssize_t most = PyNumber_AsSsize_t(args[2], NULL); /* cut off at both ends */
     if (most == -1 && PyErr_Occurred())
         return NULL;
-    if (!is_plain(self, args[1]))
+    if (!is_plain_but_for_nfc(self, args[1]))
         Py_RETURN_NONE;
     struct matches matches = {0};
     struct beginning given = {.encoder = self, .string = args[1], .matches = &matches};
@@ -238,7 +261,9 @@ PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
         free(matches.items);
         return NULL;
     }
-    if (!have_ids(self, given.finder, &matches))
+    /* Where it isn't much, or there are strings in it, all of it is checked now. */
+    given.unsure = self->or_nfc && !matches.n && is_much(&given, given.most, 0, length);
+    if (!have_ids(self, given.finder, &matches) || (!given.unsure && !is_plain(self, args[1])))
         result = Py_NewRef(Py_None);
     else if ((given.worker = need_worker(self))) {
         result = length_of(&given);

@@ -56,6 +56,7 @@ static void encoder_dealloc(Encoder *self)
     for (int i = 0; i < SPARE_WORKERS; i++)
         worker_free(atomic_load(&self->spare[i]));
     free_spans(atomic_load(&self->spans));
+    PyMem_Free(atomic_load(&self->scratch));
     for (uint32_t id = 0; self->ints && id < self->tokens.n_ids; id++)
         Py_XDECREF(atomic_load(&self->ints[id]));
     PyMem_Free((void *)self->ints);
@@ -65,6 +66,7 @@ static void encoder_dealloc(Encoder *self)
         PyMem_Free(self->lists.ids);
         PyMem_Free(self->lists.merges);
     }
+    superwords_free(self->superwords);
     Py_XDECREF(self->owner);
     Py_XDECREF(self->pattern);
     type->tp_free((PyObject *)self);
@@ -76,8 +78,10 @@ Encoder *new_encoder(PyTypeObject *type)
     Encoder *self = (Encoder *)type->tp_alloc(type, 0); /* all zero */
     for (int i = 0; self && i < SPARE_WORKERS; i++)
         atomic_init(&self->spare[i], NULL);
-    if (self)
+    if (self) {
         atomic_init(&self->spans, NULL);
+        atomic_init(&self->scratch, NULL);
+    }
     return self;
 }
 
@@ -203,7 +207,7 @@ static int read_byte_ids(Encoder *self, uint32_t byte_ids[256])
     return 0;
 }
 
-/* Find what a merge makes. */
+/* Find the token that a merge makes. */
 static int find_joined(const Encoder *self, uint32_t guess, struct merge *merge)
 {
     const struct tokens *tokens = &self->tokens;
@@ -386,6 +390,16 @@ static bool share(Encoder *self, Encoder *other, PyObject *added, int ignore_mer
     return true;
 }
 
+/* Decide how to encode with what was loaded. */
+static void prepare(Encoder *self, bool use_avx2)
+{
+    self->vocabulary.use_avx2 = use_avx2;
+    self->vocabulary.superwords = NULL; /* those of another encoder may go before this one does */
+    if (!self->cutter.cuts_safely)      /* if it does, pre-tokens are short */
+        self->superwords = superwords_new(&self->vocabulary, &self->tokens);
+    self->vocabulary.superwords = self->superwords;
+}
+
 PyDoc_STRVAR(encoder_doc,
              "Encoder(vocab, merges, pattern, ignore_merges=False, added=None, normalizer=None,\n"
              "        portable=False, seed=None)\n--\n\n"
@@ -441,7 +455,7 @@ static PyObject *encoder_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         open_ints(self) < 0)
         Py_CLEAR(self);
     else
-        self->vocabulary.use_avx2 = has_avx2() && !portable;
+        prepare(self, has_avx2() && !portable);
     Py_XDECREF(items);
     return (PyObject *)self;
 }
@@ -476,15 +490,11 @@ int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool kee
     return status;
 }
 
-/* A list of ids.  Which ints it takes is at random, so each is fetched well before its references
- * are counted, and the pointer to it before that. */
-PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
+/* Which ints are taken is at random, so each is fetched well before its references are counted, and
+ * the pointer to it before that. */
+size_t fill_ints(const Encoder *self, const uint32_t *ids, size_t n, PyObject **items)
 {
-    PyObject *list = PyList_New((Py_ssize_t)n);
-    if (!list)
-        return NULL;
     _Atomic(PyObject *) *ints = self->ints; /* not read again after each atomic load */
-    PyObject **items = ((PyListObject *)list)->ob_item;
     size_t ahead = n < AHEAD ? n : AHEAD;
     for (size_t i = 0; i < n + ahead; i++) {
 #if defined(__GNUC__)
@@ -496,14 +506,20 @@ PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
         if (i < ahead)
             continue;
         PyObject *id = atomic_load_explicit(&ints[ids[i - ahead]], memory_order_acquire);
-        if (id) {
+        if (id)
             Py_INCREF(id);
-        } else if (!(id = make_int(self, ids[i - ahead]))) {
-            Py_DECREF(list);
-            return NULL;
-        }
+        else if (!(id = make_int(self, ids[i - ahead])))
+            return i - ahead;
         items[i - ahead] = id;
     }
+    return n;
+}
+
+PyObject *list_of(const Encoder *self, const uint32_t *ids, size_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    if (list && fill_ints(self, ids, n, ((PyListObject *)list)->ob_item) < n)
+        Py_CLEAR(list);
     return list;
 }
 
@@ -522,6 +538,7 @@ PyDoc_STRVAR(encode_doc, "encode(text, /)\n--\n\nReturn the ids of a text, a lis
 
 static PyObject *encoder_encode(Encoder *self, PyObject *string)
 {
+    release_left_behind();
     struct worker *worker = need_worker(self);
     if (!worker)
         return NULL;
@@ -548,7 +565,58 @@ static PyObject *encoder_encode_to_buffer(Encoder *self, PyObject *string)
     return buffer;
 }
 
-bool is_plain(const Encoder *self, PyObject *object)
+/* Which bytes are side by side in a token. */
+static void find_meetings(const struct tokens *tokens, uint64_t meet[MEETINGS])
+{
+    memset(meet, 0, MEETINGS * sizeof *meet);
+    for (uint32_t id = 0; id < tokens->n_ids; id++) {
+        if (!tokens_have(tokens, id))
+            continue;
+        note_meetings(meet, tokens->bytes + tokens->by_id[id].at, tokens->by_id[id].length);
+    }
+}
+
+PyDoc_STRVAR(encode_apart_doc,
+             "encode_apart(texts, between, /)\n--\n\n"
+             "Return the ids of texts, a list of str, as encode_to_buffer does, and a number\n"
+             "behind the ids of each pre-token.  With ignore_merges, this can't be done.");
+
+static PyObject *encoder_encode_apart(Encoder *self, PyObject *args)
+{
+    PyObject *list, *texts, *buffer = NULL;
+    uint64_t meet[MEETINGS];
+    unsigned int between;
+    if (!PyArg_ParseTuple(args, "OI:encode_apart", &list, &between) || check_scanner(self) < 0)
+        return NULL;
+    if (self->vocabulary.whole) {
+        PyErr_SetString(PyExc_ValueError, "with ignore_merges, merging is not all there is to do");
+        return NULL;
+    }
+    if (!(texts = items_of_list(list, "texts")))
+        return NULL;
+    struct worker *worker = need_worker(self);
+    int status = worker ? 0 : -1;
+    find_meetings(&self->tokens, meet);
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(texts); i++) {
+        size_t size;
+        const uint8_t *text = utf8_of(worker, PyTuple_GET_ITEM(texts, i), &size);
+        if (!text)
+            status = -1;
+        else if (encode_apart(&self->vocabulary, worker, self->cutter, text, size, meet,
+                              between) < 0) {
+            PyErr_NoMemory();
+            status = -1;
+        }
+    }
+    if (status == 0)
+        buffer = buffer_of(self, worker->ids, worker->n_ids);
+    if (worker)
+        put_back(self, worker);
+    Py_DECREF(texts);
+    return buffer;
+}
+
+bool is_plain_but_for_nfc(const Encoder *self, PyObject *object)
 {
     if (!can_cut(self->cutter) || !PyUnicode_Check(object))
         return false;
@@ -556,12 +624,17 @@ bool is_plain(const Encoder *self, PyObject *object)
         PyErr_Clear();
         return false;
     }
-    if (!self->ascii_only || PyUnicode_IS_ASCII(object))
-        return true;
-    return self->or_nfc && is_surely_nfc(object);
+    return !self->ascii_only || self->or_nfc || PyUnicode_IS_ASCII(object);
 }
 
-/* The ids of a text, or None where it can't be encoded. */
+bool is_plain(const Encoder *self, PyObject *object)
+{
+    if (!is_plain_but_for_nfc(self, object))
+        return false;
+    return !self->or_nfc || PyUnicode_IS_ASCII(object) || is_surely_nfc(object);
+}
+
+/* The ids of a text, or their number; None where it can't be encoded. */
 static inline PyObject *ids_or_none(PyObject *ids)
 {
     if (ids || !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
@@ -607,6 +680,17 @@ static PyObject *encoder_count(Encoder *self, PyObject *string)
         count = PyLong_FromSize_t(worker->n_ids);
     put_back(self, worker);
     return count;
+}
+
+PyDoc_STRVAR(count_plain_doc,
+             "count_plain(text, /)\n--\n\n"
+             "Count the ids that encode_plain would give, or return None, as it does.");
+
+static PyObject *encoder_count_plain(Encoder *self, PyObject *string)
+{
+    if (!is_plain(self, string))
+        Py_RETURN_NONE;
+    return ids_or_none(encoder_count(self, string));
 }
 
 /* -- Pre-tokens ------------------------------------------------------------------------------ */
@@ -663,13 +747,12 @@ static int encode_items(Encoder *self, struct worker *worker, PyObject *items, b
         if (done < 0)
             return -1;
         size_t size = count ? worker->ends[count - 1] : 0;
-        if (encode_pieces(&self->vocabulary, worker, worker->text, size, 0, count) < 0) {
+        const struct vocabulary *v = &self->vocabulary;
+        int status = keep ? encode_pieces(v, worker, worker->text, size, 0, count)
+                          : count_pieces(v, worker, worker->text, size, 0, count, &total);
+        if (status < 0) {
             PyErr_NoMemory();
             return -1;
-        }
-        if (!keep) {
-            total += worker->n_ids;
-            worker->n_ids = 0;
         }
     }
     if (!keep)
@@ -738,6 +821,7 @@ PyDoc_STRVAR(clear_cache_doc, "clear_cache()\n--\n\nForget all pre-tokens.");
 
 static PyObject *encoder_clear_cache(Encoder *self, PyObject *Py_UNUSED(ignored))
 {
+    release_left_behind();
     for (int i = 0; i < SPARE_WORKERS; i++)
         worker_free(atomic_exchange(&self->spare[i], NULL));
     free_spans(atomic_exchange(&self->spans, NULL));
@@ -766,18 +850,28 @@ static PyMethodDef encoder_methods[] = {
     {"encode_to_buffer", (PyCFunction)encoder_encode_to_buffer, METH_O, encode_to_buffer_doc},
     {"encode_plain_to_buffer", (PyCFunction)encoder_encode_plain_to_buffer, METH_O,
      encode_plain_to_buffer_doc},
+    {"encode_apart", (PyCFunction)encoder_encode_apart, METH_VARARGS, encode_apart_doc},
     {"encode_batch", (PyCFunction)encoder_encode_batch, METH_VARARGS, encode_batch_doc},
     {"encode_batch_recorded", (PyCFunction)encoder_encode_batch_recorded, METH_VARARGS,
      encode_batch_recorded_doc},
     {"encode_batch_to_buffers", (PyCFunction)encoder_encode_batch_to_buffers, METH_VARARGS,
      encode_batch_to_buffers_doc},
+    {"encode_joined", (PyCFunction)encoder_encode_joined, METH_VARARGS, encode_joined_doc},
+    {"encode_joined_to_buffer", (PyCFunction)encoder_encode_joined_to_buffer, METH_VARARGS,
+     encode_joined_to_buffer_doc},
     {"encode_pretokens", (PyCFunction)encoder_encode_pretokens, METH_O, encode_pretokens_doc},
     {"encode_dropping", (PyCFunction)encoder_encode_dropping, METH_VARARGS, encode_dropping_doc},
     {"count", (PyCFunction)encoder_count, METH_O, count_doc},
+    {"count_plain", (PyCFunction)encoder_count_plain, METH_O, count_plain_doc},
+    {"count_around", (PyCFunction)(void (*)(void))encoder_count_around, METH_FASTCALL,
+     count_around_doc},
     {"count_pieces", (PyCFunction)encoder_count_pieces, METH_O, count_pieces_doc},
     {"offsets", (PyCFunction)encoder_offsets, METH_VARARGS, offsets_doc},
     {"decode", (PyCFunction)encoder_decode, METH_O, decode_doc},
-    {"decode_to_str", (PyCFunction)encoder_decode_to_str, METH_VARARGS, decode_to_str_doc},
+    {"decode_to_str", (PyCFunction)(void (*)(void))encoder_decode_to_str, METH_FASTCALL,
+     decode_to_str_doc},
+    {"without", (PyCFunction)encoder_without, METH_VARARGS, without_doc},
+    {"decode_rows", (PyCFunction)encoder_decode_rows, METH_VARARGS, decode_rows_doc},
     {"token", (PyCFunction)encoder_token, METH_O, token_doc},
     {"id_of", (PyCFunction)encoder_id_of, METH_O, id_of_doc},
     {"listed", (PyCFunction)encoder_listed, METH_O, listed_doc},

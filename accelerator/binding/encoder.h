@@ -1,4 +1,4 @@
-/* The type `Encoder`, and what the files that implement its methods share. */
+/* The type `Encoder`, and declarations shared by the files that implement its methods. */
 
 #ifndef BPE_BINDING_ENCODER_H
 #define BPE_BINDING_ENCODER_H
@@ -13,7 +13,7 @@
 
 enum {
     SPARE_WORKERS = 16,
-    LONG_TEXT = 1 << 16, /* bytes; while so many are encoded, other threads may run */
+    LONG_TEXT = 1 << 16, /* bytes; from this length, other threads may run during encoding */
 };
 
 typedef struct {
@@ -23,8 +23,9 @@ typedef struct {
     struct vocabulary vocabulary;
     struct lists lists;
     PyObject *owner;
-    PyObject *pattern; /* what the cutter was made from, and may point into */
+    PyObject *pattern; /* the cutter was made from it, and may point into it */
     struct cutter cutter;
+    struct superwords *superwords; /* always its own; NULL without superwords */
     bool ascii_only; /* encode_plain leaves other text to the caller, */
     bool or_nfc;     /* except for text that NFC surely doesn't change */
     /* Each id as an object, made when it is first needed, so that a list takes a reference to it.
@@ -34,13 +35,14 @@ typedef struct {
     /* Workers that nobody uses now.  Who encodes takes one out, or makes one, and puts it back:
      * threads never share one, with or without the interpreter's lock. */
     _Atomic(struct worker *) spare[SPARE_WORKERS];
-    _Atomic(struct spans *) spans; /* the same for the spans of offsets */
+    _Atomic(struct spans *) spans; /* the same for the spans of offsets, */
+    _Atomic(uint8_t *) scratch;    /* and for room to write tokens */
 } Encoder;
 
 extern PyType_Spec encoder_spec;
 
-/* Other threads may change a list or a dict while it is read, where there is no interpreter's lock
- * to keep them from it.  Neither is read in steps between which Python code could run. */
+/* Without the interpreter's lock, other threads can change a list or a dict while it is read.  No
+ * Python code runs between the steps that read them. */
 #if PY_VERSION_HEX >= 0x030D0000
 #define LOCKED(object, statement)                                                                  \
     do {                                                                                           \
@@ -66,11 +68,14 @@ struct worker *need_worker(Encoder *self);
 /* Encode a string into worker->ids, or count its ids.  Returns 0, or -1 and an exception. */
 int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool keep);
 
-/* Tell whether an object is a string that needs cutting and merging only.  Raises nothing. */
+/* Whether an object is a string that only needs cutting and merging.  Raises nothing. */
 bool is_plain(const Encoder *self, PyObject *object);
 
-/* Read an id.  Returns NO_TOKEN and an exception if it is none that fits.  Runs no Python code, so
- * that nobody changes what the id stands in. */
+/* The same, for text that NFC doesn't change, if that is the normalizer. */
+bool is_plain_but_for_nfc(const Encoder *self, PyObject *object);
+
+/* Read an id.  Returns NO_TOKEN and an exception if it is not a valid id.  Runs no Python code,
+ * which could change the id's container. */
 uint32_t read_id(PyObject *object);
 
 /* Make the object of an id.  A new reference, or NULL and an exception. */
@@ -89,14 +94,19 @@ int check_scanner(const Encoder *self);
 /* The items of an object that must be a list, as a tuple; NULL and an exception if it is none. */
 PyObject *items_of_list(PyObject *object, const char *name);
 
-/* Write up to CHUNK pre-tokens of a tuple, one behind the other, to worker->text, and where they
- * end.  Returns how many of the tuple are done with, or -1 and an exception; empty ones are left
- * out. */
+/* Write up to CHUNK pre-tokens of a tuple, one after the other, to worker->text, and the ends of
+ * them.  Returns how many items of the tuple are done, or -1 and an exception; skips empty ones. */
 Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size_t *count);
 
 /* Makes an object of the ids of a text.  NULL and an exception if memory is short. */
 typedef PyObject *maker(const Encoder *self, const uint32_t *ids, size_t n);
 maker list_of, buffer_of; /* a list; a bytearray */
+
+/* Make the objects of ids.  Returns for how many: for fewer, there is an exception. */
+size_t fill_ints(const Encoder *self, const uint32_t *ids, size_t n, PyObject **items);
+
+/* Release the batches that threads have left after they were returned.  May run Python code. */
+void release_left_behind(void);
 
 /* Make an encoder that knows nothing yet. */
 Encoder *new_encoder(PyTypeObject *type);
@@ -107,6 +117,13 @@ int open_ints(Encoder *self);
 /* Whether an object is an encoder. */
 bool is_encoder(PyObject *object);
 
+enum {
+    /* Of a thread, at least.  Starting one takes about 20 microseconds.  With fewer for each, two
+     * threads are up to 8 % slower than one where other processes keep all processors busy
+     * (benchmarks/bench_threads.py --batch 0.05 0.1 0.2). */
+    THREAD_CHARACTERS = 1 << 17,
+};
+
 /* -- Methods in other files ------------------------------------------------------------------ */
 
 extern const char encode_batch_doc[], encode_batch_recorded_doc[], encode_batch_to_buffers_doc[];
@@ -114,8 +131,14 @@ PyObject *encoder_encode_batch(Encoder *self, PyObject *args);
 PyObject *encoder_encode_batch_recorded(Encoder *self, PyObject *args);
 PyObject *encoder_encode_batch_to_buffers(Encoder *self, PyObject *args);
 
+extern const char encode_joined_doc[], encode_joined_to_buffer_doc[];
+PyObject *encoder_encode_joined(Encoder *self, PyObject *args);
+PyObject *encoder_encode_joined_to_buffer(Encoder *self, PyObject *args);
+
 extern const char encode_around_doc[], encode_around_to_buffer_doc[], encode_segments_doc[];
+extern const char count_around_doc[];
 PyObject *encoder_encode_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
+PyObject *encoder_count_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
 PyObject *encoder_encode_around_to_buffer(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
 PyObject *encoder_encode_segments(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
 
@@ -125,9 +148,11 @@ PyObject *encoder_encode_dropping(Encoder *self, PyObject *args);
 extern const char begin_doc[];
 PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
 
-extern const char decode_doc[], decode_to_str_doc[];
+extern const char decode_doc[], decode_to_str_doc[], without_doc[], decode_rows_doc[];
 PyObject *encoder_decode(Encoder *self, PyObject *ids);
-PyObject *encoder_decode_to_str(Encoder *self, PyObject *args);
+PyObject *encoder_decode_to_str(Encoder *self, PyObject *const *args, Py_ssize_t n_args);
+PyObject *encoder_without(Encoder *self, PyObject *args);
+PyObject *encoder_decode_rows(Encoder *self, PyObject *args);
 
 extern const char offsets_doc[];
 PyObject *encoder_offsets(Encoder *self, PyObject *args);

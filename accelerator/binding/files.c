@@ -1,7 +1,7 @@
 /* Python's side of vocabulary files.
  *
  * Only files that are written exactly as nearly all of them are.  For any other, damaged ones
- * included, the answer is None: Python reads them, and says what is wrong. */
+ * included, the answer is None: Python reads them, and reports the error. */
 
 #include "binding/files.h"
 
@@ -144,7 +144,7 @@ static bool take(struct text *text, uint8_t c)
     return true;
 }
 
-/* Go to the end of a string, behind its first quotation mark. */
+/* Go to the end of a string, from after its first quotation mark. */
 static bool skip_string(struct text *text)
 {
     for (; text->at < text->end; text->at++) {
@@ -197,7 +197,7 @@ static bool is_key(const uint8_t *key, size_t size, const char *name)
 
 enum { ALPHABET_CODES = 0x144 };
 
-/* The byte that each code point stands for, or -1: build_char_to_byte of bpe_tokenizer.py. */
+/* The byte of each code point, or -1: build_char_to_byte of bpe_tokenizer.py. */
 static void fill_alphabet(int16_t byte_of[ALPHABET_CODES])
 {
     memset(byte_of, 0xFF, ALPHABET_CODES * sizeof *byte_of);
@@ -234,10 +234,10 @@ struct model {
     PyObject *vocab, *others;  /* token -> id, those in the alphabet as bytes, others as text */
     PyObject **ints;           /* the ids in `vocab` as objects, which it owns */
     struct tokens tokens;      /* the same vocabulary */
-    PyObject *flags;           /* for each id, what is known of it */
+    PyObject *flags;           /* for each id, the facts about it */
     struct chained *chained;   /* of all merges */
     uint32_t *last_made;       /* 1 + the last merge that makes a token, or 0 */
-    uint32_t guess;            /* what the next merge may make */
+    uint32_t guess;            /* the id that the next merge probably makes */
     PyObject *merges;
     const uint8_t *cuts[4];    /* where the content of vocab and merges starts and ends */
 };
@@ -384,7 +384,7 @@ static int read_vocab(struct model *model)
 
 /* -- Merges ---------------------------------------------------------------------------------- */
 
-/* Read the two tokens of a merge, one behind the other. */
+/* Read the two tokens of a merge, one after the other. */
 static bool read_parts(struct model *model, size_t *left, size_t *right)
 {
     struct text *text = &model->text;

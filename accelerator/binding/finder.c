@@ -294,6 +294,21 @@ PyObject *encoder_encode_around_to_buffer(Encoder *self, PyObject *const *args, 
     return encode_around(self, args, n_args, buffer_of);
 }
 
+/* The number of ids. */
+static PyObject *number_of(const Encoder *Py_UNUSED(self), const uint32_t *Py_UNUSED(ids), size_t n)
+{
+    return PyLong_FromSize_t(n);
+}
+
+const char count_around_doc[] =
+    PyDoc_STR("count_around(finder, text, /)\n--\n\n"
+              "Count the ids that encode_around would give, or return None, as it does.");
+
+PyObject *encoder_count_around(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    return encode_around(self, args, n_args, number_of);
+}
+
 /* -- Segments -------------------------------------------------------------------------------- */
 
 /* What a text is joined from: (string, object) pairs.  Strings are looked for in those whose object

@@ -24,7 +24,7 @@ const struct finder *finder_of(PyObject *object);
 int find_in(const Finder *self, PyObject *string, size_t start, size_t end,
             struct matches *matches);
 
-/* Whether each string that was found stands for an id, and that is all. */
+/* Whether each string found maps to an id, without further conditions. */
 bool have_ids(const Encoder *encoder, const Finder *self, const struct matches *matches);
 
 #endif

@@ -142,15 +142,34 @@ static int read_view(const struct tokens *tokens, const Py_buffer *view, struct 
     return -1;
 }
 
+int read_ids_of_row(const struct tokens *tokens, const Py_buffer *view, Py_ssize_t row,
+                    struct ids *ids)
+{
+    Py_buffer part = *view;
+    if (PyBuffer_IsContiguous(view, 'C')) {
+        part.ndim = 1;
+        part.len = view->shape[1] * view->itemsize;
+        part.buf = (char *)view->buf + row * part.len;
+        part.shape = part.strides = part.suboffsets = NULL;
+    }
+    return read_view(tokens, &part, ids);
+}
+
+int get_buffer(PyObject *object, Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_FULL_RO) == 0)
+        return 0;
+    /* NumPy raises a ValueError for dates, say. */
+    if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_ValueError))
+        PyErr_SetString(PyExc_TypeError, "expected a buffer of integers");
+    return -1;
+}
+
 static int read_buffer(const struct tokens *tokens, PyObject *object, struct ids *ids)
 {
     Py_buffer view;
-    if (PyObject_GetBuffer(object, &view, PyBUF_FULL_RO) < 0) {
-        /* NumPy raises a ValueError for dates, say. */
-        if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_ValueError))
-            PyErr_SetString(PyExc_TypeError, "expected a buffer of integers");
+    if (get_buffer(object, &view) < 0)
         return -1;
-    }
     int status = read_view(tokens, &view, ids);
     PyBuffer_Release(&view);
     return status;

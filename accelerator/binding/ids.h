@@ -42,4 +42,11 @@ struct ids {
 int read_ids(const struct tokens *tokens, PyObject *object, struct ids *ids);
 void release_ids(struct ids *ids);
 
+/* Get a buffer.  Returns 0, or -1 and an exception: a TypeError if the object has no buffer. */
+int get_buffer(PyObject *object, Py_buffer *view);
+
+/* Read a row of a buffer of two dimensions, as read_ids does. */
+int read_ids_of_row(const struct tokens *tokens, const Py_buffer *view, Py_ssize_t row,
+                    struct ids *ids);
+
 #endif

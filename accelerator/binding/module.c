@@ -6,16 +6,20 @@
 #include "binding/encoder.h"
 #include "binding/files.h"
 #include "binding/finder.h"
+#include "binding/pairs.h"
 #include "binding/ranks.h"
 #include "binding/rows.h"
+#include "binding/runs.h"
 #include "binding/scan.h"
+#include "binding/shared.h"
 #include "binding/shown.h"
 #include "binding/stream.h"
 #include "binding/training.h"
+#include "binding/words.h"
 #include "scan/unicode_tables.h"
 
 enum {
-    API = 18, /* what engine.py expects; raised with every change it would notice */
+    API = 24, /* what engine.py expects; raised with every change it would notice */
 };
 
 /* What the scanners use that not every processor has. */
@@ -44,12 +48,17 @@ static int module_exec(PyObject *module)
 {
     if (add_type(module, "Encoder", &encoder_spec) < 0 ||
         add_type(module, "Finder", &finder_spec) < 0 ||
-        add_type(module, "Stream", &stream_spec) < 0)
+        add_type(module, "PairCounter", &pair_counter_spec) < 0 ||
+        add_type(module, "PairLearner", &pair_learner_spec) < 0 ||
+        add_type(module, "RunCounter", &run_counter_spec) < 0 ||
+        add_type(module, "Stream", &stream_spec) < 0 ||
+        add_type(module, "WordFinder", &word_finder_spec) < 0)
         return -1;
     if (PyModule_AddFunctions(module, scan_methods) < 0 ||
         PyModule_AddFunctions(module, ranks_methods) < 0 ||
         PyModule_AddFunctions(module, files_methods) < 0 ||
-        PyModule_AddFunctions(module, rows_methods) < 0 || add_patterns(module) < 0)
+        PyModule_AddFunctions(module, rows_methods) < 0 ||
+        PyModule_AddFunctions(module, shared_methods) < 0 || add_patterns(module) < 0)
         return -1;
     if (add_training(module) < 0 || add_shown(module) < 0)
         return -1;

@@ -47,10 +47,11 @@ static PyObject *new_span(const Encoder *self, PyObject *before, Py_ssize_t star
 
 /* Making and freeing tuples takes longer than everything else here.  So the encoder keeps the spans
  * of short tokens near the start of a text, and texts share them: offsets take a third less time, as most
- * of these spans stay in the processor's cache (benchmarks/bench_roads.py).  Documents of 2 to 10 KB
- * make 4 MB of them; there are never more than 8.  A thread takes the spans out of the encoder while
- * it uses them. */
-enum { SPAN_STARTS = 8192, SPAN_LENGTHS = 12 };
+ * of these spans stay in the processor's cache (benchmarks/bench_roads.py).  New tuples also let the
+ * garbage collector run, which looks at every item of every new list; so starts go as far as most
+ * documents of 2 to 10 KB, which make 6 MB of spans.  There are never more than 12 MB.  A thread takes
+ * the spans out of the encoder while it uses them. */
+enum { SPAN_STARTS = 12288, SPAN_LENGTHS = 12 };
 
 struct spans {
     PyObject *spans[SPAN_STARTS * SPAN_LENGTHS]; /* by start, and by length less one */
@@ -88,8 +89,8 @@ static inline size_t characters_of(const struct tokens *tokens, uint32_t id)
     return n < MANY_CHARACTERS ? n : count_characters(tokens, id);
 }
 
-/* What becomes of white space at the ends of tokens: it stays in their spans, is left out, or is left
- * out but for one space at the start of the text, or also at the start of the first token. */
+/* How to treat white space at the ends of tokens: keep it in their spans, leave it out, or leave it
+ * out except one space at the start of the text, or also at the start of the first token. */
 enum trimming { KEEP_SPACES, TRIM, TRIM_UNLESS_AT_START, TRIM_UNLESS_FIRST };
 
 /* The bytes of a token, and how many there are. */
@@ -97,7 +98,7 @@ static inline const uint8_t *bytes_of(const struct tokens *tokens, uint32_t id, 
 {
     const uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
     *length = (Py_ssize_t)token_length(tokens, id);
-    return *slot <= IN_SLOT ? slot + 1 : tokens->bytes + tokens->by_id[id].at;
+    return slot[IN_SLOT] <= IN_SLOT ? slot : tokens->bytes + tokens->by_id[id].at;
 }
 
 /* Leave the spaces at the ends of a token out of its span, as HuggingFace's tokenizers does
@@ -128,10 +129,10 @@ struct block {
 };
 
 /* Where the characters of a text that was changed come from, in runs: in a copied run, each comes
- * from behind the one before; in another, all come from the same place. */
+ * from right after the one before; in other runs, all come from the same place. */
 struct run {
     int32_t length;     /* in characters */
-    int32_t start, end; /* what the first comes from */
+    int32_t start, end; /* the span of the first */
     int32_t copied;     /* 1 or 0 */
 };
 
@@ -141,8 +142,8 @@ struct runs {
     Py_ssize_t begin;       /* of the run's first character */
 };
 
-/* Find out how far what a character comes from is behind what the first of its run comes from.  Places
- * never decrease from call to call. */
+/* Find how far a character's source is after the source of its run's first character.  Places never
+ * decrease from call to call. */
 static inline Py_ssize_t find_run(struct runs *runs, Py_ssize_t at)
 {
     while (runs->run < runs->last && at - runs->begin >= runs->run->length)
@@ -272,7 +273,7 @@ static PyObject *raise_other_text(void)
     return NULL;
 }
 
-/* The spans of ids that a record holds. */
+/* The spans of ids in a record. */
 static PyObject *spans_of_record(Encoder *self, PyObject *text, PyObject *record)
 {
     const uint32_t *ids = (const void *)PyBytes_AS_STRING(record); /* aligned for any number */
@@ -301,7 +302,7 @@ static size_t utf8_length(PyObject *text)
     return length;
 }
 
-/* Check the runs that a buffer holds, for a text of n characters.  Returns 0, or -1 and an exception. */
+/* Check the runs in a buffer, for a text of n characters.  Returns 0, or -1 and an exception. */
 static int check_runs(const Py_buffer *view, Py_ssize_t n)
 {
     const struct run *run = view->buf;

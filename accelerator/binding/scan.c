@@ -1,4 +1,4 @@
-/* Python's side of the scanners: choosing one, functions to look at what they do, NFC. */
+/* Python's side of the scanners: choosing one, functions for inspecting them, NFC. */
 
 #include "binding/scan.h"
 
@@ -38,6 +38,29 @@ static scanner *scanner_named(const char *name, bool portable)
     return NULL;
 }
 
+/* Behind the name of a pattern that cuts numbers by threes, and takes nothing into them. */
+static const char from_right[] = ", digits from the right";
+
+/* Choose the scanner of a pattern; -1 and a ValueError if there is none. */
+static int choose_scanner(const char *name, bool portable, struct cutter *cutter)
+{
+    size_t length = strlen(name), suffix = sizeof from_right - 1;
+    char plain[16];
+    if (length > suffix && length - suffix < sizeof plain &&
+        strcmp(name + length - suffix, from_right) == 0) {
+        memcpy(plain, name, length - suffix);
+        plain[length - suffix] = '\0';
+        if (strcmp(plain, "cl100k") == 0 || strcmp(plain, "o200k") == 0 ||
+            strcmp(plain, "llama3") == 0) {
+            cutter->from_right = true;
+            name = plain;
+        }
+    }
+    cutter->scan = scanner_named(name, portable);
+    cutter->cuts_safely = cutter->scan && strcmp(name, pattern_names[PATTERN_spaces]) != 0;
+    return cutter->scan ? 0 : -1;
+}
+
 static const char automaton_name[] = "_bpe_tokenizer.automaton";
 
 int cutter_of(PyObject *pattern, bool portable, struct cutter *cutter)
@@ -55,10 +78,7 @@ int cutter_of(PyObject *pattern, bool portable, struct cutter *cutter)
         return -1;
     }
     const char *name = PyUnicode_AsUTF8(pattern);
-    if (name)
-        cutter->scan = scanner_named(name, portable);
-    cutter->cuts_safely = cutter->scan && strcmp(name, pattern_names[PATTERN_spaces]) != 0;
-    return cutter->scan ? 0 : -1;
+    return name ? choose_scanner(name, portable, cutter) : -1;
 }
 
 int add_patterns(PyObject *module)

@@ -1,19 +1,20 @@
 /* Encoding text that arrives in chunks: the type `Stream`.
  *
- * It holds, as UTF-8, the text behind the last place where it was cut.  When there is another such
- * place, what is before that is encoded.  Each chunk costs what is new in it, however much is held.
+ * It keeps, as UTF-8, the text after the last cut.  When there is another place to cut, it encodes
+ * the text before that.  Each chunk costs only its own length, however much text is kept.
  *
- * Text can be cut between two characters if all that happens to one side of them is independent of
- * the other side.  They alone say so, and the one after them:
+ * Text can be cut between two characters if each side is processed independently of the other.
+ * These two characters, and the one after them, decide that:
  *
  * - The split pattern always cuts there: see last_safe_cut.
- * - NFC leaves all three as they are, and joins none with what comes before it: so it does the same
- *   to both sides alone, and the pattern sees these two characters.  Of the other forms, nothing is
- *   known here but that they leave ASCII alone.
- * - No added token has both, and none that begins or ends there looks beyond.  White space that a
- *   token takes in before it is on its side: the character left of a cut is a letter or a number.
+ * - NFC leaves all three as they are, and joins none with what comes before it: so each side can be
+ *   normalized alone, and the pattern sees these two characters.  Of the other forms, we only know
+ *   here that they leave ASCII alone.
+ * - No added token contains both, and none that begins or ends there looks past the cut.  White
+ *   space that belongs to a token after it is on its side: the character before a cut is a letter
+ *   or a number.
  *
- * In what is cut off there may be tokens, and normalization may change it.  Then Python encodes it. */
+ * If the text before a cut contains tokens, or normalization changes it, Python encodes it. */
 
 #include "binding/stream.h"
 
@@ -104,7 +105,7 @@ static void drop(Stream *self, size_t n)
 
 /* -- Cutting --------------------------------------------------------------------------------- */
 
-/* Tell whether normalization does not change a character, nor join it with what comes before. */
+/* Whether normalization neither changes a character nor joins it with the one before. */
 static bool is_stable(const Encoder *encoder, const uint8_t *text)
 {
     if (text[0] < 0x80 || !encoder->ascii_only)
@@ -120,8 +121,8 @@ static bool is_stable(const Encoder *encoder, const uint8_t *text)
     return is_normal_start((text[0] & 0x7u) << 18 | c << 6 | (text[3] & 0x3Fu));
 }
 
-/* Tell whether a place where the pattern cuts is one for all else; another character comes after the
- * next, if there is a normalizer. */
+/* Whether text can be cut where the pattern cuts; with a normalizer, the next character must be
+ * followed by another. */
 static bool can_cut_at(const Stream *self, size_t at)
 {
     const uint8_t *text = self->text;
@@ -152,8 +153,7 @@ static size_t new_cut(Stream *self)
 
 /* -- Encoding -------------------------------------------------------------------------------- */
 
-/* Tell whether cutting and merging is all there is to do for the first bytes: 1 or 0, or -1 and an
- * exception. */
+/* Whether the first bytes need only cutting and merging: 1 or 0, or -1 and an exception. */
 static int is_all(const Stream *self, size_t n)
 {
     const Encoder *encoder = self->encoder;

@@ -1,4 +1,4 @@
-/* Python's strings as UTF-8. */
+/* Python's strings as UTF-8, and back. */
 
 #include "binding/text.h"
 
@@ -149,4 +149,128 @@ const uint8_t *utf8_of(struct worker *worker, PyObject *string, size_t *size)
     else if (!text)
         PyErr_NoMemory();
     return text;
+}
+
+/* -- Back ------------------------------------------------------------------------------------- */
+
+bool is_ascii(const uint8_t *bytes, size_t size)
+{
+    uint8_t any = 0;
+    for (size_t i = 0; i < size; i++) /* compiled to wide instructions */
+        any |= bytes[i];
+    return any < 0x80;
+}
+
+/* Find how many characters valid UTF-8 has, and its largest byte. */
+static size_t measure(const uint8_t *text, size_t size, uint8_t *largest)
+{
+    size_t n = size, done = 0;
+    uint8_t most = 0;
+    while (done < size) { /* by a byte, as far as it counts, so that the loop works on many */
+        size_t stop = size - done < UINT8_MAX ? size : done + UINT8_MAX;
+        uint8_t continued = 0;
+        for (; done < stop; done++) {
+            continued += (text[done] & 0xC0) == 0x80;
+            most = text[done] > most ? text[done] : most;
+        }
+        n -= continued;
+    }
+    *largest = most;
+    return n;
+}
+
+/* Whether 8 bytes, masked, have the expected bits; mask and bits repeat for each group of bytes. */
+static inline bool are_like(const uint8_t *text, uint64_t mask, uint64_t expected)
+{
+    return (load_64(text) & mask) == expected;
+}
+
+static inline bool continues(uint8_t byte)
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+/* Read text of `n` characters, if it is valid.  The characters of a script have one length, so
+ * after a character, the same length is tried first.
+ *
+ * INVARIANT: zeros follow the text, so that no byte past it is read as a part of a character; each
+ * character read was counted, by its byte that continues none. */
+#define READ_UTF8(NAME, UNIT)                                                                      \
+    static bool NAME(const uint8_t *text, const uint8_t *end, UNIT *out)                           \
+    {                                                                                              \
+        while (text < end) {                                                                       \
+            if (text[0] < 0x80) {                                                                  \
+                if (end - text >= 8 && are_like(text, UINT64_C(0x8080808080808080), 0)) {          \
+                    for (int i = 0; i < 8; i++)                                                    \
+                        out[i] = text[i];                                                          \
+                    text += 8;                                                                     \
+                    out += 8;                                                                      \
+                    continue;                                                                      \
+                }                                                                                  \
+                *out++ = *text++;                                                                  \
+                continue;                                                                          \
+            }                                                                                      \
+            while ((text[0] & 0xF0) == 0xE0) {                                                     \
+                uint32_t c = (text[0] & 0xFu) << 12 | (text[1] & 0x3Fu) << 6 | (text[2] & 0x3Fu);  \
+                if (!continues(text[1]) || !continues(text[2]) || c < 0x800 || is_surrogate(c))    \
+                    return false;                                                                  \
+                *out++ = (UNIT)c;                                                                  \
+                text += 3;                                                                         \
+            }                                                                                      \
+            while ((text[0] & 0xE0) == 0xC0) {                                                     \
+                if (text[0] < 0xC2 || !continues(text[1]))                                         \
+                    return false;                                                                  \
+                *out++ = (UNIT)((text[0] & 0x1Fu) << 6 | (text[1] & 0x3Fu));                       \
+                text += 2;                                                                         \
+            }                                                                                      \
+            while (text[0] >= 0xF0) {                                                              \
+                uint32_t c = (text[0] & 0x7u) << 18 | (text[1] & 0x3Fu) << 12 |                    \
+                             (text[2] & 0x3Fu) << 6 | (text[3] & 0x3Fu);                           \
+                if (text[0] > 0xF4 || !continues(text[1]) || !continues(text[2]) ||                \
+                    !continues(text[3]) || c < 0x10000 || c > 0x10FFFF)                            \
+                    return false;                                                                  \
+                *out++ = (UNIT)c;                                                                  \
+                text += 4;                                                                         \
+            }                                                                                      \
+            if (continues(text[0]))                                                                \
+                return false;                                                                      \
+        }                                                                                          \
+        return text == end;                                                                        \
+    }
+READ_UTF8(read_latin1, Py_UCS1)
+READ_UTF8(read_ucs2, Py_UCS2)
+READ_UTF8(read_ucs4, Py_UCS4)
+
+/* The string of valid UTF-8 that is not ASCII.  NULL if it is not valid, without an exception, or if
+ * memory is short. */
+static PyObject *valid_str(const uint8_t *text, size_t size)
+{
+    uint8_t largest;
+    size_t n = measure(text, size, &largest);
+    bool latin1 = largest < 0xC4, ucs2 = largest < 0xF0;
+    PyObject *string = PyUnicode_New((Py_ssize_t)n, latin1 ? 0xFF : ucs2 ? 0xFFFF : 0x10FFFF);
+    if (!string)
+        return NULL;
+    void *out = PyUnicode_DATA(string);
+    bool valid = latin1 ? read_latin1(text, text + size, out)
+                 : ucs2 ? read_ucs2(text, text + size, out)
+                        : read_ucs4(text, text + size, out);
+    if (!valid)
+        Py_CLEAR(string);
+    return string;
+}
+
+PyObject *str_of_utf8(uint8_t *text, size_t size, const char *errors)
+{
+    if (is_ascii(text, size)) {
+        PyObject *string = PyUnicode_New((Py_ssize_t)size, 0x7F);
+        if (string && size)
+            memcpy(PyUnicode_1BYTE_DATA(string), text, size);
+        return string;
+    }
+    memset(text + size, 0, UTF8_SLACK);
+    PyObject *string = valid_str(text, size);
+    if (string || PyErr_Occurred())
+        return string;
+    return PyUnicode_DecodeUTF8((const char *)text, (Py_ssize_t)size, errors);
 }

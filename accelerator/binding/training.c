@@ -1,4 +1,5 @@
-/* Python's side of training: the type `PretokenCounter` and the function `learn_merges`.
+/* Python's side of training: the type `PretokenCounter`, and the functions `learn_merges` and
+ * `learn_joins`.
  *
  * An OverflowError says that something is too large for this engine, not that it is wrong: the
  * Python engine takes it. */
@@ -11,7 +12,9 @@
 #include <stdlib.h>
 
 #include "base/processor.h"
+#include "binding/encoder.h"
 #include "binding/finder.h"
+#include "binding/runs.h"
 #include "binding/scan.h"
 #include "binding/text.h"
 #include "scan/normal.h"
@@ -27,9 +30,9 @@ enum {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *pattern; /* what the cutter was made from, and may point into */
+    PyObject *pattern; /* the cutter was made from it, and may point into it */
     struct cutter cutter;
-    bool use_avx2; /* what the processor can do, and is wanted */
+    bool use_avx2; /* supported by the processor, and wanted */
     uint64_t seed;
 
     /* Held by the one thread that uses the counter.
@@ -187,7 +190,7 @@ static PyObject *count_list(PretokenCounter *self, PyObject *list, struct cutter
         PyErr_Format(PyExc_TypeError, "texts must be a list, got %.100s", Py_TYPE(list)->tp_name);
         return NULL;
     }
-    PyObject *texts = PyList_AsTuple(list); /* the list may change; what it held stays */
+    PyObject *texts = PyList_AsTuple(list); /* the list may change; the tuple does not */
     PyObject *result = texts ? count_tuple(self, texts, cutter) : NULL;
     Py_XDECREF(texts);
     return result;
@@ -249,8 +252,8 @@ static enum outcome count_part(PretokenCounter *self, struct encoded *given, str
     return COUNTED;
 }
 
-/* Count what is between the strings that `finder` finds, if there is one.  Needs no interpreter's
- * lock. */
+/* Count the text between the strings that `finder` finds, if there is one.  Doesn't need the
+ * interpreter's lock. */
 static enum outcome count_encoded(PretokenCounter *self, struct encoded *given,
                                   const struct finder *finder)
 {
@@ -351,7 +354,7 @@ static PyObject *counter_add(PretokenCounter *self, PyObject *object)
         return NULL;
     }
     PretokenCounter *other = (PretokenCounter *)object;
-    enter(other); /* one at a time: nobody who waits here holds another lock */
+    enter(other); /* one at a time: a thread that waits here holds no other lock */
     struct counter *counts = other->counter;
     other->counter = NULL;
     leave(other);
@@ -529,7 +532,7 @@ static PyType_Spec counter_spec = {
     .slots = counter_slots,
 };
 
-/* -- Learning: what is asked for ------------------------------------------------------------- */
+/* -- Learning: the request ------------------------------------------------------------------- */
 
 struct question {
     PyObject *counts, *forbidden, *advance;
@@ -667,7 +670,7 @@ static int add_dict(PyObject *counts, struct learner *learner)
     return 0;
 }
 
-/* The same for what a PretokenCounter holds. */
+/* The same for the counts of a PretokenCounter. */
 
 static int64_t count_of(uint64_t number)
 {
@@ -707,8 +710,8 @@ static int add_map(const struct byte_map *map, struct learner *learner)
 }
 
 /* A learner with all words; NULL and an exception if there can be none.  Between measuring and
- * adding nothing may change the counts: no Python code runs.  `map` is what a PretokenCounter
- * holds; NULL for a dict, or if it holds nothing. */
+ * adding nothing may change the counts: no Python code runs.  `map` has the counts of a
+ * PretokenCounter; NULL for a dict, or if there are none. */
 static struct learner *load_words(const struct question *question, const struct byte_map *map,
                                   uint64_t seed)
 {
@@ -717,8 +720,8 @@ static struct learner *load_words(const struct question *question, const struct 
     if ((is_dict && measure_dict(question->counts, &measure) < 0) ||
         (map && measure_map(map, &measure) < 0))
         return NULL;
-    struct learner *learner = learner_new(seed, measure.n_cells, question->alphabet);
-    if (!learner || (is_dict && add_dict(question->counts, learner) < 0) ||
+    struct learner *learner = learner_new(seed, measure.n_cells);
+    if (!learner || learner_add_bytes(learner, question->alphabet) < 0 || (is_dict && add_dict(question->counts, learner) < 0) ||
         (map && add_map(map, learner) < 0)) {
         learner_free(learner);
         PyErr_NoMemory();
@@ -748,6 +751,15 @@ static struct learner *load_locked(const struct question *question, uint64_t see
     Py_END_CRITICAL_SECTION();
 #endif
     return learner;
+}
+
+struct learner *learner_of(PyObject *counts, PyObject *alphabet)
+{
+    struct question question = {.counts = counts};
+    uint64_t seed;
+    if (!read_alphabet(alphabet, &question.alphabet) || get_seed(&seed) < 0)
+        return NULL;
+    return load_locked(&question, seed);
 }
 
 static int load_forbidden(struct learner *learner, PyObject *forbidden)
@@ -795,19 +807,25 @@ static enum learning learn_slice(struct learner *learner, bool first)
     return state;
 }
 
-/* Learn all that is to be learned.  Returns why it ended, or NO_MEMORY and an exception. */
+/* Learn all that is to be learned.  Returns why it ended, or NO_MEMORY and an exception, which may
+ * say that it is not for this engine. */
 static enum learning learn_all(const struct question *question, struct learner *learner)
 {
+    learner->wanted = question->n_tokens > 0 ? (size_t)question->n_tokens : 0;
+    learner->min_frequency = question->min_frequency > 1 ? question->min_frequency : 1;
+    learner->limit = question->limit > 0 ? (uint64_t)question->limit : 0;
     enum learning state = LEARNING;
     for (bool first = true; state == LEARNING; first = false) {
         size_t before = learner->n_tokens;
         state = learn_slice(learner, first);
         if (state == NO_MEMORY)
             PyErr_NoMemory();
+        else if (state == MADE_TWICE)
+            PyErr_SetString(PyExc_OverflowError, "a merge makes a token that is there already");
         else if (report(question, learner->n_tokens - before) < 0)
             state = NO_MEMORY;
     }
-    return state;
+    return state == MADE_TWICE ? NO_MEMORY : state;
 }
 
 /* -- Learning: the answer -------------------------------------------------------------------- */
@@ -829,13 +847,29 @@ static PyObject *list_tokens(const struct learner *learner)
 
 static PyObject *list_merges(const struct learner *learner, PyObject *tokens)
 {
-    PyObject *list = PyList_New((Py_ssize_t)learner->n_tokens - BASE_TOKENS);
-    for (size_t i = 0; list && i < learner->n_tokens - BASE_TOKENS; i++) {
-        uint64_t pair = learner->merges[BASE_TOKENS + i];
+    size_t n = learner->n_tokens - learner->n_base;
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        uint64_t pair = learner->merges[learner->n_base + i].pair;
         PyObject *merge = PyTuple_Pack(2, PyList_GET_ITEM(tokens, left_of(pair)),
                                        PyList_GET_ITEM(tokens, right_of(pair)));
         if (merge)
             PyList_SET_ITEM(list, (Py_ssize_t)i, merge);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* How often each merge occurred. */
+static PyObject *list_counts(const struct learner *learner)
+{
+    size_t n = learner->n_tokens - learner->n_base;
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *count = PyLong_FromLongLong(learner->merges[learner->n_base + i].count);
+        if (count)
+            PyList_SET_ITEM(list, (Py_ssize_t)i, count);
         else
             Py_CLEAR(list);
     }
@@ -849,7 +883,8 @@ static PyObject *make_answer(const struct learner *learner, enum learning state)
                                                  : "no pairs left";
     PyObject *tokens = list_tokens(learner);
     PyObject *merges = tokens ? list_merges(learner, tokens) : NULL;
-    PyObject *new_tokens = merges ? PyList_GetSlice(tokens, BASE_TOKENS, PY_SSIZE_T_MAX) : NULL;
+    PyObject *new_tokens =
+        merges ? PyList_GetSlice(tokens, (Py_ssize_t)learner->n_base, PY_SSIZE_T_MAX) : NULL;
     PyObject *answer = new_tokens ? Py_BuildValue("OOs", merges, new_tokens, stopped) : NULL;
     Py_XDECREF(tokens);
     Py_XDECREF(merges);
@@ -885,9 +920,6 @@ static PyObject *module_learn_merges(PyObject *Py_UNUSED(module), PyObject *args
         PyDict_Check(question.counts) ? load_locked(&question, seed) : load_counter(&question, seed);
     if (!learner)
         return NULL;
-    learner->wanted = question.n_tokens > 0 ? (size_t)question.n_tokens : 0;
-    learner->min_frequency = question.min_frequency > 1 ? question.min_frequency : 1;
-    learner->limit = question.limit > 0 ? (uint64_t)question.limit : 0;
     PyObject *answer = NULL;
     if (load_forbidden(learner, question.forbidden) == 0) {
         enum learning state = learn_all(&question, learner);
@@ -898,10 +930,308 @@ static PyObject *module_learn_merges(PyObject *Py_UNUSED(module), PyObject *args
     return answer;
 }
 
+/* -- Learning from words of tokens ------------------------------------------------------------ */
+
+/* What is asked for, beside the question. */
+struct joins {
+    PyObject *tokens, *never;
+    const struct byte_map *runs; /* of a RunCounter; if NULL, there are words and counts */
+    Py_buffer words, counts;
+    long long max_words;
+};
+
+static void release_joins(struct joins *joins)
+{
+    if (joins->runs)
+        return;
+    PyBuffer_Release(&joins->words);
+    PyBuffer_Release(&joins->counts);
+}
+
+/* Read words: a RunCounter, and None for counts; or two buffers. */
+static int get_words(struct joins *joins, PyObject *words, PyObject *counts)
+{
+    joins->runs = counts == Py_None ? runs_of(words) : NULL;
+    if (joins->runs)
+        return 0;
+    if (PyObject_GetBuffer(words, &joins->words, PyBUF_SIMPLE) < 0)
+        return -1;
+    if (PyObject_GetBuffer(counts, &joins->counts, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(&joins->words);
+        return -1;
+    }
+    return 0;
+}
+
+static int check_bytes(PyObject *items, const char *name)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        if (!PyBytes_Check(item) || !PyBytes_GET_SIZE(item)) {
+            PyErr_Format(PyExc_TypeError, "%s must be bytes that are not empty", name);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_joins(PyObject *args, struct question *question, struct joins *joins)
+{
+    PyObject *words, *counts;
+    question->alphabet = NULL;
+    if (!PyArg_ParseTuple(args, "O!OOO&O&O&O!O&O!O:learn_joins", &PyTuple_Type, &joins->tokens,
+                          &words, &counts, read_number, &question->n_tokens,
+                          read_number, &question->min_frequency, read_limit, &question->limit,
+                          &PyFrozenSet_Type, &question->forbidden, read_limit, &joins->max_words,
+                          &PyTuple_Type, &joins->never, &question->advance))
+        return -1;
+    if (get_words(joins, words, counts) < 0)
+        return -1;
+    if (check_bytes(joins->tokens, "tokens") < 0 || check_bytes(joins->never, "never") < 0)
+        goto fail;
+    if (!joins->runs && (joins->words.len % (Py_ssize_t)sizeof(int32_t) ||
+                         joins->counts.len % (Py_ssize_t)sizeof(int64_t))) {
+        PyErr_SetString(PyExc_ValueError, "words must have 32-bit integers, counts 64-bit ones");
+        goto fail;
+    }
+    if (PyTuple_GET_SIZE(joins->tokens) > (Py_ssize_t)MOST_TOKENS ||
+        question->n_tokens > (long long)MOST_TOKENS - PyTuple_GET_SIZE(joins->tokens)) {
+        PyErr_SetString(PyExc_OverflowError, "too many tokens for this engine");
+        goto fail;
+    }
+    return 0;
+fail:
+    release_joins(joins);
+    return -1;
+}
+
+/* Another thread may write to a buffer, so its numbers are not trusted twice: each is read once,
+ * into memory that nobody else has. */
+static int copy_words(const struct joins *joins, uint32_t **words, int64_t **counts)
+{
+    *words = PyMem_Malloc((size_t)joins->words.len + 1);
+    *counts = PyMem_Malloc((size_t)joins->counts.len + 1);
+    if (!*words || !*counts) {
+        PyMem_Free(*words);
+        PyMem_Free(*counts);
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(*words, joins->words.buf, (size_t)joins->words.len);
+    memcpy(*counts, joins->counts.buf, (size_t)joins->counts.len);
+    return 0;
+}
+
+/* Call measure_word, or else add a word to the learner.  Returns 0, or -1 and an exception. */
+static int take_word(const uint32_t *symbols, size_t length, int64_t count,
+                     struct measure *measure, struct learner *learner)
+{
+    if (length < 2 || count <= 0)
+        return 0;
+    if (measure)
+        return measure_word(measure, length, count);
+    if (learner_add_symbols(learner, symbols, length, count) == 0)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+/* The same for all words. */
+static int read_words(const struct joins *joins, const uint32_t *words, const int64_t *counts,
+                      struct measure *measure, struct learner *learner)
+{
+    size_t n = (size_t)joins->words.len / sizeof *words, word = 0, start = 0;
+    size_t n_counts = (size_t)joins->counts.len / sizeof *counts;
+    for (size_t i = 0; i < n; i++) {
+        if (words[i] < (size_t)PyTuple_GET_SIZE(joins->tokens))
+            continue;
+        if (words[i] != UINT32_MAX || word == n_counts) {
+            PyErr_SetString(PyExc_ValueError, "words must have numbers of tokens, and -1 behind "
+                                              "each word, of which counts has as many");
+            return -1;
+        }
+        if (take_word(words + start, i - start, counts[word++], measure, learner) < 0)
+            return -1;
+        start = i + 1;
+    }
+    if (word == n_counts && start == n)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "words must end with -1, each, and have a count each");
+    return -1;
+}
+
+static int read_run(const struct joins *joins, const uint8_t *key, size_t size, uint64_t count,
+                    struct measure *measure, struct learner *learner)
+{
+    size_t length = size / PACKED;
+    uint32_t few[KEY_BYTES / PACKED], *symbols = few;
+    if (length > KEY_BYTES / PACKED && !(symbols = PyMem_Malloc(length * sizeof *symbols))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int status = 0;
+    for (size_t i = 0; i < length; i++) {
+        symbols[i] = unpack(key + PACKED * i);
+        if (symbols[i] >= (size_t)PyTuple_GET_SIZE(joins->tokens))
+            status = -1;
+    }
+    if (status < 0)
+        PyErr_SetString(PyExc_ValueError, "a run has a token that is not there");
+    else
+        status = take_word(symbols, length, count_of(count), measure, learner);
+    if (symbols != few)
+        PyMem_Free(symbols);
+    return status;
+}
+
+static int read_runs(const struct joins *joins, struct measure *measure, struct learner *learner)
+{
+    const struct byte_map *map = joins->runs;
+    uint8_t bytes[16];
+    for (size_t i = 0; map->longs && i < (size_t)1 << map->long_bits; i++) {
+        const struct long_item *item = &map->longs[i];
+        if (item->length && read_run(joins, map->bytes + item->at, item->length, item->number,
+                                     measure, learner) < 0)
+            return -1;
+    }
+    for (size_t i = 0; map->shorts && i < (size_t)1 << map->short_bits; i++) {
+        const struct short_item *item = &map->shorts[i];
+        if (item->key.high && read_run(joins, bytes, short_bytes(item->key, bytes), item->number,
+                                       measure, learner) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_tokens(const struct joins *joins, struct learner *learner)
+{
+    learner->refuses = joins->max_words < UINT32_MAX || PyTuple_GET_SIZE(joins->never);
+    learner->refusal.max_words =
+        joins->max_words < UINT32_MAX ? (uint32_t)joins->max_words : UINT32_MAX;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(joins->never); i++) {
+        PyObject *never = PyTuple_GET_ITEM(joins->never, i);
+        if (learner_refuse(learner, (const uint8_t *)PyBytes_AS_STRING(never),
+                           (size_t)PyBytes_GET_SIZE(never)) < 0)
+            return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(joins->tokens); i++) {
+        PyObject *token = PyTuple_GET_ITEM(joins->tokens, i);
+        if (learner_add_token(learner, (const uint8_t *)PyBytes_AS_STRING(token),
+                              (size_t)PyBytes_GET_SIZE(token)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A learner with all tokens, and room for words; NULL and an exception if there can be none. */
+static struct learner *new_joins(const struct joins *joins, const struct measure *measure,
+                                 uint64_t seed)
+{
+    struct learner *learner = learner_new(seed, measure->n_cells);
+    if (learner && add_tokens(joins, learner) == 0)
+        return learner;
+    PyErr_NoMemory();
+    learner_free(learner);
+    return NULL;
+}
+
+static struct learner *load_runs(const struct joins *joins, uint64_t seed)
+{
+    struct measure measure = {.left = MOST_SYMBOLS};
+    if (read_runs(joins, &measure, NULL) < 0)
+        return NULL;
+    struct learner *learner = new_joins(joins, &measure, seed);
+    if (learner && read_runs(joins, NULL, learner) == 0)
+        return learner;
+    learner_free(learner);
+    return NULL;
+}
+
+static struct learner *load_buffers(const struct joins *joins, uint64_t seed)
+{
+    struct measure measure = {.left = MOST_SYMBOLS};
+    struct learner *learner = NULL;
+    uint32_t *words;
+    int64_t *counts;
+    if (copy_words(joins, &words, &counts) < 0)
+        return NULL;
+    if (read_words(joins, words, counts, &measure, NULL) == 0)
+        learner = new_joins(joins, &measure, seed);
+    if (learner && read_words(joins, words, counts, NULL, learner) < 0) {
+        learner_free(learner);
+        learner = NULL;
+    }
+    PyMem_Free(words);
+    PyMem_Free(counts);
+    return learner;
+}
+
+/* A learner with all tokens and words; NULL and an exception if there can be none. */
+static struct learner *load_joins(const struct joins *joins, PyObject *words, uint64_t seed)
+{
+    struct learner *learner;
+    (void)words; /* where nothing is locked */
+    if (!joins->runs)
+        return load_buffers(joins, seed);
+    LOCKED(words, learner = load_runs(joins, seed));
+    return learner;
+}
+
+static PyObject *answer_joins(const struct learner *learner, enum learning state)
+{
+    PyObject *made = make_answer(learner, state);
+    PyObject *counts = made ? list_counts(learner) : NULL;
+    PyObject *answer = counts ? PyTuple_Pack(2, made, counts) : NULL;
+    Py_XDECREF(made);
+    Py_XDECREF(counts);
+    return answer;
+}
+
+PyDoc_STRVAR(learn_joins_doc,
+             "learn_joins(tokens, words, counts, n_tokens, min_frequency, max_token_length,\n"
+             "            forbidden, max_words, never, advance, /)\n--\n\n"
+             "Learn merges from counted words of tokens that are there already.\n\n"
+             "Args:\n"
+             "    tokens: all that words are made of, a tuple of bytes, each once, in the order of\n"
+             "        ties: of pairs equal in count, the one that sorts first is merged.\n"
+             "    words: a buffer of 32-bit integers: of each word the places of its tokens in\n"
+             "        `tokens`, and -1.  Or a RunCounter.\n"
+             "    counts: a buffer of 64-bit integers, how often each word occurs; None for a\n"
+             "        RunCounter.\n"
+             "    max_words: no new token has more words, with spaces between them; or None.\n"
+             "    never: no new token has one of these in it, a tuple of bytes.\n"
+             "    n_tokens, min_frequency, max_token_length, forbidden, advance: as for\n"
+             "        learn_merges; the length limits no merge of two of the given tokens.\n\n"
+             "Returns:\n"
+             "    What learn_merges returns, and how often each merge occurred.\n\n"
+             "Raises:\n"
+             "    OverflowError: the counts, or n_tokens, are too large for this engine; or a merge\n"
+             "        would make a token that is there.");
+
+static PyObject *module_learn_joins(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    struct question question;
+    struct joins joins;
+    uint64_t seed;
+    if (get_seed(&seed) < 0 || read_joins(args, &question, &joins) < 0)
+        return NULL;
+    struct learner *learner = load_joins(&joins, PyTuple_GET_ITEM(args, 1), seed);
+    release_joins(&joins);
+    PyObject *answer = NULL;
+    if (learner && load_forbidden(learner, question.forbidden) == 0) {
+        enum learning state = learn_all(&question, learner);
+        if (state != NO_MEMORY)
+            answer = answer_joins(learner, state);
+    }
+    learner_free(learner);
+    return answer;
+}
+
 /* -- The module ------------------------------------------------------------------------------ */
 
 static PyMethodDef training_methods[] = {
     {"learn_merges", module_learn_merges, METH_VARARGS, learn_merges_doc},
+    {"learn_joins", module_learn_joins, METH_VARARGS, learn_joins_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* Python's side of training. */
+/* Python's side of training: the type `PretokenCounter`, and learning. */
 
 #ifndef BPE_BINDING_TRAINING_H
 #define BPE_BINDING_TRAINING_H
@@ -6,8 +6,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* Add the type PretokenCounter and the function learn_merges.  Returns 0, or -1 and an
- * exception. */
+#include "train/learn.h"
+
+/* Add what there is to the module.  Returns 0, or -1 and an exception. */
 int add_training(PyObject *module);
+
+/* A learner of the words in a dict of bytes and counts; NULL and an exception if there can be none. */
+struct learner *learner_of(PyObject *counts, PyObject *alphabet);
 
 #endif

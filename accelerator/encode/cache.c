@@ -32,7 +32,7 @@ const uint64_t key_masks[KEY_BYTES + 1][2] = {
 
 /* -- The store of ids ------------------------------------------------------------------------ */
 
-/* Keep a record of ids.  Returns its place, or NO_ID if there is no room. */
+/* Store a record of ids.  Returns its place, or NO_ID if there is no room. */
 static uint32_t store_ids(struct cache *cache, const uint32_t *ids, size_t count)
 {
     size_t size = (1 + count + STORE_UNIT - 1) / STORE_UNIT * STORE_UNIT;
@@ -80,7 +80,7 @@ static void insert_entry(struct cache *cache, uint64_t hash, struct short_entry 
     entries[0] = entry;
 }
 
-/* Grow the table fourfold, keeping what it holds.  If there is no memory, it stays as it is. */
+/* Grow the table fourfold, keeping its content.  If out of memory, it stays as it is. */
 static void grow_lines(struct cache *cache)
 {
     struct cache old = *cache;
@@ -110,7 +110,7 @@ static size_t find_short(const struct cache *cache, struct key key, uint32_t *id
     return second == NO_ID ? 1 : 2;
 }
 
-/* INVARIANT: what is kept was looked up before, so that no key is there twice. */
+/* INVARIANT: a stored key was looked up before, so that no key is there twice. */
 static void keep_short(struct cache *cache, struct key key, const uint32_t *ids, size_t count)
 {
     uint64_t first = ids[0], second = count == 2 ? ids[1] : NO_ID;

@@ -77,7 +77,7 @@ struct cache {
     uint32_t *long_ids;
     size_t long_entries, long_bytes_used, long_ids_used;
 
-    uint32_t *store; /* for the first two tables: records of a count and so many ids */
+    uint32_t *store; /* for the first two tables: records of a count and that many ids */
     size_t store_used, store_size;
 
     uint64_t lookups, misses;
@@ -113,13 +113,13 @@ static inline uint64_t find_in_line(const struct short_line *line, struct key ke
     return found;
 }
 
-/* Two entries side by side may hold a medium pre-token; the first is the newer one. */
+/* Two adjacent entries may contain a medium pre-token; the first is the newer one. */
 static inline struct medium_entry *medium_place(const struct cache *cache, struct key key)
 {
     return &cache->medium[hash_key(key) >> (64 - MEDIUM_BITS) & ~(uint64_t)1];
 }
 
-/* The i-th entry that may hold a long pre-token. */
+/* The i-th entry that may contain a long pre-token. */
 static inline struct long_entry *long_place(const struct cache *cache, uint64_t hash, size_t i)
 {
     return &cache->longs[((hash >> 32) + i) & ((1 << LONG_TABLE_BITS) - 1)];

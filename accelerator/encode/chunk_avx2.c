@@ -4,7 +4,7 @@
 
 #if defined(BPE_WITH_AVX2)
 
-#include <immintrin.h>
+#include "base/avx2.h"
 
 AVX2_BEGIN
 
@@ -33,6 +33,12 @@ int encode_chunk_avx2(const struct vocabulary *v, struct worker *worker, const u
                       size_t size, size_t start, size_t count)
 {
     return encode_chunk(v, worker, text, size, start, count);
+}
+
+int count_chunk_avx2(const struct vocabulary *v, struct worker *worker, const uint8_t *text,
+                     size_t size, size_t start, size_t count, size_t *n_ids)
+{
+    return count_chunk(v, worker, text, size, start, count, n_ids);
 }
 
 AVX2_END

@@ -54,12 +54,19 @@ static void find_places(struct worker *worker, const uint8_t *text, size_t size,
     }
 }
 
+/* What was found of a chunk: how many pre-tokens need more than their words, and how many of the
+ * others have one id, not two. */
+struct found {
+    size_t n_special, n_single;
+};
+
 /* Look up all short pre-tokens of a chunk, and have fetched what those need that take longer: it is
  * on its way while others are looked up. */
-static void find_words(const struct vocabulary *v, struct worker *worker, size_t count)
+ALWAYS_INLINE struct found find_words(const struct vocabulary *v, struct worker *worker,
+                                      size_t count)
 {
     const struct cache *cache = &worker->cache;
-    size_t n_special = 0;
+    size_t n_special = 0, n_single = 0;
     for (size_t i = 0; i < count; i++) {
         uint32_t place = worker->places[i];
         uint64_t word = 0;
@@ -67,7 +74,9 @@ static void find_words(const struct vocabulary *v, struct worker *worker, size_t
             word = find_ids(&cache->lines[place], worker->keys[i]);
         worker->words[i] = word;
         worker->special[n_special] = (uint16_t)i;
-        n_special += !word | (word >> (HIGH_KEY_BITS + ID_BITS) == STORED_IDS);
+        uint64_t second = word >> (HIGH_KEY_BITS + ID_BITS);
+        n_special += !word | (second == STORED_IDS);
+        n_single += second == NO_ID;
     }
     for (size_t i = 0; i < n_special; i++) {
         size_t at = worker->special[i];
@@ -77,6 +86,7 @@ static void find_words(const struct vocabulary *v, struct worker *worker, size_t
         else if (worker->places[at] != NOT_SHORT && v->whole)
             prefetch_whole(v, worker->keys[at], worker->lengths[at]);
     }
+    return (struct found){n_special, n_single};
 }
 
 /* The ids of a chunk, of which no more are known than those of short pre-tokens.
@@ -89,7 +99,7 @@ static inline int encode_chunk(const struct vocabulary *v, struct worker *worker
     struct cache *cache = &worker->cache;
     size_t before = worker->n_ids;
     find_places(worker, text, size, start, count);
-    find_words(v, worker, count);
+    (void)find_words(v, worker, count);
     uint32_t *out = worker->ids + before;
     cache->lookups += count;
     for (size_t i = 0; i < count; i++) {
@@ -118,6 +128,34 @@ static inline int encode_chunk(const struct vocabulary *v, struct worker *worker
         start = end;
     }
     worker->n_ids = (size_t)(out - worker->ids);
+    return 0;
+}
+
+/* Count the ids of a chunk: most words show how many there are.  There is room behind worker->ids
+ * for those of the others, one after the other.  See the note above. */
+static inline int count_chunk(const struct vocabulary *v, struct worker *worker,
+                              const uint8_t *text, size_t size, size_t start, size_t count,
+                              size_t *n_ids)
+{
+    struct cache *cache = &worker->cache;
+    uint32_t times_emptied = cache->times_emptied;
+    find_places(worker, text, size, start, count);
+    struct found found = find_words(v, worker, count);
+    cache->lookups += count;
+    *n_ids += 2 * (count - found.n_special) - found.n_single;
+    for (size_t i = 0; i < found.n_special; i++) {
+        size_t at = worker->special[i], first = at ? worker->ends[at - 1] : start;
+        uint64_t word = worker->words[at];
+        if (word && cache->times_emptied == times_emptied) {
+            *n_ids += stored_at(cache, word >> HIGH_KEY_BITS & NO_ID)[0];
+            continue;
+        }
+        size_t made = encode_missing(v, worker, worker->keys[at], text + first,
+                                     worker->ends[at] - first, worker->ids + worker->n_ids);
+        if (!made)
+            return -1;
+        *n_ids += made;
+    }
     return 0;
 }
 

@@ -11,7 +11,7 @@
 
 #include "encode/dropout.h"
 
-#define NOWHERE UINT32_MAX /* no part, or one that was merged into its left neighbour */
+#define NOWHERE UINT32_MAX /* no part, or one that was merged into its left neighbor */
 
 enum { MAX_DROPPING_BYTES = 1 << 28 }; /* of a pre-token: it takes 60 times as much memory */
 
@@ -77,7 +77,7 @@ static void push_merge(const struct vocabulary *v, struct queue *queue, const st
         push(queue, (uint64_t)rank << 32 | at);
 }
 
-/* Let what was merged at `place` be one part.  Tells whether it still could be. */
+/* Merge the pair at `place` into one part.  Returns false if it is gone. */
 static bool apply(const struct vocabulary *v, struct part *parts, uint32_t at, uint32_t rank)
 {
     uint32_t taken = parts[at].after, id = joined_id(v, rank);

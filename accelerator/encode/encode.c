@@ -23,6 +23,7 @@ void worker_free(struct worker *worker)
         return;
     cache_close(&worker->cache);
     merge_memory_release(&worker->merging);
+    merge_memory_release(&worker->joining);
     free(worker->ids);
     free(worker->text);
     free(worker);
@@ -102,19 +103,54 @@ static inline uint64_t find_ids(const struct short_line *line, struct key key)
     return find_in_line(line, key);
 }
 
-int encode_pieces(const struct vocabulary *v, struct worker *worker, const uint8_t *text,
-                  size_t size, size_t start, size_t count)
+/* Make room: for as many ids as bytes, at most; and a hit may write 3 where it has only one. */
+static int reserve_ids(struct worker *worker, size_t start, size_t count)
+{
+    return worker_reserve_ids(worker, worker->ends[count - 1] - start + 4);
+}
+
+int encode_plain_pieces(const struct vocabulary *v, struct worker *worker, const uint8_t *text,
+                        size_t size, size_t start, size_t count)
 {
     if (!count)
         return 0;
-    /* As many ids as bytes at most; and a hit may write 3 where it has only one. */
-    if (worker_reserve_ids(worker, worker->ends[count - 1] - start + 4) < 0)
+    if (reserve_ids(worker, start, count) < 0)
         return -1;
 #if defined(BPE_WITH_AVX2)
     if (v->use_avx2)
         return encode_chunk_avx2(v, worker, text, size, start, count);
 #endif
     return encode_chunk(v, worker, text, size, start, count);
+}
+
+int encode_pieces(const struct vocabulary *v, struct worker *worker, const uint8_t *text,
+                  size_t size, size_t start, size_t count)
+{
+    if (v->superwords)
+        return encode_in_two_stages(v, worker, text, size, start, count);
+    return encode_plain_pieces(v, worker, text, size, start, count);
+}
+
+int count_pieces(const struct vocabulary *v, struct worker *worker, const uint8_t *text, size_t size,
+                 size_t start, size_t count, size_t *n_ids)
+{
+    size_t before = worker->n_ids;
+    if (v->superwords) {
+        if (encode_in_two_stages(v, worker, text, size, start, count) < 0)
+            return -1;
+        *n_ids += worker->n_ids - before;
+        worker->n_ids = before;
+        return 0;
+    }
+    if (!count)
+        return 0;
+    if (reserve_ids(worker, start, count) < 0)
+        return -1;
+#if defined(BPE_WITH_AVX2)
+    if (v->use_avx2)
+        return count_chunk_avx2(v, worker, text, size, start, count, n_ids);
+#endif
+    return count_chunk(v, worker, text, size, start, count, n_ids);
 }
 
 /* -- Texts ----------------------------------------------------------------------------------- */
@@ -128,12 +164,12 @@ int encode_text(const struct vocabulary *v, struct worker *worker, struct cutter
         size_t count = cut(cutter, text, size, &position, worker->ends, CHUNK_ROOM);
         if (!count)
             break;
-        if (encode_pieces(v, worker, text, size, start, count) < 0)
+        if (worker->needless && atomic_load_explicit(worker->needless, memory_order_relaxed))
+            return 1;
+        int status = keep ? encode_pieces(v, worker, text, size, start, count)
+                          : count_pieces(v, worker, text, size, start, count, &total);
+        if (status < 0)
             return -1;
-        if (!keep) {
-            total += worker->n_ids;
-            worker->n_ids = 0;
-        }
     }
     if (!keep)
         worker->n_ids = total;
@@ -143,23 +179,28 @@ int encode_text(const struct vocabulary *v, struct worker *worker, struct cutter
 int encode_until(const struct vocabulary *v, struct worker *worker, struct cutter cutter,
                  const uint8_t *text, size_t size, size_t most)
 {
-    size_t position = 0, first = worker->n_ids, pretokens = 1, ids = 2; /* a guess, at first */
+    size_t position = 0, start = 0, count = 0, first = worker->n_ids;
+    size_t pretokens = 3, ids = 4; /* a guess, at first */
     while (worker->n_ids <= most) {
         /* As many pre-tokens as have that many ids, if the next are like those before. */
         size_t missing = most - worker->n_ids < CHUNK ? most - worker->n_ids + 1 : CHUNK;
         size_t wanted = (missing * pretokens + ids - 1) / ids;
-        size_t start = position;
-        size_t count = cut(cutter, text, size, &position, worker->ends, wanted + SCAN_MARGIN);
+        if (!count)
+            count = cut(cutter, text, size, &position, worker->ends, wanted + SCAN_MARGIN);
         if (!count)
             break;
-        if (count > wanted) {
-            count = wanted;
-            position = worker->ends[count - 1];
-        }
-        if (encode_pieces(v, worker, text, size, start, count) < 0)
+        size_t n = count < wanted ? count : wanted, end = worker->ends[n - 1];
+        if (encode_pieces(v, worker, text, size, start, n) < 0)
             return -1;
-        pretokens += count;
-        ids = 2 + worker->n_ids - first;
+        start = end;
+        count -= n;
+        if (v->superwords) { /* then these ends were written over */
+            position = start;
+            count = 0;
+        }
+        memmove(worker->ends, worker->ends + n, count * sizeof *worker->ends);
+        pretokens += n;
+        ids = 4 + worker->n_ids - first;
     }
     return 0;
 }

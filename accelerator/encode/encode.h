@@ -3,8 +3,11 @@
 #ifndef BPE_ENCODE_ENCODE_H
 #define BPE_ENCODE_ENCODE_H
 
+#include <stdatomic.h>
+
 #include "encode/cache.h"
 #include "encode/merge.h"
+#include "encode/superwords.h"
 #include "encode/vocabulary.h"
 #include "scan/scan.h"
 
@@ -17,10 +20,11 @@ enum {
 /* What one thread needs to encode: a cache, and memory for results. */
 struct worker {
     struct cache cache;
-    struct merge_memory merging;
+    struct merge_memory merging, joining; /* the second is for superwords */
 
     uint32_t *ids; /* the result */
     size_t n_ids, ids_room;
+    atomic_bool *needless; /* encode_text stops when this is true; NULL if nothing stops it */
 
     uint8_t *text; /* room for a text in UTF-8 */
     size_t text_room;
@@ -33,6 +37,7 @@ struct worker {
     uint64_t words[CHUNK_ROOM];   /* what was found there */
     uint16_t special[CHUNK_ROOM]; /* those for which this is not all */
     uint8_t lengths[CHUNK_ROOM];
+    size_t pieces[CHUNK_ROOM]; /* ends of pre-tokens, while `ends` has those of their parts */
 };
 
 struct worker *worker_new(void);
@@ -41,7 +46,7 @@ void worker_free(struct worker *worker);
 /* These return 0, or -1 if memory is short.
  *
  * encode_text: append the ids of a text to worker->ids.  If not `keep`, only count them, in
- * worker->n_ids, which is 0 before. */
+ * worker->n_ids, which is 0 before.  Returns 1 if it was stopped: what is there is only a part. */
 int encode_text(const struct vocabulary *vocabulary, struct worker *worker, struct cutter cutter,
                 const uint8_t *text, size_t size, bool keep);
 
@@ -55,9 +60,29 @@ int encode_until(const struct vocabulary *vocabulary, struct worker *worker, str
 int encode_pieces(const struct vocabulary *vocabulary, struct worker *worker, const uint8_t *text,
                   size_t size, size_t start, size_t count);
 
-/* What it is made of: one loop, compiled twice; there is room for the ids. */
+/* count_pieces: add the number of these ids to *n_ids instead.  worker->n_ids stays as it is. */
+int count_pieces(const struct vocabulary *vocabulary, struct worker *worker, const uint8_t *text,
+                 size_t size, size_t start, size_t count, size_t *n_ids);
+
+/* encode_plain_pieces: the same as encode_pieces, each pre-token as a whole, whatever superwords there are. */
+int encode_plain_pieces(const struct vocabulary *vocabulary, struct worker *worker,
+                        const uint8_t *text, size_t size, size_t start, size_t count);
+
+/* encode_in_two_stages: the same as encode_pieces, for a vocabulary with superwords. */
+int encode_in_two_stages(const struct vocabulary *vocabulary, struct worker *worker,
+                         const uint8_t *text, size_t size, size_t start, size_t count);
+
+/* encode_apart: append the ids of each piece of a text, and `between` behind each.  `meet` has the
+ * bit first << 8 | second set for all bytes that are side by side in a token, at least. */
+int encode_apart(const struct vocabulary *vocabulary, struct worker *worker, struct cutter cutter,
+                 const uint8_t *text, size_t size, const uint64_t meet[MEETINGS],
+                 uint32_t between);
+
+/* What these are made of: loops, compiled twice; there is room for the ids. */
 int encode_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker,
                       const uint8_t *text, size_t size, size_t start, size_t count);
+int count_chunk_avx2(const struct vocabulary *vocabulary, struct worker *worker,
+                     const uint8_t *text, size_t size, size_t start, size_t count, size_t *n_ids);
 
 /* Find the ids of a pre-token by any means, and keep them.
  * Returns their number, or 0 if memory is short. */

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "encode/image.h"
 
-#define MAGIC UINT64_C(0x324567616D697062) /* "bpimagE2", and which end of a number comes first */
+#define MAGIC UINT64_C(0x334567616D697062) /* "bpimagE3", and which end of a number comes first */
 
 enum { ALIGNMENT = 64, MOST_BITS = 27 }; /* of tables, which have 2 to 4 slots for each id or merge */
 
@@ -57,7 +57,7 @@ static void fill_head(const struct image *image, uint64_t head[HEAD_NUMBERS])
     head[HEAD_SEED] = v->seed;
 }
 
-/* Set from the head what is not an array.  False if a number is out of its range. */
+/* Set all fields that aren't arrays from the head.  False if a number is out of its range. */
 static bool read_head(struct image *image, const uint64_t head[HEAD_NUMBERS])
 {
     struct tokens *tokens = &image->tokens;
@@ -110,7 +110,7 @@ static void list_arrays(struct image *image, const uint64_t head[HEAD_NUMBERS],
     const struct array all[ARRAYS] = {
         {&tokens->by_id, n_ids * sizeof *tokens->by_id},
         {&tokens->bytes, tokens->used + TOKEN_SLACK},
-        {&tokens->by_slot, (n_ids + 1) * SLOT_BYTES},
+        {&tokens->by_slot, n_ids * SLOT_BYTES},
         {&tokens->lengths, n_ids},
         {&tokens->characters, n_ids},
         {&tokens->slots, sizeof *tokens->slots << tokens->slot_bits},
@@ -156,7 +156,7 @@ static uint64_t checksum(const uint8_t *data, size_t size)
     return sums[0];
 }
 
-enum { CHECKED_FROM = 2 * sizeof(uint64_t) }; /* behind the checksum */
+enum { CHECKED_FROM = 2 * sizeof(uint64_t) }; /* after the checksum */
 
 size_t image_size(const struct image *image)
 {
@@ -203,7 +203,7 @@ static int64_t length_of(const struct tokens *tokens, uint32_t id)
     return (int64_t)token_length(tokens, id);
 }
 
-/* INVARIANT: by_id, by_slot and lengths agree, and no token ends behind the bytes. */
+/* INVARIANT: by_id, by_slot and lengths agree, and no token ends past the bytes. */
 static bool check_tokens(const struct tokens *tokens)
 {
     for (uint32_t id = 0; id < tokens->n_ids; id++) {
@@ -213,7 +213,7 @@ static bool check_tokens(const struct tokens *tokens)
             kind = NOT_IN_SLOT;
         else if ((uint64_t)token.at + token.length > tokens->used)
             return false;
-        if (tokens->lengths[id] != kind || tokens->by_slot[(size_t)id * SLOT_BYTES] != kind)
+        if (tokens->lengths[id] != kind || tokens->by_slot[(size_t)id * SLOT_BYTES + IN_SLOT] != kind)
             return false;
     }
     size_t free_slots = 0;

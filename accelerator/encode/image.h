@@ -17,7 +17,7 @@
 #include "encode/vocabulary.h"
 
 /* What an encoder was made from, to be given back: the ids of its tokens in the order listed, those
- * of added tokens behind the others, and its merges. */
+ * of added tokens after the others, and its merges. */
 struct lists {
     uint32_t *ids;
     uint32_t n_vocab, n_ids;
@@ -28,7 +28,7 @@ struct lists {
     bool shares_ids; /* two tokens of the vocabulary have one id: then it can't be given back */
 };
 
-/* What an image holds.  The memory belongs to somebody else: to an encoder, or to the image. */
+/* The content of an image.  The memory belongs to somebody else: to an encoder, or to the image. */
 struct image {
     struct tokens tokens;
     struct vocabulary vocabulary;

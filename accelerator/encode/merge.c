@@ -1,4 +1,4 @@
-/* Merging: of all pairs of neighbours that are a merge, the one with the lowest rank is joined, of
+/* Merging: of all pairs of neighbors that are a merge, the one with the lowest rank is joined, of
  * equals the leftmost, until none is left.
  *
  * How the lowest is found depends on the number of parts: by looking at all of them, in arrays
@@ -22,15 +22,11 @@ enum {
 
 /* -- Up to 16 parts -------------------------------------------------------------------------- */
 
+/* Merge n parts; rank[i] is that of parts i, i+1.  Returns how many are left. */
 PLAIN_LOOPS
-static size_t merge_dense(const struct vocabulary *v, const uint8_t *bytes, unsigned n,
-                          uint32_t *ids)
+static inline unsigned merge_in_place(const struct vocabulary *v, uint32_t *part, uint32_t *rank,
+                                      unsigned n)
 {
-    uint32_t part[DENSE_UP_TO + 1], rank[DENSE_UP_TO + 1]; /* rank[i] is that of parts i, i+1 */
-    for (unsigned i = 0; i < n; i++)
-        part[i] = v->byte_ids[bytes[i]];
-    for (unsigned i = 0; i + 1 < n; i++)
-        rank[i] = v->byte_pair_ranks[bytes[i] << 8 | bytes[i + 1]];
     while (n > 1) {
         uint32_t lowest = rank[0];
         unsigned at = 0;
@@ -53,8 +49,30 @@ static size_t merge_dense(const struct vocabulary *v, const uint8_t *bytes, unsi
         else if (n > 1)
             rank[0] = rank_of(v, part[0], part[1]);
     }
+    return n;
+}
+
+PLAIN_LOOPS
+static size_t merge_dense(const struct vocabulary *v, const uint8_t *bytes, unsigned n,
+                          uint32_t *ids)
+{
+    uint32_t part[DENSE_UP_TO + 1], rank[DENSE_UP_TO + 1];
+    for (unsigned i = 0; i < n; i++)
+        part[i] = v->byte_ids[bytes[i]];
+    for (unsigned i = 0; i + 1 < n; i++)
+        rank[i] = v->byte_pair_ranks[bytes[i] << 8 | bytes[i + 1]];
+    n = merge_in_place(v, part, rank, n);
     memcpy(ids, part, n * sizeof *ids);
     return n;
+}
+
+PLAIN_LOOPS
+static size_t merge_few_ids(const struct vocabulary *v, uint32_t *ids, unsigned n)
+{
+    uint32_t rank[DENSE_UP_TO + 1];
+    for (unsigned i = 0; i + 1 < n; i++)
+        rank[i] = rank_of(v, ids[i], ids[i + 1]);
+    return merge_in_place(v, ids, rank, n);
 }
 
 /* -- Up to 64 parts -------------------------------------------------------------------------- */
@@ -118,7 +136,7 @@ void merge_memory_release(struct merge_memory *memory)
     memset(memory, 0, sizeof *memory);
 }
 
-/* The parts as a linked list.  One that was merged into its left neighbour has id NOWHERE.  The
+/* The parts as a linked list.  One that was merged into its left neighbor has id NOWHERE.  The
  * rest is for merge_by_ranks: parts of one rank are in a list, too; what is looked at together,
  * stands together. */
 struct part {
@@ -127,11 +145,10 @@ struct part {
     uint32_t before_in_list, after_in_list;
 };
 
-static void link_parts(const struct vocabulary *v, const uint8_t *bytes, uint32_t n,
-                       struct part *parts)
+static void link_parts(const uint32_t *ids, uint32_t n, struct part *parts)
 {
     for (uint32_t i = 0; i < n; i++)
-        parts[i] = (struct part){.id = v->byte_ids[bytes[i]],
+        parts[i] = (struct part){.id = ids[i],
                                  .before = i ? i - 1 : NOWHERE,
                                  .after = i + 1 < n ? i + 1 : NOWHERE,
                                  .rank = NO_RANK};
@@ -199,17 +216,17 @@ static uint64_t heap_pop(struct heap *heap)
 
 /* -- More parts, any vocabulary -------------------------------------------------------------- */
 
-/* The heap holds rank << 32 | place.  An entry is out of date if the pair there has another rank
+/* The heap contains rank << 32 | place.  An entry is out of date if the pair there has another rank
  * by now.  There are never more than 2n: n - 1 at first, and each merge takes one and adds at most
  * two. */
-static size_t merge_by_heap(const struct vocabulary *v, struct merge_memory *memory,
-                            const uint8_t *bytes, uint32_t n, uint32_t *ids)
+static size_t merge_by_heap(const struct vocabulary *v, struct merge_memory *memory, uint32_t *ids,
+                            uint32_t n)
 {
     struct heap heap = {.items = borrow(memory, n * (2 * sizeof(uint64_t) + sizeof(struct part)))};
     if (!heap.items)
         return 0;
     struct part *parts = (struct part *)(heap.items + 2 * (size_t)n);
-    link_parts(v, bytes, n, parts);
+    link_parts(ids, n, parts);
     for (uint32_t i = 0; i + 1 < n; i++) {
         uint32_t rank = rank_at(v, parts, i);
         if (rank != NO_RANK)
@@ -299,7 +316,7 @@ static void join_ranked(struct ranked *r, uint32_t at, uint32_t rank)
     }
 }
 
-/* Join a run of one token from its left end, given any place in it where two of them stand. */
+/* Join a run of one token from its left end, given any place in it with two of them. */
 static void join_run(struct ranked *r, uint32_t at, uint32_t rank)
 {
     struct part *parts = r->parts;
@@ -315,8 +332,9 @@ static void join_run(struct ranked *r, uint32_t at, uint32_t rank)
     }
 }
 
-static size_t merge_by_ranks(const struct vocabulary *v, struct merge_memory *memory,
-                             const uint8_t *bytes, uint32_t n, uint32_t *ids)
+/* `bytes` are those of the ids, if they are bytes still: what they make is found sooner. */
+static size_t merge_by_ranks(const struct vocabulary *v, struct merge_memory *memory, uint32_t *ids,
+                             uint32_t n, const uint8_t *bytes)
 {
     if (!memory->first_of_rank) {
         memory->first_of_rank = malloc(v->n_ranks * sizeof *memory->first_of_rank);
@@ -333,9 +351,10 @@ static size_t merge_by_ranks(const struct vocabulary *v, struct merge_memory *me
         return 0;
     r.parts = (struct part *)(r.heap.items + in_heap);
 
-    link_parts(v, bytes, n, r.parts);
+    link_parts(ids, n, r.parts);
     for (uint32_t i = n - 1; i-- > 0;) /* so that lists begin at the left */
-        enqueue(&r, i, v->byte_pair_ranks[bytes[i] << 8 | bytes[i + 1]]);
+        enqueue(&r, i,
+                bytes ? v->byte_pair_ranks[bytes[i] << 8 | bytes[i + 1]] : rank_at(v, r.parts, i));
     while (r.heap.size) {
         uint32_t rank = (uint32_t)heap_pop(&r.heap);
         for (uint32_t at; (at = r.first[rank]) != NO_PLACE_LEFT;) {
@@ -366,7 +385,20 @@ size_t merge_bytes(const struct vocabulary *v, struct merge_memory *memory, cons
         return merge_with_keys(v, bytes, (unsigned)size, ids, ((unsigned)size + 7) / 8 * 8);
     if (size > MAX_MERGED_BYTES || size > SIZE_MAX / MEMORY_PER_BYTE)
         return 0;
+    for (size_t i = 0; i < size; i++)
+        ids[i] = v->byte_ids[bytes[i]];
     if (v->ordered)
-        return merge_by_ranks(v, memory, bytes, (uint32_t)size, ids);
-    return merge_by_heap(v, memory, bytes, (uint32_t)size, ids);
+        return merge_by_ranks(v, memory, ids, (uint32_t)size, bytes);
+    return merge_by_heap(v, memory, ids, (uint32_t)size);
+}
+
+size_t merge_ids(const struct vocabulary *v, struct merge_memory *memory, uint32_t *ids, size_t n)
+{
+    if (n <= DENSE_UP_TO)
+        return merge_few_ids(v, ids, (unsigned)n);
+    if (n > MAX_MERGED_BYTES || n > SIZE_MAX / MEMORY_PER_BYTE)
+        return 0;
+    if (v->ordered)
+        return merge_by_ranks(v, memory, ids, (uint32_t)n, NULL);
+    return merge_by_heap(v, memory, ids, (uint32_t)n);
 }

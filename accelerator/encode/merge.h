@@ -17,6 +17,10 @@ struct merge_memory {
  * ids as there are bytes.  Returns how many there are, or 0 if memory is short. */
 size_t merge_bytes(const struct vocabulary *vocabulary, struct merge_memory *memory,
                    const uint8_t *bytes, size_t size, uint32_t *ids);
+
+/* Merge `n` ids, at least one, in place.  Returns how many are left, or 0 if memory is short. */
+size_t merge_ids(const struct vocabulary *vocabulary, struct merge_memory *memory, uint32_t *ids,
+                 size_t n);
 void merge_memory_release(struct merge_memory *memory);
 
 #endif

@@ -7,7 +7,7 @@
 
 #if defined(BPE_WITH_AVX2)
 
-#include <immintrin.h>
+#include "base/avx2.h"
 
 AVX2_BEGIN
 

@@ -1,6 +1,6 @@
-/* Merging up to 64 parts: what the ways to do it share.
+/* Merging up to 64 parts: the common part of all ways.
  *
- * Parts stay where they are; bit i of `alive` tells whether part i still begins there.  A rank is
+ * Parts stay where they are; bit i of `alive` is set while part i still begins there.  A rank is
  * kept with its place below it, so that the smallest number is what is looked for. */
 
 #ifndef BPE_ENCODE_MERGE_SHORT_H

@@ -15,7 +15,7 @@ static inline int32_t smallest_key(const struct keys *keys, unsigned room);
 /* Replace the key at a place.  That at HOLES_UP_TO, where no part is, counts for nothing. */
 static inline void replace_key(struct keys *keys, unsigned room, unsigned place, int32_t key);
 
-/* In place of a part where there is none; it is no id. */
+/* Marks a missing part; never an id. */
 #define NO_PART ((1u << ID_BITS) - 1)
 
 AS_CONSTANTS size_t merge_with_keys(const struct vocabulary *v, const uint8_t *bytes, unsigned n,

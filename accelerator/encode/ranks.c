@@ -1,13 +1,13 @@
-/* Merges from ranks: what is left of a token, encoded on its own, before the last step.
+/* Merges from ranks: the two parts of a token, encoded alone, before the last step.
  *
- * Text is encoded by joining, again and again, the neighbours whose joined bytes are the token of
+ * Text is encoded by joining, again and again, the neighbors whose joined bytes are the token of
  * the lowest rank, the leftmost of equals.  bpe_tokenizer_tools/formats/ranks.py says why one merge
  * for each token does the same.
  *
  * So the merges of lower rank are all that is needed to encode a token without itself.  If that
  * leaves two parts, no token of a higher rank had its turn before, and these are the merge.  If
  * more are left, as hardly ever happens, tokens of higher ranks go on from there: then all is done
- * again with the bytes of any neighbours looked up. */
+ * again with the bytes of any neighbors looked up. */
 
 #include <stdlib.h>
 #include <string.h>

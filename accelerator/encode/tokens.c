@@ -152,7 +152,7 @@ static uint8_t characters_of(const struct tokens *tokens, uint32_t id)
 
 int tokens_fill_slots(struct tokens *tokens)
 {
-    tokens->by_slot = table_new((tokens->n_ids + (size_t)1) * SLOT_BYTES);
+    tokens->by_slot = table_new((size_t)tokens->n_ids * SLOT_BYTES + 1);
     tokens->lengths = malloc(tokens->n_ids + (size_t)1);
     tokens->characters = malloc(tokens->n_ids + (size_t)1);
     if (!tokens->by_slot || !tokens->lengths || !tokens->characters)
@@ -161,14 +161,14 @@ int tokens_fill_slots(struct tokens *tokens)
         uint8_t *slot = tokens->by_slot + (size_t)id * SLOT_BYTES;
         struct token token = tokens->by_id[id];
         if (!tokens_have(tokens, id)) {
-            slot[0] = NOT_IN_SLOT;
+            slot[IN_SLOT] = NOT_IN_SLOT;
         } else if (token.length > IN_SLOT) {
-            slot[0] = LONG_IN_SLOT;
+            slot[IN_SLOT] = LONG_IN_SLOT;
         } else {
-            slot[0] = (uint8_t)token.length;
-            memcpy(slot + 1, tokens->bytes + token.at, token.length);
+            slot[IN_SLOT] = (uint8_t)token.length;
+            memcpy(slot, tokens->bytes + token.at, token.length);
         }
-        tokens->lengths[id] = slot[0];
+        tokens->lengths[id] = slot[IN_SLOT];
         tokens->characters[id] = characters_of(tokens, id);
     }
     uint8_t *smaller = tokens->bytes ? realloc(tokens->bytes, tokens->used + TOKEN_SLACK) : NULL;

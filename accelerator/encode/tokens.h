@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    TOKEN_SLACK = 16, /* bytes that can be read behind every token, to copy 16 at once */
+    TOKEN_SLACK = 16, /* bytes that can be read after every token, to copy 16 at once */
 };
 
 #define NO_TOKEN UINT32_MAX
@@ -18,7 +18,7 @@ struct token {
 };
 
 /* Decoding looks at one slot for each token, which is in one line of the processor's cache: its
- * length, or one of these, and its bytes. */
+ * bytes and, after them, its length or one of these. */
 enum {
     SLOT_BYTES = 16,
     IN_SLOT = SLOT_BYTES - 1, /* the longest that fits */
@@ -35,8 +35,8 @@ struct tokens {
     struct token *by_id;
     uint8_t *bytes;
     size_t used, room;
-    uint8_t *by_slot; /* slots by id, and one more, to read beyond the last */
-    uint8_t *lengths; /* the first byte of each slot: 16 times as many share a cache line */
+    uint8_t *by_slot; /* slots by id */
+    uint8_t *lengths; /* the last byte of each slot: 16 times as many share a cache line */
     uint8_t *characters; /* for offsets, by id; 0 if there is no such token */
 
     uint32_t *slots; /* a hash table of ids with linear probing; NO_TOKEN in a free one */

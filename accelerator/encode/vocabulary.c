@@ -40,7 +40,7 @@ static uint64_t *new_pairs(unsigned bits)
     return pairs;
 }
 
-/* Whether ids rise with the rank, so that they can stand for it. */
+/* Whether ids rise with the rank, so that they can replace it. */
 static bool ids_rise(const struct merge *merges, size_t n)
 {
     for (size_t i = 1; i < n; i++)

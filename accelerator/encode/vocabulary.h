@@ -1,4 +1,4 @@
-/* A vocabulary: what the merges are, in a form that is quick to ask.
+/* A vocabulary: the merges, in a form for fast lookups.
  *
  * Tokens are known here by their ids alone.  Nothing changes after loading, so that all threads
  * may read it. */
@@ -37,7 +37,7 @@ struct long_token {
 };
 
 struct vocabulary {
-    bool use_avx2;          /* what the processor can do, and is wanted */
+    bool use_avx2;          /* supported by the processor, and wanted */
     uint32_t n_ids;         /* all ids are smaller */
     uint32_t byte_ids[256]; /* the token of each byte */
 
@@ -72,6 +72,10 @@ struct vocabulary {
     struct long_token *whole_longs; /* a hash table of the others */
     unsigned whole_long_bits;
 
+    /* If not NULL, pre-tokens are encoded in two stages: see superwords.h.  Not the vocabulary's own,
+     * either. */
+    const struct superwords *superwords;
+
     /* A secret: without it, no vocabulary can be written whose table entries collide. */
     uint64_t seed;
     uint64_t probes; /* how many slots of all tables were looked at to fill them */
@@ -79,7 +83,7 @@ struct vocabulary {
 
 /* Fill a vocabulary.  Returns 0, or -1 if memory is short; release it in either case.
  *
- * The merges stand in rank order; of equal pairs the last counts.  All ids are below n_ids, which
+ * The merges are in rank order; of equal pairs the last counts.  All ids are below n_ids, which
  * is at most MAX_IDS, and n_merges is at most MAX_MERGES. */
 int vocabulary_load(struct vocabulary *vocabulary, uint32_t n_ids, const uint32_t byte_ids[256],
                     const struct merge *merges, size_t n_merges, uint64_t seed);

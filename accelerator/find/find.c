@@ -62,9 +62,9 @@ static inline uint32_t step(const struct finder *finder, uint32_t ending, uint32
     }
 }
 
-/* How an ending came about: what is only needed while all of them are made. */
+/* The origin of an ending: facts only needed while all of them are made. */
 struct origin {
-    uint32_t tail;      /* what it is without its first character */
+    uint32_t tail;      /* the ending without its first character */
     uint32_t character; /* that */
     uint32_t length;
 };
@@ -102,7 +102,7 @@ static void add_character(struct few *few, uint32_t character)
         few->n = FEW + 1;
 }
 
-/* Add the endings of a string, and what it says about places where strings begin. */
+/* Add the endings of a string, and its facts about places where strings begin. */
 static void add_string(struct finder *finder, const uint32_t *characters, uint32_t length,
                        uint32_t number, struct origin *origins)
 {

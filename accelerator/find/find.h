@@ -1,4 +1,4 @@
-/* Finding any of many strings in a text: the leftmost, of those the longest, then the next behind it.
+/* Finding any of many strings in a text: the leftmost match, the longest there, then the next.
  *
  * That is how added tokens are looked for.  Most texts have none, so the first thing is to get over
  * text in which none can begin: by the strings' first two characters, many at a time where
@@ -50,7 +50,7 @@ struct finder {
     struct few firsts;   /* characters of strings */
     struct few seconds;  /* too many, if a string has one character */
     uint8_t starts[START_SLOTS];
-    uint8_t *pairs;      /* what is known of two neighbors, by their hash */
+    uint8_t *pairs;      /* facts about two neighbors, by their hash */
     unsigned pair_shift;
     struct ending *endings; /* the first is empty */
     uint32_t n_endings;
@@ -68,7 +68,7 @@ struct matches {
     size_t n, room;
 };
 
-/* Prepare to find `n` strings, none of them empty, one behind the other in `characters`.  All
+/* Prepare to find `n` strings, none of them empty, one after the other in `characters`.  All
  * lengths together are at most MAX_FIND_LENGTH.  Returns 0, or -1 if memory is short.  Release the
  * finder after either. */
 int finder_open(struct finder *finder, const uint32_t *characters, const uint32_t *lengths,

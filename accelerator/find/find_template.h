@@ -1,6 +1,6 @@
 /* Finding strings in text whose characters are UNITs; OF_UNIT makes the names of its functions. */
 
-/* Tell whether one of `n` characters is in a stride; and whether one of `m` is behind it. */
+/* Whether one of `n` characters is in a stride, and one of `m` right after it. */
 ALWAYS_INLINE bool OF_UNIT(has_first)(const UNIT *text, const UNIT *firsts, unsigned n)
 {
     UNIT any = 0;

@@ -133,7 +133,7 @@ size_t scan_by_automaton(const struct automaton *automaton, const uint8_t *text,
     while (at < size && count + 2 <= capacity) {
         size_t end = match_end(automaton, text, size, limit, at);
         if (end > at) {
-            if (at > done) /* what no match begins in is a pre-token, too */
+            if (at > done) /* text where no match begins is a pre-token, too */
                 ends[count++] = at;
             ends[count++] = done = at = end;
         } else {

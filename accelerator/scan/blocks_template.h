@@ -17,7 +17,7 @@
 
 #include "scan/pieces_template.h"
 
-/* What the bytes of a block are; bit i stands for byte i.  All bytes of a character are in its
+/* The classes of a block's bytes; bit i is for byte i.  All bytes of a character are in its
  * class. */
 struct block {
     uint64_t upper, lower, caseless; /* letters; caseless includes marks if they are letters */
@@ -52,9 +52,9 @@ ALWAYS_INLINE uint64_t first_bits(uint64_t mask)
 
 /* -- Classes --------------------------------------------------------------------------------- */
 
-/* Note the class of the character that `bytes` stand for.  Returns false if it is a rare one that
- * would complicate the rules: digits and white space above U+007F, and for DeepSeek-V3 what is no
- * word, sign or number. */
+/* Record the class of the character with these `bytes`.  Returns false for rare ones that would
+ * complicate the rules: digits and white space above U+007F, and for DeepSeek-V3 characters that
+ * are not in a word, sign or number. */
 ALWAYS_INLINE bool note_class(struct block *block, unsigned class, uint64_t bytes,
                               struct split_rules rules)
 {
@@ -93,7 +93,7 @@ ALWAYS_INLINE unsigned classify_high(const uint8_t *p, unsigned n, struct block 
             return at;
         block->inner |= bytes & (bytes << 1);
         left &= ~bytes;
-        /* NOTE: a mark after punctuation belongs to it, and is no letter. */
+        /* NOTE: a mark after punctuation belongs to it, and is not a letter. */
         if (rules.marks == MARKS_EITHER && is_in(class, MARKS) && at) {
             uint64_t before = (uint64_t)1 << (at - 1);
             uint64_t known = block->lower | block->upper | block->caseless | block->number |
@@ -107,8 +107,8 @@ ALWAYS_INLINE unsigned classify_high(const uint8_t *p, unsigned n, struct block 
 
 /* -- Starts ---------------------------------------------------------------------------------- */
 
-/* The starts in white space that is not taken in by what stands before it.  Before `end`, it is as
- * at the end of a text. */
+/* The starts in white space that doesn't belong to the piece before it.  Before `end`, the rules
+ * are those for the end of a text. */
 ALWAYS_INLINE uint64_t white_starts(uint64_t blank, uint64_t newline, uint64_t end)
 {
     uint64_t white = blank | newline;
@@ -179,8 +179,8 @@ ALWAYS_INLINE unsigned mend_contractions(const uint8_t *p, unsigned n, uint64_t 
     return n;
 }
 
-/* The starts of words and, as given, of punctuation, but for what joins the other.  `white` is
- * what words take in. */
+/* The starts of words and, as given, of punctuation, without those that join the other.  `white` is
+ * the white space that words include. */
 ALWAYS_INLINE uint64_t word_starts(const struct block *block, uint64_t letter, uint64_t white,
                                    uint64_t other_start, struct split_rules rules)
 {
@@ -194,8 +194,8 @@ ALWAYS_INLINE uint64_t word_starts(const struct block *block, uint64_t letter, u
     if (rules.cased)
         starts |= letter & block->upper & (block->lower << 1);
     if (rules.deepseek) {
-        /* A single sign of ASCII takes in the letters of ASCII after it, and no others.  Adding
-         * carries the start of those letters to the byte behind them. */
+        /* A single ASCII sign includes the ASCII letters after it, and no others.  Adding
+         * carries the start of those letters to the byte after them. */
         uint64_t ascii = letter & ~block->high;
         uint64_t joined = ascii & ((other_start & ~block->high) << 1);
         starts = (starts & ~joined) | ((ascii + joined) & ~ascii & letter);

@@ -9,7 +9,7 @@
 #include "scan/blocks_template.h"
 
 /* A bit for each byte of four vectors, which are all ones or all zeros.  NEON has no instruction
- * for it: each byte keeps the bit of its place among eight, and adding neighbours, three times,
+ * for it: each byte keeps the bit of its place among eight, and adding neighbors, three times,
  * brings eight of them together. */
 ALWAYS_INLINE uint64_t to_bits(const uint8x16_t v[4])
 {

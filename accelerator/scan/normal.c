@@ -12,7 +12,16 @@
 enum {
     RUN = 32,
     LEAST_CHANGED = 0x300, /* all characters before this one are of kind 0 */
+    SKIPPED = 8,           /* runs, after one of another script */
 };
+
+/* Whether a character is not among some of kind 0: before LEAST_CHANGED; Greek and Cyrillic; signs of
+ * punctuation; kana; Han.  Written so that compilers look at several characters at once. */
+#define IS_BEYOND(UNIT, c, first, last) ((UNIT)((UNIT)((c) - (first)) > (last) - (first)))
+#define IS_RARE(UNIT, c)                                                                           \
+    (UNIT)(IS_BEYOND(UNIT, c, 0, LEAST_CHANGED - 1) & IS_BEYOND(UNIT, c, 0x3A3, 0x482) &           \
+           IS_BEYOND(UNIT, c, 0x2002, 0x2064) & IS_BEYOND(UNIT, c, 0x3041, 0x3096) &               \
+           IS_BEYOND(UNIT, c, 0x309B, 0x30FF) & IS_BEYOND(UNIT, c, 0x3220, 0xA48C))
 
 #define SURELY_NFC(NAME, UNIT)                                                                     \
     static inline bool NAME##_low(const UNIT *text)                                                \
@@ -23,17 +32,26 @@ enum {
         return !high;                                                                              \
     }                                                                                              \
                                                                                                    \
+    static inline bool NAME##_usual(const UNIT *text)                                              \
+    {                                                                                              \
+        UNIT rare = 0;                                                                             \
+        for (int i = 0; i < RUN; i++)                                                              \
+            rare |= IS_RARE(UNIT, text[i]);                                                        \
+        return !rare;                                                                              \
+    }                                                                                              \
+                                                                                                   \
     static bool NAME(const UNIT *text, size_t length)                                              \
     {                                                                                              \
         const UNIT *end = text + length;                                                           \
-        unsigned before = 0;                                                                       \
+        unsigned before = 0, skip = 0;                                                             \
         while (text < end) {                                                                       \
             size_t n = end - text < RUN ? (size_t)(end - text) : RUN;                              \
-            if (n == RUN && NAME##_low(text)) {                                                    \
+            if (n == RUN && (NAME##_low(text) || (!skip && NAME##_usual(text)))) {                 \
                 before = 0;                                                                        \
                 text += RUN;                                                                       \
                 continue;                                                                          \
             }                                                                                      \
+            skip = skip ? skip - 1 : SKIPPED;                                                      \
             uint64_t followed = 1;                                                                 \
             for (size_t i = 0; i < n; i++) {                                                       \
                 unsigned kind = normal_kind(text[i]);                                              \

@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tell whether NFC surely leaves a text as it is, in every version of Unicode.  If not, it may do
+/* Whether NFC certainly leaves a text as it is, in every version of Unicode.  If not, it may do
  * so all the same.  The characters have `width` bytes: 1, 2 or 4. */
 bool surely_nfc(const void *text, int width, size_t length);
 
-/* Tell whether NFC leaves a character as it is, whatever comes before it.  Only with what comes after
+/* Whether NFC leaves a character as it is, whatever comes before it.  Only with what comes after
  * it may it be joined. */
 bool is_normal_start(uint32_t code_point);
 

@@ -21,6 +21,51 @@ ALWAYS_INLINE size_t scan_pieces(const uint8_t *text, size_t size, size_t *posit
     }
 SPLIT_PATTERNS(AS_SCANNER)
 
+static bool is_number(const uint8_t *text, size_t at)
+{
+    unsigned width;
+    return class_at(text + at, &width) == CLASS_NUMBER;
+}
+
+static bool follows_number(const uint8_t *text, size_t at)
+{
+    if (at == 0)
+        return false;
+    do
+        at--;
+    while ((text[at] & 0xC0) == 0x80);
+    return is_number(text, at);
+}
+
+void move_ends_of_numbers(const uint8_t *text, size_t size, size_t start, size_t *ends, size_t n)
+{
+    size_t i = 0;
+    /* After its first piece, a number has as many digits left as threes take, so that both ways cut
+     * what an earlier call has left of it alike. */
+    if (follows_number(text, start))
+        while (i < n && is_number(text, i ? ends[i - 1] : start))
+            i++;
+    while (i < n) {
+        size_t first = i, begin = i ? ends[i - 1] : start, at = begin;
+        while (i < n && is_number(text, at))
+            at = ends[i++];
+        if (i == first) {
+            i++;
+            continue;
+        }
+        size_t last = i - first > 1 ? ends[i - 2] : begin; /* where the last piece begins */
+        unsigned digits = 0; /* of what the threes from the left leave over, modulo 3 */
+        while (last < size && is_number(text, last)) {
+            last = run_end(text, size, last, SET(NUMBER), 1);
+            digits = (digits + 1) % 3;
+        }
+        for (at = begin; digits != 0 && first < i; first++) {
+            at = run_end(text, size, at, SET(NUMBER), at == begin ? digits : 3);
+            ends[first] = at;
+        }
+    }
+}
+
 size_t last_safe_cut(const uint8_t *text, size_t end)
 {
     bool may_follow = false; /* the character at `end` may follow a cut */

@@ -1,9 +1,9 @@
-/* Cutting text into pre-tokens: what the scanners share and what they promise.
+/* Cutting text into pre-tokens: the common parts of the scanners, and their guarantees.
  *
- * A scanner does what `regex` does with one of the built-in split patterns.  There are two ways to
- * scan, which give the same pre-tokens: character by character (pieces_template.h), and 64 bytes at
- * a time (blocks_template.h).  Both are written once and made fit for a pattern by its rules, which
- * the compiler sees as constants.
+ * A scanner cuts like `regex` with one of the built-in split patterns.  There are two ways to scan,
+ * with the same pre-tokens: character by character (pieces_template.h), and 64 bytes at a time
+ * (blocks_template.h).  Both are written once; the rules of each pattern, which the compiler sees
+ * as constants, specialize them.
  *
  * INVARIANT of everything in C that reads text: it is valid UTF-8, without
  * surrogates.  Python's strings are encoded so, and bytes of a file are checked first (normal.h);
@@ -32,25 +32,25 @@ enum contractions {
     CONTRACTIONS_LAST,  /* the end of a word */
 };
 
-/* What combining marks are. */
+/* How combining marks are classified. */
 enum marks {
     MARKS_APART,   /* punctuation */
     MARKS_LETTERS, /* letters */
     MARKS_EITHER,  /* punctuation after punctuation, elsewhere letters */
 };
 
-/* What tells the split patterns from one another.  `cased` stands for o200k's two alternatives
- * for words; all others know one, a run of letters. */
+/* How the split patterns differ.  `cased` means o200k's two alternatives for words; all others have
+ * one, a run of letters. */
 struct split_rules {
     bool cased;         /* a word ends where an upper-case letter follows a lower-case one */
-    bool any_prefix;    /* a word takes in one character before it that is no letter, number or
-                           newline; if not, only a space, and numbers take in a space, too */
-    bool newlines;      /* punctuation takes in newlines after it; white space is cut behind its
+    bool any_prefix;    /* a word includes one character before it that is not a letter, number
+                           or newline; if false, only a space, and so do numbers */
+    bool newlines;      /* punctuation includes newlines after it; white space is cut after its
                            last newline */
-    bool slashes;       /* punctuation takes in slashes among those newlines, too */
+    bool slashes;       /* punctuation also includes slashes among those newlines */
     bool whole_end;     /* white space that ends the text is not cut */
-    bool numbers_first; /* numbers are cut out before all else: they take in nothing, and white
-                           space before one ends a text */
+    bool numbers_first; /* numbers are cut out first: they include nothing else, and white space
+                           before one ends a text */
     bool deepseek;      /* DeepSeek-V3's own rules, see deepseek_piece_end */
     bool spaces;        /* none of these: text is cut before each run of spaces */
     bool fold;          /* contractions in either case */
@@ -130,7 +130,13 @@ struct cutter {
     scanner *scan;
     const struct automaton *automaton;
     bool cuts_safely; /* as last_safe_cut says */
+    bool from_right;  /* numbers are cut by threes from the right; the scanner does so from the left */
 };
+
+/* Move the ends that a scanner found in numbers, cut by threes from the left, to where they are from
+ * the right: a number has as many pieces either way.  `start` is where the scanner began; the last of
+ * the n ends may be in a number that goes on.  Takes linear time over all calls for a text. */
+void move_ends_of_numbers(const uint8_t *text, size_t size, size_t start, size_t *ends, size_t n);
 
 ALWAYS_INLINE bool can_cut(struct cutter cutter)
 {
@@ -142,7 +148,13 @@ ALWAYS_INLINE size_t cut(struct cutter cutter, const uint8_t *text, size_t size,
 {
     if (cutter.automaton)
         return scan_by_automaton(cutter.automaton, text, size, position, ends, capacity);
-    return cutter.scan(text, size, position, ends, capacity);
+    size_t start = *position;
+    size_t n = cutter.scan(text, size, position, ends, capacity);
+    if (cutter.from_right && n > 0) {
+        move_ends_of_numbers(text, size, start, ends, n);
+        *position = ends[n - 1];
+    }
+    return n;
 }
 
 #endif

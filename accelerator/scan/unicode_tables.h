@@ -14,7 +14,7 @@ enum character_class {
     CLASS_UPPER,       /* upper-case and title-case letters */
     CLASS_LETTER,      /* letters without case */
     CLASS_NUMBER,      /* digits and numbers of every script */
-    CLASS_BLANK,       /* white space, but for the two below */
+    CLASS_BLANK,       /* white space, except the two below */
     CLASS_NEWLINE,     /* carriage return and line feed */
     CLASS_SIGN,        /* punctuation and symbols */
     CLASS_KANA_LETTER, /* letters among it */

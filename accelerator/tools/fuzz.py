@@ -41,6 +41,7 @@ from bpe_tokenizer_tools.formats.ranks import recover_merges
 from bpe_tokenizer_tools.formats.tiktoken import _read_plain_ranks
 from bpe_tokenizer_tools.patterns.automaton import automaton
 from bpe_tokenizer_tools.support import dropout
+from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN
 
 core.ACCELERATED = False  # what is not asked of the extension here is done in Python
 
@@ -120,6 +121,8 @@ def some_vocabulary(chance: random.Random) -> Case:
             tokens.append(pair[0] + pair[1])
     if chance.randrange(2):
         chance.shuffle(merges)
+    if chance.randrange(4) == 0:
+        return some_superwords(chance)
     whole = [bytes(chance.choices(b"abc\0\xc3\xa9", k=chance.choice(SIZES))) for _ in range(6)]
     return {
         "merges": merges,
@@ -127,6 +130,26 @@ def some_vocabulary(chance: random.Random) -> Case:
         "numbers": chance.randrange(10**6) if chance.randrange(2) else None,
         "pattern": chance.choice([*core.SPLIT_PATTERNS.values(), *OWN_PATTERNS]),
         "ignore_merges": bool(chance.randrange(2)),
+    }
+
+
+def some_superwords(chance: random.Random) -> Case:
+    """Merges of words, then some that may join two words, all in order."""
+    letters = [bytes([byte]) for byte in chance.choice(["ab ", "ab, \n", "aé ", "a \0"]).encode()]
+    tokens, merges = list(letters), []
+    for number in range(chance.choice([10, 40, 100])):
+        left, right = chance.choice(tokens[-12:]), chance.choice(tokens)
+        joined = left + right
+        words = number < 20
+        if len(joined) <= 100 and not (words and b" " in joined.lstrip(b" ")):
+            merges.append((left, right))
+            tokens.append(joined)
+    return {
+        "merges": merges,
+        "whole": [],
+        "numbers": chance.randrange(10**6) if chance.randrange(2) else None,
+        "pattern": chance.choice([SUPERBPE_PATTERN, r"\n", core._UNCUT_PATTERN]),
+        "ignore_merges": False,
     }
 
 

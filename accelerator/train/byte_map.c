@@ -92,10 +92,10 @@ static struct long_item *find_long(const struct byte_map *map, uint64_t hash, co
     }
 }
 
-static int grow_longs(struct byte_map *map)
+static int grow_longs(struct byte_map *map, size_t entries)
 {
     struct byte_map old = *map;
-    unsigned bits = bits_for(map->n_long + 1);
+    unsigned bits = bits_for(entries);
     struct long_item *items = bits ? table_new(sizeof *items << bits) : NULL;
     if (!items)
         return -1;
@@ -108,6 +108,13 @@ static int grow_longs(struct byte_map *map)
     }
     table_free(old.longs);
     return 0;
+}
+
+static int reserve_longs(struct byte_map *map, size_t n)
+{
+    if (map->longs && map->n_long + n <= limit(map->long_bits))
+        return 0;
+    return grow_longs(map, map->n_long + n);
 }
 
 static int reserve_bytes(struct byte_map *map, size_t more)
@@ -127,7 +134,7 @@ static int reserve_bytes(struct byte_map *map, size_t more)
 
 static uint64_t *long_at(struct byte_map *map, const uint8_t *bytes, size_t length)
 {
-    if ((!map->longs || map->n_long == limit(map->long_bits)) && grow_longs(map) < 0)
+    if (reserve_longs(map, 1) < 0)
         return NULL;
     uint64_t hash = seeded_hash_long(map->seed, bytes, length);
     struct long_item *item = find_long(map, hash, bytes, length);
@@ -168,8 +175,12 @@ uint64_t byte_map_get(const struct byte_map *map, const uint8_t *bytes, size_t l
                                : get_long(map, bytes, length);
 }
 
+/* NOTE: room for all comes first.  The other table is in the order of its hashes, so adding it to
+ * a small table fills the front alone, and every search there walks past all that is there. */
 int byte_map_add(struct byte_map *map, const struct byte_map *other)
 {
+    if (byte_map_reserve_shorts(map, other->n_short) < 0 || reserve_longs(map, other->n_long) < 0)
+        return -1;
     for (size_t i = 0; other->shorts && i < (size_t)1 << other->short_bits; i++) {
         const struct short_item *item = &other->shorts[i];
         uint64_t *number = item->key.high ? short_at(map, item->key) : NULL;

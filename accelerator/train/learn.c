@@ -9,7 +9,9 @@
  * No merge makes a token that is there already.  Say that one made its bytes before, at some place.
  * As no merge has crossed the ends of these bytes, at either place, nothing around them had a part
  * in what became of them; so the same merges were applied to them, and both became that token at
- * the same time.  It follows that
+ * the same time.  That holds for words of bytes.  In words of tokens, the same bytes may be other
+ * tokens elsewhere; so there each new token is looked up, and learning ends if it is not new, as
+ * MADE_TWICE.  Python's learner takes such words.  It follows that
  * - a pair comes up in one merge only, the one that makes the younger of its parts, and in that it
  *   gets all its places; and from then on its count only falls;
  * - a pair that is rarer than asked for when it comes up can be forgotten at once. */
@@ -77,11 +79,17 @@ static int reserve_token(struct learner *l, size_t length)
     if (!tokens)
         return -1;
     l->tokens = tokens;
-    uint64_t *merges = grow(l->merges, &l->merges_room, l->n_tokens + 1, sizeof *merges);
+    struct learned_merge *merges =
+        grow(l->merges, &l->merges_room, l->n_tokens + 1, sizeof *merges);
     if (!merges)
         return -1;
     l->merges = merges;
-    if (length > SIZE_MAX / 2 - l->bytes_used)
+    struct wording *wordings =
+        grow(l->wordings, &l->wordings_room, l->n_tokens + 1, sizeof *wordings);
+    if (!wordings)
+        return -1;
+    l->wordings = wordings;
+    if (length > UINT32_MAX || length > SIZE_MAX / 2 - l->bytes_used)
         return -1;
     uint8_t *bytes = grow(l->bytes, &l->bytes_room, l->bytes_used + length, 1);
     if (!bytes)
@@ -116,36 +124,32 @@ static int reserve_sightings(struct learner *l, size_t length)
     return 0;
 }
 
-static void add_token(struct learner *l, struct span token, uint64_t pair)
+/* Add a token whose bytes are behind those of all others. */
+static void add_token(struct learner *l, struct span token, struct learned_merge merge,
+                      struct wording wording)
 {
-    l->merges[l->n_tokens] = pair;
+    l->wordings[l->n_tokens] = wording;
+    l->merges[l->n_tokens] = merge;
     l->tokens[l->n_tokens++] = token;
     l->bytes_used += token.length;
 }
 
-struct learner *learner_new(uint64_t seed, size_t n_cells, const uint8_t alphabet[256])
+struct learner *learner_new(uint64_t seed, size_t n_cells)
 {
     struct learner *l = calloc(1, sizeof *l);
     if (!l)
         return NULL;
     byte_map_open(&l->forbidden, seed);
+    byte_map_open(&l->known, seed);
     pair_heap_open(&l->heap);
     if (n_cells <= MOST_CELLS && n_cells <= SIZE_MAX / sizeof *l->cells - LINE_CELLS)
         l->cells = table_new((n_cells + LINE_CELLS) * sizeof *l->cells); /* a line may be fetched */
     l->long_start = n_cells + 1;
-    if (!l->cells || pair_counts_open(&l->counts) < 0)
-        goto fail;
-    for (uint32_t number = 0; number < BASE_TOKENS; number++) {
-        if (reserve_token(l, 1) < 0)
-            goto fail;
-        l->bytes[l->bytes_used] = alphabet[number];
-        l->symbols[alphabet[number]] = number;
-        add_token(l, (struct span){l->bytes_used, 1}, 0);
+    if (!l->cells || pair_counts_open(&l->counts) < 0) {
+        learner_free(l);
+        return NULL;
     }
     return l;
-fail:
-    learner_free(l);
-    return NULL;
 }
 
 void learner_free(struct learner *l)
@@ -153,26 +157,94 @@ void learner_free(struct learner *l)
     if (!l)
         return;
     byte_map_close(&l->forbidden);
+    byte_map_close(&l->known);
     pair_heap_close(&l->heap);
     pair_counts_close(&l->counts);
+    pair_counts_close(&l->lists);
     table_free(l->cells);
+    free(l->refusal.never);
+    free(l->refusal.bytes);
     free(l->longs);
     free(l->tokens);
     free(l->bytes);
     free(l->merges);
+    free(l->wordings);
     free(l->neighbours);
     free(l->sides);
     free(l->sightings);
     free(l);
 }
 
-/* -- Words ----------------------------------------------------------------------------------- */
+/* -- What is refused ------------------------------------------------------------------------- */
 
-static inline int64_t count_of_word(const uint32_t *word)
+static bool has_bytes(const uint8_t *text, size_t size, const uint8_t *bytes, size_t length)
 {
-    int64_t count;
-    memcpy(&count, word, sizeof count);
-    return count;
+    for (size_t i = 0; i + length <= size; i++)
+        if (!memcmp(text + i, bytes, length))
+            return true;
+    return false;
+}
+
+/* What a refusal needs to know of a token that no merge made. */
+static struct wording wording_of(const struct learner *l, const uint8_t *bytes, size_t length)
+{
+    struct wording wording = {0, false};
+    bool after_space = true;
+    for (size_t i = 0; i < length; after_space = bytes[i++] == ' ')
+        wording.words += after_space && bytes[i] != ' ';
+    for (size_t i = 0; i < l->refusal.n_never && !wording.refused; i++)
+        wording.refused = has_bytes(bytes, length, l->refusal.bytes + l->refusal.never[i].at,
+                                    l->refusal.never[i].length);
+    wording.refused |= wording.words > l->refusal.max_words;
+    return wording;
+}
+
+/* Whether a string begins in one token and ends in another beside it. */
+static bool joins_to(const struct learner *l, struct span left, struct span right,
+                     struct span never)
+{
+    const uint8_t *wanted = l->refusal.bytes + never.at;
+    const uint8_t *end = l->bytes + left.at + left.length, *begin = l->bytes + right.at;
+    for (uint32_t n = 1; n < never.length && n <= left.length; n++)
+        if (never.length - n <= right.length && !memcmp(end - n, wanted, n) &&
+            !memcmp(begin, wanted + n, never.length - n))
+            return true;
+    return false;
+}
+
+/* The same as wording_of for two tokens that are joined. */
+static struct wording joined_wording(const struct learner *l, uint32_t left, uint32_t right)
+{
+    struct span a = l->tokens[left], b = l->tokens[right];
+    struct wording w = l->wordings[left], v = l->wordings[right];
+    bool one_word = l->bytes[a.at + a.length - 1] != ' ' && l->bytes[b.at] != ' ';
+    w.words += v.words - one_word;
+    w.refused |= v.refused || w.words > l->refusal.max_words;
+    for (size_t i = 0; i < l->refusal.n_never && !w.refused; i++)
+        w.refused = joins_to(l, a, b, l->refusal.never[i]);
+    return w;
+}
+
+static bool is_refused(const struct learner *l, uint32_t left, uint32_t right)
+{
+    return l->refuses && joined_wording(l, left, right).refused;
+}
+
+int learner_refuse(struct learner *l, const uint8_t *bytes, size_t length)
+{
+    struct refusal *r = &l->refusal;
+    size_t used = r->n_never ? r->never[r->n_never - 1].at + r->never[r->n_never - 1].length : 0;
+    struct span *never = realloc(r->never, (r->n_never + 1) * sizeof *never);
+    if (!never)
+        return -1;
+    r->never = never;
+    uint8_t *all = length > UINT32_MAX ? NULL : realloc(r->bytes, used + length);
+    if (!all)
+        return -1;
+    r->bytes = all;
+    memcpy(all + used, bytes, length);
+    never[r->n_never++] = (struct span){used, (uint32_t)length, 0};
+    return 0;
 }
 
 int learner_forbid(struct learner *l, const uint8_t *bytes, size_t length)
@@ -186,57 +258,171 @@ int learner_forbid(struct learner *l, const uint8_t *bytes, size_t length)
     return 0;
 }
 
-/* Each has room for a header, too; that is where the cells around the long words come from. */
-static int add_long(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
+/* -- The first tokens ------------------------------------------------------------------------ */
+
+static int add_base(struct learner *l, const uint8_t *bytes, size_t length)
+{
+    if (reserve_token(l, length) < 0)
+        return -1;
+    struct wording wording = {0, false};
+    if (l->refuses)
+        wording = wording_of(l, bytes, length);
+    memcpy(l->bytes + l->bytes_used, bytes, length);
+    add_token(l, (struct span){l->bytes_used, (uint32_t)length, 1}, (struct learned_merge){0, 0},
+              wording);
+    l->n_base = l->n_tokens;
+    return 0;
+}
+
+int learner_add_bytes(struct learner *l, const uint8_t alphabet[256])
+{
+    for (uint32_t number = 0; number < BASE_TOKENS; number++) {
+        l->symbols[alphabet[number]] = number;
+        if (add_base(l, &alphabet[number], 1) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int learner_add_token(struct learner *l, const uint8_t *bytes, size_t length)
+{
+    uint64_t *known = byte_map_at(&l->known, bytes, length);
+    if (!known)
+        return -1;
+    *known = 1;
+    l->may_repeat = true;
+    return add_base(l, bytes, length);
+}
+
+/* -- Words ----------------------------------------------------------------------------------- */
+
+static inline int64_t count_of_word(const uint32_t *word)
+{
+    int64_t count;
+    memcpy(&count, word, sizeof count);
+    return count;
+}
+
+/* Make room for a long word, and return where its symbols go; NULL if memory is short.  Each has
+ * room for a header, too; that is where the cells around the long words come from. */
+static uint32_t *add_long(struct learner *l, size_t length, int64_t count)
 {
     struct long_word *longs = grow(l->longs, &l->longs_room, l->n_longs + 1, sizeof *longs);
     if (!longs)
-        return -1;
+        return NULL;
     l->longs = longs;
     l->cells[--l->long_start] = NO_SYMBOL;
     l->long_start -= length;
-    for (size_t i = 0; i < length; i++)
-        l->cells[l->long_start + i] = l->symbols[bytes[i]];
     l->cells[l->long_start - 1] = NO_SYMBOL; /* may become that of the next */
     longs[l->n_longs++] = (struct long_word){(uint32_t)l->long_start, (uint32_t)length, count};
-    return 0;
+    return l->cells + l->long_start;
+}
+
+static uint32_t *add_word(struct learner *l, size_t length, int64_t count)
+{
+    if (length > LONG_WORD)
+        return add_long(l, length, count);
+    uint32_t *word = l->cells + l->n_cells;
+    memcpy(word, &count, sizeof count);
+    word[WORD_LENGTH] = word[WORD_ROOM] = (uint32_t)length;
+    l->n_cells += WORD_HEADER + length;
+    return word + WORD_HEADER;
 }
 
 int learner_add(struct learner *l, const uint8_t *bytes, size_t length, int64_t count)
 {
-    if (length > LONG_WORD)
-        return add_long(l, bytes, length, count);
-    uint32_t *word = l->cells + l->n_cells;
-    memcpy(word, &count, sizeof count);
-    word[WORD_LENGTH] = word[WORD_ROOM] = (uint32_t)length;
-    for (size_t i = 0; i < length; i++)
-        word[WORD_HEADER + i] = l->symbols[bytes[i]];
-    l->n_cells += WORD_HEADER + length;
-    return 0;
+    uint32_t *symbols = add_word(l, length, count);
+    for (size_t i = 0; symbols && i < length; i++)
+        symbols[i] = l->symbols[bytes[i]];
+    return symbols ? 0 : -1;
+}
+
+int learner_add_symbols(struct learner *l, const uint32_t *symbols, size_t length, int64_t count)
+{
+    uint32_t *word = add_word(l, length, count);
+    if (word)
+        memcpy(word, symbols, length * sizeof *word);
+    return word ? 0 : -1;
 }
 
 /* -- The first pairs ------------------------------------------------------------------------- */
 
-/* All pairs of two bytes, as neighbours are for a merge. */
-enum { BYTE_PAIRS = BASE_TOKENS * BASE_TOKENS };
+/* The pairs of first tokens, as neighbours are for a merge.  All pairs of bytes have a place of
+ * their own; others get one when they come up, and `numbers` says which. */
+struct first_pair {
+    struct neighbour sum;
+    uint64_t pair;
+};
 
-static inline struct neighbour *byte_pair(struct neighbour *pairs, const uint32_t *symbols)
+struct first_pairs {
+    struct first_pair *items;
+    size_t n, room;
+    bool of_bytes;
+    struct pair_counts numbers;
+};
+
+static int open_first_pairs(struct first_pairs *pairs, bool of_bytes)
 {
-    return &pairs[symbols[0] * BASE_TOKENS + symbols[1]];
+    *pairs = (struct first_pairs){.of_bytes = of_bytes};
+    if (!of_bytes)
+        return pair_counts_open(&pairs->numbers);
+    pairs->n = pairs->room = BASE_TOKENS * BASE_TOKENS;
+    pairs->items = calloc(pairs->n, sizeof *pairs->items);
+    for (uint32_t i = 0; pairs->items && i < pairs->n; i++) {
+        pairs->items[i].pair = make_pair(i / BASE_TOKENS, i % BASE_TOKENS);
+        pairs->items[i].sum.last = NO_PLACE;
+    }
+    return pairs->items ? 0 : -1;
 }
 
-/* Sum up the counts of all pairs, and in how many words they are; but those that are rarer than
- * asked for are in none.  Returns how many places those have that have several. */
-static size_t count_byte_pairs(const struct learner *l, struct neighbour *pairs)
+static void close_first_pairs(struct first_pairs *pairs)
 {
-    for (size_t i = 0; i < BYTE_PAIRS; i++)
-        pairs[i].last = NO_PLACE;
+    pair_counts_close(&pairs->numbers);
+    free(pairs->items);
+}
+
+/* The pair of two symbols, which has come up. */
+static inline struct neighbour *first_pair(const struct first_pairs *pairs,
+                                           const uint32_t *symbols)
+{
+    if (pairs->of_bytes)
+        return &pairs->items[symbols[0] * BASE_TOKENS + symbols[1]].sum;
+    uint64_t pair = make_pair(symbols[0], symbols[1]);
+    return &pairs->items[find_pair(&pairs->numbers, pair)->count].sum;
+}
+
+/* The same for one that may be new.  NULL if memory is short. */
+static inline struct neighbour *new_first_pair(struct first_pairs *pairs, const uint32_t *symbols)
+{
+    if (pairs->of_bytes)
+        return first_pair(pairs, symbols);
+    uint64_t pair = make_pair(symbols[0], symbols[1]);
+    const struct pair_count *number = find_pair(&pairs->numbers, pair);
+    if (number->pair_and_1)
+        return &pairs->items[number->count].sum;
+    struct first_pair *items = grow(pairs->items, &pairs->room, pairs->n + 1, sizeof *items);
+    if (!items)
+        return NULL;
+    pairs->items = items;
+    if (pair_counts_reserve(&pairs->numbers, 1) < 0)
+        return NULL;
+    *count_of_pair(&pairs->numbers, pair) = (int64_t)pairs->n;
+    items[pairs->n] = (struct first_pair){{0, 0, NO_PLACE, 0}, pair};
+    return &items[pairs->n++].sum;
+}
+
+/* Sum up the counts of all pairs, and in how many words they are.  Returns 0, or -1 if memory is
+ * short. */
+static int count_first_pairs(const struct learner *l, struct first_pairs *pairs)
+{
     for (size_t place = 0; place < l->n_cells;) {
         const uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
         uint32_t length = word[WORD_LENGTH];
         int64_t count = count_of_word(word);
         for (uint32_t i = 0; i + 1 < length; i++) {
-            struct neighbour *pair = byte_pair(pairs, symbols + i);
+            struct neighbour *pair = new_first_pair(pairs, symbols + i);
+            if (!pair)
+                return -1;
             pair->count += count;
             pair->n_places += pair->last != place;
             pair->last = (uint32_t)place;
@@ -245,22 +431,37 @@ static size_t count_byte_pairs(const struct learner *l, struct neighbour *pairs)
     }
     for (size_t i = 0; i < l->n_longs; i++)
         for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
-            struct neighbour *pair = byte_pair(pairs, l->cells + l->longs[i].start + at);
+            struct neighbour *pair = new_first_pair(pairs, l->cells + l->longs[i].start + at);
+            if (!pair)
+                return -1;
             pair->count += l->longs[i].count;
             pair->n_places++;
         }
+    return 0;
+}
+
+/* Let those that are rarer than asked for, or refused, be in no word.  Returns how many places
+ * those have that have several. */
+static size_t drop_first_pairs(const struct learner *l, struct first_pairs *pairs)
+{
     size_t n_places = 0;
-    for (size_t i = 0; i < BYTE_PAIRS; i++) {
-        if (pairs[i].count < l->min_frequency)
-            pairs[i].n_places = 0;
-        n_places += pairs[i].n_places > 1 ? pairs[i].n_places : 0;
+    for (size_t i = 0; i < pairs->n; i++) {
+        struct neighbour *pair = &pairs->items[i].sum;
+        uint32_t left = left_of(pairs->items[i].pair), right = right_of(pairs->items[i].pair);
+        if (pair->count < l->min_frequency || (pair->n_places && is_refused(l, left, right)))
+            pair->n_places = 0;
+        n_places += pair->n_places > 1 ? pair->n_places : 0;
     }
     return n_places;
 }
 
-/* Give each list of places its room, of which there is enough. */
-static void place_list(struct pair_heap *heap, struct neighbour *neighbour)
+/* Give each list of places its room, of which there is enough.  Where pairs are listed, its length
+ * is before it. */
+static void place_list(struct learner *l, struct neighbour *neighbour)
 {
+    struct pair_heap *heap = &l->heap;
+    if (neighbour->n_places > 1 && l->lists_pairs)
+        heap->places[heap->used++] = neighbour->n_places;
     neighbour->places = heap->used;
     if (neighbour->n_places > 1)
         heap->used += neighbour->n_places;
@@ -275,26 +476,60 @@ static inline void append_place(struct pair_heap *heap, struct neighbour *neighb
         neighbour->places = place;
 }
 
+/* Note where a pair is: the index of its list, plus 1; or its only place, negative, minus 1. */
+static void list_pair(struct learner *l, uint64_t pair, uint64_t first, uint32_t n)
+{
+    *count_of_pair(&l->lists, pair) = n > 1 ? (int64_t)first + 1 : -(int64_t)first - 1;
+}
+
+/* Take the places of a pair out of its list; the entry has none if it was never there. */
+static struct pair_entry listed_pair(struct learner *l, uint64_t pair)
+{
+    struct pair_entry entry = {0, pair, 0, 0};
+    struct pair_count *list = find_pair(&l->lists, pair);
+    if (!list->pair_and_1 || !list->count)
+        return entry;
+    bool is_single = list->count < 0;
+    entry.places = (uint64_t)(is_single ? -(list->count + 1) : list->count - 1);
+    entry.n_places = is_single ? 1 : l->heap.places[entry.places - 1];
+    list->count = 0;
+    return entry;
+}
+
+/* Make room for new pairs with places in all. */
+static int reserve_pairs(struct learner *l, size_t n, size_t n_places)
+{
+    if (pair_counts_reserve(&l->counts, n) < 0)
+        return -1;
+    if (!l->lists_pairs)
+        return pair_heap_reserve(&l->heap, n, n_places);
+    return pair_counts_reserve(&l->lists, n) < 0 ? -1 : pair_heap_reserve(&l->heap, n, n_places + n);
+}
+
 /* Add a pair whose list is full to counts and heap. */
 static void add_pair(struct learner *l, const struct neighbour *neighbour, uint64_t pair)
 {
     uint32_t n = neighbour->n_places;
     uint64_t first = neighbour->places - (n > 1 ? n : 0);
     *count_of_pair(&l->counts, pair) = neighbour->count;
+    if (l->lists_pairs) {
+        list_pair(l, pair, first, n);
+        first = n = 0; /* the heap must not move the places */
+    }
     pair_heap_push(&l->heap, (struct pair_entry){neighbour->count, pair, first, n});
 }
 
-static void list_byte_pairs(struct learner *l, struct neighbour *pairs)
+static void list_first_pairs(struct learner *l, struct first_pairs *pairs)
 {
-    for (size_t i = 0; i < BYTE_PAIRS; i++) {
-        place_list(&l->heap, &pairs[i]);
-        pairs[i].last = NO_PLACE;
+    for (size_t i = 0; i < pairs->n; i++) {
+        place_list(l, &pairs->items[i].sum);
+        pairs->items[i].sum.last = NO_PLACE;
     }
     for (size_t place = 0; place < l->n_cells;) {
         const uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
         uint32_t length = word[WORD_LENGTH];
         for (uint32_t i = 0; i + 1 < length; i++) {
-            struct neighbour *pair = byte_pair(pairs, symbols + i);
+            struct neighbour *pair = first_pair(pairs, symbols + i);
             if (pair->last == place)
                 continue;
             pair->last = (uint32_t)place;
@@ -305,31 +540,31 @@ static void list_byte_pairs(struct learner *l, struct neighbour *pairs)
     for (size_t i = l->n_longs; i-- > 0;) /* by rising place */
         for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
             uint32_t place = l->longs[i].start + at;
-            append_place(&l->heap, byte_pair(pairs, l->cells + place), place);
+            append_place(&l->heap, first_pair(pairs, l->cells + place), place);
         }
 }
 
-static void add_byte_pairs(struct learner *l, const struct neighbour *pairs)
+static int start_with(struct learner *l, struct first_pairs *pairs)
 {
-    for (uint32_t i = 0; i < BYTE_PAIRS; i++)
-        if (pairs[i].n_places)
-            add_pair(l, &pairs[i], make_pair(i / BASE_TOKENS, i % BASE_TOKENS));
+    if (count_first_pairs(l, pairs) < 0)
+        return -1;
+    size_t n_places = drop_first_pairs(l, pairs);
+    if (reserve_pairs(l, pairs->n, n_places) < 0)
+        return -1;
+    list_first_pairs(l, pairs);
+    for (size_t i = 0; i < pairs->n; i++)
+        if (pairs->items[i].sum.n_places)
+            add_pair(l, &pairs->items[i].sum, pairs->items[i].pair);
+    return 0;
 }
 
 int learner_start(struct learner *l)
 {
-    struct neighbour *pairs = calloc(BYTE_PAIRS, sizeof *pairs);
-    if (!pairs)
-        return -1;
-    size_t n_places = count_byte_pairs(l, pairs);
-    int status = pair_counts_reserve(&l->counts, BYTE_PAIRS);
+    struct first_pairs pairs;
+    int status = open_first_pairs(&pairs, l->n_base <= BASE_TOKENS);
     if (status == 0)
-        status = pair_heap_reserve(&l->heap, BYTE_PAIRS, n_places);
-    if (status == 0) {
-        list_byte_pairs(l, pairs);
-        add_byte_pairs(l, pairs);
-    }
-    free(pairs);
+        status = start_with(l, &pairs);
+    close_first_pairs(&pairs);
     return status;
 }
 
@@ -377,6 +612,7 @@ static void merge_in_word(struct learner *l, struct merging m, uint32_t place)
             see(l, side_before(symbols[out - 1]), place, count);
         }
         symbols[out++] = m.merged;
+        l->joined += count;
         in += 2;
         behind_one = true;
     }
@@ -409,20 +645,21 @@ static int64_t count_at(const struct learner *l, uint32_t place)
 static void merge_at(struct learner *l, struct merging m, uint32_t place)
 {
     uint32_t *cells = l->cells;
-    const size_t left_length = l->tokens[m.left].length, right_length = l->tokens[m.right].length;
-    const size_t right = place + left_length, end = right + right_length;
+    const size_t left_width = l->tokens[m.left].width, right_width = l->tokens[m.right].width;
+    const size_t right = place + left_width, end = right + right_width;
     if (cells[place] != m.left || cells[right] != m.right)
         return; /* an earlier merge took it */
     const int64_t count = count_at(l, place);
     const uint32_t before = cells[place - 1], after = cells[end];
     if (before == m.merged)
-        see(l, SIDE_OF_MERGED, (uint32_t)(place - left_length - right_length), count);
+        see(l, SIDE_OF_MERGED, (uint32_t)(place - left_width - right_width), count);
     else if (before != NO_SYMBOL)
-        see(l, side_before(before), (uint32_t)(place - l->tokens[before].length), count);
-    if (after != NO_SYMBOL && (after != m.left || cells[end + left_length] != m.right))
+        see(l, side_before(before), (uint32_t)(place - l->tokens[before].width), count);
+    if (after != NO_SYMBOL && (after != m.left || cells[end + left_width] != m.right))
         see(l, side_after(after), place, count);
     cells[right - 1] = cells[right] = NO_SYMBOL;
     cells[place] = cells[end - 1] = m.merged;
+    l->joined += count;
 }
 
 /* -- One merge ------------------------------------------------------------------------------- */
@@ -472,11 +709,13 @@ static uint64_t old_pair(struct merging m, uint32_t side)
 static bool makes_pair(const struct learner *l, struct merging m, uint32_t side)
 {
     uint32_t symbol = side == SIDE_OF_MERGED ? m.merged : side / 2 - 1;
-    size_t length = l->tokens[symbol].length + l->tokens[m.merged].length;
-    return l->neighbours[side].count >= l->min_frequency && length < l->limit;
+    uint64_t length = (uint64_t)l->tokens[symbol].length + l->tokens[m.merged].length;
+    uint64_t pair = new_pair(m, side);
+    return l->neighbours[side].count >= l->min_frequency && length < l->limit &&
+           !is_refused(l, left_of(pair), right_of(pair));
 }
 
-/* A pair that was too rare, or too long, is not there. */
+/* A pair that was too rare, too long or refused is not there. */
 static void lose(struct learner *l, uint64_t pair, int64_t count)
 {
     struct pair_count *entry = find_pair(&l->counts, pair);
@@ -499,7 +738,7 @@ static void list_places(struct learner *l, struct merging m)
         struct neighbour *neighbour = &l->neighbours[l->sides[i]];
         if (!makes_pair(l, m, l->sides[i]))
             neighbour->n_places = 0;
-        place_list(&l->heap, neighbour);
+        place_list(l, neighbour);
     }
     for (size_t i = 0; i < l->n_sightings; i++)
         append_place(&l->heap, &l->neighbours[l->sightings[i].side], l->sightings[i].place);
@@ -523,8 +762,7 @@ static int merge_pair(struct learner *l, struct merging m, const struct pair_ent
     if (merge_in_words(l, m, entry) < 0)
         return -1;
     /* The entry's places are done with. */
-    if (pair_counts_reserve(&l->counts, l->n_sides) < 0 ||
-        pair_heap_reserve(&l->heap, l->n_sides, l->n_sightings) < 0)
+    if (reserve_pairs(l, l->n_sides, l->n_sightings) < 0)
         return -1;
     fetch_counts(l, m);
     list_places(l, m);
@@ -534,30 +772,39 @@ static int merge_pair(struct learner *l, struct merging m, const struct pair_ent
 
 /* -- Learning -------------------------------------------------------------------------------- */
 
-/* Take out the most frequent pair.  Returns false if none is left. */
-static bool pop_pair(struct learner *l, struct pair_entry *entry)
+/* See that the most frequent pair is the first in the heap.  Returns false if none is left. */
+static bool settle_first(struct learner *l)
 {
     while (l->heap.n) {
         const struct pair_entry *first = l->heap.entries;
         int64_t count = find_pair(&l->counts, first->pair)->count;
-        if (count > 0 && count != first->count) {
+        if (count <= 0)
+            pair_heap_pop(&l->heap);
+        else if (count != first->count)
             pair_heap_recount_first(&l->heap, count);
-            continue;
-        }
-        *entry = pair_heap_pop(&l->heap);
-        if (count > 0)
+        else
             return true;
     }
     return false;
+}
+
+/* Take out the most frequent pair.  Returns false if none is left. */
+static bool pop_pair(struct learner *l, struct pair_entry *entry)
+{
+    if (!settle_first(l))
+        return false;
+    *entry = pair_heap_pop(&l->heap);
+    return true;
 }
 
 /* Put the bytes of two tokens behind those of all tokens. */
 static int join_bytes(struct learner *l, struct merging m, struct span *joined)
 {
     struct span left = l->tokens[m.left], right = l->tokens[m.right];
-    *joined = (struct span){l->bytes_used, left.length + right.length};
-    if (reserve_token(l, joined->length) < 0)
+    size_t length = (size_t)left.length + right.length;
+    if (reserve_token(l, length) < 0)
         return -1;
+    *joined = (struct span){l->bytes_used, (uint32_t)length, left.width + right.width};
     memcpy(l->bytes + joined->at, l->bytes + left.at, left.length);
     memcpy(l->bytes + joined->at + left.length, l->bytes + right.at, right.length);
     return 0;
@@ -568,26 +815,42 @@ static bool is_forbidden(const struct learner *l, struct span token)
     return byte_map_get(&l->forbidden, l->bytes + token.at, token.length) != 0;
 }
 
-static int learn_pair(struct learner *l, const struct pair_entry *entry)
+/* Note that a token is there.  Returns LEARNING if it is new. */
+static enum learning note_token(struct learner *l, struct span token)
+{
+    uint64_t *known = byte_map_at(&l->known, l->bytes + token.at, token.length);
+    if (!known)
+        return NO_MEMORY;
+    return (*known)++ ? MADE_TWICE : LEARNING;
+}
+
+static enum learning learn_pair(struct learner *l, const struct pair_entry *entry)
 {
     struct merging m = {left_of(entry->pair), right_of(entry->pair), (uint32_t)l->n_tokens};
     struct span joined;
     if (join_bytes(l, m, &joined) < 0)
-        return -1;
+        return NO_MEMORY;
     if (is_forbidden(l, joined))
-        return 0;
-    add_token(l, joined, entry->pair);
-    return merge_pair(l, m, entry);
+        return LEARNING;
+    enum learning state = l->may_repeat ? note_token(l, joined) : LEARNING;
+    if (state != LEARNING)
+        return state;
+    struct wording wording = {0, false};
+    if (l->refuses)
+        wording = joined_wording(l, m.left, m.right);
+    add_token(l, joined, (struct learned_merge){entry->pair, entry->count}, wording);
+    return merge_pair(l, m, entry) < 0 ? NO_MEMORY : LEARNING;
 }
 
 /* Whether two symbols, side by side in a word, are a pair that was too rare for the heap.  Pairs
- * that were there have a count; others were too rare, or would make too long a token. */
+ * that were there have a count; others were too rare, or refused, or would make too long a token. */
 static bool is_rare_pair(const struct learner *l, uint32_t left, uint32_t right)
 {
     if (find_pair(&l->counts, make_pair(left, right))->pair_and_1)
         return false;
-    size_t length = l->tokens[left].length + l->tokens[right].length;
-    return length == 2 || length < l->limit;
+    uint64_t length = (uint64_t)l->tokens[left].length + l->tokens[right].length;
+    bool are_first = left < l->n_base && right < l->n_base;
+    return (are_first || length < l->limit) && !is_refused(l, left, right);
 }
 
 static bool has_rare_pair(const struct learner *l, const uint32_t *word)
@@ -602,7 +865,7 @@ static bool has_rare_pair(const struct learner *l, const uint32_t *word)
 static bool has_rare_pair_in_long(const struct learner *l, const struct long_word *word)
 {
     size_t at = word->start, next;
-    for (; l->cells[next = at + l->tokens[l->cells[at]].length] != NO_SYMBOL; at = next)
+    for (; l->cells[next = at + l->tokens[l->cells[at]].width] != NO_SYMBOL; at = next)
         if (is_rare_pair(l, l->cells[at], l->cells[next]))
             return true;
     return false;
@@ -623,15 +886,54 @@ static enum learning why_none_is_left(const struct learner *l)
 enum learning learner_learn(struct learner *l, size_t symbols)
 {
     struct pair_entry entry;
+    enum learning state;
     for (l->looked_at = 0; l->looked_at < symbols; l->looked_at += COST_OF_MERGE) {
-        if (l->n_tokens - BASE_TOKENS >= l->wanted)
+        if (l->n_tokens - l->n_base >= l->wanted)
             return ENOUGH_TOKENS;
         if (!pop_pair(l, &entry))
             return why_none_is_left(l);
         if (entry.count < l->min_frequency)
             return TOO_RARE;
-        if (learn_pair(l, &entry) < 0)
-            return NO_MEMORY;
+        if ((state = learn_pair(l, &entry)) != LEARNING)
+            return state;
     }
     return LEARNING;
+}
+
+/* -- Pairs that a caller chooses ------------------------------------------------------------- */
+
+int learner_list_pairs(struct learner *l)
+{
+    l->lists_pairs = true;
+    return pair_counts_open(&l->lists);
+}
+
+bool learner_best(struct learner *l, uint64_t *pair, int64_t *count)
+{
+    if (!settle_first(l))
+        return false;
+    *pair = l->heap.entries[0].pair;
+    *count = l->heap.entries[0].count;
+    return true;
+}
+
+void learner_drop_best(struct learner *l)
+{
+    pair_heap_pop(&l->heap);
+}
+
+int learner_join(struct learner *l, uint64_t pair)
+{
+    struct merging m = {left_of(pair), right_of(pair), (uint32_t)l->n_tokens};
+    struct span joined;
+    if (join_bytes(l, m, &joined) < 0)
+        return -1;
+    add_token(l, joined, (struct learned_merge){pair, 0}, (struct wording){0, false});
+    struct pair_entry entry = listed_pair(l, pair);
+    if (entry.n_places && merge_pair(l, m, &entry) < 0)
+        return -1;
+    struct pair_count *count = find_pair(&l->counts, pair);
+    if (count->pair_and_1)
+        count->count = 0; /* so that the heap drops it */
+    return 0;
 }

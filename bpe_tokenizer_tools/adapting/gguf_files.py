@@ -1,11 +1,19 @@
-"""A model in a GGUF file, for another tokenizer.
+"""A model in GGUF files, for another tokenizer.
 
-The file begins with keys, among them the tokenizer's, and a list of tensors.  The tokenizer's keys
-are those of the new one; all others, and all tensors but the tables, are copied as bytes.
+A file begins with keys, among them the tokenizer's, and a list of tensors.  The tokenizer's keys
+are those of the new one; all others, and all tensors but the tables, are copied as bytes.  A model
+that was split into several files becomes one file.
+
+The new file grows in a directory of its own (`model_folder`).  A journal there says how much of it
+is on disk, and with which hash, so that a run that was killed is continued by the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import os
 import re
 import struct
 import warnings
@@ -16,7 +24,7 @@ from typing import IO, Any
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core, formats
-from bpe_tokenizer_tools.adapting import config_files, tables, weights
+from bpe_tokenizer_tools.adapting import config_files, model_folder, tables, weights
 from bpe_tokenizer_tools.adapting.tables import Table
 from bpe_tokenizer_tools.adapting.vocabulary import Matching
 from bpe_tokenizer_tools.adapting.weights import Plan
@@ -24,7 +32,13 @@ from bpe_tokenizer_tools.backends import model_files
 from bpe_tokenizer_tools.backends.safetensors import Tensor
 from bpe_tokenizer_tools.formats import gguf
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.files import draft_name
+from bpe_tokenizer_tools.support.files import (
+    draft_name,
+    flush,
+    flush_directory,
+    naming,
+    status_of,
+)
 
 # Source: ggml's header, enum ggml_type; those that models are quantized to most.
 _TYPES = {0: "F32", 1: "F16", 30: "BF16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0"}
@@ -34,27 +48,51 @@ _UINT32 = 4
 _MAX_TENSORS, _MAX_DIMENSIONS = 2**20, 4
 _ALIGNMENT = "general.alignment"
 _ID_KEY = re.compile(r"tokenizer\.ggml\.\w+_token_id")
+_SPLIT = "split."  # the keys of a model in several files
+_CHECKPOINT = 2**26  # bytes: what a run that was killed may have to write again
+_BLOCK = 2**22
 
 
 def check_paths(model: Path, out: Path, force: bool) -> None:
     """Raise an error if a GGUF file cannot be adapted to another one.
 
     Raises:
-        ValueError: it is one of several parts, or the output is no name of another GGUF file.
+        FileNotFoundError: it is one of several parts, and another one is missing.
+        ValueError: the output's name is not that of another GGUF file.
         FileExistsError: the output is there, and `force` is not set.
     """
-    if model_files._SHARD.fullmatch(model.name):
-        raise ValueError(
-            f"{model}: is a part of a model; join all parts first: llama-gguf-split --merge"
-        )
     if out.suffix.lower() != ".gguf":
         raise ValueError(f"{out}: expected a name that ends in .gguf, as the model is a GGUF file")
+    if part := model_files._SHARD.fullmatch(out.name):
+        raise ValueError(
+            f"{out}: is the name of one part of several, and the output is one file; call it "
+            f"{part[1]}.gguf"
+        )
     outputs.check_file(out)
     if out.exists():
-        if out.samefile(model):
+        if any(out.samefile(part) for part in model_files._gguf_files(model)):
             raise ValueError(f"{out}: is the model itself; give the output another name")
         if not force:
-            raise FileExistsError(f"{out}: is there already; force=True (--force) replaces it")
+            raise FileExistsError(f"{out}: already exists; force=True (--force) replaces it")
+
+
+def read(path: Path) -> GgufFile:
+    """Read the headers of a model, of which one file is named, as those of one file."""
+    files = [GgufFile(part) for part in model_files._gguf_files(path)]
+    whole, *others = files
+    for part in others:
+        whole.join(part)
+    count, n_tensors = (whole.split.get(_SPLIT + each, 0) for each in ("count", "tensors.count"))
+    if count > 1 and count != len(files):
+        problem = f"is {count}, so this is a part of a model; name the parts as they were: "
+        problem += f"NAME-00001-of-{count:05}.gguf"
+        raise FileFormatError(path, f"{_SPLIT}count", problem)
+    if others and n_tensors not in (0, len(whole.ordered)):
+        problem = f"is {n_tensors:,}, but the parts have {len(whole.ordered):,} tensors"
+        raise FileFormatError(whole.path, f"{_SPLIT}tensors.count", problem)
+    if others:
+        whole.keys = {k: v for k, v in whole.keys.items() if not k.startswith(_SPLIT)}
+    return whole
 
 
 @dataclass(frozen=True)
@@ -75,6 +113,7 @@ class GgufFile:
         self.keys: dict[str, bytes] = {}  # each with its name
         self.ids: dict[str, int] = {}
         self.vocab_size = ""  # the key that has it
+        self.split: dict[str, int] = {}  # what it says of other parts of the model
         alignment = 32
         size = path.stat().st_size
         with open(path, "rb") as file:
@@ -86,11 +125,27 @@ class GgufFile:
                 raise FileFormatError(
                     path, _ALIGNMENT, f"expected a multiple of 8, got {alignment}"
                 )
-            self.entries = [self._entry(i) for i in range(n_tensors)]
+            entries = [self._entry(i) for i in range(n_tensors)]
             self.alignment = alignment
             self.begin = -(-file.tell() // alignment) * alignment
+        self.ordered = sorted(entries, key=lambda entry: entry.offset)
         self.spans = self._spans(size)
-        self.tensors = {entry.name: self._tensor(entry) for entry in self.entries}
+        self.tensors = {entry.name: self._tensor(entry) for entry in entries}
+
+    def join(self, part: GgufFile) -> None:
+        """Take the tensors of another part of the model to those of this one."""
+        for name in part.tensors:
+            if name in self.tensors:
+                problem = f"is in {self.tensors[name].path.name}, too"
+                raise FileFormatError(part.path, core.shorten(name)[1:-1], problem)
+        self.ordered += part.ordered
+        self.spans.update(part.spans)
+        self.tensors.update(part.tensors)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that the tensors are in."""
+        return list(dict.fromkeys([self.path, *(each.path for each in self.tensors.values())]))
 
     def _counts(self) -> tuple[int, int, int]:
         """Read what `gguf.read_keys` checks, and go back to the first key."""
@@ -101,7 +156,7 @@ class GgufFile:
         head = reader.take(24, "the header")
         version, _, n_keys = struct.unpack("<4xIQQ", head)
         if n_tensors > _MAX_TENSORS:
-            problem = f"{n_tensors:,} tensors, at most {_MAX_TENSORS:,} are read"
+            problem = f"{n_tensors:,} tensors; the limit is {_MAX_TENSORS:,}"
             raise FileFormatError(self.path, "", problem)
         return version, n_tensors, n_keys
 
@@ -113,7 +168,8 @@ class GgufFile:
         reader.field = core.shorten(name)[1:-1]
         kind = reader.unsigned(gguf._U32, "the type of a value")
         value = None
-        if name == _ALIGNMENT or _ID_KEY.fullmatch(name) or name.endswith(".vocab_size"):
+        is_read = name == _ALIGNMENT or name.endswith(".vocab_size") or name.startswith(_SPLIT)
+        if is_read or _ID_KEY.fullmatch(name):
             value = reader.value(kind).data
             if type(value) is not int:
                 raise reader.error(f"expected a whole number, got {core.shorten(value)}")
@@ -123,6 +179,8 @@ class GgufFile:
             self.ids[name] = int(value or 0)
         elif name.endswith(".vocab_size"):
             self.vocab_size = name
+        elif name.startswith(_SPLIT):
+            self.split[name] = int(value or 0)
         end = file.tell()
         if not name.startswith(("tokenizer.", "bpe_tokenizer.")):
             file.seek(start)
@@ -136,7 +194,7 @@ class GgufFile:
         reader.field = core.shorten(name)[1:-1]
         count = reader.unsigned(gguf._U32, "the number of dimensions")
         if count > _MAX_DIMENSIONS:
-            raise reader.error(f"{count} dimensions, at most {_MAX_DIMENSIONS} are read")
+            raise reader.error(f"{count} dimensions; the limit is {_MAX_DIMENSIONS}")
         shape = tuple(reader.unsigned(gguf._U64, "a dimension") for _ in range(count))
         kind = reader.unsigned(gguf._U32, "the type of a tensor")
         return _Entry(name, shape, kind, reader.unsigned(gguf._U64, "the offset of a tensor"))
@@ -144,9 +202,8 @@ class GgufFile:
     def _spans(self, size: int) -> dict[str, tuple[int, int]]:
         """Return where each tensor's data are, with what is between them and the next one's."""
         spans: dict[str, tuple[int, int]] = {}
-        ordered = sorted(self.entries, key=lambda entry: entry.offset)
-        ends = [*(self.begin + entry.offset for entry in ordered[1:]), size]
-        for entry, end in zip(ordered, ends):
+        ends = [*(self.begin + entry.offset for entry in self.ordered[1:]), size]
+        for entry, end in zip(self.ordered, ends):
             start = self.begin + entry.offset
             name = core.shorten(entry.name)[1:-1]
             if entry.name in spans:
@@ -192,7 +249,7 @@ def new_keys(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is done otherwise is in the report
         formats.contents(new, draft_name(file.path), "gguf")  # which refuses what would be lost
-    made = gguf.pad_keys(gguf.keys_of(formats.without_normalizer(new)), rows)
+    made = gguf.pad_keys(gguf.keys_of(formats.drop_normalizer(new)), rows)
     names = {key.removeprefix("tokenizer.ggml."): key for key in file.ids}
     unknown = sorted(set(given) - names.keys())
     if unknown:
@@ -227,38 +284,145 @@ def new_keys(
     return packed, changed
 
 
+Shown = Callable[[int], contextlib.AbstractContextManager[Callable[[int], Any]]]
+
+
 def write(
     file: GgufFile,
     out: Path,
     keys: Mapping[str, bytes],
     chosen: Mapping[str, Table],
     plan: Plan,
-    advance: Callable[[int], Any],
-) -> None:
-    """Write the new file, whole or not at all."""
-    sizes = {
-        name: weights.new_size(tensor, chosen, plan.rows) if name in chosen else end - start
-        for name, tensor in file.tensors.items()
-        for start, end in [file.spans[name]]
+    job: Mapping[str, Any],
+    force: bool,
+    shown: Shown,
+) -> int:
+    """Write the new file, whole or not at all, or what an earlier run has left of it.
+
+    Args:
+        file: the model.
+        out: what to write.
+        keys: of the new file, packed.
+        chosen: the tables to make new, by name.
+        plan: how.
+        job: what the output depends on, in addition to `file` and `keys`.
+        force: whether `out` may be there.
+        shown: shows progress on a number of bytes.
+
+    Returns:
+        How many tensors an earlier run had written.
+    """
+    head = _head(file, keys, chosen, plan.rows)
+    facts = {
+        **job,
+        "format": model_folder.FORMAT,
+        "head": hashlib.sha256(head).hexdigest(),
+        "files": [[str(path.resolve()), *status_of(path)] for path in file.paths],
     }
-    ordered = sorted(file.entries, key=lambda entry: entry.offset)
-    offsets, end = {}, 0
-    for entry in ordered:
-        offsets[entry.name] = end
-        end += _aligned(sizes[entry.name], file.alignment)
-    with outputs.replacing(out) as target:
-        target.write(b"GGUF" + struct.pack("<IQQ", file.version, len(ordered), len(keys)))
-        for packed in keys.values():
-            target.write(packed)
-        # NOTE: llama.cpp wants the list in the order of the data.
-        for entry in ordered:
-            target.write(_listed(entry, offsets[entry.name], plan.rows, entry.name in chosen))
-        target.write(bytes(-target.tell() % file.alignment))
-        for entry in ordered:
-            for data in _data(file, entry.name, chosen, plan):
-                target.write(data)
-                advance(memoryview(data).nbytes)
-            target.write(bytes(-target.tell() % file.alignment))
+    with model_folder.working(out, facts) as folder, naming(out, drafts_only=True):
+        check_paths(file.path, out, force)  # another run may have made it since
+        draft, journal = folder / "model" / out.name, folder / model_folder.JOURNAL
+        before, end = _resume(draft, journal)
+        left = [file.tensors[entry.name] for entry in file.ordered[before:]]
+        total = sum(weights.new_size(tensor, chosen, plan.rows) for tensor in left)
+        with open(draft, "r+b" if before else "wb") as target, shown(total) as advance:
+            target.truncate(end)
+            target.seek(end)
+            growing = _Growing(target, journal)
+            if not before:
+                growing.write(head)
+            for number, entry in enumerate(file.ordered[before:], before + 1):
+                for data in _data(file, entry.name, chosen, plan):
+                    growing.write(data)
+                    advance(memoryview(data).nbytes)
+                growing.write(bytes(-target.tell() % file.alignment))
+                growing.finished(number)
+            flush(target)
+        for (_, *status), path in zip(facts["files"], file.paths):
+            if status != [*status_of(path)]:
+                raise FileFormatError(
+                    path, "", "changed while it was being read; run the command again"
+                )
+        os.replace(draft, out)
+        flush_directory(out.resolve().parent)
+        journal.unlink(missing_ok=True)
+    return before
+
+
+def _head(
+    file: GgufFile, keys: Mapping[str, bytes], chosen: Mapping[str, Table], rows: int
+) -> bytes:
+    """Return the new file up to where the data of tensors begin."""
+    parts = [b"GGUF" + struct.pack("<IQQ", file.version, len(file.ordered), len(keys))]
+    parts += keys.values()
+    end = 0
+    # NOTE: llama.cpp wants the list in the order of the data.
+    for entry in file.ordered:
+        name, is_table = entry.name, entry.name in chosen
+        parts.append(_listed(entry, end, rows, is_table))
+        start, stop = file.spans[name]
+        size = weights.new_size(file.tensors[name], chosen, rows) if is_table else stop - start
+        end += _aligned(size, file.alignment)
+    size = sum(map(len, parts))
+    return b"".join([*parts, bytes(-size % file.alignment)])
+
+
+class _Growing:
+    """A file that is written bit by bit, with a journal of what is on disk."""
+
+    def __init__(self, file: IO[bytes], journal: Path) -> None:
+        self._file, self._journal = file, journal
+        self._digest, self._size = hashlib.sha256(), 0
+
+    def write(self, data: Any) -> None:
+        """Write bytes, or an array as it is in memory."""
+        self._file.write(data)
+        self._digest.update(data)
+        self._size += memoryview(data).nbytes
+
+    def finished(self, tensors: int) -> None:
+        """Note that so many tensors are written, if there is enough since the last time."""
+        if self._size < _CHECKPOINT:
+            return
+        flush(self._file)
+        entry = {"tensors": tensors, "size": self._size, "sha256": self._digest.hexdigest()}
+        with open(self._journal, "ab") as journal:
+            journal.write(json.dumps(entry).encode() + b"\n")
+            flush(journal)
+        self._digest, self._size = hashlib.sha256(), 0
+
+
+def _resume(draft: Path, journal: Path) -> tuple[int, int]:
+    """Return how many tensors and bytes are written, and cut the journal to what is true."""
+    tensors = end = 0
+    kept: list[bytes] = []
+    if draft.exists() and journal.exists():
+        with open(draft, "rb", buffering=0) as file:
+            for line in journal.read_bytes().splitlines(keepends=True):
+                found = _verified(file, line)
+                if found is None:
+                    break
+                tensors, end = found[0], end + found[1]
+                kept.append(line)
+    journal.unlink(missing_ok=True)
+    if kept:
+        outputs.write({journal: b"".join(kept)})
+    return tensors, end
+
+
+def _verified(file: IO[bytes], line: bytes) -> tuple[int, int] | None:
+    """Return the numbers in a line of the journal, if what follows in a file has its hash."""
+    try:
+        tensors, size, expected = map(json.loads(line).get, ("tensors", "size", "sha256"))
+    except (ValueError, AttributeError, RecursionError):  # the end of a line that was cut
+        return None
+    if not line.endswith(b"\n") or type(tensors) is not int or type(size) is not int:
+        return None
+    digest, left = hashlib.sha256(), size
+    while left > 0 and (data := file.read(min(_BLOCK, left))):
+        digest.update(data)
+        left -= len(data)
+    return (tensors, size) if not left and digest.hexdigest() == expected else None
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -277,4 +441,4 @@ def _data(file: GgufFile, name: str, chosen: Mapping[str, Table], plan: Plan) ->
     if name in chosen:
         return plan.blocks(chosen[name])
     start, end = file.spans[name]
-    return weights.bytes_of(Tensor(name, file.path, "", (), start, end - start))
+    return weights.bytes_of(Tensor(name, file.tensors[name].path, "", (), start, end - start))

@@ -25,7 +25,7 @@ from bpe_tokenizer_tools.scale import job_folder
 from bpe_tokenizer_tools.scale.inputs import Shard
 from bpe_tokenizer_tools.support import outputs, progress
 from bpe_tokenizer_tools.support.files import file_sha256, naming
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import Printed, counted
 
 # -- The report ---------------------------------------------------------------
 
@@ -43,7 +43,7 @@ class AdaptedTable:
 
 
 @dataclass(frozen=True)
-class Adaptation:
+class Adaptation(Printed):
     """What `adapt_model` did; printed, sentences."""
 
     path: str  # the new model
@@ -53,7 +53,8 @@ class Adaptation:
     padding: int  # rows without a token
     tables: Sequence[AdaptedTable]
     ids: Mapping[str, tuple[Any, Any]]  # "config.json: eos_token_id" -> before and after
-    done_before: Sequence[str] = ()  # files of weights that an earlier run had finished
+    # files of weights that an earlier run had finished; of a GGUF file, so many of its tensors
+    done_before: Sequence[str] = ()
     left_out: Sequence[str] = ()  # weights in other formats, and links, which are not copied
     notes: Sequence[str] = field(default=())  # what else there is to know
 
@@ -94,7 +95,7 @@ def adapt_model(
     init: Init = "subword_mean",
     pad_to_multiple_of: int | None = None,
     force: bool = False,
-    verbose: bool = True,
+    verbose: bool | None = None,
     *,
     tensors: Sequence[str] | None = None,
     ids: Mapping[str, Any] | None = None,
@@ -135,10 +136,11 @@ def adapt_model(
     model, out = Path(model_dir), Path(out_dir)
     if model.is_file() and gguf.matches(model, read_head(model)):
         gguf_files.check_paths(model, out, force)
-        return _adapt_gguf(model, old, new, out, init, pad_to_multiple_of, verbose, tensors, ids)
+        return _adapt_gguf(
+            model, old, new, out, init, pad_to_multiple_of, force, verbose, tensors, ids
+        )
     job = Job(model, old, new, out, pad_to_multiple_of, force, tensors, ids)
-    named = init if isinstance(init, str) else {"function": os.urandom(8).hex()}
-    return job.run(weights.fill_by(init, job.matching), named, verbose)
+    return job.run(weights.fill_by(init, job.matching), init, verbose)
 
 
 def _check_types(old: object, new: object, tensors: object, ids: object) -> None:
@@ -158,25 +160,46 @@ def _adapt_gguf(
     out: Path,
     init: Init,
     pad_to_multiple_of: int | None,
-    verbose: bool,
+    force: bool,
+    verbose: bool | None,
     tensors: Sequence[str] | None,
     ids: Mapping[str, Any] | None,
 ) -> Adaptation:
     """Do as `adapt_model` does, for a GGUF file."""
-    file = gguf_files.GgufFile(model)
-    old = BPETokenizer.from_file(model) if old is None else old
+    file = gguf_files.read(model)
+    old = BPETokenizer.from_file(file.path) if old is None else old
     found = {table.tensor.name: table for table in gguf_files.find_tables(file, old, tensors)}
     matching = match(old, new)
     rows = _padded(matching.size, pad_to_multiple_of)
     keys, changed = gguf_files.new_keys(file, new, matching, rows, ids or {})
     plan = Plan(matching, rows, weights.fill_by(init, matching))
-    total = sum(weights.new_size(tensor, found, rows) for tensor in file.tensors.values())
-    with progress.bar("adapt", "B", total) if verbose else contextlib.nullcontext(_silent) as shown:
-        gguf_files.write(file, out, keys, found, plan, shown)
+    facts = _job_facts(old, new, init, rows, found)
+
+    def shown(total: int) -> contextlib.AbstractContextManager[Callable[[int], Any]]:
+        if not core.is_watched(verbose):
+            return contextlib.nullcontext(_silent)
+        return progress.bar("adapt", "B", total)
+
+    before = gguf_files.write(file, out, keys, found, plan, facts, force, shown)
     tables_made = [_adapted(table, rows) for table in found.values()]
     otherwise = [f"llama.cpp {what}" for what in gguf.done_otherwise(new)]
     notes = [*_notes(old, new, matching), *otherwise]
-    return _report(out, matching, rows, tables_made, changed, notes)
+    report = _report(out, matching, rows, tables_made, changed, notes)
+    earlier = [f"{before:,} of {counted(len(file.tensors), 'tensor')}"] if before else []
+    return dataclasses.replace(report, done_before=earlier)
+
+
+def _job_facts(
+    old: BPETokenizer, new: BPETokenizer, init: Any, rows: int, found: Iterable[str]
+) -> dict[str, Any]:
+    """Return what the new weights depend on; a function, which has no hash, gives a new one."""
+    return {
+        "old": old.fingerprint,
+        "new": new.fingerprint,
+        "init": {"function": os.urandom(8).hex()} if callable(init) else init,
+        "rows": rows,
+        "tensors": sorted(found),
+    }
 
 
 def _padded(size: int, multiple: int | None) -> int:
@@ -225,7 +248,7 @@ class Job:
         tensors: Sequence[str] | None,
         ids: Mapping[str, Any] | None,
     ) -> None:
-        self.model, self.out, self.new = folder_of(model), out, new
+        self.model, self.out, self.new, self._force = folder_of(model), out, new, force
         model_folder.check_output(self.model, out, force)
         config = config_files.read(self.model)
         self.tensors = safetensors.tensors(self.model)
@@ -246,18 +269,14 @@ class Job:
             self.model, self.old, new, self.matching, (before, self.rows), ids or {}
         )
 
-    def run(self, fill: Fill, init: Any, verbose: bool) -> Adaptation:
+    def run(self, fill: Fill, init: Any, verbose: bool | None) -> Adaptation:
         """Do it, or what is left of it."""
-        facts = {
-            "format": model_folder.FORMAT,
-            "old": self.old.fingerprint,
-            "new": self.new.fingerprint,
-            "init": init,
-            "rows": self.rows,
-            "tensors": sorted(self.tables),
-        }
+        facts = _job_facts(self.old, self.new, init, self.rows, self.tables)
+        facts["format"] = model_folder.FORMAT
         plan = Plan(self.matching, self.rows, fill)
         with model_folder.working(self.out, facts) as folder:
+            # Another run may have made it since.
+            model_folder.check_output(self.model, self.out, self._force)
             made = folder / "model"
             earlier = self._write_weights(folder, plan, facts, verbose)
             _remove_others(made, {path.name for path in self.files})
@@ -273,7 +292,7 @@ class Job:
         return dataclasses.replace(report, done_before=earlier, left_out=left_out)
 
     def _write_weights(
-        self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool
+        self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool | None
     ) -> list[str]:
         """Write the files that are not done; return the names of those that are."""
         shards = {
@@ -286,7 +305,11 @@ class Job:
         ]
         left = [path for path in self.files if path not in done]
         total = sum(self._size(path) for path in left)
-        shown = progress.bar("adapt", "B", total) if verbose else contextlib.nullcontext(_silent)
+        shown = (
+            progress.bar("adapt", "B", total)
+            if core.is_watched(verbose)
+            else contextlib.nullcontext(_silent)
+        )
         with shown as advance:
             for path in left:
                 self._write_file(folder, shards[path], path, plan, facts, advance)
@@ -315,7 +338,9 @@ class Job:
 
             def check() -> None:
                 if shard.state() != before:
-                    raise FileFormatError(path, "", "changed while it was read; run it again")
+                    raise FileFormatError(
+                        path, "", "changed while it was being read; run the command again"
+                    )
 
             job_folder.commit(
                 folder, shard.name, {folder / "model" / path.name: draft}, marker, check

@@ -23,6 +23,7 @@ from bpe_tokenizer_tools.support.files import draft_name, flush, flush_directory
 
 FORMAT = "bpe_tokenizer.adapted-model/1"
 _JOB = "job.json"
+JOURNAL = "journal.jsonl"  # what is done of a GGUF file
 
 # What holds weights.  Only safetensors are written again: others would be of the old vocabulary.
 _WEIGHTS = re.compile(
@@ -49,11 +50,11 @@ def check_output(model: Path, out: Path, force: bool) -> None:
     first, second = model.resolve(), out.resolve()
     if first == second or first in second.parents or second in first.parents:
         raise ValueError(
-            f"{out}: the output must be outside the model's directory, and not around it"
+            f"{out}: the output must not be inside the model's directory, or contain it"
         )
     if out.exists() and any(out.iterdir()) and not force:
         raise FileExistsError(
-            f"{out}: is there already, and not empty; force=True (--force) replaces all of it"
+            f"{out}: already exists and isn't empty; force=True (--force) replaces all of it"
         )
 
 
@@ -61,27 +62,33 @@ def check_output(model: Path, out: Path, force: bool) -> None:
 def working(out: Path, job: Mapping[str, Any]) -> Iterator[Path]:
     """Give the directory to work in; what another job has left there is removed.
 
-    It outlasts an error only if a file of weights is done.
+    It outlasts an error only if a file of weights is done, or a part of a GGUF file.
 
     Raises:
         BlockingIOError: another run is at work on the same output.
     """
     folder = out.resolve().with_name(f".{out.resolve().name}.adapting")
-    is_ours = False
     try:
         with job_folder.open_folder(folder, shared=False):
-            is_ours = True
-            known = json.loads(json.dumps(job))
-            if job_folder.read_facts(folder / _JOB, FORMAT) != known:
-                for each in folder.iterdir():
-                    if each.name != ".lock":
-                        shutil.rmtree(each) if each.is_dir() else each.unlink()
-                outputs.write({folder / _JOB: json.dumps(known, indent=1) + "\n"})
-            (folder / "model").mkdir(exist_ok=True)
-            yield folder
+            try:
+                known = json.loads(json.dumps(job))
+                if job_folder.read_facts(folder / _JOB, FORMAT) != known:
+                    for each in folder.iterdir():
+                        if each.name != ".lock":
+                            shutil.rmtree(each) if each.is_dir() else each.unlink()
+                    outputs.write({folder / _JOB: json.dumps(known, indent=1) + "\n"})
+                (folder / "model").mkdir(exist_ok=True)
+                yield folder
+            finally:
+                # While the lock is held: the next run may begin as soon as it is not.
+                done = [*(folder / "model").glob("*.safetensors"), *folder.glob(JOURNAL)]
+                if not done:
+                    shutil.rmtree(folder, ignore_errors=True)
     finally:
-        if is_ours and not any((folder / "model").glob("*.safetensors")):
-            shutil.rmtree(folder, ignore_errors=True)
+        if os.name == "nt":  # where the file of the lock, and so the folder, is still there
+            with contextlib.suppress(OSError):
+                (folder / ".lock").unlink()
+                folder.rmdir()
 
 
 def copy_others(model: Path, made: Path, out: Path) -> list[str]:

@@ -14,7 +14,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends.safetensors import Tensor
 from bpe_tokenizer_tools.support.text import counted
 
-numpy: Any = core.import_optional("numpy", "adapting models", "'bpe-tokenizer[tools]'")
+numpy: Any = core.import_optional("numpy", "adapting models", "numpy")
 
 # -- Values -------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Table:
             count = file.readinto(room)
             if not count:
                 raise FileFormatError(
-                    self.tensor.path, self.tensor.name, "the file ends before it does"
+                    self.tensor.path, self.tensor.name, "it extends past the end of the file"
                 )
             room = room[count:]
 
@@ -150,12 +150,37 @@ def _kind(name: str) -> str | None:
     return "input" if parts[-2] in _INPUTS else "output" if parts[-2] in _OUTPUTS else None
 
 
+@dataclass(frozen=True)
+class Side:
+    """Which of two models is meant, as errors say what to pass for it."""
+
+    tensors: str  # the argument that names its tables
+    tokenizer: str  # whose ids do not fit
+    remedy: str  # what to do then
+    is_written: bool  # tables that are not named would keep the old vocabulary's rows
+
+
+MODEL = Side(
+    "tensors=[...] (--tensors NAME ...)",
+    "the old tokenizer",
+    "pass the one that the model was made with as `old` (--from)",
+    is_written=True,
+)
+DONOR = Side(
+    "donor_tensors=[...] (--donor-tensors NAME ...)",
+    "the donor's tokenizer",
+    "pass the one that the donor model was made with as donor_tokenizer (--tokenizer)",
+    is_written=False,
+)
+
+
 def find_tables(
     found: Mapping[str, Tensor],
     config: Mapping[str, Any],
     token_ids: Sequence[int],
     named: Sequence[str] | None,
     place: Path,
+    side: Side = MODEL,
 ) -> list[Table]:
     """Return the tables that have a row for each token.
 
@@ -165,12 +190,15 @@ def find_tables(
         token_ids: the ids of the tokenizer that the model was made with.
         named: the names of the tables, if the usual ones do not tell.
         place: the model, for messages.
+        side: which of two models it is, for messages.
 
     Raises:
         ValueError: it is not certain which tensors they are, or they have fewer rows than
             the tokenizer has ids.
-        FileFormatError: the values of one are of a type whose rows cannot be made.
+        FileFormatError: the values of one are of a type whose rows cannot be made, or
+            config.json has a size that is not a number.
     """
+    said = _vocab_size(config, place)
     if named is not None:
         unknown = [name for name in named if name not in found]
         if unknown or not named:
@@ -180,18 +208,46 @@ def find_tables(
             )
         chosen = {name: _kind(name) or "input" for name in named}
     else:
-        chosen = _usual(found, config, place)
+        chosen = _usual(found, config, said, place, side)
     has_output = any(kind == "output" and name.endswith(".weight") for name, kind in chosen.items())
     tables = []
     for name, kind in chosen.items():
         role = "tied" if kind == "input" and not has_output else kind
         tables.append(Table(found[name], role, token_ids))
     _check_types(table.tensor for table in tables)
-    _check_rows(tables, token_ids, place)
+    _check_rows(tables, token_ids, place, side)
+    if named is not None and side.is_written:
+        _check_complete(found, config, chosen, place)
     return tables
 
 
-def _usual(found: Mapping[str, Tensor], config: Mapping[str, Any], place: Path) -> dict[str, str]:
+def _check_complete(
+    found: Mapping[str, Tensor], config: Mapping[str, Any], chosen: Mapping[str, str], place: Path
+) -> None:
+    """Raise ValueError if a table is missing among those that were named.
+
+    It would keep the old vocabulary's rows: a model that does not load, or speaks nonsense.
+    """
+    [rows] = {found[name].shape[0] for name in chosen}
+    has_output = config.get("tie_word_embeddings") is not False or len(chosen) > 1
+    for name, tensor in found.items():
+        # Without an output table among them, one with an unusual name is the output, too.
+        is_table = _kind(name) or not (has_output or _IN_LAYER.search(name))
+        if name not in chosen and is_table and tensor.shape[:1] == (rows,):
+            shape = " x ".join(f"{n:,}" for n in tensor.shape)
+            raise ValueError(
+                f"{place}: {name} ({shape}) has a row for each token, too, and was not named; "
+                f"name all such tensors with {MODEL.tensors}"
+            )
+
+
+def _usual(
+    found: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    said: int | None,
+    place: Path,
+    side: Side,
+) -> dict[str, str]:
     """Choose tables by their names; raise ValueError if that leaves a doubt."""
     kinds = {name: kind for name in found if (kind := _kind(name))}
     rows = {
@@ -199,16 +255,14 @@ def _usual(found: Mapping[str, Tensor], config: Mapping[str, Any], place: Path) 
         for name, kind in kinds.items()
         if kind == "input" and len(found[name].shape) == 2 and not _IN_LAYER.search(name)
     }
-    said = _vocab_size(config)
     if len(rows) > 1 and said in rows:
         rows = {said}
     if len(rows) != 1:
         problem = "no tensor has the usual name of an input embedding"
         if rows:
             problem = "embeddings with different numbers of rows could be meant"
-        raise _unsure(
-            place, problem, sorted(found.values(), key=lambda t: -max(t.shape, default=0))
-        )
+        largest = sorted(found.values(), key=lambda t: -max(t.shape, default=0))
+        raise _unsure(place, problem, largest, side)
     [size] = rows
     if said is not None and said != size:
         name = next(name for name in kinds if found[name].shape[:1] == (size,))
@@ -231,28 +285,37 @@ def _usual(found: Mapping[str, Tensor], config: Mapping[str, Any], place: Path) 
     ]
     if doubtful:
         problem = f"these may have one row for each of the {size:,} tokens, too, or may not"
-        raise _unsure(place, problem, [*(found[name] for name in chosen), *doubtful])
+        raise _unsure(place, problem, [*(found[name] for name in chosen), *doubtful], side)
     if config.get("tie_word_embeddings") is False and "output" not in chosen.values():
         problem = "config.json says that the output embedding is a table of its own, and no "
         problem += "tensor has its usual name"
-        raise _unsure(place, problem, [t for t in found.values() if len(t.shape) == 2])
+        raise _unsure(place, problem, [t for t in found.values() if len(t.shape) == 2], side)
     return chosen
 
 
-def _vocab_size(config: Mapping[str, Any]) -> int | None:
-    parts = (config, *(config.get(name) for name in ("text_config", "llm_config")))
-    sizes = (part.get("vocab_size") for part in parts if isinstance(part, dict))
-    return next((size for size in sizes if type(size) is int), None)
+def _vocab_size(config: Mapping[str, Any], place: Path) -> int | None:
+    """Return how many tokens config.json says there are; None if it does not say."""
+    parts = {"": config, **{f"{name}.": config.get(name) for name in ("text_config", "llm_config")}}
+    sizes = {
+        f"{name}vocab_size": part["vocab_size"]
+        for name, part in parts.items()
+        if isinstance(part, Mapping) and part.get("vocab_size") is not None
+    }
+    for name, size in sizes.items():
+        if type(size) is not int:
+            problem = f"expected a whole number, got {core.shorten(size)}"
+            raise FileFormatError(place / "config.json", name, problem)
+    return next(iter(sizes.values()), None)
 
 
-def _unsure(place: Path, problem: str, candidates: Sequence[Tensor]) -> ValueError:
+def _unsure(place: Path, problem: str, candidates: Sequence[Tensor], side: Side) -> ValueError:
     shown = ", ".join(
         f"{tensor.name} ({' x '.join(f'{n:,}' for n in tensor.shape)})" for tensor in candidates[:8]
     )
     more = ", ..." if len(candidates) > 8 else ""
     return ValueError(
         f"{place}: {problem}: {shown or 'none'}{more}; name all tensors with a row for each token "
-        "with tensors=[...] (--tensors NAME ...)"
+        f"with {side.tensors}"
     )
 
 
@@ -269,14 +332,16 @@ def _check_types(tensors: Iterable[Tensor]) -> None:
             raise FileFormatError(tensor.path, tensor.name, problem)
 
 
-def _check_rows(tables: Sequence[Table], token_ids: Sequence[int], place: Path) -> None:
+def _check_rows(tables: Sequence[Table], token_ids: Sequence[int], place: Path, side: Side) -> None:
     sizes = {table.tensor.shape[0] for table in tables}
     if len(sizes) > 1:
-        raise _unsure(place, "tables differ in their rows", [table.tensor for table in tables])
+        raise _unsure(
+            place, "tables differ in their rows", [table.tensor for table in tables], side
+        )
     [rows] = sizes
     if token_ids and token_ids[-1] >= rows:
         raise ValueError(
-            f"{place}: the old tokenizer has ids up to {token_ids[-1]:,}, but "
+            f"{place}: {side.tokenizer} has ids up to {token_ids[-1]:,}, but "
             f"{tables[0].tensor.name} has only {counted(rows, 'row')}: the tokenizer is that of "
-            "another model; pass the one that the model was made with as `old` (--from)"
+            f"another model; {side.remedy}"
         )

@@ -43,7 +43,7 @@ def transplant(
     old: BPETokenizer | None = None,
     pad_to_multiple_of: int | None = None,
     force: bool = False,
-    verbose: bool = True,
+    verbose: bool | None = None,
     tensors: Sequence[str] | None = None,
     donor_tensors: Sequence[str] | None = None,
     ids: Mapping[str, Any] | None = None,
@@ -97,7 +97,8 @@ def transplant(
     donor = folder_of(Path(donor_model_dir))
     found = safetensors.tensors(donor)
     token_ids = sorted(core.tokens(donor_tokenizer))
-    theirs = tables.find_tables(found, config_files.read(donor), token_ids, donor_tensors, donor)
+    config = config_files.read(donor)
+    theirs = tables.find_tables(found, config, token_ids, donor_tensors, donor, tables.DONOR)
     special = set(donor_tokenizer.special_tokens.values())
     shared = [(new, kept) for new, kept in job.matching.kept.items() if new not in special]
     if not shared:

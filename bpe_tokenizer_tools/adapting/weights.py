@@ -173,7 +173,7 @@ def check_header(path: Path, tensors: Sequence[Tensor]) -> dict[str, str] | None
     for tensor in tensors:
         if tensor.dtype not in KNOWN_TYPES:
             problem = (
-                f"its values are {core.shorten(tensor.dtype)}, which is no type of this format"
+                f"its values are {core.shorten(tensor.dtype)}, which isn't a type of this format"
             )
             raise FileFormatError(path, core.shorten(tensor.name)[1:-1], problem)
     metadata = model_files._safetensors_header(path).get("__metadata__")
@@ -226,7 +226,7 @@ def bytes_of(tensor: Tensor) -> Iterator[bytes]:
         while left:
             data = file.read(min(_BLOCK, left))
             if not data:
-                problem = "the file ends before it does"
+                problem = "it extends past the end of the file"
                 raise FileFormatError(tensor.path, core.shorten(tensor.name)[1:-1], problem)
             left -= len(data)
             yield data

@@ -43,7 +43,7 @@ _opened: dict[tuple[Path, str, str], tuple[tuple[Any, ...], Backend]] = {}
 
 
 def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = None) -> ModelFiles:
-    """Return what the files say of the model that `open_model` would open.
+    """Return what the files say about the model that `open_model` would open.
 
     Raises:
         FileNotFoundError, FileFormatError: as `describe`.
@@ -54,7 +54,7 @@ def find(path: str | os.PathLike[str], backend: InferenceBackend | str | None = 
 
 
 def _described(path: str | os.PathLike[str]) -> list[ModelFiles]:
-    """Return what `describe` does, without reading again what is still the same."""
+    """Return the result of `describe`, without reading unchanged files again."""
     key = os.path.abspath(path)
     if key in _seen:
         stamps, found = _seen[key]
@@ -62,7 +62,7 @@ def _described(path: str | os.PathLike[str]) -> list[ModelFiles]:
             if stamps == tuple(files.stamp() for files in found):
                 return found
         except OSError:
-            pass  # a file has gone; reading again says which
+            pass  # a file is gone; reading again names it
     found = describe(path)
     _seen[key] = tuple(files.stamp() for files in found), found
     return found
@@ -99,7 +99,7 @@ def open_model(
         FileNotFoundError, FileFormatError: there is no model, or it is damaged.
         ValueError, TypeError: a setting is wrong, or not known to the library; or the backend
             cannot read the model.
-        ImportError: the library is not installed; the message says how to.
+        ImportError: the library is not installed; the message says how to install it.
         RuntimeError: the library fails to load the model.
     """
     loading = core.Loading(

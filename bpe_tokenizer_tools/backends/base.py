@@ -1,4 +1,4 @@
-"""What every runner gets besides the loop: checked arguments, and an end.
+"""What every runner adds to the loop: checked arguments and `close`.
 
 Some libraries crash on an id that is out of range, or compute nonsense.  So all that callers
 pass is checked before a library sees it.  A model can be released at any time, even by another
@@ -10,13 +10,27 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends import checks
 from bpe_tokenizer_tools.backends.checks import integer
 from bpe_tokenizer_tools.backends.model_files import ModelFiles
 
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.prompts import CoveringTree
+
 _UNLIMITED = core.Loading(n_ctx=0)
+
+
+class _Taken:
+    """Takes logits where an id would be drawn."""
+
+    seed = logits = None
+
+    def draw(self, logits: Any, random: Any) -> int:
+        self.logits = logits
+        return 0
 
 
 class Backend(core.Runner):
@@ -25,12 +39,12 @@ class Backend(core.Runner):
     Attributes:
         name: of the backend: "llama.cpp", "MLX", "OpenVINO" or "Transformers".
         path: the model.
-        files: what its files say.
+        files: facts from its files.
         vocab_rows: how many ids the model has; every id must be below.
         context: how many tokens fit, prompt and answer together; None if not known.
         stop_ids: the ids with which the model says that it has finished, as its files
             have them.
-        device: what it computes on, in words.
+        device: the device it computes on, in words.
     """
 
     files: ModelFiles
@@ -56,8 +70,9 @@ class Backend(core.Runner):
         seed: int | None = None,
         stop_ids: Iterable[int] = (),
         n_tokens: int | None = None,
+        healed: CoveringTree | None = None,
     ) -> Generator[int, None, None]:
-        """Yield the ids that the model puts behind a prompt, one by one.
+        """Yield the ids that the model generates after a prompt, one by one.
 
         Closing the iterator, or Ctrl-C, stops the work; the next call starts afresh.
         A prompt that continues all that the last call read and wrote, as in a chat,
@@ -67,7 +82,7 @@ class Backend(core.Runner):
         Args:
             prompt_ids: at least one.
             max_new_tokens: how many at most; fewer if no more fit the context.
-            temperature: divides the logits, before all else; 0 always takes the likeliest id.
+            temperature: divides the logits first; 0 always takes the most likely id.
             top_p: then keeps only the likeliest ids that together have this share of the
                 probability that `top_k` left.
             top_k: keeps only this many of the likeliest ids; 0 keeps all.
@@ -75,6 +90,8 @@ class Backend(core.Runner):
             stop_ids: end with the first of these, which is the last id yielded.
             n_tokens: never draw an id from here on: a model may have more rows than the
                 tokenizer has tokens.
+            healed: what the end of the prompt may be, which the first ids yielded are; the
+                prompt's own are then ``healed.ids``.
 
         Raises:
             ValueError, TypeError: an argument that cannot be served, at once; a prompt
@@ -85,15 +102,35 @@ class Backend(core.Runner):
             raise RuntimeError(f"{self.path}: the model was released; open it again")
         prompt = self._checked_ids("prompt_ids", prompt_ids)
         if not prompt:
-            raise ValueError("prompt_ids is empty; a model needs at least one id to go on from")
+            raise ValueError("prompt_ids is empty; a model needs at least one id to continue from")
+        how: Any = checks.sampling(temperature, top_k, top_p, seed)
+        if healed is not None:
+            from bpe_tokenizer_tools.prompts.completing import HealedDraw
+
+            how = HealedDraw(how, healed)
         ids = self._generate(
             prompt,
             integer("max_new_tokens", max_new_tokens, 1),
-            checks.sampling(temperature, top_k, top_p, seed),
+            how,
             frozenset(self._checked_ids("stop_ids", stop_ids)),
             self.vocab_rows if n_tokens is None else integer("n_tokens", n_tokens, 1),
         )
         return self._while_open(ids)
+
+    def logits(self, ids: Iterable[int]) -> Any:
+        """Return the logits of the id behind some ids, at least one, as a NumPy array.
+
+        Ids that go on from what the model read last are only read from there on.
+        """
+        taken = _Taken()
+        checked = self._checked_ids("ids", ids)
+        if not checked:
+            raise ValueError("ids is empty; a model needs at least one id to continue from")
+        for _ in self._while_open(
+            self._generate(checked, 1, cast("Any", taken), frozenset(), self.vocab_rows)
+        ):
+            pass
+        return taken.logits
 
     def _checked_ids(self, name: str, ids: Iterable[int]) -> list[int]:
         """Return ids as a list of int, all of them rows of the model."""
@@ -117,7 +154,7 @@ class Backend(core.Runner):
 
     @contextlib.contextmanager
     def _explained(self, what: str = "could not load it") -> Iterator[None]:
-        """Check before each block that the model is open; tell settings that are not known."""
+        """Check before each block that the model is open; reject unknown settings."""
         self._check_open()
         try:
             with super()._explained(what):

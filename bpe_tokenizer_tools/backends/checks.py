@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 from bpe_tokenizer_tools import core
@@ -41,6 +42,14 @@ def word(name: str, value: Any) -> str | None:
     if value == "":
         raise ValueError(f"{name} is empty; leave it out, or name one")
     return value
+
+
+def stop_texts(stop: str | Iterable[str]) -> list[str]:
+    """Return the strings that end an answer."""
+    stops = [stop] if isinstance(stop, str) else list(stop)
+    if not all(isinstance(each, str) and each for each in stops):
+        raise ValueError(f"stop must be strings that are not empty, got {stops!r:.60}")
+    return stops
 
 
 def sampling(

@@ -1,8 +1,8 @@
 """Whether a tokenizer is the one a model was trained with.
 
-A model takes any ids that are small enough, and answers nonsense to those of another
-tokenizer; so what its files say is compared before its weights are loaded.  The model's own
-tokenizer is compared, too: a directory may hold files of two models.
+A model accepts all ids that are small enough, and answers those of another tokenizer with
+nonsense.  So its files are compared with the tokenizer before its weights are loaded, and so
+is the model's own tokenizer: a directory may contain files of two models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool = False) -> N
 
     Args:
         tokenizer: the one to use.
-        files: what the model's files say.
+        files: facts from the model's files.
         is_own: the model brings this tokenizer, so only ids and rows are compared.
 
     Raises:
@@ -62,11 +62,11 @@ def findings(tokenizer: BPETokenizer, path: Path) -> list[Finding]:
     return list(dict.fromkeys(found))  # one config.json may have two kinds of weights
 
 
-MODEL = "model"  # the name of a finding that says the model cannot be run with the tokenizer
+MODEL = "model"  # a finding by which the model can't run with the tokenizer
 
 
 def _misfit(tokenizer: BPETokenizer, files: ModelFiles, is_own: bool) -> str:
-    """Say why a tokenizer does not fit a model, and what to do; nothing if it does."""
+    """Return why a tokenizer doesn't fit a model, and what to do; empty if it fits."""
     problems = []
     if tokenizer.max_id >= files.rows:
         last = tokenizer.convert_ids_to_tokens(tokenizer.max_id)

@@ -1,4 +1,4 @@
-"""The four runners, with what is checked of their settings and models."""
+"""The four runners, with checks of their settings and models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LlamaCpp(Backend, core.LlamaCpp):
 
 @contextlib.contextmanager
 def _reasons(library: Any) -> Iterator[None]:
-    """Put what llama.cpp logs as errors into the exception, which does not say why."""
+    """Add the errors that llama.cpp logs to its exception, which doesn't say why."""
     lines = []
 
     @library.llama_log_callback  # type: ignore[untyped-decorator]
@@ -96,7 +96,7 @@ class Transformers(Backend, core.Transformers):
         attends = hasattr(self._model.config.get_text_config(), "num_attention_heads")
         if not attends or self._kept not in inspect.signature(self._model.forward).parameters:
             kind = type(self._model).__name__
-            raise ValueError(f"{kind} keeps no keys and values, and is not supported")
+            raise ValueError(f"{kind} has no key-value cache, which isn't supported")
 
     def _best_dtype(self, torch: Any, device: str) -> str:
         """Return a dtype, or "auto" for weights that are quantised."""

@@ -48,10 +48,10 @@ class ModelFiles(core.ModelFiles):
 
     Attributes:
         path: the model: a .gguf file, or a directory.
-        kind: one of those above.
+        kind: one of the kinds above.
         rows: of the table of embeddings: ids are 0 to rows - 1.
         dtype: of that table: "float32", "float16", "bfloat16", or else "quantised".
-        context: how many tokens the model was made for, if they say so.
+        context: how many tokens the model was trained for, if they say so.
         eos_ids: the ids a text, or a turn of a chat, ends with.
         config: config.json.
         bos_id: the id a text begins with, if they say so.
@@ -72,11 +72,11 @@ class ModelFiles(core.ModelFiles):
 
 
 def describe(path: str | os.PathLike[str]) -> list[ModelFiles]:
-    """Read what a model's files say; a directory may hold it in more than one kind.
+    """Read facts about a model from its files; a directory may have several kinds.
 
     Raises:
         FileNotFoundError: there is no such model, or a part of it is missing.
-        FileFormatError: it is no model, or damaged.
+        FileFormatError: it is damaged, or not a model.
     """
     path = Path(path)
     if not path.exists():
@@ -156,7 +156,7 @@ _MAX_TENSORS = 2**20
 def _gguf_within(folder: Path) -> Path:
     """Return the one model of a directory, of several files the first."""
     files = sorted(folder.glob("*.gguf"))
-    # Those that turn pictures into embeddings stand beside the model they belong to.
+    # Files that turn pictures into embeddings are beside the model they belong to.
     files = [file for file in files if not file.name.startswith("mmproj")]
     shards = [(file, _SHARD.fullmatch(file.name)) for file in files]
     firsts = [file for file, shard in shards if shard is None or int(shard[2]) == 1]
@@ -164,7 +164,7 @@ def _gguf_within(folder: Path) -> Path:
         return firsts[0]
     if firsts:
         names = ", ".join(file.name for file in firsts[:3])
-        raise FileFormatError(folder, "", f"holds several models; name one of: {names}")
+        raise FileFormatError(folder, "", f"contains several models; name one of: {names}")
     for name, problem in (
         ("adapter_config.json", "holds an adapter, not a whole model; merge it into its model"),
         ("pytorch_model.bin", "its weights are pickled, which can run code; convert it"),
@@ -172,7 +172,7 @@ def _gguf_within(folder: Path) -> Path:
         if (folder / name).exists():
             raise FileFormatError(folder, name, f"{problem}, and save that as safetensors")
     raise FileNotFoundError(
-        f"{folder}: holds no model; expected model.safetensors with config.json, {_IR}, or a "
+        f"{folder}: contains no model; expected model.safetensors with config.json, {_IR}, or a "
         ".gguf file"
     )
 
@@ -200,7 +200,9 @@ def _read_gguf(path: Path) -> ModelFiles:
         tensors.update(_gguf_header(file)[1])
     path, table = files[0], tensors.get("token_embd.weight")
     if table is None:
-        problem = "is missing; the file holds a tokenizer, or something else than a language model"
+        problem = (
+            "is missing; the file contains a tokenizer, or something other than a language model"
+        )
         raise FileFormatError(path, "token_embd.weight", problem)
     shape, kind = table
     rows = _checked_rows(path, "token_embd.weight", shape[-1] if len(shape) == 2 else 0)
@@ -235,7 +237,7 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int],
         reader = gguf._HeaderReader(file, path, size)
         keys, count = gguf.read_keys(reader, _is_wanted)
         if count > _MAX_TENSORS:
-            raise reader.error(f"{count:,} tensors, at most {_MAX_TENSORS:,} are read")
+            raise reader.error(f"{count:,} tensors; the limit is {_MAX_TENSORS:,}")
         tensors = {}
         furthest = 0
         for i in range(count):
@@ -243,7 +245,7 @@ def _gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[list[int],
             name = reader.string(gguf._MAX_KEY_BYTES, "the name of a tensor")
             dimensions = reader.unsigned(gguf._U32, "the number of dimensions")
             if dimensions > _MAX_DIMENSIONS:
-                raise reader.error(f"{dimensions} dimensions, at most {_MAX_DIMENSIONS} are read")
+                raise reader.error(f"{dimensions} dimensions; the limit is {_MAX_DIMENSIONS}")
             shape = [reader.unsigned(gguf._U64, "a dimension") for _ in range(dimensions)]
             kind = reader.unsigned(gguf._U32, "the type of a tensor")
             furthest = max(furthest, reader.unsigned(gguf._U64, "the offset of a tensor"))
@@ -306,7 +308,7 @@ class _Config:
         return _valid(found, _MAX_ROWS)
 
     def model(self, kind: str, rows: int, dtype: str, files: Iterable[Path]) -> ModelFiles:
-        """Put together what is known."""
+        """Combine the facts."""
         folder = self.path.parent
         return ModelFiles(
             folder,
@@ -324,7 +326,7 @@ class _Config:
 
 
 def _valid(ids: Iterable[Any], rows: int) -> tuple[int, ...]:
-    """Return those that are ids; converters write -1 and the like where there is none."""
+    """Return the values that are ids; converters write -1 and the like for none."""
     return tuple(dict.fromkeys(id_ for id_ in ids if type(id_) is int and 0 <= id_ < rows))
 
 
@@ -346,13 +348,13 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def _safetensors(folder: Path) -> list[Path]:
-    """Return the files that hold the weights."""
+    """Return the files with the weights."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
         names = set(_JsonReader.open(index).get("weight_map", dict).values())
         for name in names:
             if not isinstance(name, str) or Path(name).name != name:
-                raise FileFormatError(index, "weight_map", f"{shorten(name)} is no file's name")
+                raise FileFormatError(index, "weight_map", f"{shorten(name)} is not a file name")
         files = [folder / name for name in sorted(names)]
         missing = [file.name for file in files if not file.exists()]
         if missing:
@@ -463,7 +465,7 @@ def _ir_rows(root: ElementTree.Element) -> int | None:
 def _parsed(path: Path) -> ElementTree.Element:
     size = path.stat().st_size
     if size > _MAX_XML_BYTES:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {_MAX_XML_BYTES:,} are read")
+        raise FileFormatError(path, "", f"{size:,} bytes; the limit is {_MAX_XML_BYTES:,}")
     text = path.read_bytes()
     if b"<!DOCTYPE" in text:  # whose entities could fill the memory
         raise FileFormatError(path, "", "has a DOCTYPE, which OpenVINO does not write")

@@ -25,7 +25,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.backends import model_files
 
 INDEX = "model.safetensors.index.json"
-_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # those that rows are read of
+_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # the types whose rows can be read
 _OTHER_BITS = {
     **dict.fromkeys(("I64", "U64", "C64"), 64),
     **dict.fromkeys(("I32", "U32"), 32),
@@ -37,7 +37,7 @@ _OTHER_BITS = {
 }
 KNOWN_TYPES = frozenset({*_SIZES, *_OTHER_BITS})
 _MAX_DIMENSIONS = 16
-_BLOCK_BYTES = 2**24  # of float32: larger ones are no faster
+_BLOCK_BYTES = 2**24  # of float32; larger blocks are no faster
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Tensor:
             raise FileFormatError(self.path, self.name, f"expected a table, got {shape}")
         if self.dtype not in _SIZES:
             problem = f"its values are {self.dtype}; expected one of {', '.join(_SIZES)}"
-            raise FileFormatError(self.path, self.name, f"{problem} (a quantised model?)")
+            raise FileFormatError(self.path, self.name, f"{problem} (a quantized model?)")
 
     def blocks(self) -> Iterator[tuple[int, Any]]:
         """Yield the number of a row, and it and some that follow as a float32 array.
@@ -80,7 +80,7 @@ class Tensor:
             FileFormatError: the file ends before the table does.
         """
         self.check_readable()
-        numpy = core.import_optional("numpy", "reading tensors", "'bpe-tokenizer[tools]'")
+        numpy = core.import_optional("numpy", "reading tensors", "numpy")
         rows, columns = self.shape
         step = max(1, _BLOCK_BYTES // (4 * columns))
         stored = numpy.dtype({"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}[self.dtype])
@@ -90,7 +90,9 @@ class Tensor:
                 count = min(step, rows - row)
                 raw = numpy.fromfile(file, stored, count * columns)
                 if len(raw) < count * columns:
-                    raise FileFormatError(self.path, self.name, "the file ends before it does")
+                    raise FileFormatError(
+                        self.path, self.name, "it extends past the end of the file"
+                    )
                 if self.dtype == "BF16":  # the upper half of a float32
                     raw = (raw.astype("<u4") << 16).view("<f4")
                 with numpy.errstate(over="ignore"):
@@ -135,7 +137,7 @@ def _files(path: Path) -> list[Path]:
     if (path / "pytorch_model.bin").exists() or list(path.glob("pytorch_model-*.bin")):
         problem = "its weights are pickled, which can run code; convert it, and save safetensors"
         raise FileFormatError(path, "pytorch_model.bin", problem)
-    raise FileNotFoundError(f"{path}: holds no model.safetensors, and no {INDEX}")
+    raise FileNotFoundError(f"{path}: contains no model.safetensors, and no {INDEX}")
 
 
 def _tensors_of(path: Path) -> dict[str, Tensor]:
@@ -150,8 +152,12 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
         if start < end:
             problem = f"its bytes are those of {core.shorten(second)}, too"
             raise FileFormatError(path, core.shorten(first)[1:-1], problem)
-    if spans and begin + spans[-1][1] > length:  # it was cut short just now
+    end = begin + max((end for _, end, _ in spans), default=0)
+    if end > length:  # it was cut short just now
         raise FileFormatError(path, "", "cut short")
+    if end < length:
+        problem = f"has {length - end:,} bytes after its last tensor, where a safetensors file ends"
+        raise FileFormatError(path, "", problem)
     return found
 
 
@@ -159,7 +165,7 @@ def _tensor(path: Path, name: str, fields: Mapping[str, Any], begin: int) -> Ten
     dtype, shape = fields["dtype"], fields["shape"]
     start, end = fields["data_offsets"]
     if len(shape) > _MAX_DIMENSIONS:
-        problem = f"{len(shape)} dimensions, at most {_MAX_DIMENSIONS} are read"
+        problem = f"{len(shape)} dimensions; the limit is {_MAX_DIMENSIONS}"
         raise FileFormatError(path, core.shorten(name)[1:-1], problem)
     bits = _SIZES[dtype] * 8 if dtype in _SIZES else _OTHER_BITS.get(dtype)
     if bits is not None and math.prod(shape) * bits != (end - start) * 8:

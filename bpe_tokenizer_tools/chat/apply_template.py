@@ -8,7 +8,7 @@ transformers' mean what they mean there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer, TensorBatch
 from bpe_tokenizer_tools import core
@@ -24,15 +24,18 @@ from bpe_tokenizer_tools.chat.templates import (
 )
 from bpe_tokenizer_tools.chat.truncation import newest
 
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.prompts.sessions import Session
+
 # -- Continuing the last message -----------------------------------------------
 
-# What transformers puts behind the text to continue, and then looks for.  Templates get the
+# The mark that transformers appends to the text to continue, and then searches.  Templates get the
 # same here, so that they treat an empty text, or white space at its end, as they do there.
 _MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 _MARKED = Origin(None, "continue_final_message")
 
 
-def _continued(render: Renderer, messages: Sequence[Message], field: str) -> Marked:
+def continued(render: Renderer, messages: Sequence[Message], field: str) -> Marked:
     """Render a conversation up to the end of a field of its last message."""
     given = [as_given_message(i, message) for i, message in enumerate(messages)]
     said = _put_mark(given[-1], field, render.jinja_source)
@@ -42,7 +45,7 @@ def _continued(render: Renderer, messages: Sequence[Message], field: str) -> Mar
         if origin[:2] == _MARKED[:2] and mark in part:
             place = at + part.rindex(mark)
         at += len(part)
-    if place < 0 and mark not in render(messages).plain:  # else a message may spell it
+    if place < 0 and mark not in render(messages).plain:  # if it is absent; a message may spell it
         place = text.rfind(mark)
     if place < 0 or said.strip().plain not in text.plain:
         raise ValueError(
@@ -54,7 +57,7 @@ def _continued(render: Renderer, messages: Sequence[Message], field: str) -> Mar
 
 
 def _put_mark(message: dict[str, Any], field: str, source: str | None) -> Marked:
-    """Put the mark behind a field of a message; return the text before it.
+    """Put the mark after a field of a message; return the text before it.
 
     `message` is as `as_given_message` makes it; `source` is the template, if it is Jinja.
     """
@@ -87,12 +90,13 @@ class _Request(NamedTuple):
     field: str  # the field of the last message to end in, or ""
     allowed_special: Any  # as for `BPETokenizer.apply_chat_template`
     limit: int | None  # how many tokens to keep, by whole turns; None for all
-    masked: bool  # whether to tell what the assistant wrote
+    masked: bool  # whether to mask what the assistant wrote
     aligned: bool  # whether to give offsets
+    session: Session | None  # which knows the ids of the conversation before
 
     def text(self, messages: Sequence[Message]) -> Marked:
         if self.field:
-            return _continued(self.render, messages, self.field)
+            return continued(self.render, messages, self.field)
         return self.render(messages, self.prompt)
 
     def _text(self, render: Renderer, messages: Sequence[Message]) -> Marked:
@@ -106,7 +110,9 @@ class _Request(NamedTuple):
         if self.allowed_special == "all":
             self.render.check(text)
         is_aligned = self.masked or self.aligned
-        ids, offsets = encode(self.render, text, self.allowed_special, align=is_aligned)
+        ids, offsets = encode(
+            self.render, text, self.allowed_special, align=is_aligned, session=self.session
+        )
         row: dict[str, Any] = {"input_ids": ids, "attention_mask": [1] * len(ids)}
         if self.masked:
             spans = assistant_spans(self.render, kept, text, self.render.tokenizer)
@@ -128,22 +134,43 @@ def apply(
     /,
     *,
     tokenize: bool = True,
+    session: Session | None = None,
     **options: Any,
 ) -> Any:
     """Render and encode conversations; see `BPETokenizer.apply_chat_template`."""
     asked = messages, template, add_generation_prompt, system_prompt, allowed_special
-    if options or _conversations(messages)[1]:
-        return _apply(tokenizer, asked, tokenize=tokenize, **options)
+    is_batch = _conversations(messages)[1]
+    if session is not None:
+        _check_session(session, tokenizer, is_batch)
+    tokenizer = core.frozen(tokenizer)  # other threads may train it
+    if options or is_batch:
+        return _apply(tokenizer, asked, tokenize=tokenize, session=session, **options)
     chosen = rendering.find_template(template, tokenizer.chat_templates, core.added(tokenizer))
-    if not callable(chosen):
-        return _apply(tokenizer, asked, tokenize=tokenize)
+    if not callable(chosen) and chosen not in core.BUILT_IN:
+        return _apply(tokenizer, asked, tokenize=tokenize, session=session)
     # Segments are all that a function takes: text need not know who wrote each character.
     prompt = add_generation_prompt is None or bool(add_generation_prompt)
     talk = core.check_messages(messages, system_prompt, least=1)
     segments = rendering.render(chosen, talk, prompt)
     if not tokenize:
         return core.plain_text(segments)
-    return core.encode_segments(tokenizer, segments, allowed_special, "")
+    default = chosen if template is None and not tokenizer.chat_templates else ""
+    if session is None:
+        return core.encode_segments(tokenizer, segments, allowed_special, default)
+    if allowed_special == "all":
+        core.check_control(segments, core.added(tokenizer), default)
+    encoder: core.SegmentEncoder = core.derived(tokenizer, core.SegmentEncoder)
+    contents, none = encoder.contents(core.allowed(tokenizer, allowed_special)), frozenset[str]()
+    counted = [(text, contents if trusted else none) for text, trusted in segments]
+    return session.encode_segments(tokenizer, encoder, counted)
+
+
+def _check_session(session: Any, tokenizer: BPETokenizer, is_batch: bool) -> None:
+    if getattr(session, "tokenizer", None) is not tokenizer:
+        got = core.shorten(session)
+        raise ValueError(f"session= takes what incremental() of this tokenizer gives, got {got}")
+    if is_batch:
+        raise ValueError("a session knows one conversation: pass one, or no session")
 
 
 def _apply(
@@ -162,9 +189,10 @@ def _apply(
     return_tensors: str | None = None,
     padding_side: str | None = None,
     pad_to_multiple_of: int | None = None,
+    session: Session | None = None,
     **variables: Any,
 ) -> Any:
-    """Do what `apply` does, with any template and option; `asked` are its other arguments."""
+    """Apply any template with any option; `asked` are the other arguments of `apply`."""
     messages, template, add_generation_prompt, system_prompt, allowed_special = asked
     _check_options(continue_final_message, add_generation_prompt, variables)
     if not return_dict and (return_assistant_tokens_mask or return_offsets_mapping):
@@ -191,6 +219,7 @@ def _apply(
         limit=lengths.room if lengths else None,
         masked=return_assistant_tokens_mask,
         aligned=return_offsets_mapping,
+        session=session,
     )
     conversations, is_batch = _conversations(messages)
     rows: list[Any] = []
@@ -246,7 +275,7 @@ def _conversations(messages: Any) -> tuple[list[Any], bool]:
 
 
 def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], lengths: core.Lengths) -> None:
-    """Bring what was encoded to one length, in place."""
+    """Cut and pad the encoded rows to one length, in place."""
     missing = lengths.missing([row["input_ids"] for row in rows])
     pad_id = core.pad_token(tokenizer)[0] if any(missing) else 0
     fields = {"input_ids": pad_id, "attention_mask": 0, "assistant_masks": 0}
@@ -260,7 +289,7 @@ def _pad(tokenizer: BPETokenizer, rows: list[dict[str, Any]], lengths: core.Leng
 def _columns(
     rows: Sequence[Mapping[str, Any]], return_tensors: str | None
 ) -> dict[str, Any] | TensorBatch:
-    """Return what was encoded by name, as lists or tensors; offsets and counts as lists."""
+    """Return the fields by name, as lists or tensors; offsets and counts as lists."""
     made: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     if return_tensors is None:
         return made

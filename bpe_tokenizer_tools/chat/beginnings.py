@@ -1,4 +1,4 @@
-"""Renderings of a conversation's beginnings that share what they have in common.
+"""Renderings of a conversation's beginnings that share their common parts.
 
 What a template writes for a message is mostly the same in each rendering of a longer conversation.
 So where a loop over the messages goes through the same messages again, what an earlier rendering
@@ -9,11 +9,15 @@ through, is how many there are, and what was set before the loop.  Each step not
 of these: that there are more than 7 messages, or that `ns.has_tools` is true.  A rendering for
 which all of that is true may take over the step, and all before it; what they set in namespaces is
 set again.  Nobody takes over a step that reads the last message, say, and nothing is lost but time.
+
+Loops over the numbers of messages, `range(messages|length)`, are watched as well, and the messages
+that `selectattr` selects are known by where they end, as all messages are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
@@ -26,8 +30,9 @@ from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, Marked, concat
 # its body reads, (i,) the end of the messages that are, and () of those that it goes through.
 _Key = tuple[Any, ...]
 MISSING: Any = object()
-_FEW = 3  # how many messages are looked at first, of those before a place
+_FEW = 3  # how many messages before a place to look at first
 _RECENT = 4  # how many earlier renderings of a loop are looked at
+_NUMBERS: Sequence[int] = range(2**31)  # the items of a loop over a range
 
 
 class Refused(ValueError):
@@ -35,7 +40,7 @@ class Refused(ValueError):
 
 
 class Unknown(Exception):
-    """A template does what is not followed here."""
+    """A template does something that this module doesn't track."""
 
 
 def plain(value: Any) -> Any:
@@ -44,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 class Number:
-    """An integer that may be another one in another rendering; notes what is learned of it.
+    """An integer that may differ between renderings; records what a template learns about it.
 
     What an integer can do and this cannot raises an error, and then nothing is taken over.
     """
@@ -60,7 +65,7 @@ class Number:
         return self._value
 
     def _is_beside(self, other: Any) -> bool:
-        """Tell whether how two numbers differ is the same everywhere."""
+        """Return True if the difference of two numbers is the same in all renderings."""
         return isinstance(other, Number) and other._key == self._key
 
     def __lt__(self, other: Any) -> bool:
@@ -119,12 +124,30 @@ class Number:
         return str(self.__index__())
 
 
+class Selection:
+    """The messages that match, among those checked so far; shared by all renderings."""
+
+    def __init__(self, base: Sequence[Any]) -> None:
+        self._base, self._seen = base, 0
+        self.found: list[Any] = []
+        self._places: list[int] = []
+
+    def number(self, n: int, fits: Callable[[Any], bool]) -> int:
+        """Return how many of the first n messages fit."""
+        for at in range(self._seen, n):
+            if fits(self._base[at]):
+                self.found.append(self._base[at])
+                self._places.append(at)
+        self._seen = max(self._seen, n)
+        return bisect.bisect_left(self._places, n)
+
+
 class Span:
     """Messages from one place to another, the end being what may be another in other renderings."""
 
     def __init__(self, run: Run, base: Sequence[Any], start: int, stop: int) -> None:
         self._run, self._base, self._start, self._stop = run, base, start, stop
-        self._key: _Key | None = None  # what a loop knows the end by
+        self._key: _Key | None = None  # the key of the end in a loop
         self._loop: Loop | None = None
 
     def _watched(self) -> Loop | None:
@@ -186,6 +209,12 @@ class Span:
         made._key, made._loop = self._key, self._loop
         return made
 
+    def _selected(self, key: tuple[Any, ...], fits: Callable[[Any], bool]) -> Span:
+        """Return the messages that fit; `key` says what that means."""
+        chosen = self._run.selected.setdefault((id(self._base), key), Selection(self._base))
+        start, stop = (chosen.number(each, fits) for each in (self._start, self._stop))
+        return Span(self._run, chosen.found, start, stop)
+
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, Span) else other)
 
@@ -230,12 +259,12 @@ class Step(NamedTuple):
 
     previous: Step | None
     place: int  # how many messages are before it
-    parts: tuple[str, ...]  # what was written
+    parts: tuple[str, ...]  # the text written
     size: int  # how much was written so far
     latest: int  # the last of the messages that wrote something so far
-    written: dict[_Key, Any]  # what was set in namespaces so far
-    ranges: dict[_Key, tuple[int | None, int | None]]  # what is known of numbers: least and most
-    facts: dict[_Key, Any]  # what is known of other values
+    written: dict[_Key, Any]  # the values set in namespaces so far
+    ranges: dict[_Key, tuple[int | None, int | None]]  # known bounds of numbers: least and most
+    facts: dict[_Key, Any]  # known facts about other values
 
     def back(self, n: int) -> Step | None:
         """Return the step that many before, or None."""
@@ -248,9 +277,15 @@ class Step(NamedTuple):
 class Run:
     """A rendering of a beginning."""
 
-    def __init__(self, loops: dict[int, list[Loop]], rests: dict[int, dict[int, _Rest]]) -> None:
+    def __init__(
+        self,
+        loops: dict[int, list[Loop]],
+        rests: dict[int, dict[int, _Rest]],
+        selected: dict[tuple[Any, ...], Selection],
+    ) -> None:
         self.loops = loops  # the last loops of earlier renderings
-        self.rests = rests  # what those did that go from the last message to the first
+        self.rests = rests  # the records of loops from the last message to the first
+        self.selected = selected  # by what they are of, and how
         self.loop: Loop | None = None  # the one that runs
         self.written: list[str | Part] = []
 
@@ -262,7 +297,7 @@ class Part:
 
 
 class Loop:
-    """A loop over messages, as a template sees it; also what it learns of what is outside."""
+    """A loop over messages, as a template sees it; records what the body learns of the rest."""
 
     def __init__(self, run: Run, name: int, span: Span, values: list[Any]) -> None:
         self._run, self._name, self._span, self._values = run, name, span, values
@@ -276,7 +311,7 @@ class Loop:
         self._facts: dict[_Key, Any] = {}
         self.index0 = -1
 
-    # -- What the body is told ---
+    # -- What the body can read -
 
     def _note(self, key: _Key, low: int | None, high: int | None, more: int = 0) -> None:
         """Note how large a number is at least and at most, less `more`."""
@@ -350,7 +385,7 @@ class Loop:
     def _watch(self, loop: Loop | None) -> None:
         """Begin to watch what the body sees, or end it."""
         self._run.loop = loop
-        for place, value in self._watched:  # the first place of those that are one comes last
+        for place, value in self._watched:  # of equal places, the first one wins
             if isinstance(value, Span):
                 value._loop, value._key = loop, (place,)
             else:
@@ -375,7 +410,7 @@ class Loop:
         return best
 
     def _is_like(self, other: Loop) -> bool:
-        """Tell whether a loop went through the same messages, with the same values around it."""
+        """Return True if a loop had the same messages, with the same values around it."""
         is_alike = other._one == self._one and _same(other._span, self._span)
         return is_alike and all(map(_same, other._values, self._values))
 
@@ -389,7 +424,7 @@ class Loop:
         return all(_same(value, self._value(key), True) for key, value in step.facts.items())
 
     def _value(self, key: _Key) -> Any:
-        """Return what is true before the loop."""
+        """Return the facts before the loop."""
         if not key:
             return self._span._stop
         value = self._values[key[0]]
@@ -399,17 +434,17 @@ class Loop:
 
     @property
     def index(self) -> int:
-        """Return the number of the iteration, from 1 on."""
+        """Return the number of the iteration, counting from 1."""
         return self.index0 + 1
 
     @property
     def first(self) -> bool:
-        """Tell whether this is the first iteration."""
+        """Return True in the first iteration."""
         return self.index0 == 0
 
     @property
     def last(self) -> bool:
-        """Tell whether this is the last iteration."""
+        """Return True in the last iteration."""
         return not self._span._has(self._span._start + self.index)
 
     @property
@@ -517,7 +552,7 @@ class BackLoop(Loop):
 
     @property
     def index0(self) -> Any:
-        """Return the number of the iteration, from 0 on."""
+        """Return the number of the iteration, counting from 0."""
         return Number(self, (), self._back, self._back - self._span._stop)
 
     @index0.setter
@@ -526,7 +561,7 @@ class BackLoop(Loop):
 
     @property
     def last(self) -> bool:
-        """Tell whether this is the last iteration."""
+        """Return True in the last iteration."""
         return self._back == self._span._stop - self._span._start - 1
 
     @property
@@ -542,14 +577,40 @@ class BackLoop(Loop):
 
 
 def over(value: Any, name: int, values: list[Any]) -> Any:
-    """Return what a loop over a value goes through; its body reads some other values."""
+    """Return the items of a loop over a value; its body reads some other values."""
+    if isinstance(value, range):
+        value = _numbers(value, values)
     if isinstance(value, Backwards):
         return BackLoop(value._span._run, name, value._span, values)
     return Loop(value._run, name, value, values) if isinstance(value, Span) else value
 
 
+def _numbers(numbers: range, values: Iterable[Any]) -> Any:
+    """Return a range as a span, if it is of the places of messages."""
+    run = next((value._run for value in values if isinstance(value, Span)), None)
+    forth = numbers.step == 1 and 0 <= numbers.start <= numbers.stop
+    back = numbers.step == -1 and -1 <= numbers.stop <= numbers.start
+    if run is None or not (forth or back):
+        return numbers
+    if forth:
+        return Span(run, _NUMBERS, numbers.start, numbers.stop)
+    return Backwards(Span(run, _NUMBERS, numbers.stop + 1, numbers.start + 1))
+
+
+def selected(value: Any, key: tuple[Any, ...], fits: Callable[[Any], bool]) -> Any:
+    """Return the messages that match, if this can be known; else None."""
+    if not isinstance(value, Span) or value._watched() or not all(type(x) is str for x in key):
+        return None
+    return value._selected(key, fits)
+
+
+def as_list(value: Any) -> Any:
+    """The filter `list`."""
+    return value if isinstance(value, Span) else list(value)
+
+
 def loop_context(iterable: Any, *rest: Any) -> Any:
-    """Return what a loop goes through that has the name `loop` for itself."""
+    """Return the items of a loop that uses the name `loop`."""
     return iterable._with_self() if isinstance(iterable, Loop) else LoopContext(iterable, *rest)
 
 
@@ -573,7 +634,7 @@ def _latest(parts: Sequence[str]) -> int:
 
 
 def _is_data(value: Any) -> bool:
-    """Tell whether a value is the same at any time, and in any rendering."""
+    """Return True if a value is the same at any time and in any rendering."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, (list, tuple)):
@@ -582,7 +643,7 @@ def _is_data(value: Any) -> bool:
 
 
 def _same(a: Any, b: Any, inside: bool = False) -> bool:
-    """Tell whether two values are surely the same; the numbers that `Loop` notes may differ.
+    """Return True if two values are certainly the same; numbers that `Loop` records may differ.
 
     `inside` says that they are a part of something, of which nothing more is noted.
     """
@@ -593,7 +654,8 @@ def _same(a: Any, b: Any, inside: bool = False) -> bool:
     if isinstance(a, Backwards):
         return _same(a._span, b._span, True)
     if isinstance(a, Span):
-        return a._start == b._start and (not inside or a._stop == b._stop)
+        one = a._base is b._base and a._start == b._start
+        return one and (not inside or bool(a._stop == b._stop))
     if isinstance(a, Namespace):
         return not inside
     if isinstance(a, Marked):
@@ -602,7 +664,7 @@ def _same(a: Any, b: Any, inside: bool = False) -> bool:
         return len(a) == len(b) and all(_same(x, y, True) for x, y in zip(a, b))
     if isinstance(a, dict):
         return _same([*a.items()], [*b.items()], True)
-    if isinstance(a, Macro):  # one name may be that of several
+    if isinstance(a, Macro):  # several can share a name
         return bool(a._func.__code__ is b._func.__code__)
     return isinstance(a, jinja2.Undefined) or bool(type(a) in (int, float, bool, str) and a == b)
 
@@ -629,7 +691,8 @@ class Beginnings:
         self._render, self._messages, self._last = render, messages, last
         self._loops: dict[int, list[Loop]] = {}
         self._rests: dict[int, dict[int, _Rest]] = {}
-        # Steps of two renderings that are known to be alike; keeping them keeps their ids.
+        self._selected: dict[tuple[Any, ...], Selection] = {}
+        # Steps of two renderings known to be equal; keeping them keeps their ids unique.
         self._alike: dict[tuple[int, int], tuple[Step, Step]] = {}
 
     def texts(self, i: int) -> tuple[Marked, Marked] | None:
@@ -646,7 +709,7 @@ class Beginnings:
 
     def _written(self, n: int, prompt: bool) -> list[str | Part] | None:
         """Render the first messages; return None if the template refuses them."""
-        run = Run(self._loops, self._rests)
+        run = Run(self._loops, self._rests, self._selected)
         try:
             for part in self._render(Span(run, self._messages, 0, n), prompt):
                 run.written.append(part)
@@ -677,7 +740,7 @@ class Beginnings:
         return None
 
     def _is_alike(self, a: Step | None, b: Step | None) -> bool:
-        """Tell whether two loops wrote the same, each up to a step."""
+        """Return True if two loops wrote the same text, each up to a step."""
         walked: list[tuple[Step, Step]] = []
         while a is not b:
             if a is None or b is None or a.place != b.place or a.parts != b.parts:
@@ -700,7 +763,7 @@ def _last_part(written: Sequence[str | Part]) -> int | None:
 
 
 def _begin_alike(a: Sequence[str | Part], b: Sequence[str | Part], n: int) -> bool:
-    """Tell whether two texts, each up to its last loop, are the same."""
+    """Return True if two texts are the same, each up to its last loop."""
     if _last_part(b) != n:
         return False
     return all(

@@ -2,11 +2,11 @@
 
 What a model generated is kept as it was generated: token in, token out.  Encoding its
 text again can give other ids, with which a model's cache is lost and training learns
-something else than was sampled.  So each new message adds ids behind the old ones.
+something else than was sampled.  So each new message adds ids after the old ones.
 
 Some templates write the past in another way once it is past: they drop old thoughts, for
-instance.  Then the old ids are no beginning of the new ones any more.  This is told, by
-`Conversation.rewrites`, and all is encoded anew.
+instance.  Then the new ids no longer begin with the old ones.  `Conversation.rewrites` counts
+this, and everything is encoded again.
 
 A model that thinks before it speaks generates both, with marks between them.  Where the
 template has a place for thoughts, an answer is read as the template would have written it:
@@ -27,19 +27,26 @@ True
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import encoding, rendering, templates
+from bpe_tokenizer_tools.chat.apply_template import continued
 from bpe_tokenizer_tools.chat.marked_text import Marked
+from bpe_tokenizer_tools.support.text import shared_length
+
+if TYPE_CHECKING:
+    from bpe_tokenizer_tools.prompts.healing import CoveringTree
 
 
 class Turn(NamedTuple):
-    """How many tokens a message takes, with what the template writes before it."""
+    """The number of tokens of a message, with the template's text before it."""
 
     role: str
     tokens: int
@@ -48,9 +55,18 @@ class Turn(NamedTuple):
 class Rewrite(NamedTuple):
     """Where a template wrote the past in another way than before."""
 
-    before: str  # the past as it was, from the first difference on
+    before: str  # the old text of the past, from the first difference
     after: str  # as it is now
     kept: int  # how many of the old ids are still the beginning of the new ones
+
+
+class Drift(NamedTuple):
+    """Where the ids of a conversation are not those that encoding its text again gives."""
+
+    message: int  # index in `messages`; their number for the next answer
+    start: int  # in `ids`: those from here...
+    end: int  # ...to here differ...
+    encoded: list[int]  # ...from these
 
 
 class _State(NamedTuple):
@@ -58,34 +74,35 @@ class _State(NamedTuple):
 
     ids: tuple[int, ...] = ()  # all ids, the last answer's included
     turns: tuple[Turn, ...] = ()  # see `Conversation`
-    text: str = ""  # what the ids stand for, but for those of the last answer
-    # the ids that were generated behind that; None if there are none yet
+    text: str = ""  # the text of the ids, except those of the last answer
+    lead: str = ""  # the prompt's end behind that, which the answer's ids spell: it was healed
+    # the ids generated after that; None if there are none yet
     answer: tuple[int, ...] | None = None
     counted: int = 0  # how many messages are in `text`
 
     @property
     def n_messages(self) -> int:
-        """How many messages the ids stand for."""
+        """How many messages the ids cover."""
         return self.counted + (self.answer is not None)
 
     def shortened(self) -> _State:
-        """Return what is left without the last id."""
+        """Return the state without the last id."""
         last = self.turns[-1]
         turns = (*self.turns[:-1], last._replace(tokens=last.tokens - 1))
         return self._replace(ids=self.ids[:-1], turns=turns)
 
 
 class _Thoughts(NamedTuple):
-    """How a template writes a thought, and what is said after it."""
+    """How a template writes a thought, and the answer after it."""
 
-    opening: str  # what stands before a thought; "" where the prompt for an answer ends with it
-    closing: str  # what stands between a thought and what is said
+    opening: str  # the text before a thought; "" where the prompt for an answer ends with it
+    closing: str  # the text between a thought and the answer
     control: re.Pattern[str]  # finds control tokens
     is_open: bool  # whether an answer begins with a thought, because the prompt opens it
 
     @classmethod
     def of(cls, render: templates.Renderer, control: Iterable[str]) -> _Thoughts | None:
-        """Read it off what a template makes of an example; None if that has no thoughts."""
+        """Read it from a rendered example; None if that shows no thoughts."""
         asked = {"role": "user", "content": "question"}
         answer = {"role": "assistant", "content": "answer", "reasoning_content": "thought"}
         try:
@@ -103,12 +120,12 @@ class _Thoughts(NamedTuple):
         closing = whole[last : places.get("content", (at, at))[0]]
         if not closing.strip():
             return None
-        start = min(templates._agree(prompt, whole), first)
+        start = min(shared_length(prompt, whole), first)
         pattern = core.one_of(control)
         return cls(whole[start:first], closing, pattern, start == len(prompt))
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return what is said in an answer, and the thoughts before it."""
+        """Return the text said in an answer, and the thoughts before it."""
         mark = self.closing.strip()
         end = self.control.match(mark)
         if end and end[0] != mark:
@@ -138,6 +155,20 @@ class _Thoughts(NamedTuple):
         else:
             said = self.control.split(text)[-1]
         return said, "\n".join(each[0] for each in thoughts)
+
+
+def _continued_by(message: dict[str, Any], state: _State, said: str) -> dict[str, Any]:
+    """Return a message whose text goes on, from where a prompt ended."""
+    content = message["content"]
+    parts = content if isinstance(content, list) else [{"text": content}]
+    at = max(i for i, part in enumerate(parts) if isinstance(part, Mapping) and "text" in part)
+    begun = str(parts[at]["text"])
+    if not (state.text + state.lead).endswith(begun):  # the template strips it
+        begun = begun.rstrip()
+    part = {**parts[at], "text": begun + said}
+    if isinstance(content, list):
+        return {**message, "content": [*parts[:at], part, *parts[at + 1 :]]}
+    return {**message, "content": part["text"]}
 
 
 class Conversation:
@@ -188,8 +219,23 @@ class Conversation:
         return list(self._state.turns)
 
     @property
+    def drifts(self) -> list[Drift]:
+        """Where `ids` are not those of their text, in each stretch between control tokens.
+
+        A model may sample other tokens than `encode` gives for what it said.  `ids` keep them;
+        whoever renders the messages and encodes them again gets others: docs/canonical.md.
+        """
+        from bpe_tokenizer_tools.prompts.canonical import differences  # few ask for it
+
+        ends = [*itertools.accumulate(turn.tokens for turn in self._state.turns)]
+        return [
+            Drift(bisect.bisect_right(ends, start), start, end, encoded)
+            for start, end, encoded in differences(self.tokenizer, self.ids)
+        ]
+
+    @property
     def end_of_turn(self) -> str | None:
-        """The control token that the template puts behind an answer."""
+        """The control token that the template puts after an answer."""
         return templates.end_of_turn(self._render, self.tokenizer.special_tokens)
 
     def check_template(self) -> None:
@@ -212,7 +258,7 @@ class Conversation:
         self.messages += checked
 
     def undo(self) -> list[dict[str, Any]]:
-        """Take back the last message of a user and all behind it; return them."""
+        """Remove the last user message and everything after it; return them."""
         users = [i for i, message in enumerate(self.messages) if message["role"] == "user"]
         start = users[-1] if users else len(self.messages)
         taken = self.messages[start:]
@@ -228,7 +274,7 @@ class Conversation:
 
     # -- Ids ---
 
-    def prompt(self) -> list[int]:
+    def prompt(self, continue_final_message: bool = False) -> list[int]:
         """Return the ids that a model goes on from, to answer.
 
         They begin with `ids` as they were, but for one id: a stop token behind the last
@@ -236,21 +282,69 @@ class Conversation:
         writes there follows.  If the template writes the past in another way, all is
         encoded anew, and `rewrites` grows.  A prompt that was not answered is forgotten.
 
+        Args:
+            continue_final_message: end within the last message, the assistant's: the `answer`
+                continues it.
+
         Raises:
-            ValueError: the template refuses this conversation.
+            ValueError: the template refuses this conversation, or it has nothing to continue.
         """
-        text = self._render(self.messages, True)
+        n = len(self.messages) - bool(continue_final_message)
+        text = self._begun() if continue_final_message else self._render(self.messages, True)
         self.forget_prompt()
         state = self._state
         self._past.append(state)
         known = self._find_end(state, text.plain)
         if known is None:
-            self._state = self._extended(_State(), text, 0)
+            self._state = self._extended(_State(), text, 0, n)
             self._tell_rewrite(state, text.plain)
         else:
             end, is_kept = known
-            self._state = self._extended(state if is_kept else state.shortened(), text, end)
+            self._state = self._extended(state if is_kept else state.shortened(), text, end, n)
         return self.ids
+
+    def _begun(self) -> Marked:
+        """Render up to the end of the last message, the assistant's."""
+        role = self.messages[-1]["role"] if self.messages else None
+        if role != "assistant":
+            got = f"the last one is of role {role!r}" if role else "there is none"
+            raise ValueError(f"continue_final_message continues an assistant's message, and {got}")
+        return continued(self._render, self.messages, "content")
+
+    def heal(self) -> CoveringTree:
+        """Take back the ids at the end of the prompt that a longer text might not have.
+
+        The ids of the `answer` then begin with those that spell this end again.
+
+        Returns:
+            How they may do so, as `bpe_tokenizer_tools.prompts.covering_tree` does.
+
+        Raises:
+            RuntimeError: there is no prompt, or it is answered already.
+            ValueError: the tokenizer can't be healed.
+        """
+        from bpe_tokenizer_tools.prompts import completing, healing  # few ask for it
+
+        state = self._asked()
+        tree = completing.heal_ids(self.tokenizer, list(state.ids))
+        tree = completing.from_a_character(self.tokenizer, tree)
+        text, lead = state.text, tree.prefix.decode()
+        if not text.endswith(lead):
+            text = core.normalize(text, self.tokenizer.normalizer)
+        if not text.endswith(lead):  # the tokenizer puts a space before it, say
+            return healing.CoveringTree(self.ids, b"", {})
+        text = text.removesuffix(lead)
+        turns, left = list[Turn](), len(tree.ids)
+        for turn in state.turns:
+            turns.append(turn._replace(tokens=min(turn.tokens, left)))
+            left -= turns[-1].tokens
+        self._state = state._replace(ids=tuple(tree.ids), turns=tuple(turns), text=text, lead=lead)
+        return tree
+
+    def _asked(self) -> _State:
+        if not self._past or self._state.answer is not None:
+            raise RuntimeError("an answer needs a prompt: call prompt() first")
+        return self._state
 
     def forget_prompt(self) -> None:
         """Take back a prompt that was not answered; its messages stay."""
@@ -258,15 +352,17 @@ class Conversation:
             self._state = self._past.pop()
 
     def _find_end(self, state: _State, text: str) -> tuple[int, bool] | None:
-        """Return how much of a text the ids stand for, the last one included or not.
+        """Return how much of a text the ids cover, with or without the last one.
 
         None if the text differs.  White space around an answer may be missing: templates
         strip what they are given.  The last id may be a stop token that is not theirs.
         """
         said, stop = self._said(state.answer or ())
+        before = state.text + (state.lead if said else "")
+        said = said.removeprefix(state.lead)
         for known in dict.fromkeys((said, said.rstrip(), said.lstrip(), said.strip())):
-            end = len(state.text) + len(known)
-            if text.startswith(state.text + known):
+            end = len(before) + len(known)
+            if text.startswith(before + known):
                 if stop and text.startswith(stop, end):
                     return end + len(stop), True
                 return end, not stop
@@ -278,12 +374,15 @@ class Conversation:
         n = len(ids) - (ids[-1] in control if ids else 0)
         return self.tokenizer.decode(ids[:n]), self.tokenizer.decode(ids[n:])
 
-    def _extended(self, state: _State, text: Marked, start: int) -> _State:
-        """Put the ids of a text from a place on behind those of a state, and count them."""
+    def _extended(self, state: _State, text: Marked, start: int, n: int) -> _State:
+        """Append the ids of a text, from a place, to a state's, and count them.
+
+        It has `n` whole messages, and what comes before an answer, or the beginning of one.
+        """
         self._render.check(text)
         ids, offsets = encoding.encode(self._render, text, start=start)
         ends = templates.message_ends(text, len(self.messages))
-        new = self.messages[state.n_messages :]
+        new = self.messages[state.n_messages : n]
         counts = [0] * (len(new) + 1)
         at = 0
         for place, _ in offsets:
@@ -291,23 +390,26 @@ class Conversation:
                 at += 1
             counts[at] += 1
         roles = [*(str(message["role"]) for message in new), "assistant"]
+        turns = list(state.turns)
+        if state.n_messages > n:  # the model's own last answer is continued
+            counts[0] += turns.pop().tokens
         return _State(
             ids=state.ids + tuple(ids),
-            turns=state.turns + tuple(map(Turn, roles, counts)),
+            turns=(*turns, *map(Turn, roles, counts)),
             text=text.plain,
-            counted=len(self.messages),
+            counted=n,
         )
 
     def _tell_rewrite(self, old: _State, text: str) -> None:
         before = old.text + self.tokenizer.decode(old.answer or ())
-        at = templates._agree(before, text)
-        kept = templates._agree(old.ids, self._state.ids)
+        at = shared_length(before, text)
+        kept = shared_length(old.ids, self._state.ids)
         self.rewrites.append(Rewrite(before[at:], text[at:], kept))
 
     def answer(
         self, ids: Iterable[int], content: str | None = None, rest: str = "", **fields: Any
     ) -> str:
-        """Take what a model generated behind `prompt`, its stop token included.
+        """Add what a model generated after `prompt`, including its stop token.
 
         The message gets what was said as its content.  Thoughts before it become its
         ``reasoning_content``, where the template has a place for them.  Where it writes an
@@ -324,22 +426,31 @@ class Conversation:
         Raises:
             RuntimeError: nothing was asked, or it is answered already.
         """
-        state = self._state
-        if not self._past or state.answer is not None:
-            raise RuntimeError("an answer goes behind a prompt: call prompt() first")
+        state = self._asked()
         new = tuple(ids)
         text = self.tokenizer.decode(new) + rest if rest else self._said(new)[0]
+        text = text.removeprefix(state.lead)
+        if not self.tokenizer.decode(new).startswith(state.lead):
+            new = ()  # they end before the end of the prompt
+        if state.counted < len(self.messages):
+            said = text if content is None else content
+            self.messages[-1] = {**_continued_by(self.messages[-1], state, said), **fields}
+        else:
+            said = self._add_answer(text, content, fields)
+        last = state.turns[-1]
+        turn = last._replace(tokens=last.tokens + len(new))
+        self._state = state._replace(
+            ids=state.ids + new, turns=(*state.turns[:-1], turn), answer=new
+        )
+        return said
+
+    def _add_answer(self, text: str, content: str | None, fields: dict[str, Any]) -> str:
         said, thoughts = self._thoughts.split(text) if self._thoughts else (text, "")
         said = said if content is None else content
         message = {"role": "assistant", "content": said, **fields}
         if thoughts and not set(rendering.THOUGHTS) & set(fields):
             message["reasoning_content"] = thoughts
         self.messages.append(message)
-        last = state.turns[-1]
-        turn = last._replace(tokens=last.tokens + len(new))
-        self._state = state._replace(
-            ids=state.ids + new, turns=(*state.turns[:-1], turn), answer=new
-        )
         return said
 
     @functools.cached_property

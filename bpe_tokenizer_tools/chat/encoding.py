@@ -19,11 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.chat.budget import ExceededError, limited
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 from bpe_tokenizer_tools.support import offsets
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat.templates import Renderer
+    from bpe_tokenizer_tools.prompts.sessions import Session
 
 Span = tuple[int, int]
 _Example = tuple[list[dict[str, Any]], bool]
@@ -48,15 +50,20 @@ def segments(text: Marked) -> list[tuple[str, str]]:
 
 
 def encode(
-    render: Renderer, text: Marked, allowed_special: Any = "all", start: int = 0, align: bool = True
+    render: Renderer,
+    text: Marked,
+    allowed_special: Any = "all",
+    start: int = 0,
+    align: bool = True,
+    session: Session | None = None,
 ) -> tuple[list[int], list[Span]]:
-    """Encode a rendered conversation, from a place on.
+    """Encode a rendered conversation, starting at a place.
 
     `allowed_special` says which special tokens of the template's own text become ids; `start` is
-    the place, in characters.
+    the place, in characters; a `session` knows the ids of the conversation before.
 
     Returns:
-        The ids, and the (start, end) characters of each behind the place.
+        The ids, and the (start, end) characters of each after the place.
     """
     tokenizer = render.tokenizer
     pieces = segments(text[start:] if start else text)
@@ -70,6 +77,8 @@ def encode(
         counts[ASSISTANT] = _marks_in_answers(render, pieces)
     marked = [(part, counts.get(writer, _NONE)) for part, writer in pieces]
     if not align:
+        if session and not start:
+            return session.encode_segments(tokenizer, encoder, marked), []
         return encoder.encode(marked, not start), []
     return offsets.encode_segments(encoder, marked, not start)
 
@@ -115,7 +124,7 @@ _THINKING: list[dict[str, Any]] = [
 
 
 def _marks_in_answers(render: Renderer, pieces: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Return the marks that count in what the assistant said; worked out only if it has one."""
+    """Return the marks that count in the assistant's text; computed only if it has one."""
     plain = [token for token in render.tokenizer.added_tokens if not token.special]
     marks = frozenset(token.content for token in plain if not core.spells_text(token))
     said = "\0".join(part for part, writer in pieces if writer == ASSISTANT)
@@ -141,9 +150,10 @@ def answer_marks(
     def found(gaps: Iterable[_Gap], *zones: str) -> list[list[str]]:
         return [find(text) for zone, text in gaps if zone in zones]
 
-    plain = list(_gaps(source, roles, _PLAIN))
-    rich = list(_gaps(source, roles, _PLAIN + _RICH, tools=_TOOLS))
-    rich += _gaps(source, roles, _PLAIN, documents=_DOCUMENTS)
+    with limited({"messages": [_USER] * 100}):  # all examples together
+        plain = list(_gaps(source, roles, _PLAIN))
+        rich = list(_gaps(source, roles, _PLAIN + _RICH, tools=_TOOLS))
+        rich += _gaps(source, roles, _PLAIN, documents=_DOCUMENTS)
     turns = set().union(*found(plain, "around", "end"))
     turns |= tokens.intersection(*found(plain, "header"))
     if any(found(plain, "end")):  # then an answer with tool calls ends with such a mark, too
@@ -166,6 +176,8 @@ def _gaps(
         given = [templates.as_given_message(i, each) for i, each in enumerate(messages)]
         try:
             text = jinja.render(source, given, asked, **own, **thinking)
+        except ExceededError:
+            raise
         except ValueError:  # the template knows no such conversation
             continue
         ends = [*(each["role"] for each in messages), "prompt" if asked else "end", "others"]
@@ -180,7 +192,7 @@ def _gaps(
 
 
 def _zone(before: int, after: int, ends: Sequence[str]) -> str:
-    """Tell which part of a conversation lies between two messages; -1 is none of them."""
+    """Return the part of a conversation between two messages; -1 means no message."""
     if ends[before] == "user" and ends[after] in ("assistant", "prompt"):
         return "header"
     if ends[before] == "assistant" and before == after:

@@ -2,9 +2,9 @@
 
 Templates are compiled with one change: their constants, and the text outside of their
 tags, are marked as the template's own.  All else that they print was given to them, or
-made of what was given to them.  What a template may do is bounded by Jinja's sandbox;
-filters, globals and options are those of HuggingFace's ``apply_chat_template``, so that
-its templates render as they do there.
+made of what was given to them.  Jinja's sandbox limits what a template may do, and a budget
+how much: see budget.py.  Filters, globals and options are those of HuggingFace's
+``apply_chat_template``, so that its templates render as they do there.
 """
 
 from __future__ import annotations
@@ -12,24 +12,28 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import re
+import types
 from collections.abc import Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator
+from jinja2.compiler import CodeGenerator, operators
 from jinja2.ext import Extension, loopcontrols
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 
-from bpe_tokenizer_tools.chat import beginnings
+from bpe_tokenizer_tools.chat import beginnings, limits
+from bpe_tokenizer_tools.chat.budget import Budget, current, limited
 from bpe_tokenizer_tools.chat.marked_text import (
-    MAX_LENGTH,
     TEMPLATE,
     UNKNOWN,
     Marked,
     Origin,
+    asked_size,
     concat,
 )
 
@@ -43,7 +47,7 @@ if tuple(map(int, jinja2.__version__.split(".")[:3])) < (3, 1, 6):
 
 
 class _Html(Marked):
-    """Text after Jinja's ``safe``: what is added to it has HTML's characters replaced."""
+    """Text after Jinja's ``safe``: added text gets its HTML characters escaped."""
 
     def __add__(self, other: str) -> Marked:
         return _Html._make(*_joined(self, other if isinstance(other, _Html) else _escape(other)))
@@ -87,36 +91,49 @@ def _tojson(
     sort_keys: bool = False,
 ) -> Marked:
     """Write JSON as HuggingFace does; it is the template's own if all strings in it are."""
+    budget, found = current(), dict[Origin, None]()
+    margin = indent if isinstance(indent, int) else len(indent or "")
+    margin += sum(map(len, separators or ()))
+    budget.need(6 * _survey((value, indent, separators), found, budget, margin))
     text = json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-    origins = list(dict.fromkeys(_origins((value, indent, separators))))
+    origins = list(found)
     given = [origin for origin in origins if not origin.trusted] or origins or [UNKNOWN]
     return Marked(text, given[0]._replace(answer=all(origin.answer for origin in given)))
 
 
-def _origins(value: Any) -> Iterator[Origin]:
+def _survey(
+    value: Any, found: dict[Origin, None], budget: Budget, margin: int, depth: int = 0
+) -> int:
+    """Note who wrote the strings in a value; return about how long its JSON is."""
     if isinstance(value, str):
-        for _, origin in Marked(value).runs():
-            yield origin
-    elif isinstance(value, Mapping):
-        for pair in value.items():
-            yield from _origins(pair)
+        origins = value._runs if isinstance(value, Marked) else ((0, UNKNOWN),)
+        found.update((origin, None) for _, origin in origins)
+        budget.scan(value)
+        return len(value)
+    if isinstance(value, Mapping):
+        items: Iterable[Any] = (each for pair in value.items() for each in pair)
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _origins(item)
+        items = value
+    else:
+        return 32
+    budget.step(1 + len(value) // 4)
+    size = len(value) * (4 + margin * (depth + 1))
+    return size + sum(_survey(each, found, budget, margin, depth + 1) for each in items)
 
 
 def _join(values: Iterable[Any], d: str = "", attribute: Any = None) -> Marked:
     if attribute is not None:
         raise ValueError("join(attribute=...) is not supported; map(attribute=...) first")
-    return Marked(str(d)).join(map(str, values))
+    return Marked(str(d)).join(map(limits.as_text, values))
 
 
 def _indent(text: str, width: Any = 4, first: bool = False, blank: bool = False) -> Marked:
     """Indent the lines after the first, as Jinja's own filter does."""
+    lines = (Marked(limits.as_text(text)) + Marked("\n", TEMPLATE)).splitlines()
+    current().need(4 * len(lines) * (len(width) if isinstance(width, str) else width))
     margin = width if isinstance(width, str) else Marked(" " * width, TEMPLATE)
-    lines = (Marked(str(text)) + Marked("\n", TEMPLATE)).splitlines()
     made: list[str] = [margin] if first else []
     for i, line in enumerate(lines):
         if i:
@@ -125,27 +142,146 @@ def _indent(text: str, width: Any = 4, first: bool = False, blank: bool = False)
     return concat(made)
 
 
+def _trim(value: Any, chars: str | None = None) -> str:
+    if type(value) is not Marked:
+        value = limits.as_text(value)
+    current().step(1 + (len(value) >> 10))
+    return Marked(value).strip(chars)
+
+
 def _refuse(message: Any) -> None:
-    raise beginnings.Refused(f"the chat template refuses this conversation: {message}")
+    said = limits.as_text(message)
+    raise beginnings.Refused(f"the chat template refuses this conversation: {said}")
 
 
 def _strftime_now(form: str) -> str:
+    if len(form) > 1_000:
+        raise ValueError(f"strftime_now: a form of {len(form):,} characters, expected up to 1,000")
     return datetime.datetime.now().strftime(form)
+
+
+# -- Results -------------------------------------------------------------------
+
+
+def _kept(value: Any) -> Any:
+    """Return what a call made, its text marked, after paying for a list."""
+    if isinstance(value, str):
+        if type(value) is str:
+            return Marked(value)
+        return value if isinstance(value, Marked) else _Html._make(*_joined(str(value)))
+    if type(value) in (list, tuple):
+        current().take(64 + 8 * len(value))
+    return value
+
+
+def _added(left: Any, right: Any) -> Any:
+    made = left + right
+    return made if type(made) in (Marked, int) else _kept(made)
+
+
+def _limited_filter(name: str, plain: Any) -> Any:
+    """Return a filter that pays for what it does."""
+    first = 1 if hasattr(plain, "jinja_pass_arg") else 0
+
+    @functools.wraps(plain)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        depth, items = limits.filtered(name, args[first:], kwargs)
+        made = _kept(plain(*args, **kwargs))
+        if type(made) is types.GeneratorType:
+            current().lazy[id(made)] = depth + 1, items
+        return made
+
+    return run
 
 
 # -- The environment -----------------------------------------------------------
 
 
 def _is_loop(text: str) -> bool:
-    """Tell whether this is how the compiler begins a loop that knows itself."""
+    """Return True if this is how the compiler begins a loop that uses `loop`."""
     return text.startswith(", ") and text.endswith(" in LoopContext(")
 
 
 class MarkingGenerator(CodeGenerator):
-    """Marks the constants of a template, and joins so that marks are kept."""
+    """Marks the constants of a template, joins so that marks are kept, and pays for what runs."""
 
     def write(self, text: str) -> None:
         super().write(text.replace("LoopContext(", "environment.loop(") if _is_loop(text) else text)
+
+    def write_commons(self) -> None:
+        super().write_commons()
+        self.writeline("step = environment.budget().step")
+
+    def visit_EnvironmentAttribute(self, node: Any, frame: Any) -> None:
+        self.write(f"step({node.name})")  # see Environment._generate
+
+    def visit_Add(self, node: Any, frame: Any) -> None:
+        if _is_text(node):
+            super().visit_Add(node, frame)
+            return
+        self._wrapped("added", node.left, frame)
+        self.write(", ")
+        self.visit(node.right, frame)
+        self.write(")")
+
+    def visit_Compare(self, node: Any, frame: Any) -> None:
+        sides = [node.expr, *(op.expr for op in node.ops)]
+        known = [isinstance(side, nodes.Const) or _is_constant_list(side) for side in sides]
+        self.write("(")
+        for i, side in enumerate(sides):
+            op = node.ops[i - 1].op if i else ""
+            self.write(f" {operators[op]} " if op else "")
+            beside = known[max(i - 1, 0) : i] + known[i + 1 : i + 2]
+            if op.endswith("in"):
+                wrapper = "" if known[i] else "searched"
+            else:
+                wrapper = "" if known[i] or all(beside) else "compared"
+            if wrapper:
+                self._wrapped(wrapper, side, frame)
+                self.write(")")
+            else:
+                self.visit(side, frame)
+        self.write(")")
+
+    def visit_Dict(self, node: Any, frame: Any) -> None:
+        self.write("{")
+        for item in node.items:
+            if isinstance(item.key, nodes.Const):
+                self.visit(item.key, frame)
+            else:
+                self._wrapped("compared", item.key, frame)
+                self.write(")")
+            self.write(": ")
+            self.visit(item.value, frame)
+            self.write(", ")
+        self.write("}")
+
+    def visit_Getitem(self, node: Any, frame: Any) -> None:
+        if isinstance(node.arg, nodes.Const):
+            super().visit_Getitem(node, frame)
+        elif isinstance(node.arg, nodes.Slice):
+            self.write("environment.kept(")
+            super().visit_Getitem(node, frame)
+            self.write(")")
+        else:
+            self._wrapped("getitem", node.node, frame)
+            self.write(", ")
+            self._wrapped("compared", node.arg, frame)
+            self.write("))")
+
+    def _wrapped(self, name: str, node: Any, frame: Any) -> None:
+        self.write(f"environment.{name}(")
+        self.visit(node, frame)
+
+    def _output_child_pre(self, node: Any, frame: Any, finalize: Any) -> None:
+        if frame.eval_ctx.volatile or frame.eval_ctx.autoescape:
+            super()._output_child_pre(node, frame, finalize)
+        self.write("environment.as_text(")
+
+    def _output_child_post(self, node: Any, frame: Any, finalize: Any) -> None:
+        self.write(")")
+        if frame.eval_ctx.volatile or frame.eval_ctx.autoescape:
+            super()._output_child_post(node, frame, finalize)
 
     def _output_const_repr(self, group: Iterable[Any]) -> str:
         return f"environment.own({''.join(map(str, group))!r})"
@@ -166,15 +302,38 @@ class MarkingGenerator(CodeGenerator):
         self.write(f"environment.own({node.data!r})")
 
     def visit_Concat(self, node: Any, frame: Any) -> None:
-        self.write("environment.concat(map(str, (")
+        self.write("environment.concat(map(environment.as_text, (")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
         self.write(")))")
 
 
+def _is_constant_list(node: Any) -> bool:
+    """Return True for a list of constants: comparing with it costs nothing."""
+    is_list = isinstance(node, (nodes.List, nodes.Tuple))
+    return is_list and all(isinstance(item, nodes.Const) for item in node.items)
+
+
+def _is_text(node: Any) -> bool:
+    """Return True for a sum that can only be text: a part of it is."""
+    if isinstance(node, nodes.Add):
+        return _is_text(node.left) or _is_text(node.right)
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)
+
+
+def _cost(node: nodes.Node) -> str:
+    """Return the steps of going through a part of a template once, and the bytes of its lists."""
+    parts = list(node.find_all(nodes.Node))
+    lists = [each for each in parts if isinstance(each, (nodes.List, nodes.Tuple, nodes.Dict))]
+    sizes = (
+        64 + (168 if isinstance(each, nodes.Dict) else 0) + 32 * len(each.items) for each in lists
+    )
+    return f"{1 + len(parts) // 8}, {sum(sizes)}"
+
+
 def _loops(body: Iterable[nodes.Node]) -> list[nodes.For]:
-    """Return the loops of a template that are in no other one, and write what it writes."""
+    """Return a template's outermost loops that write straight to its output."""
     found: list[nodes.For] = []
     for node in body:
         if isinstance(node, nodes.If):
@@ -189,16 +348,29 @@ def _names(body: Iterable[nodes.Node]) -> set[str]:
     return {name.name for name in names} - {"loop", "caller"}
 
 
+_OBJECT = 512  # bytes; what a call may make besides text
+_LARGE_METHODS = {"fromkeys", "to_bytes", "from_bytes"}
+
+
 class Environment(ImmutableSandboxedEnvironment):
     """Joins text so that marks are kept."""
 
     code_generator_class = MarkingGenerator
-    intercepted_binops = frozenset(["*", "**"])
+    intercepted_binops = frozenset(["*", "**", "%"])
     concat = staticmethod(concat)
     own = staticmethod(_own)
+    budget = staticmethod(current)
+    added, kept = staticmethod(_added), staticmethod(_kept)
+    as_text = staticmethod(limits.as_text)
+    compared, searched = staticmethod(limits.compared), staticmethod(limits.searched)
     loop = staticmethod(beginnings.loop_context)
 
     def _generate(self, source: nodes.Template, *rest: Any, **more: Any) -> str:
+        for node in list[Any](source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
+            cost = nodes.EnvironmentAttribute(_cost(node), lineno=node.lineno)
+            if isinstance(node, nodes.For) and node.test:
+                node.test = nodes.And(cost, node.test, lineno=node.lineno)
+            node.body.insert(0, nodes.ExprStmt(cost, lineno=node.lineno))
         loops = _loops(source.body)
         macros = list(source.find_all((nodes.Macro, nodes.CallBlock)))
         outside: set[str] = _names(macros)
@@ -210,29 +382,51 @@ class Environment(ImmutableSandboxedEnvironment):
         return super()._generate(source, *rest, **more)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        sizes = [len(each) if hasattr(each, "__len__") else each for each in (left, right)]
-        if operator == "**":
-            is_large = isinstance(left, int) and left.bit_length() * abs(right) > 2**16
-        else:
-            is_large = sizes != [left, right] and sizes[0] * sizes[1] > MAX_LENGTH
-        if is_large:
-            raise ValueError(f"a chat template computes something too large, with {operator}")
-        return super().call_binop(context, operator, left, right)
+        limits.operate(operator, left, right)
+        return _kept(super().call_binop(context, operator, left, right))
+
+    def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        budget = current()
+        budget.step(1 + len(args) + len(kwargs), _OBJECT)
+        if type(obj) is Macro:
+            return context.call(obj, *args, **kwargs)
+        owner = getattr(obj, "__self__", None)
+        if not isinstance(owner, (str, dict)):  # for these, Jinja's own `call` does nothing more
+            for value in (owner, *args) if isinstance(owner, (list, tuple)) else args:
+                limits.compared(value)
+            made = super().call(context, obj, *args, **kwargs)
+            if obj is dict:
+                budget.take(100 * len(made))
+            return _kept(made)
+        kwargs.pop("_loop_vars", None)
+        kwargs.pop("_block_vars", None)
+        if isinstance(owner, str):
+            limits.method(obj.__name__, owner, args, kwargs)
+            return _kept(obj(*args, **kwargs))
+        for value in args:
+            limits.compared(value)
+        if obj.__name__ == "copy":
+            budget.take(100 * len(owner))
+        return obj(*args, **kwargs)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Show what every string has, and no more."""
         is_ours = isinstance(obj, Marked) and not hasattr(str, attr)
-        return not is_ours and super().is_safe_attribute(obj, attr, value)
+        is_large = attr in _LARGE_METHODS or (isinstance(obj, bytes) and attr != "decode")
+        return not (is_ours or is_large) and super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Any:
-        text = getattr(value, "__self__", None)
-        if getattr(value, "__name__", "") != "format" or type(text) is not Marked:
+        text, name = getattr(value, "__self__", None), getattr(value, "__name__", "")
+        if name not in ("format", "format_map") or not isinstance(text, str):
             return super().wrap_str_format(value)
-        return functools.partial(_format, SandboxedFormatter(self), text)
+        form, formatter = Marked(text), _Formatter(self)
+        if name == "format_map":
+            return lambda values: _format(formatter, form, (), values)
+        return lambda *args, **kwargs: _format(formatter, form, args, kwargs)
 
 
 class Generation(Extension):
-    """The tag {% generation %}, around what the assistant writes."""
+    """The tag {% generation %}, around the assistant's text."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja has it
 
@@ -262,6 +456,9 @@ class PlainNamespace(Namespace):
             raise AttributeError(name)
         return value
 
+    def __repr__(self) -> str:
+        return "<Namespace>"  # what it has may be too long to print
+
     def __setitem__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             raise ValueError(f"a chat template sets the attribute {name!r} of a namespace")
@@ -272,7 +469,28 @@ class PlainNamespace(Namespace):
         super().__setitem__(name, value)
 
 
-def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Marked:
+class _Formatter(SandboxedFormatter):
+    """Pays for each field before it is written."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        budget = current()
+        budget.step()
+        budget.need(4 * sum(map(asked_size, re.findall(r"\d+", format_spec))))
+        is_text = isinstance(value, str)
+        made = super().format_field(
+            value if is_text or format_spec else limits.as_text(value), format_spec
+        )
+        budget.take(len(made))
+        return made
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion:
+            text = limits.as_text(value)
+            current().need(10 * len(text))
+        return super().convert_field(value, conversion)
+
+
+def _format(formatter: Formatter, form: Marked, args: Any, kwargs: Any) -> Marked:
     """Do what ``str.format`` does, in the sandbox.
 
     NOTE: if users wrote a part of the form, it decides what goes where, and its fields' names
@@ -298,6 +516,19 @@ def _format(formatter: Formatter, form: Marked, *args: Any, **kwargs: Any) -> Ma
     return whole if whole.plain == expected else Marked(expected)
 
 
+def _selecting(name: str) -> Any:
+    """Return a filter of that name which goes through messages once, for all renderings."""
+    plain = _ENVIRONMENT.filters[name]
+
+    @jinja2.pass_context
+    def select(context: Any, value: Any, *args: Any) -> Any:
+        key = (name, *(each.plain if isinstance(each, Marked) else each for each in args))
+        found = beginnings.selected(value, key, lambda each: [*plain(context, [each], *args)] != [])
+        return plain(context, value, *args) if found is None else found
+
+    return select
+
+
 def _of_number(test: Any) -> Any:
     return lambda value: isinstance(value, beginnings.Number) or test(value)
 
@@ -310,27 +541,47 @@ _ENVIRONMENT.filters.update(
         "tojson": _tojson,
         "join": _join,
         "indent": _indent,
-        "safe": lambda value: _Html._make(*_joined(str(value))),
+        "trim": _trim,
+        "safe": lambda value: _Html._make(*_joined(limits.as_text(value))),
         "length": beginnings.length,
         "count": beginnings.length,
+        "list": beginnings.as_list,
+        "selectattr": _selecting("selectattr"),
+        "rejectattr": _selecting("rejectattr"),
         "over messages": beginnings.over,
     }
 )
+for _name, _plain in _ENVIRONMENT.filters.items():
+    if _name not in limits.FREE_FILTERS:
+        _ENVIRONMENT.filters[_name] = _limited_filter(_name, _plain)
+for _name, _plain in _ENVIRONMENT.tests.items():
+    _ENVIRONMENT.tests[_name] = limits.limited_test(_name, _plain)
 for _kind in ("number", "integer"):
     _ENVIRONMENT.tests[_kind] = _of_number(_ENVIRONMENT.tests[_kind])
 _ENVIRONMENT.globals.update(
     raise_exception=_refuse, strftime_now=_strftime_now, namespace=PlainNamespace
 )
+del _ENVIRONMENT.globals["lipsum"]  # Latin text at random, without end
+
+_MAX_SOURCE = 2**17  # characters; the longest in use has 17,000
 
 
 @functools.lru_cache(maxsize=32)
 def _compile(source: str) -> Any:
+    if len(source) > _MAX_SOURCE:
+        size, limit = f"{len(source):,}", f"{_MAX_SOURCE:,}"
+        raise ValueError(f"a chat template of {size} characters, expected up to {limit}")
     try:
         return _ENVIRONMENT.from_string(source)
     except Exception as error:
         line = getattr(error, "lineno", None)
         where = f", line {line}" if line else ""
-        raise ValueError(f"the chat template is no valid Jinja{where}: {error}") from None
+        raise ValueError(f"the chat template is not valid Jinja{where}: {error}") from None
+
+
+def check(source: str) -> None:
+    """Raise ValueError, with the line, unless a template is valid Jinja."""
+    _compile(source)
 
 
 def parse(source: str) -> Any:
@@ -341,7 +592,7 @@ def parse(source: str) -> Any:
 def constants_read(source: str) -> set[str]:
     """Return the constants that a template compares with or passes to methods.
 
-    That is what it looks for in contents, as in ``'</think>' in content`` and
+    These are the strings that it searches in contents, as in ``'</think>' in content`` and
     ``content.split('</think>')``.
     """
     tree = parse(source)
@@ -356,7 +607,7 @@ def constants_read(source: str) -> set[str]:
 
 @functools.lru_cache(maxsize=32)
 def has_generation(source: str) -> bool:
-    """Tell whether a template has the tag {% generation %}, even where it is not rendered."""
+    """Return True if a template has the tag {% generation %}, even where it isn't rendered."""
     methods = parse(source).find_all(nodes.ExtensionAttribute)
     return any(each.name == "_mark" for each in methods)
 
@@ -365,12 +616,13 @@ def render(source: str, messages: Any, add_generation_prompt: bool, /, **variabl
     """Render a template.
 
     Raises:
-        ValueError: it is no valid Jinja, or fails on, or refuses, what it is given.
+        ValueError: it is not valid Jinja, or it fails on or rejects its input.
     """
     template = _compile(source)
+    given = {"messages": messages, "add_generation_prompt": add_generation_prompt, **variables}
     try:
-        given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
-        return Marked(template.render({**given, **variables}))
+        with limited(given):
+            return Marked(template.render(given))
     except ValueError:
         raise
     except Exception as error:  # whatever the template does with this conversation
@@ -383,7 +635,8 @@ def render(source: str, messages: Any, add_generation_prompt: bool, /, **variabl
 def parts(
     source: str, messages: Any, add_generation_prompt: bool, /, **variables: Any
 ) -> Iterator[str]:
-    """Yield what a template writes, bit by bit; errors are those of `render`, or any other."""
+    """Yield a template's output bit by bit; raise the errors of `render`, or any other."""
     template = _compile(source)
-    given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
-    yield from template.root_render_func(template.new_context({**given, **variables}))
+    given = {"messages": messages, "add_generation_prompt": add_generation_prompt, **variables}
+    with limited(given):
+        yield from template.root_render_func(template.new_context(given))

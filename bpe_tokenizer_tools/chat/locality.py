@@ -1,4 +1,4 @@
-"""Whether what a Jinja template writes for a message depends only on messages nearby.
+"""Whether a Jinja template's text for a message depends only on nearby messages.
 
 To learn where an answer begins, its prompt must be rendered: the conversation up to there.  All
 of that, for each answer, takes quadratic time.  A template that is local writes the same end if
@@ -25,7 +25,7 @@ class Locality(NamedTuple):
 
     heads: int = 0  # how many messages at the beginning it looks at from everywhere
     positions: int = 0  # of how many messages at the beginning it tells the position
-    before: int = 0  # how many messages before one change what it writes for it
+    before: int = 0  # how many earlier messages change its text for one
     after: int = 0  # how many messages after one do
     period: int = 1  # positions that are equal modulo this number are equal to it
     may_refuse: bool = False  # whether it may refuse a conversation
@@ -50,6 +50,7 @@ class _Unknown(Exception):
 # Filters that give iterators; one that is made before the loop would be used up in it.
 _LAZY = {"map", "select", "selectattr", "reject", "rejectattr", "batch", "slice", "unique"}
 _LAZY |= {"items", "reverse", "random"}
+_MAX_PASSES = 20  # names of the messages, each defined after it is used
 _WITH_A_STATE = {"cycler", "joiner", "lipsum", "self", "super", "varargs", "kwargs"}
 _FILES = (nodes.Block, nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
 _KEPT_APART = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock, nodes.With)
@@ -60,7 +61,7 @@ def find(source: str) -> Locality | None:
     """Return how far a template looks, or None if it may look at all messages."""
     tree = jinja.parse(source)
     if any(each.name == "_mark" for each in tree.find_all(nodes.ExtensionAttribute)):
-        return None  # its own tags say what was generated
+        return None  # its own tags mark the generated text
     reader = _Reader()
     try:
         reader.find_lists(tree)
@@ -77,19 +78,21 @@ def find(source: str) -> Locality | None:
 class _Reader:
     def __init__(self) -> None:
         self.found = Locality()
-        self._shifts = 0  # how many messages may be left out before the loop
+        self._shifts = 0  # how many messages can be left out before the loop
         self._lists = {"messages"}
 
     def find_lists(self, tree: Any) -> None:
         """Find the names of the messages, and of all but the first of them."""
         assigned = list(tree.find_all(nodes.Assign))
-        while True:
+        for _ in range(_MAX_PASSES):
             known = set(self._lists)
             for node in assigned:
                 if isinstance(node.target, nodes.Name) and self._shift(node.node) is not None:
                     self._lists.add(node.target.name)
             if known == self._lists:
                 break
+        else:
+            raise _Unknown
         for node in assigned:
             if isinstance(node.target, nodes.Name) and node.target.name in self._lists:
                 shift = self._shift(node.node)
@@ -135,7 +138,7 @@ class _Reader:
             return 1
         found = sum(map(self.count_loops, node.iter_child_nodes()))
         if found and not isinstance(node, nodes.Template):
-            raise _Unknown  # what is around the loop may look at all that it writes
+            raise _Unknown  # the code around the loop may read all of its output
         return found
 
     def read(self, node: Any, loop: str | None) -> None:
@@ -181,7 +184,7 @@ class _Reader:
             self.read(child, loop)
 
     def _knows(self, node: Any, loop: str | None) -> bool:
-        """Tell whether this is all there is to know about an expression."""
+        """Return True if this describes an expression completely."""
         return self._knows_messages(node, loop) or self._knows_place(node, loop)
 
     def _knows_messages(self, node: Any, loop: str | None) -> bool:
@@ -242,7 +245,7 @@ class _Reader:
         return True
 
     def _is_head(self, node: Any) -> bool:
-        """Tell whether this is one of the first messages."""
+        """Return True for one of the first messages."""
         if not (isinstance(node, nodes.Getitem) and self._is_list(node.node)):
             return False
         number = _constant(node.arg)
@@ -254,7 +257,7 @@ def _constant(node: Any) -> Any:
 
 
 def _is_lazy(node: Any) -> bool:
-    """Tell whether a value may be an iterator, or contain one."""
+    """Return True if a value may be an iterator, or contain one."""
     if isinstance(node, nodes.Filter) and node.name not in _LAZY:
         return False
     filters: Any = nodes.List([node]).find_all(nodes.Filter)
@@ -266,7 +269,7 @@ def _is_loop(node: Any) -> bool:
 
 
 def _index(node: Any) -> int | None:
-    """Return what an expression adds to the position in a loop, if that is all it does."""
+    """Return the number that an expression adds to a loop's position, if it only does that."""
     if isinstance(node, nodes.Getattr) and _is_loop(node.node):
         return {"index0": 0, "index": 1}.get(node.attr)
     if not isinstance(node, (nodes.Add, nodes.Sub)):

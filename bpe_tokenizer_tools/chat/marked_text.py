@@ -17,8 +17,11 @@ import bisect
 import functools
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, SupportsIndex
+
+from bpe_tokenizer_tools.chat.budget import CURRENT, LONG
 
 
 class Origin(NamedTuple):
@@ -26,8 +29,8 @@ class Origin(NamedTuple):
 
     message: int | None = None  # the index of a message, or None
     field: str | None = None  # its field, such as "content"; None is the template itself
-    generated: bool = False  # whether the template says that the assistant writes this
-    answer: bool = False  # whether it is what the assistant said or thought before
+    generated: bool = False  # whether the template marks it as the assistant's
+    answer: bool = False  # whether it is an earlier answer or thought of the assistant
 
     @property
     def trusted(self) -> bool:
@@ -37,16 +40,22 @@ class Origin(NamedTuple):
 
 TEMPLATE = Origin()
 UNKNOWN = Origin(None, "unknown")
-MAX_LENGTH = 2**26  # characters; templates come from strangers, too
-_Run = tuple[int, Origin]  # so many characters come from there; none, for an empty string
+MAX_LENGTH = 2**26  # characters; what templates make is limited further, see budget.py
+_RUN_SIZE, _PART_SIZE = 96, 64  # bytes
+_TEXT_SIZE = 256  # of a short text, with where it comes from
+_CASE_SIZE = 12  # bytes; Python changes the case of three times four bytes for each character
+_FEW_RUNS = 8
+_Run = tuple[int, Origin]  # the number of characters with that origin; 0 for an empty string
 
 
 class _Runs:
     """Where the characters of a text come from; all that is cut from the text shares it.
 
-    So a template may split a long text into many parts: each costs what it holds, not what it
-    was cut from.
+    So a template may split a long text into many parts: each costs its own length, not that
+    of the whole text.
     """
+
+    lease: Any  # of many runs: what a template pays for them
 
     def __init__(self, runs: tuple[_Run, ...]) -> None:
         self.runs = runs
@@ -73,6 +82,7 @@ class Marked(str):
 
     _text: _Runs  # of the text that it was cut from
     _at: int | None  # where it begins there; None, if it is that text
+    _lease: Any  # of a long text made by a template: what it pays for it
 
     def __new__(cls, text: str, origin: Origin = UNKNOWN) -> Marked:
         """Mark a whole string; one that is marked already stays as it is."""
@@ -90,8 +100,14 @@ class Marked(str):
 
     @classmethod
     def _of(cls, text: str, runs: _Runs, at: int | None = None) -> Marked:
-        made = super().__new__(cls, text)
+        made = str.__new__(cls, text)
         made._text, made._at = runs, at
+        budget = CURRENT.budget
+        if budget is not None:
+            if len(text) >= LONG:
+                made._lease = budget.lease(sys.getsizeof(made))
+            else:
+                budget.take(_TEXT_SIZE + 4 * len(text))
         return made
 
     @property
@@ -125,18 +141,21 @@ class Marked(str):
         origin = self._text.runs[0][1] if self._at is None else self._text.origin(self._at)
         return self._make("", ((0, origin),))
 
-    def _map(self, changed: str, change: Any) -> Marked:
-        """Return what a method made of the string, if it went character by character."""
+    def _map(self, change: Any) -> Marked:
+        """Return what a method makes of the string, if it goes character by character."""
+        if not self.isascii():
+            _check_size(_CASE_SIZE * len(self))
+        changed = change(self.plain)
         if len(changed) == len(self):
             return self._make(changed, self._runs)
-        parts = [Marked(change(str(char)), char._runs[0][1]) for char in self]
-        made = concat(parts)
+        made = concat(Marked(change(part), origin) for part, origin in self.runs())
         return made if str.__eq__(made, changed) else Marked(changed)
 
     def escaped(self) -> Marked:
         """Return the string with HTML's characters replaced, as Jinja's ``escape`` does."""
-        marks = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
-        return concat(Marked(marks.get(char, char), char._runs[0][1]) for char in self)
+        marks = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
+        _check_size(5 * len(self))
+        return concat(Marked(part.translate(marks), origin) for part, origin in self.runs())
 
     # -- What str does, followed ---
 
@@ -151,7 +170,20 @@ class Marked(str):
             at = range(len(self))[key]
             return self._cut(at, at + 1)
         start, stop, step = key.indices(len(self))
-        return self._cut(start, max(start, stop)) if step == 1 else concat(list(self)[key])
+        return self._cut(start, max(start, stop)) if step == 1 else self._taken(key)
+
+    def _taken(self, key: slice) -> Marked:
+        """Return every so many characters, maybe backward."""
+        places = range(len(self))[key]
+        forward = places if places.step > 0 else places[::-1]
+        runs, end = list[_Run](), 0
+        for length, origin in self._runs:
+            start, end = end, end + length
+            count = bisect.bisect_left(forward, end) - bisect.bisect_left(forward, start)
+            if count:
+                runs.append((count, origin))
+        whole = tuple(runs if places.step > 0 else runs[::-1]) or ((0, UNKNOWN),)
+        return Marked._make(self.plain[key], whole)
 
     def __add__(self, other: str) -> Marked:
         return concat((self, other)) if isinstance(other, str) else NotImplemented
@@ -163,11 +195,18 @@ class Marked(str):
         times = max(0, times.__index__())
         if times * len(self) > MAX_LENGTH:
             raise ValueError(f"a text of {times * len(self):,} characters is too large")
-        return concat([self] * times) if times else self._cut(0, 0)
+        if times < 2 or not self:
+            return self if times else self._cut(0, 0)
+        runs = self._runs
+        _check_size(times * (len(self) + (_RUN_SIZE * len(runs) if len(runs) > 1 else 0)))
+        if len(runs) == 1:
+            return Marked._make(self.plain * times, ((times * len(self), runs[0][1]),))
+        return concat([self] * times)
 
     __rmul__ = __mul__
 
     def __mod__(self, values: Any) -> str:
+        _check_form(self.plain, values)
         pieces = re.split(r"%(s|%)", str.__str__(self))
         if not self.trusted or "%" in "".join(pieces[::2]) or isinstance(values, dict):
             # The form's author decides what goes where.  Only %s is followed.
@@ -202,12 +241,19 @@ class Marked(str):
     def split(  # type: ignore[override]
         self, sep: str | None = None, maxsplit: SupportsIndex = -1
     ) -> list[Marked]:
+        self._check_parts(sep)
         return self._located(super().split(sep, maxsplit), len(sep or ""))
 
     def rsplit(  # type: ignore[override]
         self, sep: str | None = None, maxsplit: SupportsIndex = -1
     ) -> list[Marked]:
+        self._check_parts(sep)
         return self._located(super().rsplit(sep, maxsplit), len(sep or ""))
+
+    def _check_parts(self, sep: str | None) -> None:
+        """Check that the parts of a long text can be paid for."""
+        if len(self) >= LONG:
+            _check_size(_PART_SIZE * (self.count(sep) if sep else len(self) // 2))
 
     def _located(self, parts: list[str], gap: int) -> list[Marked]:
         """Find the parts that were split off; `gap` characters, or white space, between."""
@@ -219,6 +265,8 @@ class Marked(str):
         return found
 
     def splitlines(self, keepends: bool = False) -> list[Marked]:  # type: ignore[override]
+        if len(self) >= LONG:
+            _check_size(_PART_SIZE * len(self) // 2)
         lines, at = [], 0
         for whole, line in zip(super().splitlines(True), super().splitlines(keepends)):
             lines.append(self._cut(at, at + len(line)))
@@ -237,6 +285,7 @@ class Marked(str):
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> Marked:
         if not old:
+            _check_size(len(new) * len(self))
             return Marked(super().replace(old, new, count))
         return Marked(new).join(self.split(old, count))
 
@@ -247,29 +296,32 @@ class Marked(str):
         return concat(made)
 
     def lower(self) -> Marked:
-        return self._map(super().lower(), str.lower)
+        return self._map(str.lower)
 
     def upper(self) -> Marked:
-        return self._map(super().upper(), str.upper)
+        return self._map(str.upper)
 
     def casefold(self) -> Marked:
-        return self._map(super().casefold(), str.casefold)
+        return self._map(str.casefold)
 
     def swapcase(self) -> Marked:
-        return self._map(super().swapcase(), str.swapcase)
+        return self._map(str.swapcase)
 
     def title(self) -> Marked:
-        return self._map(super().title(), str.title)
+        return self._map(str.title)
 
     def capitalize(self) -> Marked:
-        return self._map(super().capitalize(), str.lower)
+        return self._map(str.capitalize)
 
 
 def concat(parts: Iterable[str]) -> Marked:
     """Join strings; each keeps its origins."""
     marked = [part if isinstance(part, Marked) else Marked(part) for part in parts]
-    if sum(map(len, marked)) > MAX_LENGTH:
+    length = sum(map(len, marked))
+    if length > MAX_LENGTH:
         raise ValueError(f"a text of more than {MAX_LENGTH:,} characters is too long")
+    if length >= LONG:
+        _check_size(length)
     runs: list[_Run] = []
     for part in marked:
         found = part._text.runs if part._at is None else part._runs
@@ -280,4 +332,38 @@ def concat(parts: Iterable[str]) -> Marked:
             runs.append((length, origin))
         runs += found[1:]
     made = _Runs(tuple(runs) or ((0, UNKNOWN),))
+    if len(runs) > _FEW_RUNS and CURRENT.budget is not None:
+        CURRENT.budget.step(len(runs) >> 5)
+        made.lease = CURRENT.budget.lease(_RUN_SIZE * len(runs))
     return Marked._of("".join(marked), made)
+
+
+def _check_size(size: int) -> None:
+    """Check that a template may make so many bytes, if one runs."""
+    if CURRENT.budget is not None:
+        CURRENT.budget.need(size)
+
+
+# A field of a form such as "%-20s", or what follows its name in parentheses: width, precision.
+_FIELD = re.compile(r"[%)][-#0 +]*(\d+|\*)?(?:\.(\d+|\*))?")
+
+
+def _check_form(form: str, values: Any) -> None:
+    """Check that a template may make the text that a form such as "%20s" asks for."""
+    budget = CURRENT.budget
+    if budget is None:
+        return
+    budget.scan(form)
+    named = isinstance(values, dict)
+    given = list(values.values()) if named else values if isinstance(values, tuple) else [values]
+    size = sum(len(each) if isinstance(each, str) else budget.walk([each]) for each in given)
+    largest = max((abs(each) for each in given if isinstance(each, int)), default=0)
+    for found in _FIELD.finditer(form):
+        if found[0][0] == "%" or named:
+            size += sum(largest if n == "*" else asked_size(n) for n in found.groups() if n)
+    budget.need(4 * size * (form.count("%(") if named else 1))
+
+
+def asked_size(digits: str) -> int:
+    """Read a width or a precision; one of many digits is as good as the first 12."""
+    return int(digits.lstrip("0")[:12] or 0)

@@ -1,4 +1,4 @@
-"""Templates that are functions: what they are given, and the segments they give.
+"""Templates that are functions: their arguments, and the segments they return.
 
 The built-in templates, and what encodes segments, are section 9 of bpe_tokenizer.
 """

@@ -21,8 +21,11 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer, InferenceBackend
 from bpe_tokenizer_tools import backends, core
-from bpe_tokenizer_tools.backends import fit
+from bpe_tokenizer_tools.backends import checks, fit
 from bpe_tokenizer_tools.chat.conversation import Conversation
+from bpe_tokenizer_tools.prompts.completing import beyond
+from bpe_tokenizer_tools.prompts.healing import CoveringTree
+from bpe_tokenizer_tools.support.text import say
 
 
 @dataclass
@@ -90,7 +93,7 @@ class Session:
         if tokenizer is None:
             tokenizer = fit.load_own(files)
             if tokenizer is None:
-                raise ValueError(f"{model}: brings no tokenizer; pass the one it was trained with")
+                raise ValueError(f"{model}: has no tokenizer; pass the one it was trained with")
             fit.check(tokenizer, files, is_own=True)
         else:
             fit.check(tokenizer, files)
@@ -118,6 +121,8 @@ class Session:
         top_k: int = 0,
         seed: int | None = None,
         stop: Iterable[str] = (),
+        heal: bool = False,
+        continue_final_message: bool = False,
     ) -> Iterator[str]:
         """Yield an answer, piece by piece, as the model generates it.
 
@@ -128,22 +133,29 @@ class Session:
         yielded until then: the conversation is as it was before.
 
         Args:
-            content: what the user says; None answers the conversation as it is.
+            content: the user's message; None answers the conversation as it is.
             max_new_tokens: as for `Backend.generate`, like the next four.
             temperature: see there.
             top_p: see there.
             top_k: see there.
             seed: see there.
-            stop: end, too, before the first place where one of these strings begins.
+            stop: also end before the first place where one of these strings begins.
+            heal: let the model choose the tokens at the end of the prompt, behind its last control
+                token, as `bpe_tokenizer_tools.prompts.heal` says; they count as new tokens.
+            continue_final_message: go on with the last message, which is the assistant's; what
+                is yielded becomes its end.  With `heal`, it may end within a word.
 
         Raises:
             ValueError: the prompt leaves no room for an answer; an argument is wrong; the
                 template refuses the conversation.  Then `content` was not added.
             RuntimeError: the model fails, or is busy with another session.
         """
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        if not all(isinstance(each, str) and each for each in stops):
-            raise ValueError(f"stop must be strings that are not empty, got {stops!r:.60}")
+        stops = checks.stop_texts(stop)
+        if not isinstance(continue_final_message, bool):
+            got = core.shorten(continue_final_message)
+            raise TypeError(f"continue_final_message must be True or False here, got {got}")
+        if continue_final_message and content is not None:
+            raise ValueError("continue_final_message goes on with an answer: pass no content")
         running = self._running()
         if running:
             running.close()
@@ -151,7 +163,9 @@ class Session:
         if content is not None:
             talk.add("user", content)
         try:
-            prompt = talk.prompt()
+            prompt = talk.prompt(continue_final_message)
+            healed = talk.heal() if heal else None
+            prompt = healed.ids if healed else prompt
             self.last = Reply(prompt_tokens=len(prompt))
             ids = self.model.generate(
                 prompt,
@@ -162,12 +176,13 @@ class Session:
                 seed,
                 stop_ids := self.stop_ids,
                 n_tokens=self.tokenizer.max_id + 1,
+                healed=healed,
             )
         except BaseException:
             self._take_back(content is not None)
             raise
-        stream = self._stream(ids, stop_ids, stops, content is not None)
-        next(stream)  # what was not begun could not be closed
+        stream = self._stream(ids, stop_ids, stops, content is not None, healed)
+        next(stream)  # a generator can only be closed after it has started
         self._running = weakref.ref(stream)
         return stream
 
@@ -177,7 +192,12 @@ class Session:
             self.conversation.undo()
 
     def _stream(
-        self, ids: Iterator[int], stop_ids: frozenset[int], stops: list[str], is_asked: bool
+        self,
+        ids: Iterator[int],
+        stop_ids: frozenset[int],
+        stops: list[str],
+        is_asked: bool,
+        healed: CoveringTree | None,
     ) -> Generator[str, None, None]:
         reply, taken, given = self.last, list[int](), list[str]()
         messages = list(self.conversation.messages)
@@ -198,7 +218,10 @@ class Session:
 
         try:
             yield ""
-            pieces = self.tokenizer.decode_streaming(kept(), skip_special_tokens=True)
+            if healed:
+                pieces = beyond(self.tokenizer, kept(), healed.prefix)
+            else:
+                pieces = self.tokenizer.decode_streaming(kept(), skip_special_tokens=True)
             for piece in core.until(pieces, stops, stopped):
                 given.append(piece)
                 yield piece
@@ -209,11 +232,12 @@ class Session:
             ids.close()  # type: ignore[attr-defined]
             reply.text = "".join(given)
             is_lost = reply.finish == "error" or (reply.finish == "cancelled" and not given)
-            if self.conversation.messages == messages:  # else somebody has changed it meanwhile
-                self._take_back(is_asked) if is_lost else self._keep(taken, reply.text)
+            if self.conversation.messages == messages:  # else it was changed in the meantime
+                lead = healed.prefix.decode() if healed else ""  # which the ids begin with
+                self._take_back(is_asked) if is_lost else self._keep(taken, lead + reply.text)
 
     def _keep(self, ids: list[int], text: str) -> None:
-        """Keep an answer: its text, and those ids at the beginning that give no more than it."""
+        """Keep an answer: its text, and the first ids that give no more than this text."""
         end = len(ids)
         while not text.startswith(said := self.tokenizer.decode(ids[:end], True)):
             end -= 1
@@ -230,12 +254,13 @@ def chat(
     **options: Any,
 ) -> Any:
     """Answer a conversation; see `BPETokenizer.chat`."""
-    names = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+    names = ["max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop", "heal"]
+    names.append("continue_final_message")
     sampling = {name: options.pop(name) for name in names if name in options}
     session = Session(model, tokenizer, **options)
     session.conversation.extend(messages)
     if verbose:
-        print(f"{session.model!r}, context {session.model.context}", file=sys.stderr)
+        say(f"{session.model!r}, context {session.model.context}", sys.stderr)
     pieces = session.reply(**sampling)
     if stream:
         return pieces

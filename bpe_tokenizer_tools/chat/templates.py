@@ -24,6 +24,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import rendering
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
+from bpe_tokenizer_tools.support.text import shared_length
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.chat.beginnings import Beginnings
@@ -34,7 +35,7 @@ Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variable
 Span = tuple[int, int]
 
 _ASSISTANTS = ("assistant", "model")
-_SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with what was said
+_SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with its text
 
 
 # -- From messages to marked text ----------------------------------------------
@@ -62,7 +63,7 @@ def _from_segments(
 ) -> Marked:
     """Render with a built-in template, by its name, or with a function of the caller's.
 
-    Built-in templates pass on what they are given, marked; text from elsewhere is marked here.
+    Built-in templates return marked text; text from other templates is marked here.
     """
     given = {
         key: rendering.copy_data(value)
@@ -84,7 +85,7 @@ _QUESTION = {"role": "user", "content": "question"}
 
 
 def _select(template: Any, tokenizer: BPETokenizer, tools: Any) -> Any:
-    """Return the template that is meant; names and defaults are those of transformers."""
+    """Return the template to use; names and defaults are as in transformers."""
     own = tokenizer.chat_templates
     if isinstance(template, str):
         template = own.get(template, template)
@@ -113,7 +114,7 @@ def _resolve(source: Any) -> Template:
 
 
 class Renderer:
-    """A template with all that it is given but for the messages.
+    """A template with all of its arguments except the messages.
 
     The variables are tools, documents and others that the template knows; also ``content_tokens``,
     as for `BPETokenizer.apply_chat_template`, and ``chat_template``, another name of `template`.
@@ -200,7 +201,7 @@ class Renderer:
 
     @property
     def marks_generation(self) -> bool:
-        """Whether the template has the tag {% generation %}, around what the assistant says."""
+        """Whether the template has the tag {% generation %}, around the assistant's text."""
         if self.jinja_source is None:
             return False
         from bpe_tokenizer_tools.chat import jinja
@@ -234,7 +235,7 @@ class Renderer:
 
 
 def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
-    """Return the control token that a template puts behind what the assistant says."""
+    """Return the control token that a template puts after the assistant's text."""
     turn = [_QUESTION, {"role": "assistant", "content": "answer"}]
     try:
         whole, longer = render(turn).plain, render([*turn, _QUESTION]).plain
@@ -244,7 +245,7 @@ def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
     at_end = whole[whole.rfind("answer") :]
     between = longer[longer.rfind("answer") : longer.rfind("question")]
     # What both have; some templates add more at the end, and even the header of a next turn.
-    both = tokens.findall(at_end[: _agree(at_end, between)])
+    both = tokens.findall(at_end[: shared_length(at_end, between)])
     opening = re.match(rf"(?:\s|{tokens.pattern})*", whole)
     headers = set(tokens.findall(opening[0] if opening else ""))
     found = [token for token in both if token not in headers][-1:] or both[-1:]
@@ -258,7 +259,7 @@ def end_of_turn(render: Renderer, control: Iterable[str]) -> str | None:
 def assistant_spans(
     render: Renderer, messages: Sequence[Message], text: Marked, tokenizer: BPETokenizer
 ) -> list[Span]:
-    """Find what a model generated, or is to learn to generate, in a rendered conversation.
+    """Find the text that a model generated, or should learn to, in a rendered conversation.
 
     That is, for each message of the assistant, all between the end of the prompt for it and
     the end of its turn, this included: its content and tool calls as the template wrote them.
@@ -284,7 +285,7 @@ def assistant_spans(
 
 
 class _Piece(NamedTuple):
-    """Where something that a message says stands in a text."""
+    """The place in a text of something that a message says."""
 
     start: int
     stop: int
@@ -293,7 +294,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(text: Marked) -> list[_Piece]:
-    """Return where messages stand in a text; one that is empty stands somewhere, too."""
+    """Return the places of messages in a text; an empty one has a place, too."""
     found: list[_Piece] = []
     at = 0
     for part, origin in text.runs():
@@ -326,7 +327,7 @@ def message_starts(text: Marked, n: int) -> list[int]:
 
 
 class _Layout:
-    """A rendered conversation, and what stands where in it."""
+    """A rendered conversation, and the places of its parts."""
 
     def __init__(self, text: Marked) -> None:
         self.plain, self.pieces = text.plain, _pieces(text)
@@ -434,7 +435,7 @@ def _if_possible(render: Callable[..., Marked], messages: Any, prompt: bool) -> 
 def _turn(
     prefixes: _Prefixes, i: int, layout: _Layout, tokens: tuple[re.Pattern[str], re.Pattern[str]]
 ) -> list[Span]:
-    """Return where a turn of the assistant stands, in several parts if others are between."""
+    """Return the place of an assistant's turn, in several parts if others are between."""
     text = layout.plain
     prompt, alone = prefixes.texts(i)
     said = _pieces(alone)
@@ -455,7 +456,7 @@ def _turn(
         start = _find_start(header, text, (before, limit), first, tokens[1])
     if start is None:
         return []
-    # Of the control tokens behind a last answer, one may be the header of another.
+    # One of the control tokens after a last answer may be the header of another turn.
     spare = len(text) if not own else int(i == len(prefixes) - 1)
     if not own:  # nothing is said, at its place
         own = [_Piece(start, start, i, "")]
@@ -508,7 +509,8 @@ def _find_start(
     aligned = [(header, before)]
     aligned += [(header[a:], mark.start()) for a in begun for mark in borders]
     longest, at = max(
-        (_agree(end, text[place : min(place + len(end), limit)]), place) for end, place in aligned
+        (shared_length(end, text[place : min(place + len(end), limit)]), place)
+        for end, place in aligned
     )
     places = [place for mark in borders for place in mark.span()]
     places += [] if first is None else [first]
@@ -532,7 +534,7 @@ def _find_end(
     end = ends.search(text, last, until)
     if end:
         return end.end()
-    agreed = last + _agree(rest, text[last : min(last + len(rest), until)])
+    agreed = last + shared_length(rest, text[last : min(last + len(rest), until)])
     found = [token.end() for token in control.finditer(text, last, until)]
     within = [end for end in found if end <= agreed]
     following = found[len(within) :][: 1 if len(found) - len(within) > spare else 0]
@@ -542,15 +544,3 @@ def _find_end(
     space = _SPACE.match(text, stop, until)
     follows = control.match(text, space.end() if space else stop, until)
     return follows.end() if follows and following and not within else stop
-
-
-def _agree(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Return how long two strings, or lists, are the same."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -1,6 +1,6 @@
 """The command `chat`: talk to a model in a terminal, or through a pipe.
 
-What the model says goes to stdout as it comes, all else to stderr.  A model may say
+The model's text goes to stdout as it comes, everything else to stderr.  A model may say
 anything, so that no control character of it reaches a terminal: it could move the cursor,
 rename the window, or type on the user's behalf.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.colors import has_colors
 from bpe_tokenizer_tools.support.text import counted, shortened, visible
 
 if TYPE_CHECKING:
@@ -31,34 +32,28 @@ _DIM, _PLAIN = "\033[2m", "\033[0m"
 _COMMANDS = {  # name -> (what goes with it, what it does)
     "help": ("", "list the commands"),
     "system": ("TEXT", "set the system prompt; without TEXT, show it"),
-    "reset": ("", "start anew, with the same system prompt"),
-    "undo": ("", "take back the last question and its answer"),
+    "reset": ("", "start over, with the same system prompt"),
+    "undo": ("", "remove the last question and its answer"),
     "save": ("FILE", "write the conversation as JSON"),
     "tokens": ("", "show how many tokens each message takes"),
     "quit": ("", "leave; so does Ctrl-D, or quit or exit on its own line"),
 }
 _GOODBYE = ("quit", "exit")
 _HINTS = """\
-A line that ends in a backslash goes on in the next one.
-What stands between \"\"\" and \"\"\" is one message, whatever it holds.
-A message that begins with a slash is written with two of them.
-Ctrl-C stops an answer; what was said so far stays."""
+A line that ends in a backslash continues on the next line.
+Everything between \"\"\" and \"\"\" is one message.
+To begin a message with a slash, type two slashes.
+Ctrl-C stops an answer; the part already shown stays."""
 
 
 # -- What a terminal is shown ---------------------------------------------------
-
-
-def has_colours(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Tell whether colours are shown, and wanted (no-color.org)."""
-    able = environment.get("TERM", "dumb") != "dumb"
-    return able and not environment.get("NO_COLOR") and stream.isatty()
 
 
 # -- What is typed ----------------------------------------------------------------
 
 
 class Entry(NamedTuple):
-    """What a user has entered; if it was quoted, it is no command whatever it looks like."""
+    """A user's input; if quoted, it is never a command."""
 
     text: str
     quoted: bool = False
@@ -67,7 +62,7 @@ class Entry(NamedTuple):
 def read_entry(line: Callable[[str], str]) -> Entry:
     r"""Read a message or command, which may have several lines.
 
-    `line` gives the next line, after showing what it is called with.
+    `line` prints its argument as a prompt, and returns the next line.
 
     >>> lines = iter(["one \\", "two"])
     >>> read_entry(lambda prompt: next(lines))
@@ -98,7 +93,7 @@ def line_reader(environment: Mapping[str, str]) -> Callable[[str], str]:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - changes what input() does
         return lambda prompt: input(f"{prompt} ")
-    style = "bold" if has_colours(sys.stdout, environment) else ""
+    style = "bold" if has_colors(sys.stdout, environment) else ""
     return lambda prompt: str(editor.prompt([(style, prompt), ("", " ")], reserve_space_for_menu=0))
 
 
@@ -192,7 +187,7 @@ class Console:
         self.interactive, self.as_json, self.quiet = interactive, as_json, quiet
         self.out, self.err = out, err
         self._guarded = out.isatty()
-        self._dim, self._plain = (_DIM, _PLAIN) if has_colours(err, environment) else ("", "")
+        self._dim, self._plain = (_DIM, _PLAIN) if has_colors(err, environment) else ("", "")
 
     def tell(self, text: str) -> None:
         """Show something that is not the model's answer."""
@@ -204,7 +199,7 @@ class Console:
             print(f"{self._dim}{visible(text)}{self._plain}", file=self.err, flush=True)
 
     def greet(self) -> None:
-        """Say which model it is."""
+        """Show which model this is."""
         model = self.session.model
         context = f"{model.context:,} tokens" if model.context else "of unknown size"
         more = "; /help lists the commands" if self.interactive else ""
@@ -276,7 +271,7 @@ class Console:
     # -- Commands ---
 
     def take(self, entry: Entry) -> bool:
-        """Answer a message or do what a command says; return whether to go on."""
+        """Answer a message or run a command; return whether to continue."""
         text = entry.text
         try:
             with one_interrupt():
@@ -323,7 +318,7 @@ class Console:
             self.tell(str(own[0]["content"]) if own else "there is no system prompt")
             return
         rest = talk.messages[len(own) :]
-        talk.reset()  # so that the ids are made anew
+        talk.reset()  # so that everything is encoded again
         talk.messages.clear()
         talk.extend([{"role": "system", "content": text}, *rest])
         self.tell("the system prompt is set" + ("; the conversation goes on" if rest else ""))
@@ -331,7 +326,7 @@ class Console:
     def _do_reset(self) -> None:
         self.session.conversation.reset()
         left = self.session.conversation.messages
-        self.tell("the conversation starts anew" + (", with its system prompt" if left else ""))
+        self.tell("the conversation starts over" + (", with its system prompt" if left else ""))
 
     def _do_undo(self) -> None:
         taken = self.session.conversation.undo()
@@ -367,10 +362,10 @@ class Console:
         if len(talk.turns) == len(talk.messages):
             return talk.turns
         spare = copy.copy(talk)
-        spare.reset()  # from now on they share nothing
+        spare.reset()  # from here they share nothing
         spare.messages = list(talk.messages)
         spare.prompt()
-        return spare.turns[:-1]  # but for what asks for an answer
+        return spare.turns[:-1]  # without the prompt for an answer
 
 
 def _beginning(message: Mapping[str, Any]) -> str:
@@ -381,9 +376,9 @@ def _beginning(message: Mapping[str, Any]) -> str:
 
 
 def converse(console: Console, line: Callable[[str], str]) -> None:
-    """Take what a user enters until it is enough.
+    """Read a user's input until it is complete.
 
-    `line` gives the next line, after showing what it is called with.
+    `line` prints its argument as a prompt, and returns the next line.
     """
     interrupted = False
     while True:
@@ -407,12 +402,14 @@ def converse(console: Console, line: Callable[[str], str]) -> None:
 
 
 def read_lines(stream: TextIO) -> Iterator[str]:
-    """Yield the lines of standard input that are not empty, each as soon as it is there."""
+    """Yield the lines of standard input until one that quits, each at once; no empty ones."""
     for number, line in enumerate(iter(stream.buffer.readline, b""), 1):
         try:
             text = line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"standard input, line {number}: not UTF-8: {error}") from None
+        if text.strip() in (*_GOODBYE, "/quit"):
+            return
         if text.strip():
             yield text
 

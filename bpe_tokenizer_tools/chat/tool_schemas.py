@@ -41,7 +41,7 @@ def schema(function: Callable[..., Any]) -> dict[str, Any]:
         raise ImportError(f"{error}; a tool given as a JSON schema (a dict) needs none") from error
     try:
         return dict(utils.get_json_schema(function))
-    except Exception as error:  # what it raises has no common type
+    except Exception as error:  # its exceptions have no common type
         raise ValueError(
             f"{name}() has no JSON schema: {core.one_line(error)}; fix its type hints and "
             "docstring, or pass the tool as a JSON schema (a dict)"

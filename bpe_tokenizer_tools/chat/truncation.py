@@ -1,7 +1,7 @@
 """Conversations that lose whole old turns, so that they fit into a number of tokens.
 
 A conversation that begins later mostly has fewer tokens.  So where it begins is found by halving,
-with few renderings: what is left fits, and with one turn more it would not.
+with few renderings: the rest fits, and one more turn would not.
 
 Where a template is local (see `locality.py`), what it writes for late messages stays the same if
 early ones are left out.  So the tokens of that part, counted once, show where too much is left.
@@ -26,7 +26,7 @@ Text = Callable[[Renderer, Sequence[Message]], Marked]
 def newest(
     render: Renderer, messages: Sequence[Message], limit: int, text: Text, allowed_special: Any
 ) -> list[Any]:
-    """Leave out the oldest turns until a conversation fits; say so.
+    """Leave out the oldest turns until a conversation fits, and warn about it.
 
     `limit` is how many tokens it may have, and `text` renders a conversation.
     """
@@ -191,7 +191,7 @@ def _may_overlap(other: str, content: str) -> bool:
 
 
 class _Watched(list[Any]):
-    """Messages of which some are given with their roles alone; notes what else is read."""
+    """Messages, some of them with their roles only; records what else is read."""
 
     def __init__(self, messages: Sequence[Any], watched: range, read: list[str]) -> None:
         super().__init__(messages)
@@ -207,7 +207,7 @@ class _Watched(list[Any]):
 
 
 class _Role(dict[str, Any]):
-    """A message with its role alone; notes what else is read."""
+    """A message with its role only; records what else is read."""
 
     def __init__(self, message: dict[str, Any], read: list[str]) -> None:
         super().__init__(role=message["role"])

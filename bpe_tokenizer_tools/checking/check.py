@@ -32,13 +32,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.backends import fit
 from bpe_tokenizer_tools.checking.conformance import conformance_texts
 from bpe_tokenizer_tools.checking.lint import Finding, field_of, lint, shared_ids
 from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.formats.gguf import as_in_llama_cpp
+from bpe_tokenizer_tools.support.text import Printed
 
 # -- The report ---------------------------------------------------------------
 
@@ -46,18 +47,18 @@ EQUAL, DIFFERS, NOT_INSTALLED = "equal", "differs", "not installed"
 APPROXIMATE = "approximate"  # llama.cpp is known to split some text differently; all else is equal
 CANNOT_LOAD = "cannot load"
 FAILS = "fails"  # it has loaded it, and cannot encode or decode
-NOT_APPLICABLE = "not applicable"  # it can't hold the tokenizer, or doesn't read the format
+NOT_APPLICABLE = "not applicable"  # it can't represent the tokenizer, or doesn't read the format
 
 
 @dataclass(frozen=True)
 class Difference:
     """The first thing that a library does otherwise."""
 
-    what: str  # "decode", "encode", or that with ", special tokens allowed," or the like behind
-    text: str  # what was encoded, or whose ids were decoded
+    what: str  # "decode", "encode", or that followed by ", special tokens allowed," or the like
+    text: str  # the text encoded, or whose ids were decoded
     position: int  # the first id that differs, or the first character of decoded text
-    expected_ids: list[int]  # what this library gives, from there on, a few of them
-    ids: list[int]  # what the other gives
+    expected_ids: list[int]  # a few of this library's ids from there
+    ids: list[int]  # the other library's
     expected_tokens: list[str]  # the same as this library spells them
     tokens: list[str]  # the ids of the other as the other spells them
 
@@ -74,18 +75,18 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one library."""
+    """The result for one library."""
 
     loader: str  # the library
     version: str | None  # its version, if it is installed
     status: str  # one of the words above
-    detail: str = ""  # what was loaded, or what went wrong
+    detail: str = ""  # the file loaded, or the problem
     difference: Difference | None = None  # the first, if there is one
 
 
 @dataclass(frozen=True)
-class Report:
-    """What `check` found; printed, a table."""
+class Report(Printed):
+    """The results of `check`; printed, a table."""
 
     rows: list[Row]
     findings: list[Finding] = field(default_factory=list)
@@ -93,7 +94,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every library that can hold the tokenizer agrees, and its model fits it."""
+        """Whether every library that can represent the tokenizer agrees, and its model fits."""
         return not any(
             row.status in (DIFFERS, CANNOT_LOAD, FAILS) for row in self.rows
         ) and not any(
@@ -134,7 +135,7 @@ class _FailsError(Exception):
 class _Peer(NamedTuple):
     """A tokenizer as another library has loaded it."""
 
-    detail: str  # what was loaded, and how
+    detail: str  # the file loaded, and how
     encode: Callable[[str, bool], Sequence[int]]  # text, whether to recognize special tokens
     decode: Callable[[list[int]], str]  # ids -> text
     token: Callable[[int], Any]  # id -> how the library spells it
@@ -143,7 +144,7 @@ class _Peer(NamedTuple):
     always: bool = False  # it recognizes them, asked or not
     form: str | None = None  # the normal form that all text has to be brought to first
     findings: Sequence[Finding] = ()  # what else was noticed
-    approximation: BPETokenizer | None = None  # what the library cuts text like, if not quite so
+    approximation: BPETokenizer | None = None  # the library's, if it differs
 
 
 class _Case:
@@ -174,11 +175,11 @@ class _Case:
         return path / "tokenizer.json" if kind == "tokenizer.json" else path
 
 
-_SAVED = ("tokenizer.json", "directory")  # what `save` writes
+_SAVED = ("tokenizer.json", "directory")  # the output of `save`
 
 
 def _files(path: Path) -> dict[str, Path]:
-    """Tell which files at a path a library may read by itself."""
+    """Return the kinds of files at a path that a library can read by itself."""
     if path.is_file():
         kind = _kind(path)
         beside = {"directory": path.parent} if kind and path.name == "tokenizer.json" else {}
@@ -193,17 +194,20 @@ def _files(path: Path) -> dict[str, Path]:
         found = {"directory": path}  # transformers knows by the class what to make of it
     for name in sorted(names - {"tokenizer.json"}):
         kind = _kind(path / name)
-        # Beside a tokenizer.json, only the model that it was made from says the same.
+        # Beside a tokenizer.json, only the model that it was made from is equivalent.
         if kind is not None and (not found or kind == "sentencepiece"):
             found.setdefault(kind, path / name)
     return found
 
 
 def _kind(file: Path) -> str | None:
-    """Tell what a file is, as `from_file` does."""
+    """Return the format of a file, as `from_file` detects it."""
     if not file.is_file():
         return None
-    kind = formats.format_of(file)
+    try:
+        kind = formats.format_of(file)
+    except FileFormatError:  # it only begins like one, such as a template with "{%"
+        return None
     if kind in ("gguf", "tiktoken", "sentencepiece", "tekken"):
         return kind
     if kind == "plain":
@@ -585,6 +589,14 @@ def check(
     return Report(rows, [*findings, *known], len(tried))
 
 
+def check_texts(tokenizer: BPETokenizer, texts: Sequence[str] | None = None) -> Report:
+    """Compare with every library that is installed, on texts; the report's `ok` says if all agree.
+
+    None means `conformance_texts`: samples in many scripts, and what the split pattern tells apart.
+    """
+    return check(tokenizer, texts=texts)
+
+
 def _compare_with(case: _Case, module: str, texts: Sequence[str]) -> tuple[Row, Sequence[Finding]]:
     """Load with one library and compare; whatever it raises becomes a row."""
     (package, load), version = _LOADERS[module], None
@@ -635,7 +647,7 @@ def _one_line(error: BaseException) -> str:
 def _first_difference(
     tokenizer: BPETokenizer, peer: _Peer, texts: Sequence[str]
 ) -> Difference | None:
-    """Compare the ids of all texts, and only then what they decode to."""
+    """Compare the ids of all texts, and then the decoded texts."""
     for compare in (_compare_ids, _compare_text):
         for text in texts:
             try:

@@ -1,4 +1,4 @@
-r"""What is odd about a tokenizer, found without running any other library.
+r"""Find odd things in a tokenizer, without running any other library.
 
 Each check is a generator of findings over a tokenizer, and the folder its files are
 in, where there is one.  A finding says how grave it is:
@@ -33,7 +33,7 @@ class Finding:
 
     severity: str  # "error", "warning" or "note"
     name: str  # which check found it, such as "pad-token"
-    message: str  # what was found
+    message: str  # the finding
     mend: str = ""  # what to do about it; empty where there is nothing to do
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Finding:
 
 
 def lint(tokenizer: BPETokenizer, folder: Path | None = None) -> list[Finding]:
-    """Check a tokenizer, and what stands beside it in a folder; the gravest first."""
+    """Check a tokenizer, and the files beside it in a folder; most severe findings first."""
     found = [finding for check in _CHECKS for finding in _first_few(check(tokenizer))]
     if folder is not None:
         found += _tokenizer_class(tokenizer, folder)
@@ -66,7 +66,7 @@ def _some(items: Sequence[object], limit: int = 5) -> str:
 
 
 def pattern_family(tokenizer: BPETokenizer) -> str:
-    """Name the family that a tokenizer cuts text like, or say that it has its own way."""
+    """Name the family that cuts text like a tokenizer, or describe it as its own."""
     definition = tokenizer.definition
     if definition.split_pattern in core.PATTERN_NAMES:
         return core.PATTERN_NAMES[definition.split_pattern]
@@ -85,7 +85,7 @@ def pattern_family(tokenizer: BPETokenizer) -> str:
 
 
 def _cuts_like(definition: Definition, name: str) -> bool:
-    """Tell whether a tokenizer cuts text like a family."""
+    """Return True if a tokenizer cuts text like a family."""
     family = FAMILIES[name]
     if definition.components is None:
         return _one_pattern(family.steps) == definition.split_pattern
@@ -109,7 +109,7 @@ def _one_pattern(steps: Sequence[Component]) -> str | None:
         return None
     try:
         return from_oniguruma(steps[0]["pattern"]["Regex"])
-    except ValueError:  # the core runs it by its components, so it is none of these
+    except ValueError:  # the core runs it by its components, so no family matches
         return None
 
 
@@ -138,7 +138,7 @@ def _byte_symbols(vocab: Mapping[bytes, int]) -> _Symbols:
 
 
 def _char_symbols(definition: Definition) -> _Symbols:
-    """Start from characters, as the model options say; None where one is no token."""
+    """Start from characters, as the model options say; None for those without a token."""
     options = (definition.components or {}).get("model", {})
     prefix = options.get("continuing_subword_prefix") or ""
     suffix = options.get("end_of_word_suffix") or ""
@@ -163,7 +163,7 @@ def _char_symbols(definition: Definition) -> _Symbols:
 
 
 def is_byte_token(token: bytes) -> bool:
-    """Tell whether a token is one like "<0x41>", for a byte."""
+    """Return True for a byte's token, such as "<0x41>"."""
     return len(token) == 6 and token.startswith(b"<0x") and token.endswith(b">")
 
 
@@ -183,7 +183,7 @@ def _cutter(tokenizer: BPETokenizer) -> _Lengths | None:
     return lengths
 
 
-# What may stand beside a token, to tell a cut that is always there from one that is not.
+# Contexts for a token, to distinguish cuts that are always there from others.
 _BEFORE = ("", " ", "a", "A", "1", "!", "\n", "'", "é", "中")
 _AFTER = ("", " ", "a", "A", "1", "!", "\n", "  ", "é", "中", "s", "m", "ll", "re")
 
@@ -205,7 +205,7 @@ def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
 
 
 def unreached(tokenizer: BPETokenizer) -> dict[str, list[bytes]]:
-    """Return the tokens that no text gives, by what is in the way.
+    """Return the tokens that no text gives, by the obstacle.
 
     That is "merges", "normalizer" or "pattern"; `ignore_merges` alone gives those of "flag".
     """
@@ -254,7 +254,7 @@ _FLAGGED = (
     "no merges lead to {}; only a pre-token that is one gives it (ignore_merges), which readers "
     "that drop this flag do not do"
 )
-_UNREACHABLE = {  # what is in the way -> severity, name and message
+_UNREACHABLE = {  # obstacle -> severity, name and message
     "merges": ("warning", "unreachable", "no merges lead to {}, so no text gives them"),
     "flag": ("note", "ignore-merges", _FLAGGED),
     "normalizer": ("warning", "unreachable", "normalization changes {}, so no text gives them"),
@@ -322,7 +322,7 @@ _UTF8_BYTES = [*range(0xC0), *range(0xC2, 0xF5)]  # the others are in no text
 
 
 def is_byte_level(tokenizer: BPETokenizer) -> bool:
-    """Tell whether components write each byte of text as a character."""
+    """Return True if components write each byte of text as a character."""
     chain = getattr(core.encoder(tokenizer), "_chain", None)  # only where there are components
     return chain is not None and chain.is_byte_level
 
@@ -401,14 +401,14 @@ def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iter
         content = token.content.encode()
         if plain == [token.id]:
             message = (
-                f"{token.content!r} (id {token.id}) is an ordinary token too: text that holds it "
-                "becomes the control token, whether special tokens are allowed or not"
+                f"{token.content!r} (id {token.id}) is an ordinary token too: text that contains "
+                "it becomes the control token, whether special tokens are allowed or not"
             )
             mend = "take it out of the merges, or give the special token another text"
             yield Finding("error", "special-tokens", message, mend)
         elif len(content) > 3 and content in everything:
-            message = f"{token.content!r} also stands in ordinary tokens"
-            mend = "the training text held it; train with it as a special token"
+            message = f"{token.content!r} is also in ordinary tokens"
+            mend = "the training text contained it; train with it as a special token"
             yield Finding("warning", "special-tokens", message, mend)
 
 

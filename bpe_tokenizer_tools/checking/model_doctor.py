@@ -29,9 +29,9 @@ from bpe_tokenizer_tools.backends.safetensors import Tensor, tensors
 from bpe_tokenizer_tools.checking import lint
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import counted, percent, runs_of
+from bpe_tokenizer_tools.support.text import Printed, counted, percent, runs_of
 
-numpy: Any = core.import_optional("numpy", "reading embeddings", "'bpe-tokenizer[tools]'")
+numpy: Any = core.import_optional("numpy", "reading embeddings", "numpy")
 
 THRESHOLD = 0.5  # half the way from the median of the other tokens to that of reference rows
 # Of the pairs that an indicator has to put in the right order.  It cannot be all of them:
@@ -78,7 +78,7 @@ class Embedding:
     groups: Sequence[Group]  # the rows known to be untrained
     indicators: Sequence[Indicator]  # what tells them from others
     zero_rows: int  # how many rows are nothing but zeros
-    broken_rows: int  # how many hold a value that is no finite number
+    broken_rows: int  # how many contain a value that isn't finite
     values: Mapping[str, Any] = field(repr=False)  # "norm", "cosine", "score": one a row
 
     @property
@@ -101,7 +101,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Printed):
     """What `diagnose` found; printed, tables and sentences."""
 
     embeddings: Sequence[Embedding]  # the input table, and the output table if it is another
@@ -215,8 +215,8 @@ def _section_of_table(embedding: Embedding) -> str:
 def _section_of_suspects(report: Diagnosis, limit: int) -> str:
     if not report.tells:
         return (
-            "Neither norm nor direction tells rows that no text reaches from the others here, so "
-            "nothing can be said of tokens that look under-trained."
+            "Can't tell which tokens are under-trained: rows that no text uses look like all "
+            "others here, by norm and by direction."
         )
     parts = [each for each in report.under_trained if each.kind in _PARTS]
     whole = [each for each in report.under_trained if each.kind not in _PARTS]
@@ -225,7 +225,7 @@ def _section_of_suspects(report: Diagnosis, limit: int) -> str:
     if parts:
         some = ", ".join(_shown(each, report) for each in parts[:limit])
         text += (
-            f"\n\n{len(parts):,} of {report.parts:,} bytes and parts of characters look so, too: "
+            f"\n\n{len(parts):,} of {report.parts:,} bytes and parts of characters do, too: "
             f"{some}{', ...' if len(parts) > limit else ''}"
         )
     return text
@@ -354,9 +354,9 @@ class _Measures:
     """Of each row, and of the means of the groups."""
 
     norm: Any  # of each row
-    around: Any  # the squared norm of each row less the centre
-    dots: Any  # of each row less the centre with each group's mean less the centre
-    means: Any  # of the groups, less the centre
+    around: Any  # the squared norm of each row less the center
+    dots: Any  # of each row less the center with each group's mean less the center
+    means: Any  # of the groups, less the center
 
 
 def _measure(tensor: Tensor, groups: Sequence[Sequence[int]], others: Sequence[int]) -> _Measures:
@@ -376,13 +376,13 @@ def _measure(tensor: Tensor, groups: Sequence[Sequence[int]], others: Sequence[i
             sums[number] += block[chosen].sum(0, dtype=numpy.float64)
             counts[number] += chosen.sum()
     means = sums / numpy.maximum(counts, 1)[:, None]
-    centre = means[-1]
-    means = means[:-1] - centre
+    center = means[-1]
+    means = means[:-1] - center
     around, dots = numpy.empty(rows), numpy.empty((rows, len(groups)))
     for start, block in tensor.blocks():
         here = slice(start, start + len(block))
         with numpy.errstate(invalid="ignore"):
-            block = block - centre.astype(numpy.float32)
+            block = block - center.astype(numpy.float32)
             around[here] = numpy.einsum("ij,ij->i", block, block, dtype=numpy.float64)
             dots[here] = block @ means.T.astype(numpy.float32)
     return _Measures(norm, around, dots, means)
@@ -589,13 +589,13 @@ def _notes(embeddings: Sequence[Embedding], padded: Sequence[int]) -> Iterator[s
             yield f"{each.zero_rows:,} rows of {each.name} are all zeros"
         if each.broken_rows:
             yield (
-                f"{each.broken_rows:,} rows of {each.name} hold values that are no finite numbers; "
-                "they are left out"
+                f"{each.broken_rows:,} rows of {each.name} contain values that aren't finite; they "
+                "are left out"
             )
         if not each.tells:
             yield (
-                f"{each.name} does not tell: rows that no text reaches look like all others (were "
-                "they set anew when the table was resized, or was the model never trained?)"
+                f"{each.name} can't tell: rows that no text uses look like all others (were they "
+                "reset when the table was resized, or was the model never trained?)"
             )
         unlike = [group.name for group in each.groups if group.separation and not group.used]
         if each.tells and unlike:
@@ -685,12 +685,12 @@ def _draw(axes: Any, report: Diagnosis, embedding: Embedding) -> None:
     reference = sorted({id_ for ids in groups.values() for id_ in ids})
     taken = {*listed, *special, *reference}
     others = [id_ for id_ in report.vocabulary.ids if id_ not in taken]
-    for (label, colour, mark, size), ids in zip(_MARKS, (others, listed, reference, special)):
+    for (label, color, mark, size), ids in zip(_MARKS, (others, listed, reference, special)):
         if ids:
             places = [embedding.values[name][ids] for name in ("norm", "cosine")]
             style = {"linewidths": 0.4, "edgecolors": "white", "rasterized": len(ids) > 5_000}
             label += f" ({len(ids):,})"
-            axes.scatter(*places, s=size, color=colour, marker=mark, label=label, **style)
+            axes.scatter(*places, s=size, color=color, marker=mark, label=label, **style)
     for indicator, line in zip(embedding.indicators, (axes.axvline, axes.axhline)):
         if indicator.used:
             line(indicator.limit, color="#666666", linewidth=1, linestyle="--")

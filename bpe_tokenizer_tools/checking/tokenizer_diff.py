@@ -20,7 +20,7 @@ from typing import Any
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.oniguruma import to_oniguruma
-from bpe_tokenizer_tools.support.text import printable
+from bpe_tokenizer_tools.support.text import Printed, printable
 
 _SHOWN = 12  # tokens of a kind that are printed
 _TRIED_TOKENS = 500  # of those that one has and the other has not, to find an example
@@ -32,7 +32,7 @@ _Example = tuple[str, list[int], list[int]]  # a text, its ids by a and by b
 
 
 @dataclass(frozen=True)
-class TokenizerDiff:
+class TokenizerDiff(Printed):
     """What differs; printed, a sentence and what it rests on."""
 
     names: tuple[str, str]  # what a and b are called

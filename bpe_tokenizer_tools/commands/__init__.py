@@ -11,14 +11,29 @@ from bpe_tokenizer_tools.commands import (
     adapting,
     basic,
     checking,
+    chunking,
+    completing,
     corpora,
+    counting,
     evaluation,
     showing,
     vocabularies,
     workflow,
 )
 
-_MODULES = (basic, checking, evaluation, vocabularies, adapting, corpora, workflow, showing)
+_MODULES = (
+    basic,
+    counting,
+    checking,
+    evaluation,
+    vocabularies,
+    adapting,
+    corpora,
+    workflow,
+    showing,
+    chunking,
+    completing,
+)
 
 COMMANDS: dict[str, core.Command] = {
     name: command for module in _MODULES for name, command in module.COMMANDS.items()

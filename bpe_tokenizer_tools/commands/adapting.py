@@ -9,6 +9,7 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.text import say
 
 _INITS = ("subword_mean", "mean", "zeros", "omp")
 
@@ -16,25 +17,36 @@ _INITS = ("subword_mean", "mean", "zeros", "omp")
 def _adapt_options(add: Callable[..., Any]) -> None:
     add("model", metavar="MODEL", help="a directory with safetensors, or a .gguf file")
     text = "the tokenizer to use from now on, in any format"
-    add("--tokenizer", metavar="NEW", required=True, help=text)
-    add("--output", metavar="DIR", required=True, help="the directory to make, or the .gguf file")
+    add("-t", "--tokenizer", metavar="NEW", required=True, help=text)
+    add(
+        "-o",
+        "--output",
+        metavar="DIR",
+        required=True,
+        help="directory or .gguf file to create",
+    )
     own = "the tokenizer that the model was made with; default: the one in MODEL"
     add("--from", dest="old", metavar="OLD", help=own)
-    text = "rows of new tokens: the mean of the tokens they used to be cut into, the mean of all, "
+    text = "rows of new tokens: the mean of the tokens they used to be cut into, of all tokens, "
     text += "zeros, or combinations of tokens that both models have (omp)"
     add("--init", choices=_INITS, default=_INITS[0], help=text)
-    text = "for --init omp: the model that NEW is of; its embeddings say what to combine"
+    text = "for --init omp: the model that NEW belongs to; its embeddings decide what to combine"
     add("--donor-model", metavar="DIR", help=text)
-    text = "for --init omp: combine at most this many shared tokens for a new one"
+    text = "for --init omp: combine at most this many shared tokens for each new one"
     add("--combine", type=int, metavar="K", help=f"{text} (default: 64)")
     text = "for --init omp: tensors of DIR with a row for each token, if unusually named"
     add("--donor-tensors", nargs="+", metavar="NAME", help=text)
-    add("--pad-to-multiple-of", type=int, metavar="N", help="round the number of rows up")
+    add(
+        "--pad-to-multiple-of",
+        type=int,
+        metavar="N",
+        help="round the number of rows up to a multiple of N",
+    )
     text = "all tensors with a row for each token, if they have unusual names"
     add("--tensors", nargs="+", metavar="NAME", help=text)
     text = "for fields of config.json whose token is gone: an id, or null"
     add("--ids", nargs="+", action="extend", default=[], metavar="FIELD=ID", help=text)
-    add("--force", action="store_true", help="replace what is there")
+    add("--force", action="store_true", help="replace the output if it exists")
 
 
 def _cmd_adapt(options: argparse.Namespace) -> None:
@@ -62,7 +74,7 @@ def _cmd_adapt(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(report.to_json()))
     elif not options.quiet:
-        print(report)
+        say(report)
 
 
 def _parse_id(text: str) -> tuple[str, Any]:

@@ -7,14 +7,18 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.command_line import transition
+from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
+from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.text import say, visible
 
 _INFO, _TRAIN, _CHAT = (core.COMMANDS[name] for name in ("info", "train", "chat"))
 
@@ -38,42 +42,24 @@ def _cmd_info(options: argparse.Namespace) -> int | None:
     return _INFO[1](options, more=_more)
 
 
-def _transition(text: str) -> int | dict[str, str]:
-    """Read --superwords: a vocabulary size, or "auto", which goes with BoundlessBPE's rule."""
-    if text == "auto":
-        return {"transition": "auto", "rule": "boundless"}
-    try:
-        return int(text)
-    except ValueError:
-        problem = f"expected a vocabulary size or 'auto', got {core.shorten(text)}"
-        raise argparse.ArgumentTypeError(problem) from None
-
-
-def _check_superwords(options: argparse.Namespace) -> None:
-    if options.counts:
-        raise core.UsageError("--superwords learns from text: pass --corpus, not --counts")
-    if "-" in options.corpus:
-        raise core.UsageError("--superwords reads the corpus twice: pass files, not standard input")
-
-
-def _languages(options: argparse.Namespace) -> dict[str, list[Path]]:
-    """Read --parity: the files of each language."""
-    if options.corpus or options.counts:
-        raise core.UsageError("--parity takes the place of --corpus and --counts; leave these out")
+def languages_of(values: Sequence[str], option: str) -> dict[str, list[Path]]:
+    """Read LANGUAGE=FILE, as an option has it: the files of each language."""
     files: dict[str, list[Path]] = {}
-    for given in options.parity:
+    for given in values:
         language, equals, path = given.partition("=")
         if not (language and equals and path):
-            raise core.UsageError(f"--parity: expected LANGUAGE=FILE, got {given!r}")
+            raise core.UsageError(f"{option}: expected LANGUAGE=FILE, got {given!r}")
         if language in files:
-            raise core.UsageError(f"--parity names {language!r} twice; pass a directory of files")
+            raise core.UsageError(f"{option} names {language!r} twice; pass a directory of files")
         files[language] = [Path(path)]
     return files
 
 
 def _train_alike(options: argparse.Namespace, more: dict[str, Any]) -> None:
     """Train with a corpus for each language; say how each fares."""
-    languages = _languages(options)
+    if options.corpus or options.counts:
+        raise core.UsageError("--parity replaces --corpus and --counts; leave those out")
+    languages = languages_of(options.parity, "--parity")
     normalizer = None if options.normalizer == "none" else options.normalizer or "NFC"
     tokenizer = BPETokenizer(options.pattern or GPT2_SPLIT_PATTERN, normalizer=normalizer)
     core.check_writable(Path(options.output), options.force)
@@ -86,26 +72,26 @@ def _train_alike(options: argparse.Namespace, more: dict[str, Any]) -> None:
         **{name: getattr(options, name) for name in names},
         **more,
     )
-    tokenizer.save(options.output, verbose=not options.quiet)
+    tokenizer.save(options.output, verbose=False)
     report: Any = tokenizer.training_report
     if options.json:
         print(json.dumps(dataclasses.asdict(report)))
     elif not options.quiet:
-        print(f"{report.table()}\nSaved to: {options.output}")
+        say(f"{report.table()}\nSaved to: {options.output}")
 
 
 def _train_options(add: Callable[..., Any]) -> None:
     _TRAIN[2](add)
-    around = "tokens that --add-special-tokens puts around a text, if the tokenizer has them"
+    around = "tokens that --add-special-tokens adds around a text, if the tokenizer has them"
     add("--surround", choices=core.SURROUND, default="bos+eos", help=around)
     add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
     ties = "huggingface", "greatest", "first"
-    add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs to merge")
-    words = "from this vocabulary size on, learn tokens of several words; 'auto' chooses it"
-    add("--superwords", type=_transition, metavar="N", help=words)
+    add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs goes first")
+    words = "vocabulary size from which to learn tokens of several words; 'auto' chooses it"
+    add("--superwords", type=transition, metavar="N", help=words)
     alike = "balance languages: a corpus for each, as LANGUAGE=FILE, instead of --corpus"
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
-    threes = "cut numbers by threes from the right, as 1|234|567, whatever --pattern does"
+    threes = "group digits by threes from the right, such as 1|234|567, with any --pattern"
     add("--digits", choices=("right",), help=threes)
     form = "what merges start from: bytes, or characters with ▁ for a space"
     add("--style", choices=("byte-level", "sentencepiece"), default="byte-level", help=form)
@@ -117,26 +103,30 @@ def _train_options(add: Callable[..., Any]) -> None:
 
 def _cmd_train(options: argparse.Namespace) -> int | None:
     if (options.pattern or options.digits) and options.style == "sentencepiece":
-        problem = "--style sentencepiece cuts text at spaces and takes neither --pattern"
-        raise core.UsageError(f"{problem} nor --digits")
+        problem = "--style sentencepiece cuts text at spaces; leave out --pattern"
+        raise core.UsageError(f"{problem} and --digits")
     if options.digits:
         if options.counts:
-            raise core.UsageError("--digits cuts text, and --counts were cut before; pass --corpus")
+            raise core.UsageError("--digits can't change how --counts were cut; pass --corpus")
         options.pattern = digits_from_the_right(options.pattern or "gpt2")
     names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
     more = {name: getattr(options, name) for name in names}
     if options.superwords is not None:
-        _check_superwords(options)
         more["superwords"] = options.superwords
         if options.digits and isinstance(options.superwords, int):
             from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN
 
             pattern = digits_from_the_right(SUPERBPE_PATTERN)
             more["superwords"] = {"transition": options.superwords, "pattern": pattern}
+    outputs.check_directory(options.output)
     if options.parity:
         _train_alike(options, more)
-        return None
-    return _TRAIN[1](options, **more)
+    else:
+        _TRAIN[1](options, **more)
+    if not options.quiet:  # the report says where it is; these are the other notes of a save
+        notes = loaders.notes(BPETokenizer.from_file(options.output))
+        print(end=visible(notes), file=sys.stderr)
+    return None
 
 
 def _chat_options(add: Callable[..., Any]) -> None:
@@ -145,6 +135,8 @@ def _chat_options(add: Callable[..., Any]) -> None:
     add("--seed", type=int, metavar="N", help="the same seed repeats the same answers")
     stop = "end an answer before any of these"
     add("--stop", nargs="+", action="extend", default=[], metavar="TEXT", help=stop)
+    healed = "let the model choose the tokens at the end of the prompt (token healing)"
+    add("--heal", action="store_true", help=healed)
     add("--backend", metavar="NAME", help="llama.cpp, mlx, openvino or transformers")
 
 
@@ -193,7 +185,7 @@ def _cmd_chat(options: argparse.Namespace) -> None:
     settings = ("system_prompt", "backend", "n_gpu_layers", "n_ctx")
     given = (getattr(options, name) for name in settings)
     session = Session(options.model_path, tokenizer, template, *given)
-    names = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+    names = ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop", "heal")
     sampled = {name: getattr(options, name) for name in names}
     try:
         terminal.run(session, sampled, message, options.json, options.quiet)

@@ -20,6 +20,7 @@ from bpe_tokenizer_tools.formats import vocab_merges
 from bpe_tokenizer_tools.formats.loaders import fill_gaps, limits
 from bpe_tokenizer_tools.support import outputs, transactions
 from bpe_tokenizer_tools.support.files import naming
+from bpe_tokenizer_tools.support.text import say
 
 _FORMATS = ("tokenizer.json", "tiktoken", "gpt2", "gguf", "directory")
 _BY_SUFFIX = {".gguf": "gguf", ".tiktoken": "tiktoken", ".json": "tokenizer.json"}
@@ -45,9 +46,9 @@ def _check_options(add: Callable[..., Any]) -> None:
 def loading_options(add: Callable[..., Any]) -> None:
     """Add the options that `load` reads."""
     patterns = ", ".join(SPLIT_PATTERNS)
-    text = f"for files that carry none: {patterns}, or a regular expression"
+    text = f"for files without: {patterns}, or a regular expression"
     add("--split-pattern", metavar="NAME", help=text)
-    each = "for files that carry none: special tokens, each as TOKEN=ID or TOKEN"
+    each = "for files without: special tokens, each as TOKEN=ID or TOKEN"
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=each)
 
 
@@ -59,12 +60,17 @@ def load(path: str, options: argparse.Namespace) -> BPETokenizer:
     return BPETokenizer.from_file(path, options.split_pattern, tokens or None)
 
 
+def _source(path: str, tokenizer: BPETokenizer) -> Path:
+    """Return where a tokenizer was read from, given by its path or by name."""
+    return Path(path) if os.path.exists(path) else core.path(tokenizer)
+
+
 def _cmd_check(options: argparse.Namespace) -> int:
     from bpe_tokenizer_tools.checking.check import check
 
     tokenizer = load(options.path, options)
-    report = check(tokenizer, Path(options.path))
-    print(json.dumps(report.to_json()) if options.json else report)
+    report = check(tokenizer, _source(options.path, tokenizer))
+    say(json.dumps(report.to_json()) if options.json else report)
     return 0 if report.ok else 1
 
 
@@ -74,7 +80,7 @@ def _cmd_check(options: argparse.Namespace) -> int:
 def _convert_options(add: Callable[..., Any]) -> None:
     add("source", metavar="IN", help="a file or a directory with a tokenizer, in any format")
     add("target", metavar="OUT", help="the file to write; for gpt2 and directory, a directory")
-    text = "what to write; by default told by the name of OUT"
+    text = "format to write; by default from the name of OUT"
     add("--format", choices=_FORMATS, metavar="FORMAT", help=f"{text}: {', '.join(_FORMATS)}")
     text = "leave out the normalizer, which only tokenizer.json can hold; normalize text yourself"
     add("--without-normalizer", action="store_true", help=text)
@@ -96,8 +102,9 @@ def _cmd_convert(options: argparse.Namespace) -> None:
             f"{', '.join(_FORMATS)}"
         )
     tokenizer = load(options.source, options)
+    source = _source(options.source, tokenizer)
     tokenizer = fill_gaps(tokenizer) if options.fill_gaps else tokenizer
-    _check_target(target, format_, Path(options.source))
+    _check_target(target, format_, source)
     written, lost = convert(
         tokenizer, target, format_, options.without_normalizer, force=options.force
     )
@@ -107,11 +114,11 @@ def _cmd_convert(options: argparse.Namespace) -> None:
         facts = {"format": format_, "files": files, "left_out": lost, "notes": notes}
         print(json.dumps({**facts, "vocab_size": tokenizer.vocab_size}))
     elif not options.quiet:
-        print(f"Wrote {tokenizer.vocab_size:,} tokens to {', '.join(map(str, written))}")
+        say(f"Wrote {tokenizer.vocab_size:,} tokens to {', '.join(map(str, written))}")
         if lost:
-            print(f"{format_} has no place for: {', '.join(lost)}", file=sys.stderr)
+            say(f"{format_} has no place for: {', '.join(lost)}", sys.stderr)
         for note in notes:
-            print(note, file=sys.stderr)
+            say(note, sys.stderr)
 
 
 def _check_target(target: Path, format: str, source: Path) -> None:
@@ -170,9 +177,9 @@ def convert(
     else:
         outputs.check_file(target, with_directories=True)
         if target.exists() and not force:
-            raise FileExistsError(f"{target}: is there already; --force overwrites it")
+            raise FileExistsError(f"{target}: already exists; --force overwrites it")
     given = tokenizer
-    tokenizer = formats.without_normalizer(tokenizer) if without_normalizer else tokenizer
+    tokenizer = formats.drop_normalizer(tokenizer) if without_normalizer else tokenizer
     with tempfile.TemporaryDirectory(prefix="bpe-tokenizer-") as scratch:
         draft = Path(scratch) / (target.absolute().resolve().name or "tokenizer")
         try:
@@ -230,7 +237,7 @@ def _check_same(tokenizer: BPETokenizer, path: Path, format: str) -> list[str]:
     ]
     lost += ["trim_offsets"] if trimmed[0] != trimmed[1] else []
     differs = core.around(tokenizer) != core.around(again)
-    return lost + (["what add_special_tokens puts around a text"] if differs else [])
+    return lost + (["the tokens that add_special_tokens adds around a text"] if differs else [])
 
 
 def _as_found(tokenizer: BPETokenizer) -> Iterator[AddedToken]:
@@ -244,14 +251,14 @@ def _doctor_options(add: Callable[..., Any]) -> None:
     model = "a directory with safetensors, model.safetensors.index.json, or a .safetensors file"
     add("model", metavar="MODEL", help=model)
     own = "the model's tokenizer, in any format; default: the one beside the model"
-    add("--tokenizer", metavar="PATH", help=own)
+    add("-t", "--tokenizer", metavar="PATH", help=own)
     usual = "default: the one with a usual name"
     add("--input-tensor", metavar="NAME", help=f"the table of input embeddings; {usual}")
     add("--output-tensor", metavar="NAME", help=f"the table of output embeddings; {usual}")
     score = "list tokens from this score on: 0 is a typical token, 1 a row known to be untrained"
     add("--threshold", type=float, default=0.5, metavar="X", help=score)
     add("--limit", type=int, default=20, metavar="N", help="tokens to show in each list")
-    add("--csv", metavar="FILE", help="write the figures of every token there")
+    add("--csv", metavar="FILE", help="write the values of every token to this file")
     add("--plot", metavar="FILE", help="draw norm against cosine, as .png or .svg")
 
 
@@ -274,8 +281,8 @@ def _cmd_doctor(options: argparse.Namespace) -> None:
         report.plot(options.plot)
     written = [path for path in (options.csv, options.plot) if path]
     if written and not options.quiet:
-        print(f"Wrote {' and '.join(written)}", file=sys.stderr)
-    print(json.dumps(report.to_json()) if options.json else report.show(options.limit))
+        say(f"Wrote {' and '.join(written)}", sys.stderr)
+    say(json.dumps(report.to_json()) if options.json else report.show(options.limit))
 
 
 def _tokenizer_of(options: argparse.Namespace) -> BPETokenizer:
@@ -292,7 +299,7 @@ def _tokenizer_of(options: argparse.Namespace) -> BPETokenizer:
 
 COMMANDS: dict[str, core.Command] = {
     "check": (
-        "Compare what every installed library makes of a tokenizer, and look for oddities; in a "
+        "Compare a tokenizer's ids in every installed library, and look for defects; in a "
         "model's directory, compare it with the model.",
         _cmd_check,
         _check_options,

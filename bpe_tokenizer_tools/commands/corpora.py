@@ -13,17 +13,24 @@ from typing import Any
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.command_line import transition
+from bpe_tokenizer_tools.support.text import say
 
 
 def _corpus_options(add: Callable[..., Any]) -> None:
     add("recipe", metavar="RECIPE", help="a .toml or .json file: sources, fractions, target size")
     endings = "a name that ends in .jsonl or .txt, and maybe .gz, .bz2, .xz or .zst"
-    add("--output", metavar="OUT", help=f"{endings}; or a folder, for shards")
-    add("--seed", type=int, metavar="N", help="draw with this seed, not with the recipe's")
-    add("--format", metavar="NAME", help="for shards: jsonl, txt.gz ...; by default jsonl")
-    add("--shard-size", metavar="SIZE", help="for shards: such as '500 MB', before compression")
-    add("--separator", default="<|endoftext|>", metavar="TEXT", help="what ends a document in .txt")
-    add("--dry-run", action="store_true", help="write nothing, and report what would be taken")
+    add("-o", "--output", metavar="OUT", help=f"{endings}; or a folder, for shards")
+    add("--seed", type=int, metavar="N", help="use this seed instead of the recipe's")
+    add("--format", metavar="NAME", help="format of shards, such as jsonl (the default) or txt.gz")
+    add("--shard-size", metavar="SIZE", help="size of shards before compression, such as '500 MB'")
+    add(
+        "--separator",
+        default="<|endoftext|>",
+        metavar="TEXT",
+        help="text that ends each document in .txt files",
+    )
+    add("--dry-run", action="store_true", help="write nothing; report what would be drawn")
 
 
 def _cmd_corpus(options: argparse.Namespace) -> None:
@@ -55,11 +62,11 @@ def _input_options(add: Callable[..., Any]) -> None:
     help_ = f"files, directories, 'patterns' and URLs: {kinds}"
     add("inputs", nargs="+", metavar="IN", help=help_)
     formats = ("auto", "text", "jsonl", "parquet")
-    add("--input-format", choices=formats, default="auto", help="auto goes by each file's name")
-    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
-    separator = "what stands between documents of text files; without it, a file is one"
+    add("--input-format", choices=formats, default="auto", help="auto decides by each file's name")
+    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
+    separator = "text between the documents of a file; by default a file is one document"
     add("--separator", metavar="TEXT", help=separator)
-    bad = "what to do about documents that are not UTF-8, no JSON or no text"
+    bad = "what to do with documents that aren't UTF-8, JSON or text"
     add("--on-error", choices=("raise", "skip"), default="raise", help=bad)
 
 
@@ -70,11 +77,17 @@ def _executor_options(add: Callable[..., Any]) -> None:
     add("--num-workers", type=int, metavar="N", help=workers)
     _old_name(add, "--engine", "executor", choices=executors)
     _old_name(add, "--workers", "num_workers", type=int)
-    address = "of a Ray cluster, or 'auto'; without it, one is started here for this job"
+    address = "a Ray cluster's, or 'auto'; by default one is started here for this job"
     add("--address", metavar="ADDRESS", help=address)
-    add("--max-retries", type=int, default=3, metavar="N", help="for work whose process was lost")
-    add("--no-resume", action="store_true", help="begin anew, not where a run was stopped")
-    index = "do this share of the shards, from 0: for an array of jobs"
+    add(
+        "--max-retries",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how often to retry a task whose process died",
+    )
+    add("--no-resume", action="store_true", help="start over instead of resuming")
+    index = "process this share of the shards, from 0: for an array of jobs"
     add("--shard-index", type=int, metavar="I", help=index)
     add("--num-shards", type=int, metavar="N", help="how many shares there are")
 
@@ -92,8 +105,8 @@ def _shared_fields(options: argparse.Namespace) -> dict[str, Any]:
         raise core.UsageError("--shard-index and --num-shards go together")
     if options.no_resume and options.shard_index is not None:
         raise core.UsageError(
-            "--no-resume does not go with --shard-index, for other shares may be at work: remove "
-            "the directory first"
+            "--no-resume can't be combined with --shard-index, as other shares may be "
+            "running: remove the directory first"
         )
     return {
         **{each.name: getattr(options, each.name, None) for each in dataclasses.fields(Job)},
@@ -114,16 +127,26 @@ def _count_options(add: Callable[..., Any]) -> None:
     add("--special-tokens", nargs="+", action="extend", default=[], metavar="TOKEN", help=cut)
     forms = (*core.NORMALIZERS, "none")
     add("--normalizer", choices=forms, default="NFC", help="Unicode normalization form")
-    rare = "leave out what occurs less often"
+    rare = "leave out pre-tokens rarer than this"
     add("--min-frequency", type=int, default=1, metavar="N", help=rare)
     _old_name(add, "--min-count", "min_frequency", type=int)
-    add("--partitions", type=int, default=64, metavar="N", help="more of them take less memory")
-    keys = "distinct pre-tokens a worker holds before it writes them to disk"
+    words = "also count what superwords from this vocabulary size on are learned from, or 'auto'"
+    add("--superwords", type=transition, metavar="N", help=words)
+    largest = "with --superwords: the largest vocabulary to train (default: 32000)"
+    add("--vocab-size", type=int, metavar="N", help=largest)
+    add(
+        "--partitions",
+        type=int,
+        default=64,
+        metavar="N",
+        help="number of parts to split counts into; more parts take less memory",
+    )
+    keys = "number of distinct pre-tokens that a worker keeps in memory"
     add("--max-keys", type=int, default=2_000_000, metavar="N", help=keys)
-    kept = "where work is kept, for the next run; default: OUTPUT.work, removed at the end"
+    kept = "where to keep work to resume from; default: OUTPUT.work, removed at the end"
     add("--work-dir", metavar="DIR", help=kept)
     _executor_options(add)
-    add("--dry-run", action="store_true", help="say what would be read, and do nothing")
+    add("--dry-run", action="store_true", help="write nothing; report what would be read")
 
 
 def _check_count(options: argparse.Namespace) -> None:
@@ -133,11 +156,16 @@ def _check_count(options: argparse.Namespace) -> None:
         raise core.UsageError("one of --output, --shard-index and --dry-run is required")
     if options.output is not None and is_share:
         raise core.UsageError(
-            "--output does not go with --shard-index: a run without a share, after all shares, "
-            "writes the counts"
+            "--output can't be combined with --shard-index: a run without a share, after all "
+            "shares, writes the counts"
         )
     if options.work_dir is None and (is_share or options.address is not None):
         raise core.UsageError("several machines need a --work-dir that all of them share")
+    if options.vocab_size is not None and options.superwords is None:
+        raise core.UsageError("--vocab-size goes with --superwords; other counts fit any size")
+    if options.superwords is not None and is_share:
+        problem = "--superwords does not go with --shard-index, which counts pre-tokens only"
+        raise core.UsageError(f"{problem}: leave it to the run without a share")
     if options.work_dir == "":
         raise core.UsageError("expected the path of a directory for --work-dir, got ''")
 
@@ -155,10 +183,12 @@ def _cmd_count(options: argparse.Namespace) -> None:
         work_dir=options.work_dir or f"{options.output}.work",
         partitions=options.partitions,
         max_keys=options.max_keys,
+        superwords=options.superwords,
+        vocab_size=options.vocab_size or 32_000,
         **fields,
     )
     if options.dry_run:
-        print(json.dumps({"estimate": job.estimate()}) if options.json else job.estimate())
+        say(json.dumps({"estimate": job.estimate()}) if options.json else job.estimate())
         return
     with _only_results(options.executor):
         if options.shard_index is not None:
@@ -186,14 +216,18 @@ def _only_results(executor: str) -> Iterator[None]:
 
 def _pack_options(add: Callable[..., Any]) -> None:
     _input_options(add)
-    where = "a directory or file with a tokenizer, in any format"
-    add("--tokenizer", required=True, metavar="PATH", help=where)
+    add("-t", "--tokenizer", required=True, metavar="PATH", help=core.TOKENIZER)
     out = "directory for the shards and the manifest"
     add("-o", "--output", required=True, metavar="DIR", help=out)
-    add("--format", choices=("bin", "megatron", "parquet"), default="bin", help="of the shards")
-    add("--dtype", default="auto", metavar="NAME", help="of the ids: uint16, uint32 or int32")
-    add("--bos", metavar="TOKEN", help="or its id, before each document; without it, nothing")
-    eot = "or its id, after each document; default: the tokenizer's eos token"
+    add(
+        "--format",
+        choices=("bin", "megatron", "parquet"),
+        default="bin",
+        help="format of the shards",
+    )
+    add("--dtype", default="auto", metavar="NAME", help="type of the ids: uint16, uint32 or int32")
+    add("--bos", metavar="TOKEN", help="token or id to put before each document; default: none")
+    eot = "token or id to put after each document; default: the tokenizer's eos token"
     add("--eot", metavar="TOKEN", help=eot)
     add("--no-eot", action="store_true", help="put nothing after a document")
     allowed = "whether special tokens in the text become their ids"
@@ -235,7 +269,7 @@ def _cmd_pack(options: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, core.Command] = {
-    "corpus": ("Draw documents from sources by a recipe.", _cmd_corpus, _corpus_options),
+    "corpus": ("Draw documents from sources, following a recipe.", _cmd_corpus, _corpus_options),
     "count": ("Count the pre-tokens of a large corpus, to train from.", _cmd_count, _count_options),
     "pack": ("Encode a large corpus to files of token ids.", _cmd_pack, _pack_options),
 }

@@ -9,11 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.commands.basic import languages_of
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.text import say
 
-_SPEC = "a file or directory in any format, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
+_SPEC = (
+    "a file or directory in any format, a name such as o200k_base, or, to run another library's, "
+    "hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
+)
 
 
 def _evaluate_options(add: Callable[..., Any]) -> None:
@@ -21,19 +26,19 @@ def _evaluate_options(add: Callable[..., Any]) -> None:
     _text_options(add)
     add("--alpha", type=float, default=2.5, metavar="N", help="order of the Rényi entropy")
     add("--csv", metavar="FILE", help="write the figures to this file, too")
-    add("--plot", metavar="FILE", help="draw them, to a .png or .svg file")
+    add("--plot", metavar="FILE", help="plot them to a .png or .svg file")
 
 
 def _text_options(add: Callable[..., Any]) -> None:
     what = "files and directories by group; .jsonl, .parquet, .gz, .bz2, .xz and .zst are read too"
     add("--texts", nargs="+", action="extend", metavar="NAME=PATH", help=what)
-    lines = "one file for each language; line n says the same in all"
+    lines = "one file per language; line n of each is the same sentence"
     add("--parallel", nargs="+", action="extend", metavar="NAME=PATH", help=lines)
     sampled = "take a sample of at most N bytes of each group of --texts, the same each time"
     add("--max-bytes", type=int, metavar="N", help=sampled)
     cut = "where text files are cut into documents; '' leaves them whole"
     add("--separator", default="<|endoftext|>", metavar="TEXT", help=cut)
-    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
 
 
 def _texts(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -64,7 +69,7 @@ def _cmd_evaluate(options: argparse.Namespace) -> None:
     _print(found, options)
     for path in filter(None, (options.csv, options.plot)):
         if not options.quiet:
-            print(f"Wrote {path}", file=sys.stderr)
+            say(f"Wrote {path}", sys.stderr)
 
 
 def _print(found: Any, options: argparse.Namespace) -> None:
@@ -93,29 +98,34 @@ def _cmd_compare(options: argparse.Namespace) -> None:
         outputs.write({Path(options.csv): found.to_csv()})
     _print(found, options)
     if not options.json:
-        print(f"\n{found.verdict}")
+        say(f"\n{found.verdict}")
 
 
 def _sweep_options(add: Callable[..., Any]) -> None:
     corpus = "text to train on; files and directories as for train"
     add("--corpus", nargs="+", action="extend", metavar="FILE", help=corpus)
-    trained = "a trained tokenizer to cut smaller, instead of --corpus"
-    add("--tokenizer", metavar="PATH", help=trained)
-    apart = "text to measure on; default: some of the corpus's documents, kept out of training"
+    trained = "a trained tokenizer to cut down to each size, instead of --corpus"
+    add("-t", "--tokenizer", metavar="PATH", help=trained)
+    add("--counts", metavar="FILE", help="counts written by 'count', instead of --corpus")
+    alike = "a corpus for each language, instead: compare training with parity and without"
+    add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
+    add("--superwords", type=int, metavar="N", help="learn superwords from this size on")
+    apart = "text to measure on, as LANGUAGE=FILE with --parity; default: some of the corpus's "
+    apart += "documents, kept out of training"
     add("--held-out", nargs="+", action="extend", metavar="FILE", help=apart)
-    share = "share of the documents to keep out of training, without --held-out (default: 0.02)"
+    share = "share of the documents to hold out from training, without --held-out (default: 0.02)"
     add("--held-out-share", type=float, metavar="X", help=share)
     sizes = "vocabulary sizes, such as 16k 32k 50257 (default: nine from 16k to 256k)"
-    add("--sizes", nargs="+", action="extend", type=_number, metavar="N", help=sizes)
-    add("--width", type=_number, metavar="N", help="of the model (d_model)")
-    add("--parameters", type=_number, metavar="N", help="budget of the whole model, such as 124M")
+    add("--sizes", nargs="+", action="extend", type=int, metavar="N", help=sizes)
+    add("--width", type=int, metavar="N", help="the model's width (d_model)")
+    add("--parameters", type=int, metavar="N", help="budget of the whole model, such as 124M")
     add("--untied", action="store_true", help="the model has an output embedding of its own")
     gain = "share of the tokens that a doubling should save, without --parameters (default: 0.03)"
     add("--min-gain", type=float, metavar="X", help=gain)
-    add("--output", metavar="DIR", help="save the recommended tokenizer there")
-    add("--force", action="store_true", help="overwrite a tokenizer that DIR has already")
+    add("-o", "--output", metavar="DIR", help="save the recommended tokenizer to this directory")
+    add("--force", action="store_true", help="overwrite the tokenizer in DIR")
     add("--plot", metavar="FILE", help="draw size against compression, as .png or .svg")
-    add("--csv", metavar="FILE", help="write the table there")
+    add("--csv", metavar="FILE", help="write the table to this file")
     pairs = "merge only pairs this frequent (default: 2)"
     add("--min-frequency", type=int, metavar="N", help=pairs)
     patterns = f"split pattern: {', '.join(SPLIT_PATTERNS)}, or a regular expression"
@@ -124,24 +134,20 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     add("--special-tokens", nargs="+", action="extend", metavar="TOKEN", help=each)
     forms = (*core.NORMALIZERS, "none")
     add("--normalizer", choices=forms, help="Unicode normalization form (default: NFC)")
-    add("--max-token-length", type=int, metavar="N", help="learn tokens shorter than N bytes only")
-    add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
-    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+    add("--max-token-length", type=int, metavar="N", help="maximum token length in bytes")
+    add(
+        "--num-workers",
+        type=int,
+        metavar="N",
+        help="number of parallel workers; default: one per core",
+    )
+    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
 
 
 _TRAINING = (
     "held_out_share", "pattern", "normalizer", "special_tokens", "min_frequency",
-    "max_token_length",
+    "max_token_length", "superwords",
 )  # fmt: skip
-
-
-def _number(text: str) -> int:
-    from bpe_tokenizer_tools.evaluation.sweep import read_number
-
-    try:
-        return read_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _cmd_sweep(options: argparse.Namespace) -> None:
@@ -149,10 +155,14 @@ def _cmd_sweep(options: argparse.Namespace) -> None:
 
     training = _training(options)
     _check_targets(options)
+    held_out: Any = [Path(name) for name in options.held_out or ()]
+    if options.parity:
+        held_out = languages_of(options.held_out or (), "--held-out")
     result = sweep.sweep(
         _source(options),
-        [Path(name) for name in options.held_out] if options.held_out else None,
+        held_out or None,
         options.sizes or sweep.SIZES,
+        parity=languages_of(options.parity, "--parity") or None,
         width=options.width,
         parameters=options.parameters,
         tied=not options.untied,
@@ -193,8 +203,18 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _source(options: argparse.Namespace) -> Any:
-    if (options.corpus is None) == (options.tokenizer is None):
-        raise core.UsageError("one of --corpus and --tokenizer is required, and only one")
+    names = ("corpus", "counts", "tokenizer", "parity")
+    if sum(bool(getattr(options, name)) for name in names) != 1:
+        message = "one of --corpus, --counts, --tokenizer and --parity is required, and only one"
+        raise core.UsageError(message)
+    if options.parity:
+        return None
+    if options.counts is not None:
+        if options.pattern or options.normalizer:
+            raise core.UsageError("--counts bring their own --pattern and --normalizer")
+        if not options.held_out:
+            raise core.UsageError("--counts needs --held-out, text to measure on")
+        return PretokenCounts.load(options.counts)
     if options.tokenizer is not None:
         if not options.held_out:
             raise core.UsageError("--tokenizer needs --held-out, text to measure on")
@@ -214,7 +234,7 @@ def _write(result: Any, options: argparse.Namespace) -> None:
         size = result.recommendation.size
         result.tokenizer(size).save(options.output, verbose=False)
         if not options.quiet:
-            print(f"Saved {size:,} tokens to {options.output}", file=sys.stderr)
+            say(f"Saved {size:,} tokens to {options.output}", sys.stderr)
 
 
 COMMANDS: dict[str, core.Command] = {

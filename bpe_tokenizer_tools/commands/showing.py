@@ -15,19 +15,19 @@ from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands.checking import expect_file
 from bpe_tokenizer_tools.support import outputs
+from bpe_tokenizer_tools.support.text import say
 
 
 def _view_options(add: Callable[..., Any]) -> None:
-    where = "a directory or file with a tokenizer, in any format"
     add("text", nargs="?", metavar="TEXT", help="the text; '-' reads it from stdin")
-    add("--tokenizer", required=True, metavar="PATH", help=where)
+    add("-t", "--tokenizer", required=True, metavar="PATH", help=core.TOKENIZER)
     add("--with", dest="other", metavar="OTHER", help="another tokenizer, to show below the first")
-    add("--file", metavar="FILE", help="a file that holds the text; '-' reads stdin")
+    add("--file", metavar="FILE", help="read the text from this file; '-' is stdin")
     add("--ids", action="store_true", help="write the id beneath each token")
     add("--bytes", action="store_true", help="write the bytes beneath each token")
-    allowed = "whether special tokens in the text are shown as such"
+    allowed = "whether special tokens in the text become their ids"
     add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
-    page = "write a page for a browser, which shows whatever is typed there"
+    page = "write an HTML page that tokenizes as you type"
     add("--html", metavar="OUT", help=page)
 
 
@@ -45,9 +45,9 @@ def read_text(text: str | None, file: str | None) -> str:
 
 
 def _cmd_view(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.chat.terminal import has_colours
     from bpe_tokenizer_tools.showing.page import write_page
     from bpe_tokenizer_tools.showing.view import view
+    from bpe_tokenizer_tools.support.colors import has_colors
 
     given = options.text is not None or options.file is not None or not options.html
     text = read_text(options.text, options.file) if given else ""
@@ -59,7 +59,7 @@ def _cmd_view(options: argparse.Namespace) -> None:
         if options.json:
             print(json.dumps({"html": options.html, "tokenizers": list(tokenizers)}))
         elif not options.quiet:
-            print(f"Wrote {options.html}", file=sys.stderr)
+            say(f"Wrote {options.html}", sys.stderr)
         return
     views = [
         view(text, tokenizer, name=name, allowed_special=options.allowed_special)
@@ -68,12 +68,12 @@ def _cmd_view(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"views": [each.to_json() for each in views]}))
         return
-    colours = has_colours(sys.stdout, os.environ)
+    colors = has_colors(sys.stdout, os.environ)
     width = shutil.get_terminal_size().columns
     for number, each in enumerate(views):
         if len(views) > 1:
-            print("\n" * (number > 0) + each.heading(colours))
-        print(each.render(ids=options.ids, bytes=options.bytes, colours=colours, width=width))
+            print("\n" * (number > 0) + each.heading(colors))
+        print(each.render(ids=options.ids, bytes=options.bytes, colors=colors, width=width))
 
 
 def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
@@ -86,33 +86,34 @@ def _load(options: argparse.Namespace) -> dict[str, BPETokenizer]:
 
 
 def _trace_options(add: Callable[..., Any]) -> None:
-    where = "a directory or file with a tokenizer, in any format"
-    add("text", metavar="TEXT", help="the text, of at most 2,000 characters; '-' reads stdin")
-    add("--tokenizer", required=True, metavar="PATH", help=where)
-    allowed = "whether special tokens in the text are taken as such"
+    text = "the text, of at most 2,000 characters; '-' reads it from stdin"
+    add("text", nargs="?", metavar="TEXT", help=text)
+    add("-t", "--tokenizer", required=True, metavar="PATH", help=core.TOKENIZER)
+    add("--file", metavar="FILE", help="read the text from this file; '-' is stdin")
+    allowed = "whether special tokens in the text become their ids"
     add("--allowed-special", default="none", choices=("none", "all"), help=allowed)
-    add("--html", metavar="OUT", help="write a page that goes through the steps, for a browser")
+    add("--html", metavar="OUT", help="write an HTML page that walks through the steps")
 
 
 def _cmd_trace(options: argparse.Namespace) -> None:
-    from bpe_tokenizer_tools.chat.terminal import has_colours
     from bpe_tokenizer_tools.showing.trace import trace
+    from bpe_tokenizer_tools.support.colors import has_colors
 
     if not options.tokenizer:
         raise core.UsageError("expected the path of a tokenizer, got ''")
     if options.html is not None:
         outputs.check_file(options.html)
-    text = read_text(options.text, None)
+    text = read_text(options.text, options.file)
     tokenizer = BPETokenizer.from_file(options.tokenizer)
     steps = trace(text, tokenizer, allowed_special=options.allowed_special)
     if options.html is not None:
         steps.to_html(options.html)
         if not options.quiet:
-            print(f"Wrote {options.html}", file=sys.stderr)
+            say(f"Wrote {options.html}", sys.stderr)
     if options.json:
         print(json.dumps(steps.to_json()))
     elif options.html is None:
-        print(steps.render(colours=has_colours(sys.stdout, os.environ)))
+        print(steps.render(colors=has_colors(sys.stdout, os.environ)))
 
 
 def _learn_options(add: Callable[..., Any]) -> None:
@@ -127,13 +128,13 @@ def _cmd_learn(options: argparse.Namespace) -> None:
 
     text = read_text(None, options.corpus)
     learned = side_by_side(text, options.vocab_size, options.pattern)
-    print(json.dumps(learned.to_json()) if options.json else learned)
+    say(json.dumps(learned.to_json()) if options.json else learned)
 
 
 COMMANDS: dict[str, core.Command] = {
-    "view": ("Show the tokens of a text, in colours.", _cmd_view, _view_options),
+    "view": ("Show the tokens of a text, in colors.", _cmd_view, _view_options),
     "trace": (
-        "Show how a text becomes ids: what is cut where, and every merge.",
+        "Show how a text becomes ids: every cut and every merge.",
         _cmd_trace,
         _trace_options,
     ),

@@ -14,18 +14,29 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
 
-_TOKENIZER = "a directory or file with a tokenizer, in any format"
+_TOKENIZER = core.TOKENIZER
 
 
 def _source_options(add: Callable[..., Any], corpus: str) -> None:
     add("tokenizer", metavar="TOKENIZER", help=_TOKENIZER)
     add("--corpus", nargs="+", action="extend", metavar="FILE", help=corpus)
-    counts = "counts of its pre-tokens, instead: what PretokenCounts.save wrote"
+    counts = "its pre-token counts instead, as PretokenCounts.save wrote them"
     add("--counts", metavar="FILE", help=counts)
-    add("--output", required=True, metavar="DIR", help="save the new tokenizer there")
-    add("--force", action="store_true", help="overwrite a tokenizer that DIR has already")
-    add("--num-workers", type=int, metavar="N", help="threads or processes; default: one per core")
-    add("--text-field", default="text", metavar="NAME", help="where .jsonl and .parquet hold text")
+    add(
+        "-o",
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="directory to save the new tokenizer to",
+    )
+    add("--force", action="store_true", help="overwrite the tokenizer in DIR")
+    add(
+        "--num-workers",
+        type=int,
+        metavar="N",
+        help="number of parallel workers; default: one per core",
+    )
+    add("--text-field", default="text", metavar="NAME", help="field or column of the text")
 
 
 def _opened(options: argparse.Namespace) -> tuple[BPETokenizer, dict[str, Any]]:
@@ -49,7 +60,7 @@ def _extend_options(add: Callable[..., Any]) -> None:
     add("--add", type=int, default=2000, metavar="N", help="how many tokens to learn")
     strings = "strings to make single tokens, before any are learned"
     add("--tokens", nargs="+", action="extend", metavar="TEXT", help=strings)
-    pairs = "pairs that occur less often are not merged"
+    pairs = "merge only pairs this frequent"
     add("--min-frequency", type=int, default=2, metavar="N", help=pairs)
     apart = "text to measure on; NAME=FILE names it; default: some of the corpus's documents"
     add("--held-out", nargs="+", action="extend", metavar="FILE", help=apart)
@@ -81,9 +92,9 @@ def _cmd_extend(options: argparse.Namespace) -> None:
 
 
 def _prune_options(add: Callable[..., Any]) -> None:
-    _source_options(add, "text of the kind to encode; files and directories as for train")
-    add("--vocab-size", type=int, metavar="N", help="how many tokens to leave, added ones included")
-    add("--min-count", type=int, metavar="N", help="keep the tokens that occur as often")
+    _source_options(add, "text like what will be encoded; files and directories as for train")
+    add("--vocab-size", type=int, metavar="N", help="number of tokens to keep, added ones included")
+    add("--min-count", type=int, metavar="N", help="keep the tokens that occur at least N times")
     kept = "tokens to keep, as vocabulary files write them"
     add("--keep", nargs="+", action="extend", default=[], metavar="TOKEN", help=kept)
 
@@ -133,9 +144,9 @@ COMMANDS: dict[str, core.Command] = {
         _extend_options,
     ),
     "prune": (
-        "Remove the tokens that text uses least; write which id became which.",
+        "Remove the tokens that text uses least; write a map of old ids to new.",
         _cmd_prune,
         _prune_options,
     ),
-    "align": ("Cut a text where two tokenizers both cut it.", _cmd_align, _align_options),
+    "align": ("Cut a text where both of two tokenizers cut it.", _cmd_align, _align_options),
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.commands import checking
+from bpe_tokenizer_tools.support.text import say
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.workflow.registry import Entry, Registry
@@ -22,8 +23,8 @@ _STEPS = ("corpus", "count", "train", "evaluate", "register")
 def _pipeline_options(add: Callable[..., Any]) -> None:
     tables = "[corpus], [train], [evaluate] and [register]"
     add("file", metavar="FILE", help=f"a .toml or .json file with the tables {tables}")
-    add("--work-dir", metavar="DIR", help="where all is made; by default FILE with .work")
-    each = f"run these though nothing has changed: {', '.join(_STEPS)}"
+    add("--work-dir", metavar="DIR", help="directory for all results; default: FILE with .work")
+    each = f"run these steps even if nothing has changed: {', '.join(_STEPS)}"
     add(
         "--force", nargs="+", action="extend", default=[], choices=_STEPS, metavar="STEP", help=each
     )
@@ -39,14 +40,14 @@ def _cmd_pipeline(options: argparse.Namespace) -> None:
     if options.dry_run:
         report = pipeline.plan(**chosen)
     else:
-        notify = None if options.quiet else lambda line: print(line, file=sys.stderr)
+        notify = None if options.quiet else lambda line: say(line, sys.stderr)
         report = pipeline.run(**chosen, notify=notify, verbose=not options.quiet)
     if options.json:
         print(json.dumps(report.to_json()))
     elif not options.quiet or options.dry_run:
         report.table().print()
         if report.entry is not None:
-            print(f"registered as {report.entry}")
+            say(f"registered as {report.entry}")
 
 
 _REF = "NAME@HASH, with four or more digits of the hash; or NAME, which is the newest"
@@ -71,10 +72,10 @@ def _open(options: argparse.Namespace) -> Registry:
 def _register_options(add: Callable[..., Any]) -> None:
     add("path", metavar="PATH", help="a file or a directory with a tokenizer, in any format")
     add("name", metavar="NAME", help="what to register it as: letters, digits, '.', '_' and '-'")
-    text = "what should be known of it, each as KEY=VALUE"
+    text = "facts to keep with it, each as KEY=VALUE"
     add("--metadata", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=text)
     add("--corpus-sha256", metavar="HASH", help="sha256 of the text that it was trained on")
-    add("--report", metavar="FILE", help="JSON on how it was trained, or how it does")
+    add("--report", metavar="FILE", help="a JSON file on its training or its evaluation")
     checking.loading_options(add)
     _registry_options(add)
 
@@ -95,7 +96,7 @@ def _cmd_register(options: argparse.Namespace) -> None:
     print(json.dumps(facts) if options.json else entry.ref)
     if not options.quiet and not options.json:
         what = "Registered" if entry.is_new else f"Registered already, on {entry.created[:10]}:"
-        print(f"{what} {tokenizer.vocab_size:,} tokens in {registry.path}", file=sys.stderr)
+        say(f"{what} {tokenizer.vocab_size:,} tokens in {registry.path}", sys.stderr)
 
 
 def _parse_metadata(items: list[str]) -> dict[str, str]:
@@ -112,7 +113,8 @@ def _parse_metadata(items: list[str]) -> dict[str, str]:
 
 def _read_json(path: str) -> Any:
     try:
-        return json.loads(checking.expect_file(path, "a report as JSON").read_bytes().decode())
+        with core.decompressed(checking.expect_file(path, "a report as JSON")) as file:
+            return json.loads(file.read().decode())
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, "", f"expected JSON: {error}") from None
 
@@ -141,7 +143,7 @@ def _cmd_list(options: argparse.Namespace) -> int:
     else:
         _table(entries).print()
         for problem in problems:
-            print(f"{core.PROGRAM}: error: {core.one_line(problem)}", file=sys.stderr)
+            core.tell("error", problem)
     return 1 if problems else 0
 
 
@@ -171,12 +173,12 @@ def _show_options(add: Callable[..., Any]) -> None:
 
 def _cmd_show(options: argparse.Namespace) -> None:
     entry = _open(options).show(options.ref)
-    print(json.dumps(entry.to_json()) if options.json else entry)
+    say(json.dumps(entry.to_json()) if options.json else entry)
 
 
 def _load_options(add: Callable[..., Any]) -> None:
     add("ref", metavar="REF", help=_REF)
-    add("--output", required=True, metavar="DIR", help="a directory that is new or empty")
+    add("-o", "--output", required=True, metavar="DIR", help="a directory that is new or empty")
     _registry_options(add)
 
 
@@ -189,28 +191,28 @@ def _cmd_load(options: argparse.Namespace) -> None:
     else:
         print(entry.ref)
         if not options.quiet:
-            print(f"Wrote {', '.join(entry.files)} to {options.output}", file=sys.stderr)
+            say(f"Wrote {', '.join(entry.files)} to {options.output}", sys.stderr)
 
 
 def _diff_options(add: Callable[..., Any]) -> None:
     add("a", metavar="A", help=_REF)
-    add("b", metavar="B", help="likewise")
+    add("b", metavar="B", help="the other one")
     _registry_options(add)
 
 
 def _cmd_diff(options: argparse.Namespace) -> None:
     found = _open(options).diff(options.a, options.b)
-    print(json.dumps(found.to_json()) if options.json else found)
+    say(json.dumps(found.to_json()) if options.json else found)
 
 
 COMMANDS: dict[str, core.Command] = {
     "pipeline": (
-        "Make a tokenizer by a file: corpus, training, evaluation, registration.",
+        "Run all steps from one file: corpus, training, evaluation, registration.",
         _cmd_pipeline,
         _pipeline_options,
     ),
     "register": (
-        "Keep a tokenizer in a registry, under a name and the hash of its content.",
+        "Store a tokenizer in a registry, under a name and the hash of its content.",
         _cmd_register,
         _register_options,
     ),

@@ -15,9 +15,10 @@ from typing import AnyStr, NamedTuple
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus import records
+from bpe_tokenizer_tools.corpus import directories, records
 from bpe_tokenizer_tools.corpus.recipes import Recipe, Source
 from bpe_tokenizer_tools.support.files import FileStatus, status_of
+from bpe_tokenizer_tools.support.text import shortened
 
 
 class File(NamedTuple):
@@ -74,32 +75,22 @@ def expanded(name: str) -> Path:
 
 
 def expand(name: str, folder: Path = Path()) -> Iterator[tuple[str, Path]]:
-    """Yield the label and path of each file that a name stands for, in no particular order.
+    """Yield the label and path of each file that a name means, in no particular order.
 
-    A name is that of a file, of a directory, whose hidden files are left out, or a pattern such as
-    "*.txt"; if relative, to the folder.
+    A name is that of a file, of a directory, of which hidden files and those that aren't text are
+    left out, or a pattern such as "*.txt"; if relative, to the folder.
     """
     written = expanded(name)
     path = folder / written
-    if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file() and is_seen_in(file, path)]
-        for file in files:
+    if os.path.isdir(path):  # unlike methods of Path, it bears names that are too long
+        for file in directories.text_files(path):
             yield (written / file.relative_to(path)).as_posix(), file
-        if not files:
-            raise ValueError(f"the corpus is empty: expected files in the directory {path}")
-    elif path.is_file():
+    elif os.path.isfile(path):
         yield written.as_posix(), path
-    elif path.exists():
-        raise ValueError(f"{path} is no regular file, and is read twice")
+    elif os.path.exists(path):
+        raise ValueError(f"{path} is not a regular file, and has to be read twice")
     else:
         yield from _matching(written, folder)
-
-
-def is_seen_in(path: Path, folder: Path) -> bool:
-    """Tell whether a path is a folder or in it, and not hidden there."""
-    return path.is_relative_to(folder) and not any(
-        part.startswith(".") for part in path.relative_to(folder).parts
-    )
 
 
 def _matching(written: Path, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -110,7 +101,7 @@ def _matching(written: Path, folder: Path) -> Iterator[tuple[str, Path]]:
         yield label.as_posix(), file
     if not files:
         what = "no file matches" if glob.has_magic(str(written)) else "no such file or directory:"
-        raise FileNotFoundError(f"{what} {folder / written}")
+        raise FileNotFoundError(f"{what} {shortened(str(folder / written), 300)}")
 
 
 _MAX_DOCUMENT = 2**30  # characters
@@ -127,19 +118,19 @@ def read_documents(file: File, source: Source) -> Iterator[str]:
         _check_same(file, source)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"source {source.name!r}: {file.path} was there at first and has vanished"
+            f"source {source.name!r}: {file.path} existed at first and has vanished"
         ) from None
 
 
 def _check_same(file: File, source: Source) -> None:
     now, then = status_of(file.path), file.status
-    # Not the time of other changes: a new link or permission is no new text.
+    # Not the time of other changes: a new link or permission doesn't change the text.
     if (now.size, now.modified) != (then.size, then.modified):
         raise changed(source, str(file.path))
 
 
 def changed(source: Source, what: str) -> ValueError:
-    """Make the error for a source that is not any more what it was."""
+    """Make the error for a source that has changed."""
     return ValueError(
         f"source {source.name!r}: {what} changed while the corpus was made; run it again when "
         "nothing writes there"
@@ -195,7 +186,7 @@ def cut_at(chunks: Iterable[AnyStr], separator: AnyStr) -> Iterator[AnyStr | Non
 
 
 def joined(pieces: Iterable[AnyStr | None], empty: AnyStr, most: int) -> Iterator[AnyStr]:
-    """Join what stands between separators, as `cut_at` yields both, to documents.
+    """Join the parts between separators, as `cut_at` yields both, into documents.
 
     Raises:
         OverflowError: one is longer than `most`.

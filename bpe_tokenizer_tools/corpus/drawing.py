@@ -52,7 +52,7 @@ from bpe_tokenizer_tools.corpus.recipes import DEFAULT_SEPARATOR, Recipe, Source
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import file_sha256, flush, naming
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import Printed, counted, say
 
 __all__ = [
     "CorpusReport", "Document", "Recipe", "Source", "SourceReport", "build_corpus", "draw",
@@ -66,7 +66,7 @@ _NUMBERS = 2**_NUMBER_BITS
 
 
 class _Measured:
-    """What one reading of a source found."""
+    """The result of one pass over a source."""
 
     def __init__(self) -> None:
         self.documents = self.bytes = 0
@@ -84,11 +84,11 @@ class _Plan(NamedTuple):
 
     copies: int  # of each that is not held out
     below: int  # one more of those with a number smaller than this,
-    room: int  # and of those with this very one, until so many bytes are taken
+    room: int  # and of those with exactly this one, until n bytes are taken
     held_from: int  # held out are those with this number or a larger one
 
     def take(self, number: int, size: int) -> tuple[int, _Plan]:
-        """Tell how often to take a document, and the plan for those that follow."""
+        """Return how often to take a document, and the plan for the next ones."""
         if number >= self.held_from:
             return 0, self
         if number == self.below and self.room > 0:
@@ -142,7 +142,7 @@ class Sampler:
             )
 
     def documents(self) -> Iterator[Document]:
-        """Yield what is drawn, by source as in the recipe, in the order of files and places."""
+        """Yield the drawn documents by source, as in the recipe, in order of files and places."""
         for source in self.recipe.sources:
             again, plan = _Measured(), self._plans[source.name]
             for document, raw, number in self._read(source, again, "drawing"):
@@ -200,7 +200,7 @@ class Sampler:
         return _Plan(copies, below, rest - taken, held_from)
 
     def _most(self) -> str:
-        """Say which size would do for all sources."""
+        """Return advice: the size that works for all sources."""
         allowed = min(
             self.measured[source.name].bytes * (source.repetitions or math.inf) / source.fraction
             for source in self.recipe.sources
@@ -235,7 +235,7 @@ class _Form:
     def of(
         cls, out: str | os.PathLike[str], format: str | None, separator: str, shard_size: int | None
     ) -> _Form:
-        """Tell the form by the name, and refuse what does not go together."""
+        """Derive the form from the name; raise for options that don't go together."""
         path = Path(out)
         if path.name in ("", "..", "-"):
             raise ValueError(
@@ -250,7 +250,9 @@ class _Form:
         if ending and not path.is_dir():
             if shard_size is not None or format not in (None, ending):
                 what = "a shard size" if shard_size is not None else f"the format {format!r}"
-                raise ValueError(f"{path} is the name of one file, which {what} does not go with")
+                raise ValueError(
+                    f"{path} is the name of one file, which can't be combined with {what}"
+                )
             return cls(path, ending, separator, None)
         if path.suffix and not path.is_dir() and not os.fspath(out).endswith(("/", os.sep)):
             raise ValueError(
@@ -261,7 +263,7 @@ class _Form:
 
     @property
     def compression(self) -> str:
-        """The suffix of what the files are compressed with, or ""."""
+        """The suffix of the files' compression, or ""."""
         return next((end for end in core.COMPRESSED if self.ending.endswith(end)), "")
 
     @property
@@ -278,7 +280,7 @@ class _Form:
         return self.path.with_name(self.path.name + ".manifest.json")
 
     def record(self, document: Document) -> bytes:
-        """Return a document as it stands in a file."""
+        """Return a document in its form in a file."""
         if self.ending.startswith("jsonl"):
             facts = {"text": document.text, "source": document.source, "file": document.file}
             line = json.dumps({**facts, "document": document.place}, ensure_ascii=False)
@@ -298,7 +300,7 @@ def _ending_of(name: str) -> str:
 
 @dataclass
 class _Tally:
-    """What was taken of a source."""
+    """The part taken of a source, while writing."""
 
     documents: int = 0
     bytes: int = 0
@@ -315,7 +317,7 @@ class _Output:
         self.digest = hashlib.sha256()  # of all that is written, before compression, in a row
         self._raw: Any = None  # the file that is open
         self._stream: Any = None  # what compresses into it, or itself
-        self._size = 0  # bytes of what is in it
+        self._size = 0  # bytes of its content
 
     def add(self, document: Document) -> None:
         record = self._form.record(document)
@@ -372,9 +374,9 @@ class _Output:
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What was taken of a source."""
+    """The part taken of a source."""
 
-    name: str  # what it is called
+    name: str  # its name
     files: int  # how many files it has
     available_documents: int  # documents in them, blank ones left out
     available_bytes: int  # of text, as UTF-8
@@ -390,17 +392,17 @@ class SourceReport:
 
 
 @dataclass(frozen=True)
-class CorpusReport:
-    """What a corpus is made of."""
+class CorpusReport(Printed):
+    """The parts of a corpus."""
 
-    recipe: Mapping[str, Any]  # the recipe, as it would stand in a file
+    recipe: Mapping[str, Any]  # the recipe, as in a file
     documents: int  # documents in the corpus
     bytes: int  # bytes of their text, as UTF-8
-    sha256: str  # the hash of what was written, before compression, all shards in a row
+    sha256: str  # the hash of the output before compression, all shards in order
     files: Sequence[Mapping[str, Any]]  # name, size and hash of each file that was written
-    held_out_sha256: str | None  # as sha256, of what is held out; None if nothing is
+    held_out_sha256: str | None  # as sha256, of the held-out text; None if there is none
     held_out_files: Sequence[Mapping[str, Any]]  # as files
-    sources: Sequence[SourceReport]  # what was taken of each
+    sources: Sequence[SourceReport]  # the part taken of each
     version: str = bpe_tokenizer.__version__  # of this library
 
     def to_json(self) -> dict[str, Any]:
@@ -496,7 +498,7 @@ def build_corpus(
 
 
 def _check_target(form: _Form, recipe: Recipe) -> None:
-    """Refuse what cannot be written, or is a folder that holds anything but a corpus's shards."""
+    """Raise if output can't be written, or its folder has other files than a corpus's shards."""
     is_file = form.shard_size is None
     files = [form.path] * is_file + [form.held_out.path] * (recipe.held_out > 0)
     for path in (*files, form.manifest):
@@ -534,7 +536,7 @@ def _check_apart(form: _Form, recipe: Recipe, files: Mapping[str, list[File]]) -
 
 
 def _check_room(form: _Form, recipe: Recipe, verbose: bool) -> None:
-    """Refuse a corpus that is larger than what is free on the disk; compressed, it may fit."""
+    """Raise if a corpus is larger than the free disk space; compressed ones may fit."""
     wanted = recipe.target_size + recipe.held_out
     free = shutil.disk_usage(outputs.existing_path(form.path.parent)).free
     if wanted <= free:
@@ -547,7 +549,7 @@ def _check_room(form: _Form, recipe: Recipe, verbose: bool) -> None:
             str(form.path),
         )
     if verbose:
-        print(f"note: {form.path}: {problem}, before compression", file=sys.stderr)
+        say(f"note: {form.path}: {problem}, before compression", sys.stderr)
 
 
 @contextlib.contextmanager
@@ -555,8 +557,12 @@ def _scratch(form: _Form) -> Iterator[Path]:
     """Make a hidden folder beside the output, and take it away again."""
     parent = form.path.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
+    outputs.remove_drafts(form.path.absolute())
     names = {"prefix": f".{form.path.name}.", "suffix": ".tmp"}
-    with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True, **names) as folder:
+    with (
+        tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True, **names) as folder,
+        outputs.claimed(Path(folder)),
+    ):
         yield Path(folder)
 
 

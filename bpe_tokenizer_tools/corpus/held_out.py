@@ -40,7 +40,7 @@ class CorpusReader:
         core.check_size("num_workers", num_workers, 1)
         named = [*tokenizer.added_tokens, *core.as_added_tokens(special_tokens)]
         by_components = tokenizer.components is not None
-        # Components tell what normalization does to a token; a pattern's tokens are found as given.
+        # Components may normalize a token; a pattern's tokens are found as given.
         self._tokens = named if by_components else [AddedToken(each.content) for each in named]
         self._pipeline = core.encoder(tokenizer).pipeline(self._tokens)
         self._cut = core.cutter(tokenizer) if by_components else None
@@ -60,35 +60,49 @@ class CorpusReader:
             if counts is not None and not counts:
                 raise ValueError("the corpus is empty: there is nothing to train on")
             return counts, seen
-        if source is None or isinstance(source, PretokenCounts):
-            raise ValueError("there is no held-out text: give some that training has not seen")
-        if not 0 < share < 1:
-            raise ValueError(f"held_out_share must be between 0 and 1, got {share!r}")
+        _check_share(source, share)
         counts, seen = self.count_apart(source, share)
         if not counts and not seen:
-            raise ValueError("the corpus is empty: there is nothing to train on, nor to measure on")
+            raise ValueError("the corpus is empty: there is nothing to train on or to measure on")
         if not counts or not seen:
-            total = counts.documents + seen.documents
-            raise ValueError(
-                f"of {counted(total, 'document')} none can be set apart to measure on, or none is "
-                "left to train on; give held-out text, a larger share, or the special token that "
-                "stands between documents"
-            )
+            raise _not_apart(counts.documents + seen.documents)
         return counts, seen
+
+    def set_apart(self, corpus: Any, share: float) -> tuple[Iterator[str], list[str]]:
+        """Return the documents to train on, and those held out, of which one is there by then."""
+        _check_share(corpus, share)
+        apart: list[str] = []
+        first: list[str] = []
+
+        def rest() -> Iterator[str]:
+            for document in documents:
+                if _is_apart(document, share):
+                    apart.append(document)
+                else:
+                    yield document
+
+        documents = self._documents(corpus)
+        training = rest()
+        while not (first and apart):
+            try:
+                first.append(next(training))
+            except StopIteration:
+                raise _not_apart(len(first) + len(apart)) from None
+        return itertools.chain(first, training), apart
 
     def count(self, corpus: Any) -> PretokenCounts:
         """Count a corpus, as for `count_pretokens`; counts are checked, and returned."""
         if isinstance(corpus, PretokenCounts):
             corpus.check_made_by(*self._how)
             return corpus
-        with core.progress("counting", "B", None, self._verbose) as advance:
+        with core.progress("counting", "B", corpus, self._verbose) as advance:
             counter = self._counter(self._workers, advance)
             counter.count(core.documents(corpus, self._field))
         return self._taken(counter)
 
     def count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
         """Count a corpus, and on their own the documents kept apart; each may be empty."""
-        with core.progress("counting", "B", None, self._verbose) as advance:
+        with core.progress("counting", "B", corpus, self._verbose) as advance:
             training = self._counter(self._workers, advance)
             apart = self._counter(1, advance)
 
@@ -108,7 +122,7 @@ class CorpusReader:
         return core.engine().counter(self._pipeline, workers, advance)
 
     def _documents(self, corpus: Any) -> Iterator[str]:
-        """Yield what stands between special tokens."""
+        """Yield the text between special tokens."""
         finder = core.TokenFinder(self._tokens)
         for chunks in core.documents(corpus, self._field):
             try:
@@ -147,8 +161,23 @@ def _cut(chunks: Iterable[str], finder: core.TokenFinder) -> Iterator[str | None
         yield piece if isinstance(piece, str) else None
 
 
+def _check_share(source: Any, share: float) -> None:
+    if source is None or isinstance(source, PretokenCounts):
+        raise ValueError("there is no held-out text: give some that training has not seen")
+    if not 0 < share < 1:
+        raise ValueError(f"held_out_share must be between 0 and 1, got {share!r}")
+
+
+def _not_apart(total: int) -> ValueError:
+    return ValueError(
+        f"of {counted(total, 'document')} none can be set apart to measure on, or none is "
+        "left to train on; give held-out text, a larger share, or the special token that "
+        "stands between documents"
+    )
+
+
 def _is_apart(document: str, share: float) -> bool:
-    """Tell whether a document is held out: by its content alone, so in any order the same."""
+    """Return True if a document is held out: by its content only, so the order doesn't matter."""
     head = document[:_HEAD].encode("utf-8", "surrogatepass")
     drawn = int.from_bytes(hashlib.blake2b(head, digest_size=8).digest(), "big")
     return drawn < share * 2**64

@@ -29,7 +29,7 @@ def parse_size(value: object) -> int:
     kB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB of 1024.
 
     Raises:
-        ValueError: it is no size, or not of at least one byte.
+        ValueError: it is not a size of at least one byte.
 
     >>> parse_size("1.5 MB"), parse_size("2KiB"), parse_size(1e9)
     (1500000, 2048, 1000000000)
@@ -49,7 +49,7 @@ def parse_size(value: object) -> int:
 
 
 def _parse_fraction(value: object) -> Fraction:
-    """Return the exact fraction that a number such as 0.1, or text such as "1/3", stands for."""
+    """Return the exact fraction of a number such as 0.1, or a text such as "1/3"."""
     shown = core.shorten(value)
     problem = f"expected a fraction above 0 and up to 1, such as 0.25 or '1/3', got {shown}"
     text = str(value)
@@ -68,9 +68,9 @@ def _parse_fraction(value: object) -> Fraction:
 class Source:
     """Where some of a corpus comes from."""
 
-    name: str  # what it is called in reports; part of what decides the choice
+    name: str  # its name in reports, which also affects the choice
     # files, directories and patterns such as ``data/**/*.jsonl``, from the recipe's folder. A
-    # directory stands for all files below it, but hidden ones
+    # directory means all files below it, except hidden ones
     paths: tuple[str, ...]
     fraction: Fraction  # its share of the corpus's bytes: above 0, up to 1
     format: str | None = None  # "text", "jsonl" or "parquet"; None tells by the name of each file
@@ -82,7 +82,7 @@ class Source:
     repetitions: int | None = 1  # of a document in too small a source; None: as often as it takes
 
     def __post_init__(self) -> None:
-        """Refuse what nothing could be read with."""
+        """Raise for settings that no file can be read with."""
         object.__setattr__(self, "fraction", _parse_fraction(self.fraction))
         paths = (self.paths,) if isinstance(self.paths, (str, os.PathLike)) else self.paths
         object.__setattr__(self, "paths", tuple(map(os.fspath, paths)))
@@ -105,7 +105,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a corpus is made of.
+    """The parts of a corpus, as a user describes them.
 
     >>> recipe = Recipe.from_dict({
     ...     "target_size": "1 MB",
@@ -122,7 +122,7 @@ class Recipe:
     folder: Path = field(default=Path(), compare=False)  # where relative paths start
 
     def __post_init__(self) -> None:
-        """Refuse shares that are no whole, and names that are not one source's."""
+        """Raise for shares that don't add up to 1, and names that aren't unique."""
         if not self.sources:
             raise ValueError("expected at least one source")
         seen: set[str] = set()
@@ -144,14 +144,14 @@ class Recipe:
         """Read a recipe from a .toml or .json file.
 
         Raises:
-            FileFormatError: the file is no recipe; it says where, and what was expected.
+            FileFormatError: the file is not a recipe; the error says where, and what was expected.
             FileNotFoundError: there is no such file.
         """
         return cls.from_settings(Settings.open(Path(path)), Path(path).parent)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], folder: str | os.PathLike[str] = ".") -> Recipe:
-        """Make a recipe of what a file would hold; paths start at `folder`."""
+        """Make a recipe from the content of a file; paths start at `folder`."""
         return cls.from_settings(Settings(dict(data), Path("recipe")), Path(folder))
 
     @classmethod
@@ -170,7 +170,7 @@ class Recipe:
             return cls(sources, target, seed, held_out, folder)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the recipe as a file would hold it; all that decides the choice is in it."""
+        """Return the recipe as the content of a file, with everything that decides the choice."""
         sources = []
         for source in self.sources:
             facts = {**asdict(source), "fraction": str(source.fraction)}

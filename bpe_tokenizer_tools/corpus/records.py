@@ -1,4 +1,4 @@
-"""Files a corpus comes in, beyond what the module reads: .parquet, bad records, large counts."""
+"""Corpus files beyond what the module reads itself: .parquet, bad records, large counts."""
 
 from __future__ import annotations
 
@@ -115,14 +115,22 @@ def write_counts(path: Path, facts: Mapping[str, Any], counts: Iterable[tuple[by
 
 def load_counts(path: Path) -> PretokenCounts:
     """Read saved counts of any size; if they are spelled another way, up to the usual limit."""
+    size = path.stat().st_size
     try:
-        with open(path, "rb") as file:
-            return _read_counts(file)
-    except ValueError:  # what is wrong, and where, is for the JSON reader to say
-        if path.stat().st_size > core.MAX_FILE_BYTES:
+        if size > core.MAX_FILE_BYTES // 8:
+            with open(path, "rb") as file:
+                return _read_counts(file)
+    except ValueError:  # the JSON reader will say what is wrong, and where
+        if size > core.MAX_FILE_BYTES:
             raise FileFormatError(path, "", "damaged, or not a file of pre-token counts") from None
     data = core.JsonReader.open(path)
-    return core.read_counts(data, data.get("counts", dict).items())
+    counts = core.read_counts(data, data.get("counts", dict).items())
+    stages = data.child("superwords")
+    if stages is None:
+        return counts
+    from bpe_tokenizer_tools.training import superword_counts
+
+    return superword_counts.read(stages, counts)
 
 
 _HEAD = re.compile(rb',\s*"counts":\s*\{')
@@ -131,12 +139,14 @@ _AT_ONCE = 2**20  # bytes
 
 
 def _read_counts(file: IO[bytes]) -> PretokenCounts:
-    """Read counts entry by entry, so that memory holds them once; ValueError if they are not so."""
+    """Read counts entry by entry, so that memory has them only once; ValueError if malformed."""
     text = file.read(_AT_ONCE)
     head = _HEAD.search(text)
     if head is None:
         raise ValueError
     facts = core.JsonReader(json.loads(text[: head.start()] + b"}"), Path(file.name))
+    if "superwords" in facts.data:  # there is more to read
+        raise ValueError
     rest = text[head.end() :]
     empty = rest.split() == [b"}}"] and not file.read(1)
     return core.read_counts(facts, () if empty else _entries(file, rest))

@@ -353,7 +353,7 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
     @property
     def _processor(self) -> NoReturn:  # what a call of sentencepiece that is not here asks for
         raise NotImplementedError(
-            "this library has no such call; sentencepiece.SentencePieceProcessor has it"
+            "this library doesn't have this call; use sentencepiece.SentencePieceProcessor"
         )
 
     # -- Encoding ---

@@ -1,8 +1,8 @@
-"""Tokenizers of any library behind one face: encode, decode, and the bytes of each token.
+"""Tokenizers of any library behind one interface: encode, decode, and the bytes of each token.
 
 A tokenizer is named by a *spec*:
 
-    PATH                what `BPETokenizer.from_file` reads
+    PATH                what `BPETokenizer.from_file` reads; it knows tiktoken's names, too
     hf:PATH             a tokenizer.json, or a directory that holds one, by `tokenizers` itself
     hf:NAME             a tokenizer that `transformers` has downloaded before
     tiktoken:NAME       an encoding that tiktoken knows, or that was registered with it
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +24,14 @@ from typing import Any
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.support.text import name_of
+from bpe_tokenizer_tools.formats import by_name
+from bpe_tokenizer_tools.support.text import name_of, shortened
 
-numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "numpy")
 
-_SPECS = "the path of a tokenizer, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
+_SPECS = (
+    "the path of a tokenizer, o200k_base or the like, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"
+)
 
 _MOST_ROWS = 1 << 24  # far more than vocabularies have; 128 MB for each array of counts
 
@@ -53,7 +57,7 @@ class Adapter:
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are, special ones included."""
+        """The number of tokens, including special ones."""
         return len(self.tokens) + len(self.special)
 
     @property
@@ -82,7 +86,7 @@ class Adapter:
         return list(map(self.encode, texts))
 
     def spell(self, ids: Any) -> bytes:
-        """Join the bytes of tokens; what has none is left out."""
+        """Join the bytes of tokens; skip tokens without any."""
         return b"".join([self.tokens.get(id_, b"") for id_ in ids.tolist()])
 
 
@@ -188,7 +192,7 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _spelling_of(definition: Any, byte_level: bool = False) -> Any:
-    """Return what turns a token as files write it into the bytes it stands for.
+    """Return a function from a token as written in files to its bytes.
 
     The definition is a tokenizer.json, the parts of one, or None; whatever it says, `byte_level`
     tells that tokens are written in the byte alphabet.
@@ -269,7 +273,7 @@ class _SentencePiece(Adapter):
         return _with_spaces(str(self._model.normalize(text)), text)
 
     def offsets(self, text: str) -> Any:
-        encode = getattr(self._model, "encode_as_offset_mapping", None)  # from 0.2.3 on
+        encode = getattr(self._model, "encode_as_offset_mapping", None)  # since 0.2.3
         return None if encode is None else encode(text)["offsets"]
 
 
@@ -286,8 +290,8 @@ def open_tokenizer(spec: Any, name: str = "") -> Adapter:
     Raises:
         FileNotFoundError: there is no such file.
         ImportError: the library that the spec asks for is not installed.
-        ValueError: the spec has no meaning, or what it names cannot be loaded.
-        TypeError: the object is no tokenizer that is known here.
+        ValueError: the spec is malformed, or its tokenizer can't be loaded.
+        TypeError: the object is not a known tokenizer.
 
     >>> open_tokenizer(BPETokenizer(), "bytes").encode("é").tolist()
     [195, 169]
@@ -314,20 +318,21 @@ def _open_spec(spec: str, name: str) -> Adapter:
     if kind in _OPENERS and rest:
         return _OPENERS[kind](rest, name)
     path = Path(spec)
-    if not spec or not (path.is_file() or path.is_dir()):
+    is_there = bool(spec) and (os.path.isfile(path) or os.path.isdir(path))
+    if not is_there and spec not in by_name.NAMES:
         raise FileNotFoundError(
-            f"{spec or repr(spec)}: no such file or directory; expected {_SPECS}"
+            f"{shortened(spec, 300) or repr(spec)}: no such file or directory; expected {_SPECS}"
         )
     return _Own(name or name_of(path), BPETokenizer.from_file(path))
 
 
 def _open_huggingface(spec: str, name: str) -> Adapter:
     path = Path(spec)
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if file.is_file():
+    file = path / "tokenizer.json" if os.path.isdir(path) else path
+    if os.path.isfile(file):
         library = core.import_optional("tokenizers", f"hf:{spec}", "tokenizers")
         return _HuggingFace(name or name_of(path), _loaded(spec, library.Tokenizer.from_file, file))
-    if not path.exists() and (path.suffix == ".json" or spec.startswith((".", "/", "~"))):
+    if not os.path.exists(path) and (path.suffix == ".json" or spec.startswith((".", "/", "~"))):
         raise FileNotFoundError(f"{spec}: no such file or directory; expected a tokenizer.json")
     library = core.import_optional("transformers", f"hf:{spec}", "transformers")
     load = functools.partial(
@@ -344,8 +349,8 @@ def _open_tiktoken(spec: str, name: str) -> Adapter:
 def _open_sentencepiece(spec: str, name: str) -> Adapter:
     library = core.import_optional("sentencepiece", f"sp:{spec}", "sentencepiece")
     path = Path(spec)
-    path = path / "tokenizer.model" if path.is_dir() else path
-    if not path.is_file():
+    path = path / "tokenizer.model" if os.path.isdir(path) else path
+    if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file; expected a SentencePiece model")
     data = path.read_bytes()
     if not data:
@@ -353,7 +358,7 @@ def _open_sentencepiece(spec: str, name: str) -> Adapter:
     try:
         model = library.SentencePieceProcessor(model_proto=data)
     except (OSError, RuntimeError):  # which name a line of its own source
-        raise FileFormatError(path, "", "is no SentencePiece model, or damaged") from None
+        raise FileFormatError(path, "", "isn't a SentencePiece model, or is damaged") from None
     return _SentencePiece(name or name_of(path), model)
 
 
@@ -368,7 +373,7 @@ def _loaded(spec: str, load: Any, argument: Any) -> Any:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what another library says, in one line that is not too long."""
+    """Return another library's message as one short line."""
     reason = core.one_line(error)
     return reason if len(reason) <= 200 else f"{reason[:200]}…"
 
@@ -403,7 +408,7 @@ def named_tokenizers(tokenizers: Any) -> list[Adapter]:
 
 
 def _open_named(spec: Any) -> Adapter:
-    if isinstance(spec, str) and not Path(spec).exists():
+    if isinstance(spec, str) and not os.path.exists(spec):
         name, equals, rest = spec.partition("=")
         if equals and name and not re.search(r"[/\\:]", name):
             return open_tokenizer(rest, name)

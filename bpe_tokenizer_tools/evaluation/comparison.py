@@ -20,16 +20,17 @@ from bpe_tokenizer_tools.evaluation.figures import (
     with_overall,
 )
 from bpe_tokenizer_tools.evaluation.measures import Chunk, Cut, Measures, Tally, chunks_of, cut
+from bpe_tokenizer_tools.evaluation.texts import size_of
 from bpe_tokenizer_tools.evaluation.words import SOLO, WORD
 from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import printable, shortened
+from bpe_tokenizer_tools.support.text import Printed, printable, shortened
 
-numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "numpy")
 
 _CONTEXT = 24  # characters before and after a word
 _MOST_STRETCHES = 1 << 19  # of text that are kept count of; some 250 MB
-_MIX = 0x9E3779B1  # an odd number: multiplied by it, neighbouring places are far apart
+_MIX = 0x9E3779B1  # an odd number: multiplied by it, neighboring places are far apart
 
 # -- The result ---------------------------------------------------------------
 
@@ -49,12 +50,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Example:
-    """A word that two tokenizers cut differently, where it stands."""
+    """A word that two tokenizers cut differently, in context."""
 
     group: str  # the name of the texts
-    before: str  # what stands before it
+    before: str  # the text before it
     word: str  # the word
-    after: str  # what stands after it
+    after: str  # the text after it
     a_cut: str  # the first's tokens that hold a part of it, spaces between, white space shown
     b_cut: str  # those of the second
 
@@ -73,13 +74,13 @@ class Expense:
     times: int  # how often the tokenizers need different numbers of tokens for it
     a_tokens: int  # how many tokens the first needs for these
     b_tokens: int  # how many the second needs
-    a_cut: str  # how the first cuts it where it stands first; see `Example`
+    a_cut: str  # how the first cuts its first occurrence; see `Example`
     b_cut: str  # how the second does
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What two vocabularies have in common, special tokens aside."""
+    """The overlap of two vocabularies, without special tokens."""
 
     shared: int  # how many tokens, as bytes, are in both
     only_a: int  # how many only the first has
@@ -91,12 +92,12 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What `compare` found; printed, tables and a verdict."""
+class Comparison(Printed):
+    """The results of `compare`; printed, tables and a verdict."""
 
     a: str  # the name of the first tokenizer
     b: str  # the name of the second
-    verdict: str  # what it comes to, in plain figures
+    verdict: str  # the summary, in plain figures
     differences: list[Difference]  # for each group, and last for all of them
     measures: list[Measures]  # the figures of both on each group, as `evaluate` gives them
     examples: list[Example]  # some words that are cut differently, of each group
@@ -105,7 +106,7 @@ class Comparison:
     # difference were forgotten on the way
     expensive_for_a: list[Expense]
     expensive_for_b: list[Expense]  # what costs the second most
-    vocabulary: Overlap  # what they have in common
+    vocabulary: Overlap  # their overlap
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -193,8 +194,8 @@ class _Gatherer:
         for adapter, tally, each in zip(self.adapters, tallies, cuts):
             if each.starts is None:
                 raise ValueError(
-                    f"{adapter.name} does not tell which token is which part of a text, and its "
-                    "tokens do not spell it: it cannot be compared"
+                    f"{adapter.name} can't be compared: it has no offsets, and its tokens don't "
+                    "spell the text"
                 )
             tally.add(chunk, each)
         words = chunk.pieces.words
@@ -261,7 +262,7 @@ def _cut_differently(chunk: Chunk, words: Any, a: Cut, b: Cut) -> Any:
 
 
 def _among(values: Any, others: Any) -> Any:
-    """Tell which values are among others; both are sorted."""
+    """Return which values are among others; both are sorted."""
     if not len(others):
         return numpy.zeros(len(values), bool)
     places = numpy.minimum(numpy.searchsorted(others, values), len(others) - 1)
@@ -296,7 +297,7 @@ def _example(chunk: Chunk, piece: int, cuts: Sequence[Cut]) -> Example:
 
 
 def _shown_cuts(chunk: Chunk, starts: Any, ends: Any, cut: Cut) -> Iterator[str]:
-    """Show the tokens that hold a part of each of some stretches of text."""
+    """Show the tokens that contain a part of each stretch of text."""
     data = chunk.pieces.data
     first = numpy.searchsorted(cut.ends, starts, "right").tolist()
     last = numpy.searchsorted(cut.starts, ends, "left").tolist()
@@ -325,8 +326,8 @@ def compare(
     and `n_expensive` words of each tokenizer.
 
     Raises:
-        ValueError: as for `evaluate`; or a tokenizer does not tell which token is which part of a
-            text.
+        ValueError: as for `evaluate`; or a tokenizer has no offsets, and its tokens don't
+            spell the text.
 
     >>> from bpe_tokenizer import BPETokenizer
     >>> print(compare(BPETokenizer(), BPETokenizer(), {"words": ["ab cd"]}).verdict)
@@ -336,7 +337,7 @@ def compare(
     adapters = named_tokenizers([a, b])
     gatherer = _Gatherer(adapters, n_examples)
     for name, found in groups.items():
-        with core.progress(f"Comparing on {name}", "B", None, verbose) as advance:
+        with core.progress(f"Comparing on {name}", "B", size_of(found), verbose) as advance:
             for chunk in chunks_of(name, found):
                 gatherer.add(chunk)
                 advance(int(chunk.sizes.sum()))

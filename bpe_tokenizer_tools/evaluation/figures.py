@@ -22,9 +22,10 @@ from bpe_tokenizer_tools.evaluation.measures import (
     measures_of,
 )
 from bpe_tokenizer_tools.evaluation.scripts import CLASSES, Allocation, allocate
-from bpe_tokenizer_tools.evaluation.texts import FileGroup
+from bpe_tokenizer_tools.evaluation.texts import FileGroup, size_of
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import Printed, counted
+from bpe_tokenizer_tools.training.parity import gini
 
 OVERALL = "overall"
 _ENGLISH = ("eng", "en", "english", "eng_latn")  # how parallel text in English may be called
@@ -43,8 +44,8 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What `evaluate` found; printed, tables."""
+class Evaluation(Printed):
+    """The results of `evaluate`; printed, tables."""
 
     measures: list[Measures]  # for each group, and last for all of them, each tokenizer's figures
     vocabularies: list[Vocabulary]  # of each tokenizer
@@ -68,16 +69,30 @@ class Evaluation:
                 return measures
         raise KeyError((tokenizer, group))
 
+    def gini(self, tokenizer: str) -> float | None:
+        """Return the Gini coefficient of what the groups pay for text; 0 if all pay the same.
+
+        Parallel texts say the same, so their tokens are compared; other groups' tokens per byte.
+        None for a single group.
+        """
+        found = [self.get(tokenizer, group) for group in self.groups if group != OVERALL]
+        same = [float(m.tokens) for m in found if m.premium is not None]
+        costs = same or [m.tokens / m.bytes for m in found if m.bytes]
+        return gini(costs) if len(costs) > 1 else None
+
     def tables(self) -> list[Table]:
-        """Return what `print` shows: the texts, the figures, the vocabularies."""
-        return [self._texts(), self._figures(), self._scripts()]
+        """Return what `print` shows: texts, figures, fertility side by side, vocabularies."""
+        shown = [self._texts(), self._figures(), self._scripts()]
+        if len(self.groups) > 1 and len(self.tokenizers) > 1:
+            shown.insert(2, self._side_by_side())
+        return shown
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
 
     def to_json(self) -> dict[str, Any]:
         """Return all figures as plain data."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "gini": {n: self.gini(n) for n in self.tokenizers}}
 
     def to_csv(self) -> str:
         """Return the figures as CSV, one line for each tokenizer and group."""
@@ -110,6 +125,16 @@ class Evaluation:
             return Table(columns[:-1], [row[:-1] for row in rows])
         columns[-1] = f"against {self.base}"
         return Table(columns, rows)
+
+    def _side_by_side(self) -> Table:
+        """Return the fertility of each tokenizer on each group, and how unequal groups are."""
+        rows: list[list[object]] = [
+            [group, *(self.get(name, group).tokens_per_word for name in self.tokenizers)]
+            for group in self.groups
+        ]
+        of = "tokens" if self.base is not None else "tokens per byte"
+        rows.append([f"Gini of {of}", *map(self.gini, self.tokenizers)])
+        return Table(["tokens per word", *self.tokenizers], rows)
 
     def _scripts(self) -> Table:
         rows: list[list[object]] = [
@@ -179,7 +204,7 @@ def evaluate(
         All figures.  Those for "overall" are of all texts together, so a group counts by its size.
 
     Raises:
-        ValueError: a group holds no text, a tokenizer fails on one, or parallel texts
+        ValueError: a group contains no text, a tokenizer fails on one, or parallel texts
             have different numbers of lines.
 
     >>> from bpe_tokenizer import BPETokenizer
@@ -207,7 +232,7 @@ def evaluate(
 
 
 def with_overall(tallies: dict[str, list[Tally]]) -> dict[str, list[Tally]]:
-    """Add what all groups have together, if there are several."""
+    """Add the total of all groups, if there are several."""
     if len(tallies) == 1:
         return tallies
     return {
@@ -237,7 +262,7 @@ def _tally(
     adapters: Sequence[Adapter], group: str, texts: Iterable[str], verbose: bool
 ) -> list[Tally]:
     tallies = [Tally(adapter.rows) for adapter in adapters]
-    with core.progress(f"Measuring {group}", "B", None, verbose) as advance:
+    with core.progress(f"Measuring {group}", "B", size_of(texts), verbose) as advance:
         for chunk in chunks_of(group, texts):
             for adapter, tally in zip(adapters, tallies):
                 tally.add(chunk, cut(adapter, chunk))
@@ -259,7 +284,7 @@ def groups_of(
     if not groups:
         raise ValueError("expected texts to measure tokenizers on, got none")
     if OVERALL in groups:
-        raise ValueError(f"a group cannot be called {OVERALL!r}, which stands for all; rename it")
+        raise ValueError(f"a group can't be called {OVERALL!r}, which stands for all; rename it")
     return groups, _base(parallel) if parallel else None
 
 

@@ -17,7 +17,7 @@ from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
 from bpe_tokenizer_tools.evaluation.texts import Part
 from bpe_tokenizer_tools.evaluation.words import Pieces
 
-numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "numpy")
 
 ALPHA = 2.5
 _CHUNK_CHARS = 2 << 20
@@ -64,7 +64,7 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
             yield Chunk(group, documents, numbers)
             size, documents, numbers = 0, [], []
     if not characters:
-        raise ValueError(f"the group {group!r} holds no text")
+        raise ValueError(f"the group {group!r} contains no text")
     if documents:
         yield Chunk(group, documents, numbers)
 
@@ -74,7 +74,7 @@ def chunks_of(group: str, texts: Iterable[str]) -> Iterator[Chunk]:
 
 @dataclass(frozen=True)
 class Cut:
-    """What a tokenizer makes of a chunk."""
+    """The results of a tokenizer for a chunk."""
 
     ids: Any  # of all documents
     starts: Any  # where each begins, in bytes of the chunk; None if that is not known
@@ -129,7 +129,7 @@ def _named(adapter: Adapter, chunk: Chunk, i: int) -> Iterator[None]:
 
 
 def _same(decoded: str, normalized: str) -> bool:
-    """Compare; a space that a tokenizer puts before a text is no difference."""
+    """Compare; ignore a space that a tokenizer puts before a text."""
     return decoded == normalized or f" {decoded}" == normalized or decoded == f" {normalized}"
 
 
@@ -148,12 +148,12 @@ def _spans(adapter: Adapter, chunk: Chunk, i: int, ids: Any) -> Any:
 
 
 def _told_spans(adapter: Adapter, chunk: Chunk, i: int) -> Any:
-    """Return what the library says, which tells of characters."""
+    """Return the library's own offsets, which count characters."""
     told = adapter.offsets(chunk.documents[i])
     if told is None:
         return None
     offsets = numpy.array(told, numpy.int64).reshape(-1, 2) + chunk.character_begins[i]
-    # Tokens such as a mere prefix have no place, whatever is told: where the one before ends.
+    # Tokens such as a bare prefix have no place, whatever the library says: use the previous end.
     nowhere = offsets[:, 0] >= offsets[:, 1]
     offsets[nowhere] = chunk.character_begins[i]
     offsets = numpy.maximum.accumulate(offsets)
@@ -163,7 +163,7 @@ def _told_spans(adapter: Adapter, chunk: Chunk, i: int) -> Any:
 
 
 def tokens_per_piece(cut: Cut, starts: Any, ends: Any) -> Any:
-    """Count the tokens that hold at least one byte of each piece."""
+    """Count the tokens with at least one byte of each piece."""
     holds = cut.starts < cut.ends
     until = numpy.searchsorted(cut.starts[holds], ends, "left")
     return until - numpy.searchsorted(cut.ends[holds], starts, "right")
@@ -177,14 +177,14 @@ class Tally:
 
     def __init__(self, rows: int) -> None:
         self.documents = self.bytes = self.characters = self.words = self.wrong = self.changed = 0
-        self.uses = numpy.zeros(rows, numpy.int64)  # how often each id stands in them, by id
+        self.uses = numpy.zeros(rows, numpy.int64)  # how often each id occurs in them, by id
         # how many words have 0, 1, 2 ... tokens; None if that is not known
         self.by_length: Any = numpy.zeros(0, numpy.int64)
         self._last: dict[str, int] = {}  # count -> number of the last document in it
 
     @property
     def tokens(self) -> int:
-        """How many tokens."""
+        """The number of tokens."""
         return int(self.uses.sum())
 
     def add(self, chunk: Chunk, cut: Cut) -> None:
@@ -245,15 +245,15 @@ class Measures:
     # how many tokens hold a part of a word, on average: fertility. Words stand in their text: a
     # token may hold the space before a word, too, or parts of two words, and then counts for both
     tokens_per_word: float | None
-    median_tokens_per_word: int | None  # at least half of the words have so many or fewer
-    p95_tokens_per_word: int | None  # at least 95 % of the words have so many or fewer
+    median_tokens_per_word: int | None  # at least half of the words have this many or fewer
+    p95_tokens_per_word: int | None  # at least 95 % of the words have this many or fewer
     single_token_words: float | None  # the share of words that lie within one token, 0 to 1
     renyi_efficiency: float | None  # `renyi_entropy` / log2 of the number of ordinary tokens
     shannon_efficiency: float | None  # the same with Shannon's entropy
     renyi_entropy: float  # in bits, to divide by another logarithm
     premium: float | None  # tokens here / tokens of the same text in English, if parallel
     byte_premium: float | None  # the same for bytes, which a tokenizer cannot help
-    unused_tokens: int  # how many tokens but the special ones never stand in the texts
+    unused_tokens: int  # how many tokens, without special ones, never occur in the texts
     unused_share: float | None  # of all tokens but the special ones, 0 to 1
     wrong_round_trips: int  # documents that decode to another text than the normalized one
     changed_documents: int  # documents that the normalizer changes

@@ -22,8 +22,8 @@ _SETTINGS: dict[Any, Any] = {
 }
 _SCRIPTS = 12  # in the plot; the others are one bar
 _MOST_TOKENS = 8  # of a word
-# Those of Okabe and Ito, which all eyes tell apart.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+# The palette of Okabe and Ito, which color-blind people can also distinguish.
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 
 def plot(evaluation: Evaluation, path: str | Path) -> None:
@@ -56,7 +56,7 @@ def _draw_groups(axes: Any, names: Sequence[str], series: Sequence[tuple[str, An
     for i, (label, values) in enumerate(series):
         places = [at + (i - (len(series) - 1) / 2) * width for at in range(len(names))]
         axes.bar(
-            places, values, width * 0.92, label=_literal(label), color=_COLOURS[i % len(_COLOURS)]
+            places, values, width * 0.92, label=_literal(label), color=_COLORS[i % len(_COLORS)]
         )
     axes.set_xticks(range(len(names)), list(map(_literal, names)))
     axes.tick_params(axis="x", length=0)
@@ -85,7 +85,7 @@ def _draw_bytes_per_token(axes: Any, evaluation: Evaluation) -> None:
 
 
 def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
-    """Draw which share of words has more than so many tokens, on all texts."""
+    """Draw the share of words with more than n tokens, on all texts."""
     last = evaluation.groups[-1]
     places = range(1, _MOST_TOKENS + 1)
     for i, name in enumerate(evaluation.tokenizers):
@@ -94,13 +94,26 @@ def _draw_tokens_per_word(axes: Any, evaluation: Evaluation) -> None:
             continue
         shares = [100 * sum(counts[n + 1 :]) / sum(counts) for n in places]
         seen = [share or None for share in shares]  # a logarithm has no place for 0
-        axes.plot(places, seen, marker="o", markersize=4, color=_COLOURS[i % len(_COLOURS)])
+        axes.plot(places, seen, marker="o", markersize=4, color=_COLORS[i % len(_COLORS)])
     axes.set_xticks(places, list(map(str, places)))
     if any(line.get_ydata()[0] for line in axes.lines):
         axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g} %")
-    axes.set_title(f"words that have more than so many tokens ({_literal(last)}; logarithmic)")
+        _write_powers(axes)
+    axes.yaxis.set_major_formatter("{x:,g} %")
+    axes.set_title(f"words with more than n tokens ({_literal(last)}, log scale)")
     axes.grid(axis="y", alpha=0.3)
+
+
+def _write_powers(axes: Any) -> None:
+    """Put all numbers of a logarithmic axis at its major ticks, so that they look alike.
+
+    Matplotlib writes minor ticks, which it labels on short axes, in a notation of their own.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
@@ -117,7 +130,8 @@ def _draw_scripts(axes: Any, evaluation: Evaluation) -> None:
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.7)
     axes.margins(x=0.01)
+    _write_powers(axes)
     axes.yaxis.set_major_formatter("{x:,g}")
-    axes.set_title("tokens of the vocabulary by script (logarithmic)")
+    axes.set_title("tokens of the vocabulary by script (log scale)")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)

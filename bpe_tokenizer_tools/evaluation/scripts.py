@@ -1,4 +1,4 @@
-"""What a vocabulary is spent on: its tokens by Unicode script.
+"""The tokens of a vocabulary by Unicode script.
 
 Of a token, only characters that belong to a script count: white space, numbers, most punctuation
 and some marks are used with all of them.  So " the", "don't" and "x1" are Latin.  A token is
@@ -22,9 +22,9 @@ import regex
 SEVERAL, PARTIAL = "several scripts", "part of a character"
 SPACE, DIGITS, SYMBOLS = "white space", "digits", "punctuation and symbols"
 ANOTHER = "another script"
-CLASSES = (SEVERAL, SYMBOLS, DIGITS, SPACE, PARTIAL)  # what is no script
+CLASSES = (SEVERAL, SYMBOLS, DIGITS, SPACE, PARTIAL)  # the classes that aren't scripts
 
-# Scripts in use today, those of many tokens first; what no list names is "another script".
+# Scripts in use today, those with many tokens first; all others are "another script".
 _SCRIPTS = """
     Latin Han Cyrillic Hangul Arabic Hiragana Katakana Greek Hebrew Thai Devanagari Bengali Armenian
     Georgian Tamil Telugu Kannada Malayalam Gujarati Gurmukhi Oriya Sinhala Khmer Lao Myanmar

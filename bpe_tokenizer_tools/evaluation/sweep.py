@@ -15,9 +15,9 @@ held-out text at once, in one pass from the last merge to the first, and meets a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +27,16 @@ from typing import Any, cast
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer, Definition, PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.held_out import HELD_OUT_SHARE, CorpusReader, check_apart
+from bpe_tokenizer_tools.evaluation import by_language
+from bpe_tokenizer_tools.evaluation.by_language import ByLanguage
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.tables import Table
-from bpe_tokenizer_tools.support.text import counted, percent
+from bpe_tokenizer_tools.support.text import Printed, counted, percent, say
+from bpe_tokenizer_tools.training.parity import Parity
+from bpe_tokenizer_tools.training.superwords import Superwords
 
 SIZES = (16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000, 192_000, 256_000)
-MIN_GAIN = 0.03  # of the tokens, for each doubling, where there is no budget to weigh it against
+MIN_GAIN = 0.03  # of the tokens, for each doubling, if there is no budget to weigh it against
 
 
 # -- The result ----------------------------------------------------------------
@@ -43,7 +47,7 @@ class Point:
     """One vocabulary size."""
 
     size: int  # tokens in all, special ones included
-    tokens: int  # what the held-out text takes
+    tokens: int  # the length of the held-out text
     bytes_per_token: float  # of the held-out text
     gain: float | None  # share of tokens saved since the size before, per doubling; None at first
     unused: float  # the share of the vocabulary that the held-out text never uses
@@ -67,17 +71,19 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """What `sweep` measured; printed, a table and a recommendation."""
+class Sweep(Printed):
+    """The results of `sweep`; printed, a table and a recommendation."""
 
     points: Sequence[Point]  # one for each size, the smallest first
     recommendation: Recommendation  # the size to take
     notes: Sequence[str]  # what else there is to know, such as a training that ended early
     held_out_bytes: int  # of the text measured on, as it is encoded
     held_out_documents: int  # how many there were; 0 if unknown
-    seconds: Mapping[str, float]  # what was done, and how long it took
+    seconds: Mapping[str, float]  # step -> how long it took
     settings: Mapping[str, Any]  # width, parameters, tied and min_gain, as given
     largest: BPETokenizer = field(repr=False)  # the tokenizer all others are cut from
+    languages: ByLanguage | None = None  # with parity, what each language pays, with it and without
+    plain: BPETokenizer | None = field(default=None, repr=False)  # the largest one without parity
 
     def tokenizer(self, size: int) -> BPETokenizer:
         """Return the tokenizer of a size, measured or not; ValueError if it cannot be cut so."""
@@ -103,13 +109,19 @@ class Sweep:
             title += f" in {counted(self.held_out_documents, 'document')}"
         return Table(list(columns), list(zip(*columns.values())), title)
 
+    def tables(self) -> list[Table]:
+        """Return the points, and with parity each language's fertility."""
+        return [self.table(), *([self.languages.table()] if self.languages else [])]
+
     def __str__(self) -> str:
-        return f"{self.table()}\n\n{self._said()}"
+        return "\n\n".join([*map(str, self.tables()), self._said()])
 
     def print(self) -> None:
-        """Print the same; the table by rich, where stdout is a terminal and rich is installed."""
-        self.table().print()
-        print(f"\n{self._said()}")
+        """Print the same; tables by rich, where stdout is a terminal and rich is installed."""
+        for table in self.tables():
+            table.print()
+            print()
+        say(self._said())
 
     def _said(self) -> str:
         lines = [f"Recommended: {self.recommendation}."]
@@ -128,16 +140,19 @@ class Sweep:
             "seconds": dict(self.seconds),
             "settings": dict(self.settings),
             "fingerprint": self.largest.fingerprint,
+            **({"languages": self.languages.to_json()} if self.languages else {}),
         }
 
     def to_csv(self) -> str:
         """Return the points as CSV, shares from 0 to 1."""
         names = [each.name for each in dataclasses.fields(Point)]
-        return Table(names, [dataclasses.astuple(point) for point in self.points]).to_csv()
+        more = self.languages.columns() if self.languages else {}
+        rows = zip(map(dataclasses.astuple, self.points), *more.values())
+        return Table([*names, *more], [[*point, *values] for point, *values in rows]).to_csv()
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw size against compression, and what decided, to a .png or .svg file."""
-        with outputs.figure(path, 8, 6.4) as figure:
+        with outputs.figure(path, 8, 9.6 if self.languages else 6.4) as figure:
             _plot(self, figure)
 
 
@@ -145,10 +160,12 @@ class Sweep:
 
 
 def sweep(
-    source: Any,
+    source: Any = None,
     held_out: Any = None,
     sizes: Iterable[int] = SIZES,
     *,
+    parity: Any = None,
+    superwords: Any = None,
     width: int | None = None,
     parameters: int | None = None,
     tied: bool = True,
@@ -180,7 +197,13 @@ def sweep(
             `PretokenCounts`.  None sets apart some of the corpus's documents, chosen by
             their content; a text file's documents are what stands between special tokens.
         sizes: vocabulary sizes, each with the 256 bytes and the special tokens.
-        width: of the model (d_model), for the parameters of its embeddings.
+        parity: a corpus for each language, instead of a source, or a `Parity`, as for
+            `BPETokenizer.train`.  There are two trainings then, with parity and without, and the
+            result compares what each language pays.  `held_out` maps languages to texts.
+        superwords: as for `BPETokenizer.train`, with a number as transition, the same for all
+            sizes.  The corpus is read twice; set apart, what is held out stays in memory, and the
+            rest is written to a temporary file.  Counts must be a `SuperwordCounts`.
+        width: the model's width (d_model), for the parameters of its embeddings.
         parameters: the budget: parameters of the whole model, embeddings included.
         tied: whether one table serves as input and output embedding.
         min_gain: see above.
@@ -201,7 +224,10 @@ def sweep(
     """
     wanted = _checked_sizes(sizes)
     model = _Model(width, parameters, tied, min_gain)
-    check_apart(source, held_out)
+    if (source is None) == (parity is None):
+        raise TypeError("sweep() takes a source or parity=..., one of the two")
+    if parity is not None and superwords is not None:
+        raise ValueError("superwords can't be combined with parity; leave one of them out")
     times = {"": time.perf_counter()}
     tokenizer = source if isinstance(source, BPETokenizer) else None
     if tokenizer is None:
@@ -209,25 +235,47 @@ def sweep(
             split_pattern, normalizer = source.split_pattern, source.normalizer
         tokenizer = BPETokenizer(split_pattern, normalizer=normalizer)
     elif special_tokens:
-        raise ValueError("special_tokens go with a corpus; this tokenizer has its own already")
+        raise ValueError("special_tokens are for a corpus; this tokenizer already has its own")
     if tokenizer.components is not None:
         raise ValueError("only byte-level BPE with one split pattern can be cut down")
     reader = CorpusReader(tokenizer, special_tokens, num_workers, text_field, verbose)
+    how = {
+        "vocab_size": wanted[-1],
+        "min_frequency": min_frequency,
+        "special_tokens": special_tokens,
+        "max_token_length": max_token_length,
+        "verbose": verbose,
+    }
+    if parity is not None:
+        return _with_parity(parity, held_out, held_out_share, wanted, model, tokenizer, reader, how)
+    check_apart(source, held_out)
+    if superwords is not None:
+        reading = num_workers, text_field, verbose
+        how |= {"superwords": superwords, "num_workers": num_workers, "text_field": text_field}
+        how |= {"counts" if isinstance(source, PretokenCounts) else "corpus": source}
+        return _with_superwords(held_out, held_out_share, wanted, model, tokenizer, reading, how)
     given = None if source is tokenizer else source
     counts, seen = reader.read(given, held_out, held_out_share)
     times["counting"] = time.perf_counter()
     if counts is not None:
-        tokenizer.train(
-            counts=counts,
-            vocab_size=wanted[-1],
-            min_frequency=min_frequency,
-            special_tokens=special_tokens,
-            max_token_length=max_token_length,
-            verbose=verbose,
-        )
+        tokenizer.train(counts=counts, **how)
         times[f"one training to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
-    reached, notes = _within_reach(wanted, tokenizer)
+    return _measured(tokenizer, seen, _within_reach(wanted, tokenizer), model, times)
+
+
+def _measured(
+    tokenizer: BPETokenizer,
+    seen: PretokenCounts,
+    within_reach: tuple[list[int], list[str]],
+    model: _Model,
+    times: dict[str, float],
+    languages: Callable[[Sequence[int]], ByLanguage] | None = None,
+    plain: BPETokenizer | None = None,
+) -> Sweep:
+    """Measure a trained tokenizer at all sizes; `times` say when each step ended."""
+    reached, notes = within_reach
     points = _points(tokenizer, seen, reached, model)
+    by_language = languages(reached) if languages else None
     times[f"measuring {counted(len(points), 'size')}"] = time.perf_counter()
     return Sweep(
         points,
@@ -238,7 +286,84 @@ def sweep(
         {what: at - last for (what, at), last in zip([*times.items()][1:], times.values())},
         dataclasses.asdict(model),
         tokenizer,
+        by_language,
+        plain,
     )
+
+
+def _with_parity(
+    given: Any,
+    held_out: Any,
+    share: float,
+    wanted: Sequence[int],
+    model: _Model,
+    tokenizer: BPETokenizer,
+    reader: CorpusReader,
+    how: Mapping[str, Any],
+) -> Sweep:
+    """Train with parity and without on the same counts, and measure each language."""
+    times = {"": time.perf_counter()}
+    parity = Parity.of(given)
+    parity.check()
+    parity, seen = by_language.read(reader, parity, held_out, share)
+    times["counting"] = time.perf_counter()
+    pattern = cast("str", tokenizer.split_pattern)
+    plain = BPETokenizer(pattern, normalizer=tokenizer.normalizer)
+    plain.train(counts=_total(parity.corpora), **how)
+    tokenizer.train(parity=parity, **how)
+    times[f"two trainings to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
+    least = min(plain, tokenizer, key=lambda each: each.vocab_size)
+    within_reach = _within_reach(wanted, least)
+    both = {"plain": plain, "parity": tokenizer}
+
+    def languages(sizes: Sequence[int]) -> ByLanguage:
+        return by_language.measure(both, seen, sizes, _tokens_at)
+
+    return _measured(tokenizer, _total(seen), within_reach, model, times, languages, plain)
+
+
+def _with_superwords(
+    held_out: Any,
+    share: float,
+    wanted: Sequence[int],
+    model: _Model,
+    tokenizer: BPETokenizer,
+    reading: tuple[int | None, str, bool],
+    how: dict[str, Any],
+) -> Sweep:
+    """Train on text, as superwords need more than counts; then read what is held out."""
+    if how.get("corpus") is tokenizer:
+        raise ValueError("superwords are for a corpus; this tokenizer is already trained")
+    transition = Superwords.of(how["superwords"]).transition
+    if transition == "auto":
+        problem = "with transition='auto', a smaller vocabulary isn't part of a larger one"
+        raise ValueError(f"{problem}; pass a number, or train each size and use `compare`")
+    times = {"": time.perf_counter()}
+    if held_out is None:
+        reader = CorpusReader(tokenizer, how["special_tokens"], *reading)
+        source = how.get("corpus", how.get("counts"))
+        how["corpus"], held_out = reader.set_apart(source, share)
+    tokenizer.train(**how)
+    if isinstance(held_out, PretokenCounts):
+        held_out.check_made_by(cast("str", tokenizer.split_pattern), tokenizer.normalizer)
+    times[f"one training to {tokenizer.vocab_size:,} tokens"] = time.perf_counter()
+    _, seen = CorpusReader(tokenizer, None, *reading).read(None, held_out, share)
+    times["counting held-out text"] = time.perf_counter()
+    reached, notes = _within_reach(wanted, tokenizer)
+    if reached[0] <= int(transition):
+        notes.append(f"no size up to {transition:,}, the transition, has superwords")
+    return _measured(tokenizer, seen, (reached, notes), model, times)
+
+
+def _total(counts: Mapping[str, PretokenCounts]) -> PretokenCounts:
+    return functools.reduce(lambda a, b: a + b, counts.values())
+
+
+def _tokens_at(
+    tokenizer: BPETokenizer, seen: Mapping[bytes, int], sizes: Sequence[int]
+) -> list[int]:
+    """Return how many tokens a text takes at each size."""
+    return [tokens for tokens, _ in _Unmerging(tokenizer).count(seen, sizes)]
 
 
 def _checked_sizes(sizes: Iterable[int]) -> list[int]:
@@ -269,7 +394,7 @@ def _within_reach(sizes: Sequence[int], tokenizer: BPETokenizer) -> tuple[list[i
 
 # -- Tokens at every size ------------------------------------------------------
 
-_WHOLE = r"(?s:.+)"  # no pattern that an engine cuts by itself: what comes is cut already
+_WHOLE = r"(?s:.+)"  # the text arrives cut already
 
 
 class _Unmerging:
@@ -291,7 +416,7 @@ class _Unmerging:
         for left, right in definition.merges:
             id_ = definition.vocab[token[left] + token[right]]
             if left not in made or right not in made:
-                tokenizer.with_vocab_size(tokenizer.vocab_size)  # says why it cannot be cut
+                tokenizer.with_vocab_size(tokenizer.vocab_size)  # raises with the reason
             if id_ in made:
                 twice.add(id_)
             else:
@@ -327,7 +452,7 @@ class _Unmerging:
         return found[::-1]
 
     def _encode(self, seen: Mapping[bytes, int]) -> tuple[Counter[int], dict[str, int]]:
-        """Return how often each token comes, and the pre-tokens that have to be encoded anew."""
+        """Return how often each token occurs, and the pre-tokens to encode again."""
         definition = self._tokenizer.definition
         whole = definition.vocab if definition.ignore_merges else {}
         encode = _encoder(dataclasses.replace(definition, ignore_merges=False))
@@ -337,7 +462,7 @@ class _Unmerging:
             otherwise = by_itself is not None and ids != [by_itself]
             return otherwise or not self._unclear.isdisjoint(ids)
 
-        alike: dict[int, list[str]] = {}  # those that come equally often need one call
+        alike: dict[int, list[str]] = {}  # equally frequent ones need one call
         for pretoken, count in seen.items():
             if count:
                 alike.setdefault(count, []).append(pretoken.decode())
@@ -394,7 +519,7 @@ class _Model:
         return None if self.width is None else size * self.width * (1 if self.tied else 2)
 
     def left(self, size: int) -> int:
-        """Return what a budget leaves for the layers; it may be less than nothing."""
+        """Return what a budget leaves for the layers; it may be negative."""
         return (self.parameters or 0) - (self.embedding(size) or 0)
 
 
@@ -498,32 +623,16 @@ def _at_an_end(points: Sequence[Point], best: int) -> list[str]:
     return [f"it is the {ends[best]} size measured, so a {other} one may be better still"]
 
 
-# -- Numbers and pictures ------------------------------------------------------
+# -- Pictures ------------------------------------------------------
 
-_UNITS: dict[str, int] = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
-_UNITS.update({"ki": 2**10, "mi": 2**20})
-
-
-def read_number(text: str) -> int:
-    """Read a number as people write sizes.
-
-    >>> read_number("32k"), read_number("1.5B"), read_number("50,257"), read_number("64Ki")
-    (32000, 1500000000, 50257, 65536)
-    """
-    found = re.fullmatch(r"(\d[\d,_]*)(\.\d+)?\s*([kmbgt]|ki|mi|)", text.strip().lower())
-    if found is None:
-        raise ValueError(f"expected a number such as 32000, 32k or 124M, got {core.shorten(text)}")
-    unit: int = _UNITS[found[3]]
-    whole = re.sub("[,_]", "", found[1])
-    digits = found[2] or "."
-    return int(whole) * unit + int(digits[1:] or 0) * unit // int(10 ** (len(digits) - 1))
-
-
-_BLUE, _ORANGE, _GREY = "#1f5fa8", "#d1571b", "#666666"
+_BLUE, _ORANGE, _GRAY = "#1f5fa8", "#d1571b", "#666666"
 
 
 def _plot(result: Sweep, figure: Any) -> None:
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    ratios = (3, 2, 3) if result.languages else (3, 2)
+    above, below, *last = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios)
+    if result.languages:
+        result.languages.draw(last[0])
     sizes = [point.size for point in result.points]
     best = sizes.index(result.recommendation.size)
     _draw(above, sizes, [point.bytes_per_token for point in result.points], best, "{:.2f}")
@@ -536,12 +645,13 @@ def _plot(result: Sweep, figure: Any) -> None:
     else:
         gains = [100 * (point.gain or math.nan) for point in result.points]
         _draw(below, sizes, gains, best, "{:.1f}")
-        below.axhline(100 * result.settings["min_gain"], color=_GREY, linewidth=1, linestyle="--")
+        below.axhline(100 * result.settings["min_gain"], color=_GRAY, linewidth=1, linestyle="--")
         below.set_ylabel("fewer tokens\nper doubling, %")
-    below.set_xscale("log", base=2)
-    below.set_xticks(sizes, [_short(size) for size in sizes])
-    below.minorticks_off()
-    below.set_xlabel("vocabulary size (tokens, log scale)")
+    lowest = last[0] if last else below
+    lowest.set_xscale("log", base=2)
+    lowest.set_xticks(sizes, [_short(size) for size in sizes])
+    lowest.minorticks_off()
+    lowest.set_xlabel("vocabulary size (tokens, log scale)")
 
 
 def _draw(axes: Any, sizes: list[int], values: list[float], best: int, form: str) -> None:
@@ -550,7 +660,7 @@ def _draw(axes: Any, sizes: list[int], values: list[float], best: int, form: str
     for size, value in zip(sizes, values):
         if math.isfinite(value):
             above = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(form.format(value), (size, value), **above, fontsize=8, color=_GREY)
+            axes.annotate(form.format(value), (size, value), **above, fontsize=8, color=_GRAY)
     axes.margins(y=0.18)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from pathlib import Path
 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import cut_at
+from bpe_tokenizer_tools.support import progress
 
 SEPARATOR = "<|endoftext|>"
 _LONGEST = 1 << 20  # characters of a document
-_LONGEST_SAMPLED = 16  # at least so many documents are in a sample
+_LONGEST_SAMPLED = 16  # a sample has at least this many documents
 
 
 class Part(str):
@@ -37,7 +39,7 @@ class FileGroup(Iterable[str]):
     name: str  # of the group
     paths: Sequence[Path]  # files and directories
     separator: str = SEPARATOR  # where to cut files into documents; "" does not
-    max_bytes: int = 0  # if there is more, a sample of at most so many bytes; see `sample`
+    max_bytes: int = 0  # if there is more, take a sample of at most this size; see `sample`
     text_field: str = "text"  # the field of .jsonl and .parquet records that holds the text
 
     def __iter__(self) -> Iterator[str]:
@@ -54,7 +56,13 @@ class FileGroup(Iterable[str]):
                 n += 1
                 yield document
         if not n:
-            raise ValueError(f"{path} holds no text; leave it out of the group {self.name!r}")
+            raise ValueError(f"{path} contains no text; leave it out of the group {self.name!r}")
+
+
+def size_of(texts: Iterable[str]) -> int | None:
+    """Return the size of a group in bytes, if its files show it."""
+    is_whole = isinstance(texts, FileGroup) and not texts.max_bytes
+    return progress.size_of(list(texts.paths)) if is_whole else None  # type: ignore[attr-defined]
 
 
 def _separate(chunks: Iterable[str], separator: str, longest: int) -> Iterator[str]:
@@ -95,7 +103,7 @@ def sample(documents: Iterable[str], max_bytes: int) -> list[str]:
     ['aa', 'cc']
     """
     taken: list[tuple[int, int, str, int]] = []  # the largest hash first
-    total, bound = 0, 1 << 64  # nothing from this hash on has a place
+    total, bound = 0, 1 << 64  # hashes from here on are not in the sample
     for place, text in enumerate(documents):
         size = core.utf8_length(text)
         digest = hashlib.blake2b(f"{place} {text}".encode(), digest_size=8).digest()
@@ -134,10 +142,10 @@ def file_groups(
 
 def _named_path(given: str) -> tuple[str, Path]:
     name, equals, rest = given.partition("=")
-    if not equals or not name or re.search(r"[/\\]", name) or Path(given).exists():
+    if not equals or not name or re.search(r"[/\\]", name) or os.path.exists(given):
         name, rest = Path(given).name.split(".")[0] or given, given
     path = Path(rest)
-    if not rest or not path.exists():
+    if not rest or not os.path.exists(path):
         raise FileNotFoundError(
             f"{rest or given}: no such file or directory; expected NAME=PATH or a path"
         )

@@ -1,4 +1,4 @@
-r"""Words, and what stands between them.
+r"""Words, and the text between them.
 
 A word is a run of letters, marks and digits, with an apostrophe between two of them inside.  In
 scripts that put no space between words, each letter is a word, with the marks on it.  Between
@@ -20,7 +20,7 @@ import regex
 
 from bpe_tokenizer_tools import core
 
-numpy = core.import_optional("numpy", "counting words, by numpy,", "'bpe-tokenizer[tools]'")
+numpy = core.import_optional("numpy", "counting words, by numpy,", "numpy")
 
 OTHER, WORD, SOLO, SPACE = 0, 1, 2, 3  # kinds of pieces; SOLO is a word of one letter
 _MARK, _APOSTROPHE = 4, 5  # of characters only
@@ -52,7 +52,7 @@ def _kinds() -> Any:
 
 
 class Pieces:
-    """A text cut into words and what stands between them, and at some characters in any case."""
+    """A text cut into words and the pieces between them, and always at some characters."""
 
     def __init__(self, text: str, cuts: Sequence[int] = ()) -> None:
         self.data = text.encode()
@@ -63,7 +63,7 @@ class Pieces:
         kinds, begins = _cut(_kinds()[points])
         begins[numpy.asarray(cuts, numpy.int64)] = True
         first = numpy.flatnonzero(begins)
-        # where each piece begins, in bytes, and what it is: OTHER, WORD, SOLO or SPACE
+        # where each piece begins, in bytes, and its kind: OTHER, WORD, SOLO or SPACE
         self.starts, self.kinds = self.byte_at[first], kinds[first]
         self.ends = numpy.concatenate([self.starts[1:], self.byte_at[-1:]])
 
@@ -84,10 +84,10 @@ class Pieces:
 def _cut(kinds: Any) -> tuple[Any, Any]:
     """Return the kind of piece that each character is part of, and where pieces begin."""
     marks = kinds == _MARK
-    # A mark is of the kind of what it stands on.
+    # A mark has the kind of its base character.
     bearer = numpy.maximum.accumulate(numpy.where(marks, 0, numpy.arange(len(kinds))))
     kinds = kinds[bearer] if len(kinds) else kinds
-    kinds[marks & ((kinds == SPACE) | (kinds == _MARK))] = OTHER  # or it stands on nothing
+    kinds[marks & ((kinds == SPACE) | (kinds == _MARK))] = OTHER  # or it has no base character
     letters = kinds == WORD
     inner = kinds == _APOSTROPHE
     inner[1:-1] &= letters[:-2] & letters[2:]

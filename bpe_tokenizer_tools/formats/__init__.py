@@ -1,15 +1,15 @@
 """Foreign file formats: how each is recognized, read and written.
 
-One common form stands between a file and the tokenizer: that of HuggingFace's
-tokenizer.json, as plain data.  A reader turns its format into it, and the one
-reader of tokenizer.json makes the tokenizer; so each format is a small module
-that knows nothing of encoding.
+A file and the tokenizer meet in one common form: HuggingFace's tokenizer.json, as plain
+data.  A reader turns its format into that form, and the one reader of tokenizer.json makes
+the tokenizer.  So each format is a small module that knows nothing about encoding.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,34 +25,34 @@ Contents = dict[Path, str | bytes | None]
 
 @dataclass
 class Source:
-    """What a file holds, in the common form."""
+    """The content of a file, in the common form."""
 
-    # the fields of a tokenizer.json.  Every added token that has its id elsewhere than right behind
-    # the others is also in ``model.vocab``
+    # the fields of a tokenizer.json.  ``model.vocab`` also has each added token whose id doesn't
+    # come right after the others
     tokenizer: dict[str, Any]
     # "bos_token", "eos_token", "pad_token", "unk_token" -> an added token
     roles: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)  # such as "model_max_length"
     chat_templates: dict[str, str] = field(default_factory=dict)  # Jinja, by name
-    definition: Definition | None = None  # what `tokenizer` would say, ready, so that it need not
+    definition: Definition | None = None  # the same as `tokenizer`, ready-made, so that it need not
 
 
 # -- What readers share -------------------------------------------------------
 
-_MAX_BYTES = 2**26  # o200k_base has 3.6 million
+MAX_BYTES = 2**26  # o200k_base has 3.6 million
 
 
-def read_bytes(path: Path, limit: int = _MAX_BYTES) -> bytes:
-    """Read a file, unless it is too large to be what it should be."""
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Read a file, unless it is too large for its format."""
     size = path.stat().st_size
     if size > limit:
-        raise FileFormatError(path, "", f"{size:,} bytes, at most {limit:,} are read")
+        raise FileFormatError(path, "", f"{size:,} bytes; the limit is {limit:,}")
     return path.read_bytes()
 
 
 def read_files(*paths: Path) -> dict[Path, bytes]:
-    """Read those files of a tokenizer that are there, as one save wrote them; the first must be."""
-    found = transactions.read_files(paths, _MAX_BYTES)
+    """Read a tokenizer's files that exist, as one save wrote them; the first must exist."""
+    found = transactions.read_files(paths, MAX_BYTES)
     if paths[0] not in found:
         raise FileNotFoundError(f"{paths[0]}: no such file")
     return found
@@ -68,15 +68,15 @@ def surrounding(before: Sequence[AddedToken], after: Sequence[AddedToken]) -> di
 # -- Which format it is -------------------------------------------------------
 
 # Modules of this package.  Each reader has
-#     matches(path, head) -> bool, told by the name of a file and its first kilobytes;
+#     matches(path, head) -> bool, from the name of a file and its first kilobytes;
 #     read(path, split_pattern, special_tokens) -> Source
 # and each writer
-#     contents(tokenizer, path) -> {path: what to write there, None to remove it}; the first is what
+#     contents(tokenizer, path) -> {path: the new content, None to remove it}; the first is what
 #     is loaded, and comes before those read along with it (`_read_files`).
 _READERS = ("named", "gguf", "sentencepiece", "tekken", "tiktoken", "vocab_merges", "plain")
 _WRITERS = {"gguf": "gguf", "tiktoken": "tiktoken", "gpt2": "vocab_merges"}
 _HEAD_BYTES = 4096
-# The files that may hold the tokenizer of a directory; the first that is there does.
+# The files that may be a directory's tokenizer; the first that exists is.
 _FILES_WITHIN = (
     *("tokenizer.json", "tekken.json", "tokenizer.model", "vocab.json", "encoder.json"),
     *("*.tiktoken", "*.model", "*.gguf"),
@@ -87,9 +87,14 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}")
 
 
+def is_compressed(path: Path) -> bool:
+    """Return True if a file's name says that it is compressed."""
+    return path.suffix.lower() in core.COMPRESSED
+
+
 def read_head(path: Path) -> bytes:
-    """Return what a file's format is told by, besides its name."""
-    with open(path, "rb") as file:
+    """Return the start of a file's content, which shows its format, along with its name."""
+    with core.decompressed(path) as file:
         return file.read(_HEAD_BYTES)
 
 
@@ -109,12 +114,15 @@ def read(
     """
     if path.is_dir():
         path = file_within(path)
+    if is_compressed(path) and core.suffix_of(path) != ".tiktoken":
+        remedy = "unpack it first; only .tiktoken files are read compressed"
+        raise FileFormatError(path, "", remedy)
     name = format_of(path)
     if name is not None:
         source: Source = _module(name).read(path, split_pattern, special_tokens)
         return source
     if b'"pat_str"' in read_head(path):
-        problem = "says only how text is cut for the ranks beside it; load"
+        problem = "contains only the split pattern and special tokens of the ranks beside it; load"
         raise FileFormatError(path, "", f"{problem} {path.with_suffix('.tiktoken')} instead")
     raise FileFormatError(
         path,
@@ -128,7 +136,7 @@ def read(
 def read_parts(
     path: Path, split_pattern: str | None, special_tokens: Iterable[AddedToken]
 ) -> tuple[Definition, dict[str, str], dict[str, Any], dict[str, str], Path]:
-    """Read as `read` does, to a definition, roles, settings and chat templates; and which file."""
+    """Read as `read` does; return a definition, roles, settings, chat templates and the file."""
     path = file_within(path) if path.is_dir() else path
     named = {token.content: token.id for token in special_tokens if token.id is not None}
     source = read(path, split_pattern, named or None)
@@ -138,11 +146,11 @@ def read_parts(
 
 
 def file_within(folder: Path) -> Path:
-    """Return the file of a directory that holds its tokenizer.
+    """Return the file of a directory that is its tokenizer.
 
     Raises:
-        FileNotFoundError: no file does.
-        FileFormatError: several do.
+        FileNotFoundError: no file is one.
+        FileFormatError: several are.
     """
     found = files_within(folder)
     if len(found) == 1:
@@ -150,10 +158,10 @@ def file_within(folder: Path) -> Path:
     if found:
         names = [file.name for file in found]
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        problem = f"holds several tokenizers; name one of: {', '.join(names[:10])}{more}"
+        problem = f"contains several tokenizers; name one of: {', '.join(names[:10])}{more}"
         raise FileFormatError(folder, "", problem)
     raise FileNotFoundError(
-        f"{folder}: holds no tokenizer.json, nor another tokenizer that is known: tekken.json, "
+        f"{folder}: contains no tokenizer.json and no other known tokenizer: tekken.json, "
         "tokenizer.model, vocab.json with merges.txt, or a .tiktoken, .model or .gguf file"
     )
 
@@ -169,7 +177,7 @@ def files_within(folder: Path) -> list[Path]:
     return [path for path in named if path.is_file() and b'"added_tokens"' in read_head(path)]
 
 
-# -- What a format can't hold -------------------------------------------------
+# -- What a format can't express -----------------------------------------------
 
 
 def lost(target: str, what: str) -> ValueError:
@@ -194,7 +202,7 @@ def normalizer_lost(tokenizer: BPETokenizer, target: str, library: str) -> Value
 
 
 def normalizer_name(definition: Definition) -> str:
-    """Name what is done to text before it is cut: "NFC", say, or "NFC + Lowercase"."""
+    """Name the steps before text is cut, such as "NFC" or "NFC + Lowercase"."""
     components = definition.components
     if components is None:
         return definition.normalizer or ""
@@ -206,7 +214,7 @@ def normalizer_name(definition: Definition) -> str:
     return " + ".join(names)
 
 
-def without_normalizer(tokenizer: BPETokenizer) -> BPETokenizer:
+def drop_normalizer(tokenizer: BPETokenizer) -> BPETokenizer:
     """Return a copy that leaves text as it is; itself if it has no normalizer."""
     definition = tokenizer.definition
     if not normalizer_name(definition):
@@ -216,7 +224,7 @@ def without_normalizer(tokenizer: BPETokenizer) -> BPETokenizer:
     return core.from_parts(bare, *core.rest(tokenizer), Path())
 
 
-# Format -> what a refusal calls it, and the library that reads it.
+# Format -> its name in errors, and the library that reads it.
 _TARGETS = {
     "tiktoken": ("tiktoken", "tiktoken"),
     "gpt2": ("vocab.json and merges.txt", "GPT-2's tokenizer"),
@@ -224,9 +232,26 @@ _TARGETS = {
 }
 
 
-def export(tokenizer: BPETokenizer, path: Path, format: str, bare: bool) -> None:
-    """Do what `BPETokenizer.export` does; a `bare` copy has no normalizer."""
-    source = without_normalizer(tokenizer) if bare else tokenizer
+def export(
+    tokenizer: BPETokenizer,
+    path: str | os.PathLike[str],
+    format: str,
+    *,
+    without_normalizer: bool = False,
+) -> None:
+    """Write another format: "tokenizer.json", "tiktoken", "gguf", or "gpt2" to a directory.
+
+    Args:
+        tokenizer: what to write.
+        path: the file; for "gpt2", the directory of vocab.json and merges.txt.
+        format: as above.
+        without_normalizer: leave the normalizer out; the caller normalizes all text.
+
+    Raises:
+        ValueError: the format can't hold something that decides ids.
+    """
+    path = Path(path)
+    source = drop_normalizer(tokenizer) if without_normalizer else tokenizer
     if format == "tokenizer.json":
         written: Contents = {path: core.to_json(core.tokenizer_json_of(source))}
     else:
@@ -237,7 +262,7 @@ def export(tokenizer: BPETokenizer, path: Path, format: str, bare: bool) -> None
 
 
 def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
-    """Write a tokenizer in a foreign format: return what goes into which file.
+    """Write a tokenizer in a foreign format; return the content of each file.
 
     Raises:
         ValueError: the format cannot hold the tokenizer, or is not known.
@@ -247,9 +272,9 @@ def contents(tokenizer: BPETokenizer, path: Path, format: str) -> Contents:
     if format not in _WRITERS:
         known = ", ".join(sorted(["tokenizer.json", *_WRITERS]))
         raise ValueError(f"format must be one of {known}, got {format!r}")
-    found: Contents = _module(_WRITERS[format]).contents(without_normalizer(tokenizer), path)
+    found: Contents = _module(_WRITERS[format]).contents(drop_normalizer(tokenizer), path)
     problem = normalizer_lost(tokenizer, *_TARGETS[format])
-    if problem:  # last: whatever else would be lost has no remedy
+    if problem:  # last: other losses have no remedy
         raise problem
     if format == "gpt2" and not _may_be_beside(tokenizer, path):
         raise FileExistsError(

@@ -1,24 +1,24 @@
 """A byte-level twin of a BPE over characters, for the engine in C.
 
-The engine merges bytes; SentencePiece's kin (Llama 2, Gemma, Mistral) merge characters,
-and what has no token becomes its bytes, `<0x0A>`, or the unknown token.  This module
-writes such a model as one of bytes that gives the same ids for every text.
+The engine merges bytes.  SentencePiece and its relatives (Llama 2, Gemma, Mistral) merge
+characters; one without a token becomes its bytes, `<0x0A>`, or the unknown token.  This module
+writes such a model as one over bytes that gives the same ids for every text.
 
-**Spelling.**  Text and tokens are respelled alike, character by character:
+**Spelling.**  Text and tokens are respelled the same way, character by character:
 
-- "▁" and " " trade places, so that English stays ASCII;
+- "▁" and " " swap places, so that English stays ASCII;
 - a character that is a token stays as it is;
-- of an unknown character, ASCII stays where its byte has a token; else each byte that it falls
-  back to, or the unknown token, gets a stand-in: a private-use character that is no token.
+- an unknown character becomes its bytes or the unknown token: an ASCII byte with a token stays, and
+  anything else gets a placeholder, a private-use character that is not a token.
 
-**Merges.**  In front of the model's own stand those that put characters together, byte by
-byte: E4+B8, then E4B8+80 for "一".  Each joins the beginning of a character to its next byte, so
-never two characters.  Respelled text consists of characters that have all these merges, and
-what they join from has no part in the model's own: so when the first of those runs, each
-character is one token, as in the model.  From there on both do the same.
+**Merges.**  Before the model's own merges come those that put characters together, byte by byte:
+E4+B8, then E4B8+80 for "一".  Each joins the beginning of a character to its next byte, and never
+two characters.  Respelled text consists of characters that have all these merges, and the model's
+own merges use none of their intermediate parts.  So when the model's first merge runs, each
+character is one token, as in the model, and from there on both do the same.
 
-**Cuts.**  A merge joins two tokens where one character meets another.  Where no merge has two
-characters meet, text may be cut between them: see `free_cut`.
+**Cuts.**  A merge joins two tokens where one character meets another.  Between two characters that
+meet in no merge, text can be cut: see `free_cut`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SPACE = "▁"
 _SWAPPED = {ord(" "): SPACE, ord(SPACE): " "}
 _PRIVATE_USE = range(0xE000, 0xF900)
 _SURROGATES = (0xD800, 0xDFFF)  # left to the engine, which refuses them
-_UNKNOWN = -1  # what stands for the unknown token; others stand for bytes
+_UNKNOWN = -1  # the unknown token; other numbers are bytes
 
 
 class Model(NamedTuple):
-    """A BPE over characters: all that decides which ids a pre-token gets."""
+    """A BPE over characters: everything that decides which ids a pre-token gets."""
 
     vocab: Mapping[str, int]  # token -> id
     merges: Sequence[tuple[int, int]]  # (left, right) ids, in rank order
@@ -55,12 +55,12 @@ class Model(NamedTuple):
 
 
 def respell(text: str) -> str:
-    """Let "▁" and " " trade places."""
+    """Swap "▁" and " "."""
     return text.translate(_SWAPPED) if " " in text else text.replace(SPACE, " ")
 
 
 class FreeCut(NamedTuple):
-    """Where pre-tokens may be cut further, without changing what they give."""
+    """Where pre-tokens can be cut further without changing their ids."""
 
     pattern: re.Pattern[str]  # what it matches may be encoded one by one
     # text of two characters between which it doesn't cut.  Text with none of them is cut before
@@ -69,16 +69,16 @@ class FreeCut(NamedTuple):
 
 
 def free_cut(model: Model, space: str = SPACE) -> FreeCut | None:
-    """Find where pre-tokens may be cut further; None if nowhere.
+    """Find where pre-tokens can be cut further; None if nowhere.
 
-    That is before a run of "▁".  If a merge has a character other than "▁" meet a "▁" after it,
-    as ">" does in Gemma 3's ">▁</", not behind that character.
+    That is before a run of "▁".  If a merge has another character meet the "▁" after it, as ">" in
+    Gemma 3's ">▁</", text is not cut after that character.
 
     `space` is how "▁" is spelled in the text to cut.
     """
     drops = model.unk_id is None and not model.byte_ids
     if drops or model.ignore_merges or SPACE not in model.vocab or "" in model.vocab:
-        return None  # characters that are dropped leave their neighbours side by side
+        return None  # characters that are dropped make their neighbors adjacent
     written = {id_: token for token, id_ in model.vocab.items()}
     before = {left for left, right in model.merges if written[right].startswith(SPACE)}
     if before.intersection([model.unk_id, *model.byte_ids]):
@@ -125,7 +125,7 @@ class Twin:
         return ids
 
     def _run(self, text: str, whole: Callable[[str], Any], cut: Callable[[list[str]], Any]) -> Any:
-        """Call what takes text, or what takes text that is cut."""
+        """Call one function for whole text, or another for text that is cut."""
         try:
             pieces = list(map(self._speller, self._cut(text) if self._cut else [text]))
             if self._further:
@@ -137,13 +137,13 @@ class Twin:
                 pieces = list(itertools.chain.from_iterable(parts))
             return cut(pieces)
         except ValueError:
-            core.utf8_length(text)  # names a lone surrogate by its place
+            core.utf8_length(text)  # raises for a lone surrogate, with its place
             raise
 
     def places(
         self, pieces: Iterable[tuple[str, Spans | None]], ids: list[int], joined: bool = False
     ) -> list[Span] | None:
-        """Tell where tokens come from; None if characters were dropped.
+        """Return the places of tokens; None if characters were dropped.
 
         Each piece is a pre-token, and for each of its characters the (start, end) it is from.  If
         `joined`, one piece is several pre-tokens; then None may also say that they are needed.
@@ -179,8 +179,8 @@ def make_twin(model: Model, cut: Callable[[str], list[str]], is_cut: bool) -> Tw
 def make_decoder(pieces: Mapping[int, bytes]) -> core.Encoder | None:
     """Return an encoder of the engine that decodes ids to these pieces, one by one.
 
-    The engine looks tokens up by their bytes, so two ids may share a piece ("A" and "<0x41>") but
-    not more, and each byte must be one.  Return None where it is otherwise.
+    The engine finds tokens by their bytes, so at most two ids can share a piece ("A" and "<0x41>"),
+    and each byte must be a piece.  Otherwise, return None.
     """
     vocab: dict[bytes, int] = {}
     again: dict[str, int] = {}
@@ -228,7 +228,7 @@ class _Speller:
         return self._unknown.sub(self._stand_in, text)
 
     def align(self, text: str, spans: Spans) -> tuple[str, Spans]:
-        """Respell a text, and its characters' places."""
+        """Respell a text and the places of its characters."""
         spelled = self(text)
         if len(spelled) == len(text):  # stand-ins only ever add characters, or only ever take away
             return spelled, spans
@@ -294,7 +294,7 @@ def _definition(model: Model, speller: _Speller) -> Definition | None:
 
 
 def _substitutes(model: Model, speller: _Speller) -> dict[int, bytes]:
-    """Return how what unknown characters give is spelled, by id."""
+    """Return the spelling of what unknown characters become, by id."""
     if model.byte_ids:
         spelled = {byte: char.encode() for byte, char in speller.stand_ins.items()}
         for byte in range(0x80):

@@ -1,18 +1,18 @@
 """Every BPE of HuggingFace's tokenizer.json, run as `tokenizers` runs it.
 
-The core of this library knows one shape: bytes, cut by one pattern.  Other
-tokenizers are chains of components, and this module runs them:
+The core of this library knows one form: bytes, cut by one pattern.  Other tokenizers are
+chains of components, and this module runs them:
 
     text -> normalizer -> pre_tokenizer -> BPE over characters -> ids
     ids  -> decoder -> text
 
-Text is a string all the way; byte-level BPE is one more step that replaces each
-byte by its printable character.  A step that can change text also says, for
-each character it leaves, where in the original that came from: offsets follow.
+Text is a string at every step; byte-level BPE is one more step that replaces each byte by its
+printable character.  A step that can change text also returns, for each character, where it
+came from in the original: offsets follow.
 
-Source: the behaviour of huggingface/tokenizers 0.23, which the tests compare
-with (tests/formats/test_components.py).  A component it has and this module has not is
-refused by its name.
+Source: the behavior of huggingface/tokenizers 0.23, which the tests compare with
+(tests/formats/test_components.py).  A component that this module lacks raises an error
+that names it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import itertools
 import json
 import operator
 import re
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -31,9 +32,9 @@ import regex
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, AddedToken, Definition
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.formats import component_twin
+from bpe_tokenizer_tools.formats import component_twin, growth
 from bpe_tokenizer_tools.formats.keys import KEYS, check
-from bpe_tokenizer_tools.patterns import algebra
+from bpe_tokenizer_tools.patterns import algebra, timeouts
 from bpe_tokenizer_tools.patterns.families import FAMILIES, steps_of
 from bpe_tokenizer_tools.patterns.known import IN_ONE_STEP
 from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
@@ -50,9 +51,9 @@ __all__ = [
 
 
 class Text(NamedTuple):
-    """Text on its way, and where each of its characters comes from.
+    """Text in the chain, and where each of its characters comes from.
 
-    `spans` is None where nobody asked; then steps leave it alone.
+    `spans` is None if nobody needs it; then steps leave it alone.
     """
 
     chars: str
@@ -70,23 +71,39 @@ Find = Callable[[str], Iterable[Span]]  # where a pattern matches in a text
 
 def _finder(pattern: str) -> Find:
     compiled = regex.compile(pattern)
+    never_empty = algebra.never_empty(pattern)
 
     def find(text: str) -> Iterator[Span]:
-        # As Oniguruma's callers do, and unlike `finditer`: what is found behind an empty
-        # match is none there again, nor anything else that begins there.
-        at, done = 0, -1
-        while at <= len(text):
-            found = compiled.search(text, at)
-            if found is None:
-                return
-            start, end = found.span()
-            if start == end == done:
-                at += 1
+        seconds = timeouts.seconds_for(text)
+        try:
+            if never_empty:
+                for found in compiled.finditer(text, timeout=seconds):
+                    yield found.span()
             else:
-                at = done = end
-                yield start, end
+                yield from _empty_too(compiled, text, seconds)
+        except TimeoutError:
+            raise timeouts.too_slow(pattern, text) from None
 
     return find
+
+
+def _empty_too(compiled: regex.Pattern[str], text: str, seconds: float) -> Iterator[Span]:
+    """Find the matches of a pattern that may be empty.
+
+    Like Oniguruma's callers, and unlike `finditer`: after an empty match, skip another match that
+    begins at the same place.
+    """
+    at, done, until = 0, -1, time.monotonic() + seconds
+    while at <= len(text):
+        found = compiled.search(text, at, timeout=max(until - time.monotonic(), 0.001))
+        if found is None:
+            return
+        start, end = found.span()
+        if start == end == done:
+            at += 1
+        else:
+            at = done = end
+            yield start, end
 
 
 _GPT2 = GPT2_SPLIT_PATTERN
@@ -142,7 +159,7 @@ def _by_character(change: Callable[[str], str]) -> Normalizer:
 
 
 def _lowercase(step: core.JsonReader) -> Normalizer:
-    return _by_character(str.lower)  # each alone: "Σ" does not know that it ends a word
+    return _by_character(str.lower)  # by character: "Σ" at the end of a word is no exception
 
 
 def _strip_accents(step: core.JsonReader) -> Normalizer:
@@ -169,7 +186,7 @@ def _replace(step: core.JsonReader) -> Normalizer:
     literal = step.data["pattern"].get("String")
 
     def run(text: Text) -> Text:
-        if not text.chars:  # nothing matches there, not even a pattern of nothing
+        if not text.chars:  # nothing matches there, not even an empty pattern
             return text
         if literal and (text.spans is None or len(literal) == len(content) == 1):  # much faster
             return Text(text.chars.replace(literal, content), text.spans)
@@ -178,7 +195,7 @@ def _replace(step: core.JsonReader) -> Normalizer:
         done = 0
         for start, end in find(text.chars):
             parts += text.chars[done:start], content
-            if text.spans is not None:  # new characters stand for the last of those replaced
+            if text.spans is not None:  # new characters map to the last one replaced
                 last = text.spans[end - 1] if end else (0, 0)
                 spans += text.spans[done:start], [last] * len(content)
             done = end
@@ -195,7 +212,7 @@ def _bytes_as_characters(step: core.JsonReader) -> Normalizer:
 
 
 def _may_insert(step: core.JsonReader) -> bool:
-    """Tell whether a Replace may put something where nothing was."""
+    """Return True if a Replace may insert text at an empty match."""
     if step.data["type"] != "Replace" or not step.data["content"]:
         return False
     pattern = step.data["pattern"]
@@ -211,6 +228,8 @@ def _prepended(text: Text, prefix: str) -> Text:
 
 def _prepend(step: core.JsonReader) -> Normalizer:
     prefix = step.get("prepend", str)
+    if not prefix:  # tokenizers gives wrong offsets, or panics in the next normalizer
+        raise step.error("is empty, which tokenizers can't run; remove this normalizer", "prepend")
     return lambda text: _prepended(text, prefix) if text.chars else text
 
 
@@ -236,7 +255,7 @@ def _sentencepiece(step: core.JsonReader) -> Normalizer:
     return run
 
 
-# What makes each, and its keys beside "type" with their types.
+# The maker of each, and its keys other than "type" with their types.
 _NORMALIZERS: dict[str, tuple[Callable[[core.JsonReader], Normalizer], str]] = {
     **dict.fromkeys(core.NORMALIZERS, (_unicode_form, "")),
     "Lowercase": (_lowercase, ""),
@@ -254,7 +273,7 @@ _NORMALIZERS: dict[str, tuple[Callable[[core.JsonReader], Normalizer], str]] = {
 
 
 # -- Pre-tokenizers -----------------------------------------------------------
-# Each takes a piece of text to the pieces it is cut into.
+# Each one cuts a piece of text into pieces.
 
 PreTokenizer = Callable[[Text], Iterable[Text]]
 _BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
@@ -301,7 +320,7 @@ def _merged(cuts: list[tuple[int, int, bool]], behavior: str) -> Iterator[Span]:
 
 
 def _splits(find: Find, behavior: str, invert: bool = False) -> PreTokenizer:
-    """Make a pre-tokenizer from a pattern and what is done where it matches."""
+    """Make a pre-tokenizer from a pattern and the behavior at its matches."""
 
     def run(text: Text) -> Iterable[Text]:
         cuts = _cuts(text.chars, find, invert)
@@ -313,10 +332,10 @@ def _splits(find: Find, behavior: str, invert: bool = False) -> PreTokenizer:
 
 
 class _Isolated:
-    """The commonest pre-tokenizer, with the core's fast splitter where it may."""
+    """The most common pre-tokenizer, with the core's fast splitter where possible."""
 
     def __init__(self, pattern: str) -> None:
-        self.plain = core.splitter(pattern).split  # for text whose origin nobody asks for
+        self.plain = core.splitter(pattern).split  # for text that needs no offsets
 
     def __call__(self, text: Text) -> Iterable[Text]:
         parts = self.plain(text.chars)
@@ -420,13 +439,13 @@ class _Metaspace:
 
 def _prepend_scheme(step: core.JsonReader) -> str:
     """Read when a Metaspace puts its mark before the text: always, first or never."""
-    old = step.get("add_prefix_space", bool, default=True)  # how older files say it
+    old = step.get("add_prefix_space", bool, default=True)  # in older files
     scheme: str = step.get("prepend_scheme", str, default="always" if old else "never")
     if scheme not in ("always", "first", "never"):
         raise step.error(
             f"expected 'always', 'first' or 'never', got {core.shorten(scheme)}", "prepend_scheme"
         )
-    if not old and scheme != "never":  # what HuggingFace refuses, too
+    if not old and scheme != "never":  # HuggingFace rejects it, too
         raise step.error(
             f"{scheme!r} contradicts add_prefix_space, which is false", "prepend_scheme"
         )
@@ -449,14 +468,13 @@ _PRE_TOKENIZERS: dict[str, tuple[Callable[[core.JsonReader], PreTokenizer], str]
 
 
 # -- Decoders -----------------------------------------------------------------
-# A chain of decoders works on the list of tokens.  In all chains in use, what
-# a token becomes depends on itself and on whether it is the first or the last;
-# only a Strip after a Fuse sees the whole, and it trims the beginning.  So ids
-# are decoded one by one, which is what streaming needs.
+# A chain of decoders works on the list of tokens.  In all chains in use, a token's text depends
+# on the token itself and on whether it is first or last.  Only a Strip after a Fuse sees the
+# whole text, and it trims the beginning.  So ids are decoded one by one, which streaming needs.
 
 
 class Place(NamedTuple):
-    """Where a token stands among those decoded."""
+    """The position of a token among those decoded."""
 
     first: bool
     last: bool
@@ -555,7 +573,7 @@ class Decoder:
     """A chain of decoders.
 
     Attributes:
-        looks_ahead: whether the last token is decoded otherwise than the rest.
+        looks_ahead: whether the last token is decoded differently.
     """
 
     def __init__(self, data: core.JsonReader) -> None:
@@ -586,9 +604,10 @@ class Decoder:
             else:
                 self._steps.append((kind, _made(step, _DECODERS)))
                 self.looks_ahead = self.looks_ahead or kind == "BPEDecoder"
+        growth.check([(step, False) for step in steps], "decoders")
 
     def pieces(self, tokens: Iterable[Spelling | None], unknown: bytes) -> Iterator[bytes]:
-        """Decode tokens as they come; None is one that there is not."""
+        """Decode tokens as they come; None is an unknown one."""
         places = _with_places(tokens) if self.looks_ahead else _with_first(tokens)
         pieces = (
             (b"" if place.first else self._joiner) + self._decode(token, place, unknown)
@@ -632,7 +651,7 @@ class Decoder:
         return b"".join(done), len(done)
 
     def later(self, token: Spelling, last: bool = False) -> bytes:
-        """Return what a token becomes behind the start, where nothing is stripped."""
+        """Return the text of a token after the start, where nothing is stripped."""
         piece = self._joiner + self._decode(token, Place(False, last), b"")
         return self._finally(piece, Place(False, False)) if self._finally else piece
 
@@ -686,15 +705,15 @@ def _kind(step: core.JsonReader, known: _Kinds) -> tuple[Callable[[core.JsonRead
 def read_components(
     data: core.JsonReader, ids: Mapping[str, int], special: Container[str]
 ) -> dict[str, Any]:
-    """Take from a tokenizer.json what `ComponentEncoder` runs, or refuse it by name.
+    """Take from a tokenizer.json what `ComponentEncoder` runs, or raise an error naming it.
 
     Args:
         data: the file.
-        ids: its tokens, without those that are only added.
-        special: tokens that stand for no character, not even if they are one.
+        ids: its tokens, without added ones.
+        special: tokens that never match a character of text.
 
     Returns:
-        What is special to it in a definition.
+        The fields of a definition that are special to it.
     """
     known: dict[str, _Kinds] = {
         **{"normalizer": _NORMALIZERS, "pre_tokenizer": _PRE_TOKENIZERS, "decoder": _DECODERS}
@@ -713,7 +732,7 @@ def read_components(
         raise model.error(f"{core.shorten(unknown)} is not in model.vocab", "unk_token")
     components["model"] = options
     if core.has_surrogate(json.dumps(components, ensure_ascii=False)):
-        raise data.error("a component holds a lone surrogate, which is no character")
+        raise data.error("a component contains a lone surrogate, which isn't a character")
     _Chain(core.JsonReader(components, data.path, data.field))
     vocab = {t.encode(): i for t, i in ids.items() if len(t) > 1 or t not in special}
     return {"vocab": vocab, "split_pattern": "", "normalizer": None, "components": components}
@@ -745,7 +764,7 @@ def read_post_processor(
 
 
 def writable(components: dict[str, Any]) -> dict[str, Any]:
-    """Return components as tokenizer.json holds them.
+    """Return components in the form of tokenizer.json.
 
     Raises:
         ValueError: one is this library's own.
@@ -767,9 +786,12 @@ def writable(components: dict[str, Any]) -> dict[str, Any]:
 
 
 def _only_cuts(step: core.JsonReader) -> bool:
-    """Tell whether a pre-tokenizer leaves every character as it is."""
+    """Return True if a pre-tokenizer leaves every character as it is."""
     kinds = ("Split", "Punctuation", "Digits")
     return step.data["type"] in kinds and step.data.get("behavior") != "Removed"
+
+
+_MAX_EFFORT = 4_000_000  # characters of added tokens, times normalizers; takes about 2 s
 
 
 class _Chain:
@@ -782,12 +804,14 @@ class _Chain:
         self._pre_tokenizers = [_made(step, _PRE_TOKENIZERS) for step in pre_tokenizers]
         self.decoder = Decoder(data)
         kinds = {step.data["type"] for step in normalizers}
+        steps = [(step, _may_insert(step)) for step in (*normalizers, *pre_tokenizers)]
+        growth.check(steps, "normalizers and pre-tokenizers")
         for i, step in enumerate(normalizers):
             stripped = any(after.data["type"] == "Strip" for after in normalizers[i:])
             if (pre_tokenizers or stripped) and _may_insert(step):
                 raise step.error(
-                    "may match nothing, and puts something there; this is not supported before "
-                    "Strip and pre-tokenizers, where tokenizers itself fails on some text",
+                    "can match the empty string and inserts something there, which isn't supported "
+                    "before Strip and pre-tokenizers; tokenizers itself fails there on some text",
                     "pattern",
                 )
         self._finds_as_written = "SentencePiece" in kinds
@@ -799,12 +823,12 @@ class _Chain:
         first = next(iter(self._pre_tokenizers), None)
         self._mark = first.marked if isinstance(first, _Metaspace) else None
         self._only_cuts = all(map(_only_cuts, pre_tokenizers[1 if self._mark else 0 :]))
-        self.mark = ""  # what a Metaspace puts before the very first text only
+        self.mark = ""  # the mark that a Metaspace puts before the very first text only
         for i, step in enumerate(pre_tokenizers):
             if step.data["type"] == "Metaspace" and _prepend_scheme(step) == "first":
                 if i or any(step.data["type"] == "Strip" for step in normalizers):
                     raise step.error(
-                        "'first' is not supported behind Strip or other pre-tokenizers",
+                        "'first' is not supported after Strip or other pre-tokenizers",
                         "prepend_scheme",
                     )
                 self.mark = step.get("replacement", str)
@@ -815,8 +839,18 @@ class _Chain:
             text = step(text)
         return text
 
+    def check_tokens(self, tokens: Iterable[AddedToken]) -> None:
+        """Raise a ValueError if normalizing these added tokens takes too long."""
+        texts = [token.content for token in tokens if token.normalized]
+        steps = len(self._normalizers)
+        if (sum(map(len, texts)) + 10 * len(texts)) * steps > _MAX_EFFORT:
+            raise ValueError(
+                f"{len(texts):,} added tokens with normalized=True, each to be changed by "
+                f"{steps:,} normalizers: more than any tokenizer in use needs"
+            )
+
     def as_found(self, content: str) -> str:
-        """Return an added token as it is looked for in normalized text.
+        """Return the form of an added token in normalized text.
 
         HuggingFace normalizes it, too; SentencePiece takes its symbols as written.
         """
@@ -830,13 +864,13 @@ class _Chain:
         return pieces
 
     def uncut(self, text: Text) -> Text | None:
-        """Return all pre-tokens, joined; None if this takes running the pre-tokenizers."""
+        """Return all pre-tokens, joined; None if that needs the pre-tokenizers."""
         if not self._only_cuts:
             return None
         return self._mark(text) if self._mark else text
 
     def cut(self, text: str) -> list[str]:
-        """Run the pre-tokenizers on text whose origin nobody asks for."""
+        """Run the pre-tokenizers on text that needs no offsets."""
         pieces = [text]
         for step in self._pre_tokenizers:
             plain = getattr(step, "plain", None)
@@ -880,13 +914,13 @@ class _ComponentPipeline(core.Pipeline):
         return mark + text if mark and first and not text.startswith((" ", mark)) else text
 
     def last_border(self, before: str, chunk: str) -> int | None:
-        return None  # a chain may look at all of a text, so nothing is certain before its end
+        return None  # a chain may depend on the whole text, so nothing is final before its end
 
 
 def _twin(definition: Definition) -> core.Encoder | None:
-    """Make an encoder of the core that gives the same ids, if one pattern does what its steps do.
+    """Make an encoder of the core that gives the same ids, if one pattern can do its steps.
 
-    Then the accelerator has a scanner for it.
+    The accelerator then has a scanner for it.
     """
     components = definition.components or {}
     steps = steps_of(components.get("pre_tokenizer"))
@@ -916,11 +950,11 @@ _FAST_AFTER = 2**16  # ids; building the engine's table takes as long as decodin
 
 
 class _LaterTokens(dict[int, bytes]):
-    """Id -> what its token becomes behind the start of a text.
+    """Id -> the text of its token after the start.
 
     Args:
         ids: those that have a token.
-        decode: works that out; a KeyError says that there is no token.
+        decode: computes it; a KeyError means that there is no token.
     """
 
     def __init__(self, ids: Iterable[int], decode: Callable[[int], bytes]) -> None:
@@ -934,7 +968,7 @@ class _LaterTokens(dict[int, bytes]):
         return piece
 
     def join(self, ids: list[int]) -> bytes:
-        """Join what ids become; a KeyError or ValueError says that one has no token."""
+        """Join the texts of ids; KeyError or ValueError if one has no token."""
         if self._until_fast > 0:  # a race between threads costs nothing but time
             self._until_fast -= len(ids)
             if self._until_fast <= 0 and bpe_tokenizer.ACCELERATED:
@@ -964,11 +998,12 @@ class ComponentEncoder(core.Encoder):
         self._merged = [
             self._vocab[written[left] + written[right][skip:]] for left, right in definition.merges
         ]
+        chain.check_tokens(definition.added)
         self._written = written
         self._whole = definition.vocab if definition.ignore_merges else {}
         self.tokens = {id_: token.encode() for id_, token in written.items()}
         added = {token.content: token.id for token in definition.added}
-        for token in definition.added:  # one found in normalized text stands for that
+        for token in definition.added:  # one found in normalized text decodes to that
             found = self._chain.as_found(token.content) if token.normalized else token.content
             self.tokens[token.id or 0] = found.encode()
         in_bytes = self._chain.normalizes_to_bytes
@@ -981,8 +1016,8 @@ class ComponentEncoder(core.Encoder):
         if unknown is not None:
             self._unk_id = self._vocab.get(unknown, added.get(unknown))
         self._bytes = [self._vocab.get(f"<0x{byte:02X}>") for byte in range(256)]
-        model = self._model()
-        free_cut = component_twin.free_cut(model) if model else None
+        self.model = model = self._model()
+        self.free_cut = free_cut = component_twin.free_cut(model) if model else None
         self._free_cut = free_cut.pattern if free_cut else None
         self._cache = core.PretokenCache(self._encode_pretoken)
         later = chain.decoder.later
@@ -999,7 +1034,7 @@ class ComponentEncoder(core.Encoder):
                 self._engine = made.encoder if made else None
 
     def encode(self, text: str) -> list[int]:
-        """Encode text that is prepared and holds no added tokens."""
+        """Encode prepared text without added tokens."""
         return self._twin.encode(text) if self._twin else super().encode(text)
 
     def count(self, text: str) -> int:
@@ -1012,24 +1047,24 @@ class ComponentEncoder(core.Encoder):
         return twin.encode_pretoken(text) if twin else self._encode_pretoken(text.encode())
 
     def cache_info(self) -> tuple[int, int, int]:
-        """Tell how often the cache was asked, how often in vain, and how much it holds."""
+        """Return the cache's numbers of lookups, misses and entries."""
         return self._engine.cache_info() if self._engine else super().cache_info()
 
     def clear_cache(self) -> None:
-        """Forget the pre-tokens seen, and how often the cache was asked."""
+        """Empty the cache, and reset its statistics."""
         super().clear_cache()
         if self._engine:
             self._engine.clear_cache()
 
     def pipeline(self, tokens: Iterable[AddedToken]) -> core.Pipeline:
-        """Return how text is prepared when these added tokens are looked for."""
+        """Return the pipeline that finds these added tokens."""
         return _ComponentPipeline(self._chain, tokens)
 
     def plain(self, pipeline: core.Pipeline, method: str = "encode_plain") -> None:
         """Leave all text to the pipeline: components change it."""
 
     def _model(self) -> component_twin.Model | None:
-        """Return what happens to a pre-token, if that is plain BPE over characters."""
+        """Return the model of a pre-token, if it is plain BPE over characters."""
         partial = self._byte_fallback and None in self._bytes
         if self._prefix or self._suffix or self._marker or partial:
             return None
@@ -1088,10 +1123,10 @@ class ComponentEncoder(core.Encoder):
         return [] if None in ids else cast("list[int]", ids)
 
     def unknown(self) -> str:
-        """Say which symbols of ordinary text have no token, and what becomes of them; "" if none.
+        """Describe the symbols of ordinary text without a token, and their fate; "" if none.
 
-        Ordinary is printable ASCII, tab and newline; where text is cut into bytes, every byte
-        that UTF-8 text of some script has.
+        Ordinary text is printable ASCII, tab and newline; if text is cut into bytes, it is every
+        byte of any UTF-8 text.
         """
         missing: dict[str, None] = {}
         found_first = {token.content for token in self._definition.added if not token.special}
@@ -1123,8 +1158,8 @@ class ComponentEncoder(core.Encoder):
     def encode_aligned(
         self, text: str, spans: Spans, known: list[int] | None = None
     ) -> tuple[list[int], list[Span]]:
-        """Encode as `encode` does, and tell where each token comes from; `known` are the ids."""
-        core.utf8_length(text)  # names a lone surrogate by its place
+        """Encode as `encode` does, and return the places of tokens; `known` are the ids."""
+        core.utf8_length(text)  # raises for a lone surrogate, with its place
         if self._engine and not self._by_characters:
             return encode(self._engine, [(text, spans)], known)
         if self._by_characters:
@@ -1145,7 +1180,7 @@ class ComponentEncoder(core.Encoder):
         return ids, offsets
 
     def _places(self, piece: Text, ids: list[int]) -> Iterator[Span]:
-        """Tell where the tokens of one pre-token come from."""
+        """Return the places of one pre-token's tokens."""
         spans = piece.spans or Spans.whole(0)
         char_of_byte = [i for i, char in enumerate(piece.chars) for _ in char.encode()]
         if len(ids) == 1 and self._whole.get(piece.chars.encode()) == ids[0]:
@@ -1171,11 +1206,11 @@ class ComponentEncoder(core.Encoder):
     # -- Decoding ---
 
     def decode(self, ids: Any, errors: str) -> bytes:
-        """Join what tokens stand for; `errors` says what becomes of unknown ids."""
+        """Join the bytes of tokens; `errors` handles unknown ids."""
         given = ids if type(ids) is list else core.plain_ids(ids)
         try:
             return self._decode_known(given)
-        except (KeyError, TypeError, ValueError):  # an id that is unknown, or none
+        except (KeyError, TypeError, ValueError):  # an unknown id, or no id
             return b"".join(self.decode_pieces(core.plain_ids(given), errors))
 
     def _decode_known(self, ids: list[int]) -> bytes:
@@ -1196,7 +1231,7 @@ class ComponentEncoder(core.Encoder):
         return self.tokens[id_], id_ in self._as_text
 
     def decode_pieces(self, ids: Iterable[int], errors: str) -> Iterator[bytes]:
-        """Do what `decode` does piece by piece, as the ids come."""
+        """Decode as `decode` does, piece by piece, as the ids arrive."""
         unknown = "\ufffd".encode() if errors == "replace" else b""
         return self._chain.decoder.pieces(self._known(ids, errors), unknown)
 

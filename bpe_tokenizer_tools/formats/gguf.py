@@ -8,29 +8,29 @@ A GGUF file begins with a header, little-endian throughout:
 
 A string is its length u64 and that many bytes of UTF-8.  An array is the type of
 its elements u32, their number u64, and the elements; arrays of arrays are allowed.
-The tokenizer is in keys that begin with ``tokenizer.``.  Only the keys are read, from
-beginning to end, and of them only those kept that are needed; no length is believed
-before it is compared with what is left of the file.
+The tokenizer is in keys that begin with ``tokenizer.``.  Only the keys are read, from beginning
+to end, and only the needed ones are kept.  A length is checked against the rest of the file
+before it is used.
 
-``tokenizer.ggml.model`` says of which kind it is:
+``tokenizer.ggml.model`` gives its kind:
 
 - "gpt2": byte-level BPE.  Tokens and merges are in the printable byte alphabet; the
   split pattern is only named (``tokenizer.ggml.pre``), see `families`.
-- "llama": SentencePiece's BPE.  There are no merges; of adjacent pieces, the two are
-  joined that make the piece of the highest score, the leftmost if scores are equal.
+- "llama": SentencePiece's BPE, without merges.  Of all adjacent pieces, it joins the two whose
+  joined piece has the highest score; the leftmost if scores are equal.
 - "gemma4": merges over characters, with "▁" for a space.
 
 Tokens have types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
 Control tokens are special tokens here; user-defined ones are added tokens that are
 found in any text, before normalization, as llama.cpp does.
 
-Where llama.cpp only approximates a model's own tokenizer, the model's own is followed:
+Where llama.cpp only approximates a model's own tokenizer, we follow the model:
 
 - Split patterns and NFC are those of the model (see `families`).
 - Control tokens are never made from parts of text.
 - Of added tokens that overlap in a text, the leftmost counts, not the longest.
-- Where the file says whether a text gets a bos token, that counts: for Gemma 4 llama.cpp
-  puts one there even if it says no.
+- If the file says whether a text gets a bos token, that counts: for Gemma 4, llama.cpp
+  adds one even if it says no.
 
 Source: github.com/ggml-org/ggml, docs/gguf.md; llama.cpp, src/llama-vocab.cpp.
 """
@@ -72,7 +72,7 @@ _U64 = _NUMBERS[10]
 _U32 = _NUMBERS[_UINT32]
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6  # token types; normal is 1
-_NONE_ID = 2**32 - 1  # how some converters write that there is no such token
+_NONE_ID = 2**32 - 1  # some converters write this for "no such token"
 
 _ROLE_KEYS = {
     "bos_token": "tokenizer.ggml.bos_token_id",
@@ -81,9 +81,9 @@ _ROLE_KEYS = {
     "pad_token": "tokenizer.ggml.padding_token_id",
 }
 _TOKENS_KEY, _TYPES_KEY = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-_TEMPLATE_KEY = "tokenizer.chat_template"  # the default; those with names have .NAME behind it
+_TEMPLATE_KEY = "tokenizer.chat_template"  # the default; named ones end in .NAME
 _TEMPLATE_NAMES_KEY = "tokenizer.chat_templates"
-# This library's own key: the normalizer, where it is not that of the named family.
+# This library's own key: the normalizer, if it is not the named family's.
 _NORMALIZER_KEY = "bpe_tokenizer.normalizer"
 _KEPT_KEYS = {
     *(f"tokenizer.ggml.{name}" for name in ("model", "pre", "tokens", "scores", "token_type")),
@@ -100,7 +100,7 @@ _KEPT_KEYS = {
 
 
 class _Value(NamedTuple):
-    """What a key holds: one of the types above, or 9 and a list of another."""
+    """The value of a key: a type above, or 9 and the type of a list's elements."""
 
     kind: int
     data: Any
@@ -120,7 +120,7 @@ class _HeaderReader:
         return FileFormatError(self._path, self.field, problem)
 
     def check(self, size: int, what: str) -> None:
-        """Refuse what needs more bytes than the rest of the file has."""
+        """Raise if something needs more bytes than the rest of the file has."""
         if size > self._left:
             raise self.error(
                 f"{what} needs {size:,} bytes and only {self._left:,} are left; the file is "
@@ -131,12 +131,12 @@ class _HeaderReader:
         self.check(size, what)
         taken = self._file.read(size)
         if len(taken) < size:
-            raise self.error("the file became shorter while it was read")
+            raise self.error("the file was cut short while it was being read")
         self._left -= size
         return taken
 
     def skip(self, size: int, what: str) -> None:
-        """Pass over bytes without reading them."""
+        """Skip bytes without reading them."""
         self.check(size, what)
         self._file.seek(size, 1)
         self._left -= size
@@ -148,7 +148,7 @@ class _HeaderReader:
         size = self.unsigned(_U64, what)
         if size > limit:
             self.check(size, what)
-            raise self.error(f"{what} of {size:,} bytes, at most {limit:,} are read")
+            raise self.error(f"{what} of {size:,} bytes; the limit is {limit:,}")
         self._kept += size
         if self._kept > _MAX_KEPT_BYTES:
             raise self.error(f"more than {_MAX_KEPT_BYTES:,} bytes of text")
@@ -171,7 +171,7 @@ class _HeaderReader:
 
     def _form(self, kind: int) -> struct.Struct:
         if kind not in _NUMBERS:
-            raise self.error(f"{kind} is no type of a value; types are 0 to 12")
+            raise self.error(f"{kind} is not a type of value; types are 0 to 12")
         return _NUMBERS[kind]
 
     def _array_head(self) -> tuple[int, int]:
@@ -195,7 +195,7 @@ class _HeaderReader:
         if element not in (_FLOAT32, _INT32):
             raise self.error(f"an array of type {element} is not expected here")
         if count > _MAX_TOKENS:
-            raise self.error(f"{count:,} elements, at most {_MAX_TOKENS:,} are read")
+            raise self.error(f"{count:,} elements; the limit is {_MAX_TOKENS:,}")
         numbers = array.array("f" if element == _FLOAT32 else "i")
         numbers.frombytes(self.take(4 * count, "an array"))
         if sys.byteorder == "big":
@@ -229,7 +229,7 @@ def _read_header(path: Path) -> dict[str, _Value]:
 def read_keys(
     reader: _HeaderReader, is_wanted: Callable[[str], bool]
 ) -> tuple[dict[str, _Value], int]:
-    """Return the keys that are wanted, and how many tensors follow."""
+    """Return the wanted keys, and how many tensors follow."""
     if reader.take(4, "the header") != _MAGIC:
         raise reader.error(f"does not begin with {_MAGIC!r}, as GGUF files do")
     version = reader.unsigned(_U32, "the version")
@@ -243,7 +243,7 @@ def read_keys(
     count = reader.unsigned(_U64, "the number of keys")
     reader.check(13 * count, f"a list of {count:,} keys")
     if count > _MAX_KEYS:
-        raise reader.error(f"{count:,} keys, at most {_MAX_KEYS:,} are read")
+        raise reader.error(f"{count:,} keys; the limit is {_MAX_KEYS:,}")
     seen: set[str] = set()
     values: dict[str, _Value] = {}
     for i in range(count):
@@ -326,25 +326,25 @@ class _Vocabulary:
         if not texts:
             raise fields.error("is missing or empty", key)
         if len(texts) > _MAX_TOKENS:
-            raise fields.error(f"{len(texts):,} tokens, at most {_MAX_TOKENS:,} are read", key)
+            raise fields.error(f"{len(texts):,} tokens; the limit is {_MAX_TOKENS:,}", key)
         count = len(texts)
         kinds = fields.numbers("tokenizer.ggml.token_type", count, _INT32) or [1] * count
-        self.fields, self.size = fields, count  # `size` counts those for padding, too
-        self.normal: dict[int, str] = {}  # the tokens that text is made into, by id
-        self.byte_tokens: dict[int, str] = {}  # those that stand for one byte
+        self.fields, self.size = fields, count  # `size` includes padding tokens
+        self.normal: dict[int, str] = {}  # the tokens that text can give, by id
+        self.byte_tokens: dict[int, str] = {}  # those for one byte
         self.added: dict[int, AddedToken] = {}  # the added tokens, by id
-        self.unused: dict[int, str] = {}  # those that are none of these, by id
+        self.unused: dict[int, str] = {}  # all others, by id
         ids: dict[str, int] = {}
         for id_, (text, kind) in enumerate(zip(texts, kinds)):
             if text and ids.setdefault(text, id_) != id_:
                 raise fields.error(
-                    f"{shorten(text)} is token {ids[text]} and token {id_} as well", key
+                    f"{shorten(text)} is both token {ids[text]} and token {id_}", key
                 )
             self._sort(id_, text, kind)
 
     def _sort(self, id_: int, text: str, kind: int) -> None:
-        # NOTE: older converters gave unused ids, which models have to round their
-        # size up, names such as "[PAD151646]" and other types.
+        # NOTE: to round a model's size up, older converters gave unused ids names such as
+        # "[PAD151646]" and other types.
         padding = text in ("", f"[PAD{id_}]") and kind != _CONTROL
         if padding or kind == _UNUSED:
             self.unused[id_] = text
@@ -361,9 +361,9 @@ class _Vocabulary:
     def role(self, key: str, made: Container[str], default: int | None) -> AddedToken | None:
         """Return the added token whose id a key holds.
 
-        A token of the type "normal" counts if no text is made into it: some converters
-        write so.  Others give the id of a word or a sign, 0 for example, where a model
-        has no such token; that would be lost in decoding.
+        A token of the type "normal" counts if text can't give it: some converters write such
+        types.  Others write the id of a word or a sign, such as 0, if a model has no such
+        token; that one would be lost in decoding.
         """
         id_ = self.fields.id(key, self.size)
         if id_ is None:
@@ -381,7 +381,7 @@ class _Vocabulary:
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell whether a file is GGUF."""
+    """Return True if a file is GGUF."""
     return head[:4] == _MAGIC
 
 
@@ -440,7 +440,7 @@ _SENTENCEPIECE_ROLES = {"unk_token": 0, "bos_token": 1, "eos_token": 2}
 
 
 def _family(fields: _Fields, model: str, split_pattern: str | None) -> Family:
-    """Return how the file's tokenizer cuts text."""
+    """Return the family that cuts text like the file's tokenizer."""
     key = "tokenizer.ggml.pre"
     pre = fields.text(key)
     known = {"llama": _SENTENCEPIECE, "gemma4": FAMILIES["gemma4"]}.get(model)
@@ -466,7 +466,7 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     if lines is None:
         raise fields.error("is missing", key)
     known = vocabulary.ids().keys()
-    # HuggingFace lists each way to make a token of two; nobody lists one more than once.
+    # HuggingFace lists each way to make a token of two; no list repeats one.
     ways = sum(len(token) - 1 for token in known)
     if len(lines) > ways:
         raise fields.error(
@@ -479,7 +479,7 @@ def _listed_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
             raise fields.error(f"expected two tokens, got {shorten(line)}", f"{key}[{i}]")
         if not (left in known and right in known and left + right in known):
             token = next(token for token in (left, right, left + right) if token not in known)
-            raise fields.error(f"{shorten(token)} is no token of this file", f"{key}[{i}]")
+            raise fields.error(f"{shorten(token)} is not a token of this file", f"{key}[{i}]")
         merges.append((left, right))
     return merges
 
@@ -491,7 +491,7 @@ def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
         raise fields.error("is missing", key)
     joined = {**vocabulary.normal, **vocabulary.unused}
     if any(scores[id_] != scores[id_] for id_ in joined):
-        raise fields.error("holds what is no number", key)
+        raise fields.error("contains a value that is not a number", key)
     added = vocabulary.added.values()
     # Here a space in a user-defined token is written as such.
     symbols = [token.content.replace(" ", "▁") for token in added if not token.special]
@@ -563,7 +563,7 @@ def _escaped(
 def _post_processor(
     fields: _Fields, roles: Mapping[str, AddedToken | None], family: Family
 ) -> dict[str, Any] | None:
-    """Return what puts the bos token before a text, and the eos token after it."""
+    """Return the post-processor that adds the bos token before a text, and eos after it."""
     sides: list[list[AddedToken]] = []
     for name, default in (("bos", family.add_bos), ("eos", False)):
         key = f"tokenizer.ggml.add_{name}_token"
@@ -575,9 +575,9 @@ def _post_processor(
 
 
 # -- Writing ------------------------------------------------------------------
-# llama.cpp takes nothing but the tokens, the merges and the name of a model whose
-# pre-tokenizer and flags it has built in.  So a tokenizer is written under the name
-# of a model that cuts text by the same pattern, or not at all.
+# llama.cpp accepts only tokens, merges, and the name of a model whose pre-tokenizer and flags
+# are built in.  So a tokenizer is written under the name of a model that cuts text by the same
+# pattern, or not at all.
 
 
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
@@ -599,7 +599,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
 
 def keys_of(tokenizer: BPETokenizer) -> dict[str, _Value]:
-    """Return the keys that say what a tokenizer is; raise ValueError if none can."""
+    """Return the keys that describe a tokenizer; raise ValueError if none can."""
     definition = tokenizer.definition
     name, family = _family_name(definition)
     texts, kinds = _token_lists(definition)
@@ -635,7 +635,7 @@ def keys_of(tokenizer: BPETokenizer) -> dict[str, _Value]:
 
 
 def pad_keys(values: dict[str, _Value], rows: int) -> dict[str, _Value]:
-    """Return the keys of a tokenizer with a name for each row of a model, as llama.cpp wants it."""
+    """Return the keys of a tokenizer with a name for each row of a model, as llama.cpp requires."""
     padding = range(len(values[_TOKENS_KEY].data), rows)
     names, kinds = values[_TOKENS_KEY], values[_TYPES_KEY]
     return {
@@ -646,24 +646,24 @@ def pad_keys(values: dict[str, _Value], rows: int) -> dict[str, _Value]:
 
 
 def pack_key(key: str, value: _Value) -> bytes:
-    """Return a key and its value as they are in a file."""
+    """Return a key and its value in the format of a file."""
     return _pack_string(key) + _pack(value)
 
 
 def _check_no_weights(path: Path) -> None:
-    """Refuse to write over a model: all of it but the vocabulary would be lost."""
+    """Raise if the file is a model: everything but the vocabulary would be lost."""
     if not path.is_file():
         return
     with open(path, "rb") as file:
         head = file.read(16)
     if head[:4] == _MAGIC and any(head[8:]):
         raise ValueError(
-            f"{path} holds the weights of a model, which would be lost; give another name"
+            f"{path} contains the weights of a model, which would be lost; choose another name"
         )
 
 
 def done_otherwise(tokenizer: BPETokenizer) -> list[str]:
-    """Say what llama.cpp does differently with what `contents` writes, for after its name."""
+    """Describe what llama.cpp does differently with this file, to follow its name."""
     name, family = _family_name(tokenizer.definition)
     return [] if family.in_llama_cpp is None else [_approximation(name, family)]
 
@@ -684,7 +684,7 @@ def _approximation(name: str, family: Family) -> str:
 
 
 def as_in_llama_cpp(tokenizer: BPETokenizer, path: Path) -> BPETokenizer | None:
-    """Return what llama.cpp makes of a tokenizer in a GGUF file where it only approximates it.
+    """Return the tokenizer that llama.cpp runs, if it only approximates this one.
 
     None if the tokenizer itself gives llama.cpp's ids.
     """
@@ -723,7 +723,7 @@ def _pack(value: _Value) -> bytes:
 
 
 def _token_lists(definition: Definition) -> tuple[list[str], list[int]]:
-    """Return the tokens by id, and their types; ids that are not used get a name."""
+    """Return the tokens by id, and their types; unused ids get a name."""
     normal = {id_: definition.write(token) for token, id_ in definition.vocab.items()}
     added: dict[int, str] = {}
     for token in definition.added:
@@ -756,7 +756,7 @@ def _token_lists(definition: Definition) -> tuple[list[str], list[int]]:
 
 
 def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
-    """Return pre-tokenizers in a form that is equal if they cut alike."""
+    """Return pre-tokenizers in a canonical form: equal if they cut the same way."""
     out: list[object] = []
     for step in steps:
         kind, regex = step.get("type"), (step.get("pattern") or {}).get("Regex")
@@ -775,7 +775,7 @@ def _cuts(steps: Iterable[Component]) -> tuple[object, ...] | None:
 
 
 def _spelled(cuts: tuple[object, ...] | None) -> tuple[object, ...] | None:
-    """Return cuts with each pattern by its name, which is one for all its spellings."""
+    """Return cuts with each pattern's name, the same for all its spellings."""
     return cuts and tuple(
         SPELLINGS.get(each, each) if isinstance(each, str) else each for each in cuts
     )
@@ -805,7 +805,7 @@ def _own_cuts(definition: Definition) -> tuple[object, ...] | None:
 
 
 def _families(definition: Definition) -> list[tuple[str, Family]]:
-    """List the models that cut text alike and that llama.cpp knows by name, the best first."""
+    """List models that cut text the same way and that llama.cpp knows, the best first."""
     own = _own_cuts(definition)
     families = [(name, family) for cuts, name, family in _known_cuts() if own and cuts == own]
     if not families:
@@ -828,7 +828,7 @@ def _families(definition: Definition) -> list[tuple[str, Family]]:
 
 
 def _family_name(definition: Definition) -> tuple[str, Family]:
-    """Find the model under whose name a tokenizer is written."""
+    """Find the model whose name to write."""
     families = _families(definition)
     for name, family in families:
         if family.ignore_merges == definition.ignore_merges:
@@ -842,7 +842,7 @@ def _family_name(definition: Definition) -> tuple[str, Family]:
 
 
 def _merges_make_all(definition: Definition) -> bool:
-    """Tell whether every token is what its own bytes are merged to."""
+    """Return True if merging the bytes of each token gives that token."""
     written = {definition.write(token): id_ for token, id_ in definition.vocab.items()}
     token = {id_: text for text, id_ in written.items()}
     ranks = core.rank_pairs(definition.merges)

@@ -1,17 +1,17 @@
 """The HuggingFace Hub: fetch the files of a repository's tokenizer, and nothing else.
 
-The client is `huggingface_hub`, with its cache and its login, so that what another
-library has downloaded is used here too and the other way round.  Its cache holds
+The client is `huggingface_hub`, with its cache and its login, so downloads are shared with
+other libraries.  Its cache contains
 
-    models--org--name/refs/main              the commit that the branch stood at
+    models--org--name/refs/main              the commit of the branch
     models--org--name/snapshots/COMMIT/...   the files of that commit
 
-Its `snapshot_download` is not used for downloading: it waits for ever on a server that
-accepts and never answers, and moves the ref before the files are there.  Here a
-repository is listed, with a time limit; the few files that matter are fetched by their
-commit, the vocabulary last; and then one of them, which is there by now, by the name of
-the branch, which is what moves the ref.  So a ref stands at a complete tokenizer, and a
-download that breaks off leaves the former one for working offline.
+We don't download with its `snapshot_download`, which waits forever for a server that accepts
+and never answers, and moves the ref before the files are there.  Instead, we list the
+repository, with a time limit; fetch the few files that matter by their commit, the vocabulary
+last; and then fetch one of them again, now cached, by the name of the branch, which moves the
+ref.  So a ref always points to a complete tokenizer, and an interrupted download leaves the
+old one for working offline.
 
 Source: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 """
@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from bpe_tokenizer_tools import core
 
-# Fetched whenever they are there, before the vocabulary.
+# Fetched if they exist, before the vocabulary.
 _SIDE_FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -38,8 +38,8 @@ _SIDE_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
-# Any of these is a whole vocabulary.  They are megabytes, and are left where they are if
-# there is a tokenizer.json, which says the same and more.
+# Each of these is a whole vocabulary.  They are megabytes, so they are not fetched if there
+# is a tokenizer.json, which says the same and more.
 _VOCABULARIES = (
     ("tekken.json",),
     ("tokenizer.model",),
@@ -48,7 +48,7 @@ _VOCABULARIES = (
 )
 _NAMED_TEMPLATE = re.compile(r"additional_chat_templates/[A-Za-z0-9_][A-Za-z0-9_.-]*\.jinja")
 _SECONDS_TO_LIST = 15
-_LISTINGS = 3  # a branch may move between its listing and the last file; seldom twice
+_LISTINGS = 3  # a branch may move between its listing and the last file; rarely twice
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
@@ -68,10 +68,10 @@ def download(
     local_files_only: bool = False,
     verbose: bool = False,
 ) -> Path:
-    """Bring a repository's tokenizer into the cache; return the folder it lies in.
+    """Bring a repository's tokenizer into the cache; return its folder there.
 
-    Without a connection, what the cache holds is used; a commit that it holds is never
-    asked for again, since commits do not change.
+    Without a connection, the cached tokenizer is used.  A cached commit is never requested
+    again, since commits don't change.
 
     Args:
         repo: "org/model".
@@ -83,13 +83,13 @@ def download(
 
     Raises:
         ImportError: huggingface_hub is needed and not installed.
-        ValueError: no repository, revision or token can look so, or a file is far larger
+        ValueError: malformed repository, revision or token; or a file is far larger
             than any tokenizer.
         FileNotFoundError: the repository, the revision or a tokenizer in it does not
             exist; or, with `local_files_only`, is not in the cache.
         PermissionError: a login is needed, or this one is not enough.
         ConnectionError: the Hub could not be reached, or the connection broke off, and
-            the cache does not hold the tokenizer either.
+            the cache doesn't have the tokenizer either.
     """
     _check(repo, revision, token)
     found = _Repository(repo, revision or "main", cache_dir, token)
@@ -99,7 +99,7 @@ def download(
             return folder
     if local_files_only:
         raise FileNotFoundError(
-            f"the cache holds no tokenizer of {found.name}; pass local_files_only=False to "
+            f"the cache contains no tokenizer of {found.name}; pass local_files_only=False to "
             "download it, or the cache_dir= that it was downloaded to"
         )
     try:
@@ -113,7 +113,7 @@ def download(
 
 
 def _check(repo: str, revision: str | None, token: _Token) -> None:
-    """Refuse what would be a path rather than a name, or a header rather than a token."""
+    """Raise for names that would act as paths, and tokens that would break a header."""
     if not isinstance(repo, str) or not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
         raise ValueError(
             f'expected a directory that exists or a repository such as "org/model", '
@@ -127,7 +127,7 @@ def _check(repo: str, revision: str | None, token: _Token) -> None:
 
 
 def _is_revision(revision: object) -> bool:
-    """Tell whether git allows the name; the cache makes a file of that name."""
+    """Return True if git allows the name; the cache makes a file of that name."""
     return (
         isinstance(revision, str)
         and bool(_REVISION.fullmatch(revision))
@@ -137,7 +137,7 @@ def _is_revision(revision: object) -> bool:
 
 @contextlib.contextmanager
 def _progress_bars(shown: bool) -> Iterator[None]:
-    """Hide the client's progress bars, unless the environment says what to do."""
+    """Hide the client's progress bars, unless the environment decides."""
     utils = _hub_module("utils")
     fixed = _hub_module("constants").HF_HUB_DISABLE_PROGRESS_BARS is not None
     if shown or fixed or utils.are_progress_bars_disabled():
@@ -184,7 +184,7 @@ class _Repository:
     def cached(self) -> Path | None:
         """Return the folder in the cache, if a tokenizer is in it; never connect."""
         try:
-            # Without patterns the client would miss files that were never wanted.
+            # Without patterns, the client would report unneeded files as missing.
             folder = self.hub.snapshot_download(
                 self.repo,
                 revision=self.revision,
@@ -208,7 +208,7 @@ class _Repository:
             for name in wanted:
                 self._fetch_file(name, commit)
             # Already there, unless the branch has moved; but the ref is written by this.
-            with contextlib.suppress(FileNotFoundError):  # moved to where it is no more
+            with contextlib.suppress(FileNotFoundError):  # moved to a commit without it
                 beside = next(name for name in wanted if "/" not in name)
                 folder = self._fetch_file(beside, self.revision).parent
                 if folder.name == commit:
@@ -234,13 +234,13 @@ class _Repository:
                 commit, sizes = None, {}
         if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
             raise ConnectionError(
-                f"{self._host()} did not answer as the Hub does: see whether HF_ENDPOINT is right, "
-                "and whether a proxy or a login page stands between"
+                f"{self._host()} did not answer as the Hub does: check HF_ENDPOINT, and "
+                "whether a proxy or a login page answered instead"
             )
         return commit, sizes
 
     def _choose(self, sizes: dict[str, int]) -> list[str]:
-        """Name the files to fetch; that all are there is known by the last."""
+        """Name the files to fetch; the last one marks a complete download."""
         vocabulary = _vocabulary_files(sizes)
         if not vocabulary:
             raise FileNotFoundError(
@@ -254,7 +254,7 @@ class _Repository:
             if sizes[name] > core.MAX_FILE_BYTES:
                 raise ValueError(
                     f"{name} of {self.name} has {sizes[name]:,} bytes, which no tokenizer needs; "
-                    f"at most {core.MAX_FILE_BYTES:,} are read"
+                    f"the limit is {core.MAX_FILE_BYTES:,}"
                 )
         return wanted
 
@@ -295,7 +295,7 @@ class _Repository:
                 "expected one of its branches, tags or commits"
             )
         if status == 401 or isinstance(error, self.errors.LocalTokenNotFoundError):
-            return PermissionError(  # the Hub does not tell strangers which of these it is
+            return PermissionError(  # the Hub hides which of these it is
                 f"{self.repo} does not exist or is private, or the login is not valid: "
                 f"check the name, or {_LOG_IN}"
             )
@@ -320,19 +320,19 @@ class _Repository:
             )
         network = (ConnectionError, TimeoutError, *self.errors.HfHubHTTPError.__bases__[:1])
         if isinstance(error, OSError) and error.errno and not isinstance(error, network):
-            return error  # of the disk: it names the file
+            return error  # a disk error: it names the file
         return ConnectionError(
             f"the connection to {self._host()} failed while fetching {self.name} "
             f"({_reason(error)}); nothing incomplete is kept: see to the connection and try again"
         )
 
     def _host(self) -> str:
-        """Name the server, without what else a URL may hold."""
+        """Name the server, without the rest of the URL."""
         return urlsplit(_hub_module("constants").ENDPOINT).hostname or "the Hub"
 
 
 def _reason(error: BaseException) -> str:
-    """Say in a few words, none from the server, why a connection failed."""
+    """Describe in our own words, not the server's, why a connection failed."""
     reason, seen = type(error).__name__, 0
     cause: BaseException | None = error
     while cause is not None and seen < 20:

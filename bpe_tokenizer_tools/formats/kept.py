@@ -1,4 +1,4 @@
-"""What tokenizer.json says beside what decides the ids of a text; it is kept as it is written."""
+"""The parts of tokenizer.json that don't decide a text's ids; kept as they are written."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def read(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
         check(node, _KEYS[field])
         keys = [each.partition(":")[0] for each in _KEYS[field].split()]
         values = {key: node.data.get(key) for key in keys}
-        values["direction"] = values["direction"] or "Right"  # older files do not say
-        if isinstance(values["strategy"], dict):  # {"Fixed": to how many tokens}
+        values["direction"] = values["direction"] or "Right"  # missing in older files
+        if isinstance(values["strategy"], dict):  # {"Fixed": number of tokens}
             fixed = cast("core.JsonReader", node.child("strategy"))
             check(fixed, "Fixed:int")
             values |= {"strategy": strategies[0], "strategy.Fixed": fixed.get("Fixed", int)}

@@ -1,8 +1,8 @@
 """The keys of each object in a tokenizer.json, and the types of their values.
 
-They are what tokenizers 0.23 reads, and what older versions wrote.  HuggingFace refuses other keys
-at the top and ignores most others; here all are refused: one may be misspelled, or change the ids
-in a later version.
+They are the keys that tokenizers 0.23 reads, and those that older versions wrote.  HuggingFace
+rejects other keys at the top level and ignores most others.  Here all unknown keys are errors: one
+may be misspelled, or change the ids in a later version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TYPES = {kind.__name__: kind for kind in (bool, int, float, str, list, dict)}  
 
 
 def check_tokenizer(data: core.JsonReader) -> None:
-    """Check a whole tokenizer.json, but for the keys of components that KEYS does not have.
+    """Check a whole tokenizer.json, except the keys of components that KEYS lacks.
 
     Raises:
         FileFormatError: an unknown key, or a value of another type.

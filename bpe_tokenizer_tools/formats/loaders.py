@@ -1,9 +1,9 @@
-"""Which loaders of tokenizer.json refuse what `save` writes, and what to do about it.
+"""Loaders of tokenizer.json that reject what `save` writes, and what to do about it.
 
 HuggingFace's tokenizers 0.2x load all of it.  Faster loaders have code for some split patterns,
-which they know by their spelling, and no engine for others; or they lack some normalizers.  That
-was measured with the versions in `MEASURED`; tests/dropin/test_loaders.py compares each entry with
-the libraries themselves, and with their ids.
+which they recognize by spelling, and no general engine; some also lack normalizers.  This was
+measured with the versions in `MEASURED`; tests/dropin/test_loaders.py compares each entry with the
+libraries themselves, and with their ids.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MEASURED = {  # package -> the version that was measured
 }
 
 _EVERYWHERE = ("gpt2", "o200k", "llama3", "qwen2", "tekken", "deepseek-v3")
-PATTERNS: dict[str, tuple[str, ...]] = {  # loader -> what it cuts by; others cut by any pattern
+PATTERNS: dict[str, tuple[str, ...]] = {  # loader -> the patterns it knows; others know all
     TOKENIZERS_1: (*_EVERYWHERE, "kimi", "none"),
     GIGATOKEN: (*_EVERYWHERE, "qwen3.5"),
 }
-_MISTAKEN = {  # loader -> what it loads, and gives other ids for
+_MISTAKEN = {  # loader -> patterns that it loads but cuts differently
     TOKENIZERS_1: ("nanochat", "numbers uncut"),
     GIGATOKEN: ("none",),
 }
@@ -64,7 +64,7 @@ class Limit(NamedTuple):
 
 
 def limits(tokenizer: BPETokenizer) -> list[Limit]:
-    """Return what is known to go wrong with the tokenizer.json of a tokenizer.
+    """Return the known problems with the tokenizer.json of a tokenizer.
 
     Nothing is known of tokenizers with components of their own.
     """
@@ -75,7 +75,7 @@ def limits(tokenizer: BPETokenizer) -> list[Limit]:
 
 
 def limit_of(tokenizer: BPETokenizer, loader: str) -> Limit | None:
-    """Return what is known to keep a loader from a tokenizer, if anything is."""
+    """Yield the known reasons why a loader can't load a tokenizer."""
     return next((limit for limit in limits(tokenizer) if loader in limit.loaders), None)
 
 
@@ -100,7 +100,7 @@ def _limits(tokenizer: BPETokenizer) -> Iterator[Limit]:
 
 
 def notes(tokenizer: BPETokenizer) -> str:
-    """Say on a line each, for people, what is known to go wrong with what was saved."""
+    """Describe the known problems with a saved tokenizer, a line each."""
     return "".join(f"note: {limit}\n" for limit in limits(tokenizer))
 
 

@@ -1,8 +1,8 @@
 """tokenizer.json under another name.
 
 Before 0.8, tokenizers were saved as NAME.json and NAME_config.json.  Version 0.6 put
-special_tokens_map.json and chat_template.jinja beside them, for all names alike; with version
-0.7, NAME_config.json says everything.
+special_tokens_map.json and chat_template.jinja beside them, shared by all names; since version
+0.7, NAME_config.json has everything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bpe_tokenizer_tools.support import transactions
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by its keys."""
+    """Recognize the format by its keys."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     data = core.JsonReader.open(path).data
@@ -27,7 +27,7 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read NAME.json and what stands beside it."""
+    """Read NAME.json and the files beside it."""
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
     files = read_files(path)

@@ -1,18 +1,25 @@
 """Tokenizers from objects in memory: merges, a `tiktoken.Encoding`, HuggingFace's tokenizers.
 
-Each function returns a definition and what belongs to it, and names the object in its errors.
-The code that reads other libraries' files also reads their objects, so both give the same
-tokenizer or the same error.
+They are methods of the class `BPETokenizer`, and name the object in their errors.  The code that
+reads other libraries' files also reads their objects, so both give the same tokenizer or the same
+error.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bpe_tokenizer import AddedToken, Definition, FileFormatError
+from bpe_tokenizer import (
+    GPT2_SPLIT_PATTERN,
+    AddedToken,
+    BPETokenizer,
+    Definition,
+    FileFormatError,
+)
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.core import shorten
 from bpe_tokenizer_tools.formats import kept, tiktoken
@@ -25,15 +32,24 @@ Pair = tuple[bytes, bytes]
 
 
 def from_merges(
-    vocab: Any, merges: Any, special_tokens: Any, split_pattern: str, normalizer: str | None
-) -> Read:
-    """Take a vocabulary and merges of bytes; see `BPETokenizer.from_merges`.
+    cls: type[BPETokenizer],
+    vocab: Mapping[int, bytes] | Mapping[bytes, int],
+    merges: Iterable[Pair],
+    special_tokens: Any = None,
+    split_pattern: str = GPT2_SPLIT_PATTERN,
+    normalizer: str | None = None,
+) -> BPETokenizer:
+    """Make a tokenizer from a vocabulary of bytes (id -> token or token -> id) and merges.
 
-    A special token that `vocab` has keeps its id there, and merges that make or use it are left
-    out; others come last.
+    A special token in `vocab` keeps its id there, and merges that make or use it are left
+    out; others come last.  Errors name the entry that is wrong.
+
+    >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+    >>> BPETokenizer.from_merges(vocab, [(b"a", b"b")]).encode("abc")
+    [256, 99]
     """
     ids = _read_vocab(vocab)
-    pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later place counts
+    pairs = dict.fromkeys(reversed(list(_read_merges(merges, ids))))  # the later rank counts
     core.check_normalizer(normalizer)
     added = [_with_id(token, ids) for token in core.as_added_tokens(special_tokens)]
     contents = {token.content.encode() for token in added}
@@ -48,7 +64,7 @@ def from_merges(
         template="bos+eos",
     )
     definition = core.with_added_tokens(definition, added)
-    return definition, core.roles_by_name(added), {}, {}, Path()
+    return core.from_read(cls, definition, core.roles_by_name(added), {}, {}, Path())
 
 
 def _read_vocab(vocab: Any) -> dict[bytes, int]:
@@ -116,8 +132,8 @@ def _with_id(token: AddedToken, ids: Mapping[bytes, int]) -> AddedToken:
 # -- Other libraries' -----------------------------------------------------------
 
 
-def from_tiktoken(encoding: Any) -> Read:
-    """Take a `tiktoken.Encoding`; see `BPETokenizer.from_tiktoken`."""
+def from_tiktoken(cls: type[BPETokenizer], encoding: Any) -> BPETokenizer:
+    """Convert a `tiktoken.Encoding`; raise ValueError if something would be lost."""
     try:
         ranks, written = encoding._mergeable_ranks, encoding._pat_str
         special: dict[str, int] = encoding._special_tokens
@@ -132,15 +148,23 @@ def from_tiktoken(encoding: Any) -> Read:
         raise FileFormatError(path, "", f"{problem}, so its ids are ambiguous; remove one of them")
     largest = max([*ranks.values(), *special.values()], default=0)
     if largest > core.MAX_ID:
-        raise FileFormatError(path, "", f"has the id {largest}, at most {core.MAX_ID} is read")
+        raise FileFormatError(path, "", f"has the id {largest}; the limit is {core.MAX_ID}")
     pattern = tiktoken.read_pattern(core.JsonReader({"pat_str": written}, path), "pat_str")
     source = tiktoken.byte_level(path, ranks, pattern, special)
     definition = source.definition or core.read_definition(core.JsonReader(source.tokenizer, path))
-    return definition, source.roles, {}, {}, path
+    return core.from_read(cls, definition, source.roles, {}, {}, path)
 
 
-def from_hf(tokenizer: Any) -> Read:
-    """Take a tokenizer of `tokenizers` or `transformers`; see `BPETokenizer.from_hf`."""
+def from_hf(cls: type[BPETokenizer], tokenizer: Any) -> BPETokenizer:
+    """Convert a `tokenizers.Tokenizer`, whose special tokens get roles by their names.
+
+    A fast tokenizer of transformers brings its own roles, chat templates and sides.  Raises
+    ValueError if something would be lost.
+    """
+    return core.from_read(cls, *_read_hf(tokenizer))
+
+
+def _read_hf(tokenizer: Any) -> Read:
     path = Path(type(tokenizer).__name__)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not callable(getattr(backend, "to_str", None)):
@@ -177,10 +201,16 @@ def _read_config(
         templates = [{"name": name, "template": template} for name, template in items]
     config = {"model_max_length": tokenizer.model_max_length, "chat_template": templates}
     for side in ("padding_side", "truncation_side"):
-        if getattr(tokenizer, side) != "right":  # the default, here too
+        if getattr(tokenizer, side) != "right":  # also our default
             config[side] = getattr(tokenizer, side)
     named = tokenizer.special_tokens_map
     roles = {role: str(named[role]) for role in core.ROLES if named.get(role)}
     settings: dict[str, Any] = {}
     core.read_settings(core.JsonReader(config, path), settings)
     return roles, settings, core.read_chat_templates(core.JsonReader(config, path))
+
+
+def to_hf(tokenizer: BPETokenizer) -> Any:
+    """Return a live ``tokenizers.Tokenizer``, or raise ValueError for what it can't do."""
+    library = core.import_optional("tokenizers", "to_hf", "tokenizers")
+    return library.Tokenizer.from_str(json.dumps(core.tokenizer_json_of(tokenizer)))

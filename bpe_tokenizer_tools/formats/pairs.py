@@ -1,7 +1,7 @@
 """How tokenizer.json joins pairs of texts.
 
-A `Definition` says what goes around one text.  What a file says of pairs, and the type ids of all
-tokens, is kept among the settings, as it is written, and saved again while it still fits.
+A `Definition` has only the tokens around one text.  What a file says about pairs, and all type ids,
+are kept unchanged among the settings, and saved again while they still fit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Templates(NamedTuple):
 
 
 def kept(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
-    """Return the post-processor of tokenizer.json if it joins pairs in a way of its own.
+    """Return the post-processor of tokenizer.json if it joins pairs its own way.
 
     The definition is as it was read: its template has ids.
     """
@@ -37,9 +37,9 @@ def kept(data: core.JsonReader, definition: Definition) -> dict[str, Any]:
 
 
 def fitting(own: Any, definition: Definition, made: Any) -> Any:
-    """Return the post-processor that was kept, if it does with one text what `made` does.
+    """Return the kept post-processor, if it treats a single text as `made` does.
 
-    Its tokens get the ids that they have now.
+    Its tokens get their current ids.
     """
     ids = {token.content: token.id for token in definition.added}
     own, known = json.loads(json.dumps(own)), set(ids.values())
@@ -65,7 +65,7 @@ def _reader(written: Any, path: Path = Path()) -> core.JsonReader:
 
 
 def _templates(written: Any, path: Path) -> _Templates:
-    """Read what a post-processor makes of a text and of a pair of them."""
+    """Read the pieces that a post-processor makes from one text and from a pair."""
     found = _Templates([("A", 0)], [("A", 0), ("B", 1)])
     for step in core.steps(_reader(written, path), _FIELD):
         kind = step.data["type"]

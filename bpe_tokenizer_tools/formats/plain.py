@@ -4,10 +4,10 @@
      "split_pattern": "...", "special_tokens": {"<|end|>": 300}}
 
 Tokens are written in the byte alphabet.  `vocab` may also be a list of tokens, of
-(token, id) pairs, or a map from ids; a merge may also be "t h", or two ids; both may be
-within "model", as in a tokenizer.json, which such a file resembles and is not: there the
-pattern would be ignored, and the text not cut into bytes.  Here the file is read exactly
-or refused: all 256 bytes must be tokens, and a key that is not known is an error.
+(token, id) pairs, or a map from ids; a merge may also be "t h", or two ids; and both may be
+within "model", as in a tokenizer.json.  But read as one, the pattern would be ignored and the
+text not cut into bytes.  So the file is read exactly or not at all: all 256 bytes must be
+tokens, and unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEYS = (
     "pad_token:str|null unk_token:str|null truncation:null padding:null normalizer:null "
     "added_tokens:list|null pre_tokenizer:dict|null post_processor:null decoder:dict|null"
 )
-# What a model of tokenizer.json may say that changes ids; here it must not.
+# Options of a tokenizer.json model that change ids; not allowed here.
 _OPTIONS = (
     *("dropout", "fuse_unk", "byte_fallback", "ignore_merges"),
     *("continuing_subword_prefix", "end_of_word_suffix"),
@@ -46,7 +46,7 @@ _OPTIONS = (
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by its keys; the core has already checked that it is JSON."""
+    """Recognize the format by its keys; the core has already checked that it is JSON."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     try:
@@ -58,9 +58,9 @@ def matches(path: Path, head: bytes) -> bool:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read a file, and what transformers or this library put beside it.
+    """Read a file, and the files that transformers or this library put beside it.
 
-    A `split_pattern` is for a file that has none; `special_tokens` come to those of the file.
+    A `split_pattern` is for a file without one; `special_tokens` are added to the file's own.
     """
     data = core.JsonReader.open(path)
     check(data, _KEYS)
@@ -91,7 +91,7 @@ def read(
 
 
 def _check_options(data: core.JsonReader, model: core.JsonReader) -> None:
-    """Refuse what says that this is another kind of tokenizer."""
+    """Raise if the file describes another kind of tokenizer."""
     for reader in (data, model):
         kind = reader.data.get("type")
         if kind is not None and "bpe" not in kind.lower():
@@ -116,7 +116,7 @@ def _pattern(data: core.JsonReader, given: str | None) -> str:
         raise ValueError(f"{data.path} carries its own split pattern; leave split_pattern out")
     if written is None and given is None:
         known = ", ".join(SPLIT_PATTERNS)
-        problem = "is missing, so it is not known where text is cut; pass split_pattern"
+        problem = "is missing, so it isn't clear where text is cut; pass split_pattern"
         raise data.error(f"{problem}, a regular expression or one of {known}", "split_pattern")
     try:
         pattern = core.pattern_named(given or written or "")
@@ -154,7 +154,7 @@ def _pre_tokenizer(data: core.JsonReader) -> tuple[str, bool]:
 
 
 def _byte_vocab(model: core.JsonReader, ids: Mapping[str, int]) -> dict[bytes, int]:
-    """Take tokens from the byte alphabet to bytes; all 256 must be among them."""
+    """Convert tokens from the byte alphabet to bytes; all 256 bytes must be tokens."""
     vocab: dict[bytes, int] = {}
     for written, id_ in ids.items():
         token = core.from_printable(written)
@@ -245,7 +245,7 @@ def _special_tokens(data: core.JsonReader, ids: dict[str, int]) -> Iterator[tupl
         if id_ is None and isinstance(token, str):
             id_ = ids.get(token)
         if not isinstance(token, str) or type(id_) is not int:
-            problem = f"the id of {core.shorten(token)} is not known; write it as {{token: id}}"
+            problem = f"the id of {core.shorten(token)} is missing; write it as {{token: id}}"
             raise data.error(problem, "special_tokens")
         yield token, id_
 

@@ -1,31 +1,29 @@
 """Merges from ranks.
 
-Some formats store no merges: `.tiktoken`, tekken.json and SentencePiece models
-number their tokens, and text is encoded by joining, again and again, the
-adjacent pair *whose joined string* is the token of the lowest rank, the leftmost
-of equals.  `recover_merges` finds a list of merges that does the same.  For
+Some formats store no merges: `.tiktoken`, tekken.json and SentencePiece models number
+their tokens.  Encoding joins, again and again, the adjacent pair *whose joined string* is
+the token with the lowest rank; the leftmost if equal.  `recover_merges` finds a list of
+merges that does the same.  For
 
     a 0   b 1   c 2   bc 3   ab 4   abc 5
 
-the token "abc" begins as ``a b c``; "bc" ranks before "ab", so that ``a bc`` is
-what is left before the last step: its merge is (a, bc), and (ab, c) is no merge
-at all.
+the token "abc" begins as ``a b c``.  "bc" ranks before "ab", so ``a bc`` is left before the
+last step: its merge is (a, bc), and (ab, c) is not a merge.
 
-Why one merge for each token is enough, and exact.  Say encoding some text makes
-the token t over a certain span of it.  No step before that crossed an end of the
-span, or t could not fill it.  Every step within the span was the lowest and
-leftmost of the whole text, so also of the span; which is to say that the steps
-within are those, in the same order, of encoding t on its own.  That ends, always,
-with the same two parts.  It follows that
+Why one merge for each token is enough, and exact.  Say encoding some text makes the token
+t from a certain span of it.  No step before that crossed an end of the span, or t could
+not fill it.  Every step within the span was the lowest and leftmost of the whole text,
+hence also of the span.  So these steps are, in the same order, the steps of encoding t
+alone, which always end with the same two parts.  It follows that
 
-- t is never made of two other parts, and a pair that would join to t, but is not
+- t is never made of two other parts, and a pair that would join to t but is not
   its last two parts, is never adjacent in any state of any text;
 - the pairs that the list allows are among those that ranks allow, and the one
-  that ranks would join next is always in the list; both order them by the rank of
-  what they make, and of equals take the leftmost.  So they take the same steps.
+    that ranks would join next is always in the list; both order them by the rank of
+    the result, then take the leftmost.  So they take the same steps.
 
-Nowhere does this need the parts of a token to rank before it.  It also shows
-that further merges of the same tokens, as some files list, do nothing.
+The parts of a token need not rank before it.  It also follows that further merges of the
+same tokens, which some files list, do nothing.
 
 `merges_by_score` does so for SentencePiece, whose ranks are scores: the higher is
 joined first, and scores may be equal.
@@ -56,11 +54,11 @@ _MAX_STEPS = 10**8
 def recover_merges(tokens: Mapping[Token, int]) -> list[tuple[Token, Token]]:
     """Find the merges that encode as the ranks of tokens do.
 
-    Of tokens with their ranks, the lowest is joined first.  Those of length 1 are the symbols that
-    text begins as, their ranks do not matter.  A token that holds other symbols cannot be made.
+    The lowest rank is joined first.  Tokens of length 1 are the symbols that text starts with;
+    their ranks don't matter.  A token that contains other symbols can't be made.
 
-    The merges are in rank order: for each token that can be made, what is left of it, encoded on
-    its own, before the last step.
+    The merges are in rank order: for each token that can be made, the two parts left before the
+    last step of encoding it alone.
 
     Raises:
         ValueError: two tokens have the same rank, or tokens are so long that this
@@ -101,7 +99,7 @@ def recover_merge_ids(ranks: Mapping[bytes, int]) -> list[tuple[int, int]]:
 
 
 def _merges_in_c(tokens: Mapping[Any, int], by_id: bool) -> list[tuple[Any, Any]] | None:
-    """Find merges by the accelerator; None where it is missing or can't."""
+    """Find merges with the accelerator; None if it is missing or can't."""
     if not bpe_tokenizer.ACCELERATED or len(set(tokens.values())) < len(tokens):
         return None
     from _bpe_tokenizer.engine import merges_from_ranks
@@ -113,7 +111,7 @@ def _merges_in_c(tokens: Mapping[Any, int], by_id: bool) -> list[tuple[Any, Any]
 
 
 def _last_merge(token: Token, ranks: Mapping[Token, int]) -> tuple[Token, Token] | None:
-    """Encode a token without itself; return what is left, if that is two parts."""
+    """Encode a token without using it; return the result if it is two parts."""
     get = ranks.get
     parts = [token[i : i + 1] for i in range(len(token))]
     found = [get(token[i : i + 2], _NO_RANK) for i in range(len(token) - 1)]
@@ -139,8 +137,8 @@ def merges_by_score(
 ) -> list[tuple[str, str]]:
     """Find the merges that join pieces as their scores do.
 
-    `scores` has all that is made by joining, even if only to be taken apart again; `symbols` are
-    found in text before anything is joined; text may be made into what is `usable`.
+    `scores` has every piece that joining makes, even if it is split again; `symbols` are found
+    in text before joining; only `usable` pieces can be results.
 
     Raises:
         ValueError: no merges do so, because of equal scores, or because something is
@@ -148,12 +146,12 @@ def merges_by_score(
     """
     holds_symbol = regex.compile(r"\L<symbols>", symbols=symbols).search if symbols else None
     long = [text for text in scores if len(text) > 1 and not (holds_symbol and holds_symbol(text))]
-    # Of equal scores the leftmost is joined first, whichever it is.  The longest first
+    # With equal scores, the leftmost is joined first.  The longest first
     # does the same for runs of one character, all of which are equal: joining goes from
     # the left, and only what was joined last can be part of more than two characters.
     long.sort(key=lambda text: (-scores[text], -len(text)))
     ranks = {text: rank for rank, text in enumerate(long)}
-    # SentencePiece joins characters that are no pieces, too; so all begin as symbols.
+    # SentencePiece also joins characters that are not pieces, so all start as symbols.
     ranks.update({char: len(long) for text in long for char in text})
     merges = recover_merges(ranks)
     for left, right in merges:
@@ -169,7 +167,7 @@ def merges_by_score(
 
 
 def _check_ties(merges: list[tuple[str, str]], scores: Mapping[str, float]) -> None:
-    """Refuse equal scores where it matters which of the pieces is joined first.
+    """Raise for equal scores if the order of joining these pieces matters.
 
     It does not matter for the runs of one character, see `merges_by_score`.  Nor if
     what they join never overlaps, and is in no piece of at least that score: then
@@ -198,7 +196,7 @@ def _check_ties(merges: list[tuple[str, str]], scores: Mapping[str, float]) -> N
 
 
 def _overlap(tied: list[tuple[str, str]]) -> tuple[str, str] | None:
-    """Find two different pieces, the last part of one of which is the first of the other."""
+    """Find two different pieces where one's last part is the other's first."""
     by_left: dict[str, set[str]] = {}
     for left, right in tied:
         by_left.setdefault(left, set()).add(left + right)

@@ -2,21 +2,21 @@
 
 The file is one protobuf message.  A field is a varint, ``number << 3 | kind``,
 then its value: kind 0 a varint, 1 eight bytes, 2 a length and that many bytes,
-5 four bytes.  Of ModelProto the pieces matter, field 1, one per id, and what is
+5 four bytes.  Of ModelProto, only the pieces (field 1, one per id) matter, and the fields
 in `_SPECS`; the rest is skipped.
 
-Text is normalized (`Normalizer`), cut into user-defined symbols and characters,
-and of adjacent characters and pieces the pair whose joined string is the piece
-of the highest score is joined, of equals the leftmost.  What is no piece in the
-end becomes its bytes, or, a run at a time, the unknown piece.
+Text is normalized (`Normalizer`) and cut into user-defined symbols and characters.  Then the
+adjacent pair whose joined string has the highest score is joined, the leftmost if equal,
+until no pair is a piece.  Characters that are no piece become their bytes or, a run at a
+time, the unknown piece.
 
-What tokenizer.json can say exactly is said in its terms, so that it can be saved
+Models that tokenizer.json can express exactly become its components, so that they can be saved
 as one: a model without character map, user-defined symbols and white space as a
 suffix, such as those of Llama 2 and Mistral.  Others get one component of this
 library's own.  Control symbols in text are ordinary text.  A model does not say what
 goes around a text, and SentencePiece puts nothing there.  A tokenizer_config.json beside
-it may: add_bos_token, add_eos_token, and which tokens these are.  Where it has no such
-key nothing is added, as in transformers 5, except for CodeLlama's class.
+it may: add_bos_token, add_eos_token, and which tokens these are.  Without such keys, nothing
+is added, as in transformers 5, except for CodeLlama's class.
 
 Source: google/sentencepiece, src/sentencepiece_model.proto, normalizer.cc,
 bpe_model.cc; darts-clone for the trie of the character map.
@@ -58,7 +58,7 @@ _SIZES = {_FIXED64: 8, _FIXED32: 4}
 
 
 class _DamagedError(ValueError):
-    """Bytes that are no protobuf message, or not of the expected fields."""
+    """Bytes that are not a protobuf message with the expected fields."""
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Yield the (number, kind, value) of each field of a message; bytes if no varint."""
+    """Yield the (number, kind, value) of each field of a message; bytes if not a varint."""
     at, end, n_fields = 0, len(data), 0
     while at < end:
         n_fields += 1
@@ -85,7 +85,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         tag, at = _varint(data, at, end)
         number, kind = tag >> 3, tag & 7
         if number == 0 or kind not in (_VARINT, _BYTES, *_SIZES):
-            raise _DamagedError(f"has a field {number} of kind {kind}, which there is not")
+            raise _DamagedError(f"has a field {number} of kind {kind}, which doesn't exist")
         if kind == _VARINT:
             value, at = _varint(data, at, end)
             yield number, kind, value
@@ -176,7 +176,7 @@ class _Piece(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What a file says."""
+    """The content of a file."""
 
     path: Path
     pieces: list[_Piece]
@@ -189,7 +189,7 @@ class Model(NamedTuple):
 
 
 def read_model(path: Path) -> Model:
-    """Read what a file says; a FileFormatError names what is damaged or not supported."""
+    """Read the content of a file; a FileFormatError names what is damaged or not supported."""
     data = read_bytes(path, _MAX_BYTES)
     specs = {name: _defaults(schema) for name, schema in _SPECS.values()}
     pieces: list[_Piece] = []
@@ -211,19 +211,19 @@ def read_model(path: Path) -> Model:
                 pieces.append(piece)
             place = ""
     except _DamagedError as error:
-        raise FileFormatError(path, place, f"{error}: not a sound SentencePiece model") from None
+        raise FileFormatError(path, place, f"{error}: not a valid SentencePiece model") from None
     model = Model(path, pieces, specs["trainer_spec"], specs["normalizer_spec"])
     _check_model(model, specs["denormalizer_spec"])
     return model
 
 
 def is_byte(piece: str) -> bool:
-    """Tell whether a piece is written as a byte is."""
+    """Return True if a piece is written like a byte."""
     return bool(re.fullmatch("<0x[0-9A-F]{2}>", piece))
 
 
 def _check_piece(piece: _Piece, taken: set[str], id_: int) -> None:
-    """Refuse a piece that SentencePiece would not load, or that is not exact here."""
+    """Raise for a piece that SentencePiece would not load, or that is not exact here."""
     text = piece.text
     if id_ >= _MAX_PIECES:
         raise _DamagedError(f"there are more than {_MAX_PIECES:,} pieces")
@@ -231,18 +231,23 @@ def _check_piece(piece: _Piece, taken: set[str], id_: int) -> None:
         raise _DamagedError("the piece is empty")
     if not NORMAL <= piece.type <= BYTE:
         raise _DamagedError(f"the type is {piece.type}, expected 1 to 6")
+    if "\0" in text:  # without byte_fallback it loads no such model; with it, text becomes <0x00>
+        problem = f"{core.shorten(text)} has a null character"
+        raise _DamagedError(f"{problem}; SentencePiece rejects such a piece or never uses it")
     if text in taken:
-        raise _DamagedError(f"{core.shorten(text)} is there twice")
+        raise _DamagedError(f"{core.shorten(text)} appears twice")
     if len(text) > _MAX_PIECE_LENGTH:
-        raise _DamagedError(f"{len(text):,} characters, at most {_MAX_PIECE_LENGTH:,} are read")
+        raise _DamagedError(f"{len(text):,} characters; the limit is {_MAX_PIECE_LENGTH:,}")
     if piece.type == BYTE and not is_byte(text):
         raise _DamagedError(f"expected a byte such as <0x0A>, got {core.shorten(text)}")
     if len(text) == 1 and piece.type in (UNKNOWN, CONTROL):
-        raise _DamagedError(f"{text!r} is a control symbol of one character, which text could hold")
+        raise _DamagedError(
+            f"{text!r} is a control symbol of one character, which text could contain"
+        )
 
 
 def _check_model(model: Model, denormalizer: Mapping[str, Any]) -> None:
-    """Refuse what is not supported, or no sound model."""
+    """Raise if the model is damaged or not supported."""
 
     def error(field: str, problem: str) -> FileFormatError:
         return FileFormatError(model.path, field, problem)
@@ -266,7 +271,7 @@ def _merges(model: Model) -> list[tuple[str, str]]:
     """Find the merges that join as the scores do."""
     joined = (NORMAL, UNUSED)
     scores = {piece.text: piece.score for piece in model.pieces if piece.type in joined}
-    # SentencePiece takes a piece that is not used apart again, unless it is one character.
+    # SentencePiece splits an unused piece again, unless it is one character.
     usable = {p.text for p in model.pieces if p.type != UNUSED or len(p.text) == 1}
     try:
         return merges_by_score(scores, model.of_type(USER_DEFINED), usable)
@@ -276,7 +281,7 @@ def _merges(model: Model) -> list[tuple[str, str]]:
 
 # -- Normalization: the character map -----------------------------------------
 
-_Step = tuple[str | None, int]  # what replaces all up to here, the state after it
+_Step = tuple[str | None, int]  # the replacement of all before here, the next state
 
 
 class _CharacterMap:
@@ -286,12 +291,12 @@ class _CharacterMap:
     replacements, each ended by a zero byte.  The trie is an array of 32-bit units:
 
         bits 0-7   label: the byte that leads here; with bit 31 set it is a value instead
-        bit 8      a value hangs here: it is in the unit reached by a zero byte
+        bit 8      a value is here: in the unit that a zero byte leads to
         bits 10-   offset, in steps of 256 where bit 9 is set
 
-    From the unit at i the byte b leads to the unit at ``i ^ offset ^ b`` if that has the
-    label b; so ``i ^ offset`` is all that counts, the state.  Ends are shared between
-    keys: nmt_nfkc has 225,000 keys, but 28,000 steps from a state by a character.
+    From the unit at i, the byte b leads to the unit at ``i ^ offset ^ b`` if that has the
+    label b.  So only ``i ^ offset`` counts: the state.  Keys share their ends: nmt_nfkc has
+    225,000 keys, but only 28,000 steps from a state by a character.
 
     Cost: 0.1 seconds for nmt_nfkc.
     """
@@ -300,7 +305,7 @@ class _CharacterMap:
         self.steps: dict[int, dict[str, _Step]] = {0: {}}  # state -> character -> step
         self.start = 0  # the first state
         if len(charsmap) > _MAX_CHARSMAP_BYTES:
-            limit = f"at most {_MAX_CHARSMAP_BYTES:,} are read"
+            limit = f"the limit is {_MAX_CHARSMAP_BYTES:,}"
             raise ValueError(f"a character map of {len(charsmap):,} bytes, {limit}")
         if not charsmap:
             return
@@ -339,7 +344,7 @@ class _CharacterMap:
             raise ValueError("the trie of the character map loops") from None
 
     def _steps_from(self, state: int) -> Iterator[tuple[str, _Step]]:
-        """Follow the trie through the bytes of one character, each way there is."""
+        """Follow the trie through the bytes of one character, on every path."""
         ways = [(b"", state)]
         while ways:
             done, here = ways.pop()
@@ -351,10 +356,10 @@ class _CharacterMap:
                 unit = self._units[here ^ byte]
                 after = here ^ byte ^ _offset(unit)
                 if after >= len(self._units):
-                    raise ValueError("the trie of the character map points outside of itself")
+                    raise ValueError("the trie of the character map points outside itself")
                 has_value = unit >> 8 & 1
                 if missing and has_value:
-                    raise ValueError("the character map replaces a part of a character")
+                    raise ValueError("the character map replaces part of a character")
                 if missing:
                     ways.append((key, after))
                 else:
@@ -363,7 +368,7 @@ class _CharacterMap:
     def _replacement(self, state: int) -> str:
         start = self._units[state] & 0x7FFFFFFF
         if start >= len(self._strings):
-            raise ValueError("the character map points to a replacement that is not there")
+            raise ValueError("the character map points to a replacement that doesn't exist")
         end = self._strings.find(b"\0", start)
         return _utf8(self._strings[start : end if end >= 0 else len(self._strings)])
 
@@ -386,7 +391,7 @@ def _offset(unit: int) -> int:
 
 
 def _bytes_missing(begun: bytes) -> int:
-    """Count the bytes that a UTF-8 character still lacks; -1 if it is none."""
+    """Count the bytes that a UTF-8 character still lacks; -1 if it is invalid."""
     try:
         begun.decode()
         return 0
@@ -415,7 +420,7 @@ def _character_map(charsmap: str) -> _CharacterMap:
 
 
 class _Finder:
-    """Finds what the character map and the user-defined symbols say about a text."""
+    """Finds the matches of the character map and the user-defined symbols in a text."""
 
     def __init__(self, charsmap: _CharacterMap, user_defined: list[str]) -> None:
         self._map = charsmap
@@ -423,7 +428,7 @@ class _Finder:
         self._lengths: dict[str, list[int]] = {}  # by first character, the longest first
         for symbol in sorted(self._symbols, key=len, reverse=True):
             self._lengths.setdefault(symbol[0], []).append(len(symbol))
-        # Only at few characters can anything begin; `re` finds them fast.
+        # Matches can begin at few characters only; `re` finds them fast.
         steps = charsmap.steps
         first = steps[charsmap.start]
         alone = {char for char, (new, _) in first.items() if new is not None}
@@ -514,7 +519,7 @@ class Normalizer:
         return (new.rstrip(self._space) if self._remove else new) + self._after
 
     def prefix_of(self, text: str) -> str | None:
-        """Return what is put before a text, if each space becomes "▁" and nothing else changes."""
+        """Return the prefix of a text, if each space becomes "▁" and nothing else changes."""
         ends = (" ", self._space)
         trims = self._remove and (text[:1] == " " or text[-1:] in ends or "  " in text)
         if not text or trims or self._after or next(self._finder.find(text), None):
@@ -522,7 +527,7 @@ class Normalizer:
         return self._before
 
     def align(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """Normalize a text; also tell where in it each character comes from.
+        """Normalize a text; also return where each character comes from.
 
         A character's (start, end) reaches to the start of the next one, as in
         SentencePiece's own offsets; that of the prefix or suffix is empty.
@@ -563,7 +568,7 @@ class Normalizer:
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell a SentencePiece model by the first piece, if that is whole."""
+    """Recognize a SentencePiece model by its first piece, if that is whole."""
     try:
         size, at = _varint(head, 1, len(head))
         first = head[at : at + size]
@@ -608,7 +613,7 @@ def read(
 
 
 def roles(model: Model) -> dict[str, str]:
-    """Return the pieces that trainer_spec gives a role, as far as they are there."""
+    """Return the pieces to which trainer_spec gives a role, if they exist."""
     special = set(model.of_type(CONTROL))
     named = {f"{role}_token": model.trainer[f"{role}_piece"] for role in ("bos", "eos", "pad")}
     roles = {role: text for role, text in named.items() if text in special}
@@ -616,7 +621,7 @@ def roles(model: Model) -> dict[str, str]:
 
 
 def _configured_roles(config: core.JsonReader, added: Mapping[str, AddedToken]) -> dict[str, str]:
-    """Return the roles that the neighbouring configuration gives to pieces of the model."""
+    """Return the roles that the configuration file gives to pieces of the model."""
     roles: dict[str, str] = {}
     for role in ("bos_token", "eos_token", "pad_token"):
         value = config.get(role, str, dict, None, default=None)
@@ -637,7 +642,7 @@ def _added_tokens(model: Model) -> dict[str, AddedToken]:
 
 
 def own_normalizer(model: Model) -> dict[str, Any]:
-    """Say how text is normalized, as a component that `Normalizer` runs."""
+    """Return the normalization as a component that `Normalizer` runs."""
     given = model.normalizer
     return {
         "type": "SentencePiece",
@@ -648,7 +653,7 @@ def own_normalizer(model: Model) -> dict[str, Any]:
 
 
 def normalizer_of(model: Model) -> dict[str, Any] | None:
-    """Say how text is normalized, in the terms of tokenizer.json if that is possible."""
+    """Return the normalization, as tokenizer.json components if possible."""
     given, symbols, own = model.normalizer, model.of_type(USER_DEFINED), own_normalizer(model)
     try:
         normalizer = Normalizer(own)
@@ -658,7 +663,7 @@ def normalizer_of(model: Model) -> dict[str, Any] | None:
     exact = not own["charsmap"] and own["escape_whitespaces"]
     if not exact or (own["treat_whitespace_as_suffix"] and own["add_dummy_prefix"]):
         return own
-    # HuggingFace normalizes added tokens before it looks for them, too.
+    # HuggingFace normalizes added tokens too, before finding them.
     if any(normalizer(symbol) != symbol for symbol in symbols):
         return own
     steps: list[dict[str, Any]] = []
@@ -667,7 +672,7 @@ def normalizer_of(model: Model) -> dict[str, Any] | None:
     if given["add_dummy_prefix"]:
         steps.append({"type": "Prepend", "prepend": SPACE})
     steps.append(_replace("String", " ", SPACE))
-    if given["remove_extra_whitespaces"]:  # a run is looked at from its start only: linear
+    if given["remove_extra_whitespaces"]:  # runs are matched from their start only: linear
         steps.append(_replace("Regex", rf"(?<!{SPACE}){SPACE}+\z", ""))
     return {"type": "Sequence", "normalizers": steps}
 
@@ -677,11 +682,11 @@ def _replace(kind: str, pattern: str, content: str) -> dict[str, Any]:
 
 
 def _decoder(model: Model) -> dict[str, Any]:
-    """Say how pieces become text.
+    """Return how pieces become text.
 
-    SentencePiece takes a "▁" away from the start of a piece: of the first one, or, with
-    remove_extra_whitespaces, of each until there is text.  So of "▁▁" only one goes.  What
-    the unknown piece and byte pieces become keeps its spaces.
+    SentencePiece removes a "▁" from the start of a piece: of the first one or, with
+    remove_extra_whitespaces, of each until there is text.  So of "▁▁" only one goes.  The
+    texts of the unknown piece and of byte pieces keep their spaces.
     """
     steps = []
     unknown = model.of_type(UNKNOWN)[0]
@@ -704,7 +709,7 @@ def _decoder(model: Model) -> dict[str, Any]:
 def _post_processor(
     config: core.JsonReader, roles: Mapping[str, str], added: Mapping[str, AddedToken]
 ) -> dict[str, Any] | None:
-    """Put bos and eos around a text where the neighbouring configuration asks for it."""
+    """Put bos and eos around a text if the configuration file asks for it."""
     sides = []
     by_class = config.data.get("tokenizer_class") in _ADDS_BOS
     for name, default in (("bos", by_class), ("eos", False)):

@@ -5,11 +5,11 @@
      "vocab": [{"rank": 0, "token_bytes": "AA==", "token_str": "..."}, ...],
      "special_tokens": [{"rank": 0, "token_str": "<unk>", "is_control": true}, ...]}
 
-The vocabulary is one of ranks (see `ranks`), of which only as many are used as fit
-into ``default_vocab_size`` with the special tokens, which have the first ids: the id
-of a token is its rank plus ``default_num_special_tokens``.  Special tokens that are
-not listed are called ``<SPECIAL_17>`` and so on, by id.  Files up to version v7 list
-none; then they are those of `_LEGACY`.
+The vocabulary has ranks (see `ranks`).  Only as many tokens are used as fit into
+``default_vocab_size`` with the special tokens, which have the first ids: a token's id
+is its rank plus ``default_num_special_tokens``.  Unlisted special tokens are called
+``<SPECIAL_17>`` and so on, by id.  Files up to version v7 list none; then they are
+those of `_LEGACY`.
 
 Encoding with ``add_special_tokens=True`` puts ``<s>`` before the text, as the files
 that HuggingFace hosts for these models do; Mistral's own library leaves that to the
@@ -35,11 +35,11 @@ _LEGACY = (
     "[TOOL_CONTENT]",
 )  # fmt: skip
 _ROLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-_MAX_SPECIAL_TOKENS = 100_000  # 1,000 in all files there are
+_MAX_SPECIAL_TOKENS = 100_000  # 1,000 in all known files
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell by its name or its beginning whether this is tekken.json."""
+    """Recognize tekken.json by its name or its beginning."""
     if path.suffix == ".json" and "tekken" in path.name:
         return True
     marks = (b'"default_num_special_tokens"', b'"num_vocab_tokens"', b'"token_bytes"')
@@ -51,7 +51,7 @@ def read(
 ) -> Source:
     """Read tekken.json.
 
-    The `special_tokens` come to those of the file.
+    `special_tokens` are added to the file's own.
     """
     if split_pattern is not None:
         raise ValueError(f"{path} carries its own split pattern; leave split_pattern out")
@@ -79,7 +79,7 @@ _shown = core.shorten
 def _read_special_tokens(
     data: core.JsonReader, config: core.JsonReader, n_special: int
 ) -> dict[str, int]:
-    """Return text -> id of all special tokens, those without a name of their own too."""
+    """Return text -> id of all special tokens, including those without a name."""
     names: list[str] = []
     if data.get("special_tokens", list, None, default=None) is None:
         version = config.get("version", str)
@@ -102,14 +102,14 @@ def _read_special_tokens(
     ids = {name: i for i, name in enumerate(names)}
     if len(ids) < len(names):
         twice = next(name for i, name in enumerate(names) if ids[name] != i)
-        raise data.error(f"{_shown(twice)} is there twice", "special_tokens")
+        raise data.error(f"{_shown(twice)} appears twice", "special_tokens")
     if "" in ids:
         raise data.error("is empty", f"special_tokens[{ids['']}].token_str")
     return ids
 
 
 def _read_ranks(data: core.JsonReader, config: core.JsonReader, n_special: int) -> dict[bytes, int]:
-    """Return token -> id of the part of the vocabulary that is in use."""
+    """Return token -> id for the used part of the vocabulary."""
     vocab = data.get("vocab", list)
     vocab_size = config.get("default_vocab_size", int)
     if not n_special <= vocab_size <= n_special + len(vocab):

@@ -6,20 +6,21 @@ also its id.
     IQ== 0
     Ig== 1
 
-Ids may be left out (p50k_base has no 50256).  An empty token is written ``=``
-(Whisper has one).  Text is cut by a split pattern; a pre-token that is a token is
-that token; any other is merged by rank, see `ranks`.
+Ids may be skipped (p50k_base has no 50256).  An empty token is written ``=``
+(Whisper has one).  A split pattern cuts text.  A pre-token that is a token becomes
+that token; others are merged by rank, see `ranks`.
 
-The file holds neither the pattern nor the special tokens.  They come from the
-caller, or from a JSON file of the same name beside it,
+The file may be compressed: NAME.tiktoken.gz, .xz, .bz2 or .zst.  It has no pattern and no special
+tokens.  They come from the caller, or from a
+JSON file of the same name beside it,
 
     {"pat_str": "...", "special_tokens": {"<|endoftext|>": 100257}}
 
-which are the arguments of `tiktoken.Encoding`, or are known when the file is that of
-a public encoding, told by its SHA-256.
+which are the arguments of `tiktoken.Encoding`; or the file is a public encoding's,
+recognized by its SHA-256.
 
 `pat_str` is written for Rust's fancy-regex.  All split patterns in use mean the same
-there and in Python's `regex`, but for ``$``, which there is the end of the text only.
+there and in Python's `regex`, except ``$``, which there is only the end of the text.
 
 Source: github.com/openai/tiktoken, tiktoken/load.py and tiktoken_ext/openai_public.py.
 """
@@ -31,6 +32,7 @@ import binascii
 import contextlib
 import dataclasses
 import hashlib
+import io
 import itertools
 import json
 import operator
@@ -45,7 +47,15 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, Definition, FileFormatError
 from bpe_tokenizer_tools import core, formats
 from bpe_tokenizer_tools.core import shorten
-from bpe_tokenizer_tools.formats import Contents, Source, SpecialTokens, lost, read_files
+from bpe_tokenizer_tools.formats import (
+    MAX_BYTES,
+    Contents,
+    Source,
+    SpecialTokens,
+    is_compressed,
+    lost,
+    read_files,
+)
 from bpe_tokenizer_tools.formats.ranks import recover_merge_ids, recover_merges
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.known import R50K_SPELLINGS
@@ -58,11 +68,11 @@ from bpe_tokenizer_tools.patterns.oniguruma import (
 _LINE = re.compile(rb"(?:=|(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/]=))?) \d+")
 _NORMALIZERS = core.NORMALIZERS
 
-# -- What is known ------------------------------------------------------------
+# -- Known encodings ----------------------------------------------------------
 
 
 class _Encoding(NamedTuple):
-    """What a file of ranks does not say."""
+    """What a file of ranks does not contain."""
 
     pattern: str  # in `regex` syntax
     special_tokens: Mapping[str, int]
@@ -71,17 +81,12 @@ class _Encoding(NamedTuple):
     surround: str = "bos"
 
 
-_PUBLIC_ENCODINGS = {  # SHA-256 of the file -> that of tiktoken_ext/openai_public.py
-    # r50k_base; gpt2 has the same ranks
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": _Encoding(
-        SPLIT_PATTERNS["gpt2"], {"<|endoftext|>": 50256}
-    ),
-    # p50k_base; p50k_edit has three more special tokens, which the caller can give
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": _Encoding(
-        SPLIT_PATTERNS["gpt2"], {"<|endoftext|>": 50256}
-    ),
-    # cl100k_base
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": _Encoding(
+_PUBLIC_ENCODINGS = {  # name of the file -> that of tiktoken_ext/openai_public.py
+    # gpt2 has the same ranks
+    "r50k_base": _Encoding(SPLIT_PATTERNS["gpt2"], {"<|endoftext|>": 50256}),
+    # p50k_edit has three more special tokens, which the caller can give
+    "p50k_base": _Encoding(SPLIT_PATTERNS["gpt2"], {"<|endoftext|>": 50256}),
+    "cl100k_base": _Encoding(
         SPLIT_PATTERNS["cl100k"],
         {
             "<|endoftext|>": 100257,
@@ -91,11 +96,24 @@ _PUBLIC_ENCODINGS = {  # SHA-256 of the file -> that of tiktoken_ext/openai_publ
             "<|endofprompt|>": 100276,
         },
     ),
-    # o200k_base
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": _Encoding(
+    "o200k_base": _Encoding(
         SPLIT_PATTERNS["o200k"], {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
     ),
 }
+PUBLIC_SHA256 = {  # of each of these files
+    "r50k_base": "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    "p50k_base": "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+}
+
+
+def _public(data: bytes) -> _Encoding | None:
+    """Return the public encoding of a file, if it is one."""
+    digest = hashlib.sha256(data).hexdigest()
+    names = (name for name, known in PUBLIC_SHA256.items() if known == digest)
+    return next(map(_PUBLIC_ENCODINGS.__getitem__, names), None)
+
 
 # -- Split patterns -----------------------------------------------------------
 
@@ -109,7 +127,7 @@ def read_pattern(data: core.JsonReader, key: str) -> str:
         raise data.error(str(error), key) from None
 
 
-# Characters of all kinds that patterns tell apart, the usual ones first.
+# Characters of all kinds that patterns distinguish, the usual ones first.
 _PROBE = "".join(map(chr, [*range(32, 0x3000), *range(32), 0x4E00, 0xAC00, 0xE000, 0x1F600]))
 _WITH_GAPS = re.compile(r"(.+)\|\(\?:\(\?!\1\)\[\\s\\S\]\)\+", re.DOTALL)
 
@@ -117,7 +135,7 @@ _WITH_GAPS = re.compile(r"(.+)\|\(\?:\(\?!\1\)\[\\s\\S\]\)\+", re.DOTALL)
 def exact_pattern(pattern: str) -> str:
     r"""Spell a pattern of tiktoken's as `from_fancy_regex` does, if it drops no text.
 
-    Undoes `to_fancy_regex`, which adds an alternative for what no other matches.
+    Undoes `to_fancy_regex`, which adds an alternative for text that no other matches.
 
     Raises:
         ValueError: it has something that means another thing here, or leaves out text, which
@@ -126,7 +144,7 @@ def exact_pattern(pattern: str) -> str:
     >>> exact_pattern(r"a+|(?:(?!a+)[\s\S])+")
     'a+'
     """
-    if len(pattern) > core.MAX_PATTERN_LENGTH:  # whoever compiles it refuses it
+    if len(pattern) > core.MAX_PATTERN_LENGTH:  # compiling it will raise
         return pattern
     added = _WITH_GAPS.fullmatch(pattern)
     spelled = from_fancy_regex(added[1] if added else pattern)
@@ -143,7 +161,7 @@ def exact_pattern(pattern: str) -> str:
 def _first_dropped(pattern: str) -> str | None:
     """Return a character that a pattern leaves out, if one is found."""
     end = 0
-    # NOTE: a pattern that can't be compiled, or takes forever, is the business of its users.
+    # NOTE: patterns that can't be compiled, or take forever, fail later, where they are used.
     with contextlib.suppress(regex.error, ValueError, RecursionError, OverflowError, TimeoutError):
         pattern = without_intersections(pattern)
         for found in regex.finditer(pattern, _PROBE, timeout=1):
@@ -157,7 +175,7 @@ def _first_dropped(pattern: str) -> str | None:
 def from_fancy_regex(pattern: str) -> str:
     r"""Spell a pattern written for Rust's fancy-regex for Python's `regex`.
 
-    What neither knows is left to whoever compiles it.
+    Syntax that neither knows fails later, when it is compiled.
 
     Raises:
         ValueError: it has something that means another thing here.
@@ -218,7 +236,7 @@ def _fancy_leaf(node: Any) -> str:
 
 
 def _set_operations(pattern: str) -> bool:
-    """Tell whether a set within square brackets is made of sets, as in ``[a-z&&[^b]]``."""
+    """Return True if a set in square brackets is made of sets, as in ``[a-z&&[^b]]``."""
     bare = re.sub(r"\\.", "x", pattern, flags=re.DOTALL)
     return bool(re.search(r"\[\^?\]?[^\]]*(?:\[|&&|--|~~)", bare))
 
@@ -227,10 +245,10 @@ def _set_operations(pattern: str) -> bool:
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell whether a file holds ranks: by its name, or by its first three lines."""
+    """Recognize a file of ranks by its name or its first three lines."""
     lines = [line.strip() for line in head.split(b"\n")]
     whole = [line for line in lines[:-1] or lines if line]
-    return path.suffix.lower() == ".tiktoken" or (
+    return core.suffix_of(path) == ".tiktoken" or (
         bool(whole) and all(map(_LINE.fullmatch, whole[:3]))
     )
 
@@ -242,19 +260,19 @@ def read(
 
     Args:
         path: the file.
-        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; needed where neither
-            a JSON file beside it has it nor the file is that of a public encoding.
-        special_tokens: text -> id; come to those of such a definition, and win.
+        split_pattern: a regex, or a name of `SPLIT_PATTERNS`; needed if neither a JSON file
+            beside the file has it nor the file is a public encoding's.
+        special_tokens: text -> id; added to those of such a definition, and win.
 
     Raises:
         FileFormatError: the file is damaged, or the split pattern is not known.
     """
-    beside = [path.with_suffix(".json")] if path.suffix.lower() == ".tiktoken" else []
-    files = read_files(path, *beside)
-    data = files.pop(path)
+    sidecar = (path.with_suffix("") if is_compressed(path) else path).with_suffix(".json")
+    files = read_files(path, *([sidecar] if core.suffix_of(path) == ".tiktoken" else []))
+    data = _unpacked(path, files.pop(path))
     ranks = _read_ranks(path, data)
-    known = _read_sidecar(path, files, ranks)
-    known = known or _PUBLIC_ENCODINGS.get(hashlib.sha256(data).hexdigest())
+    known = _read_sidecar(sidecar, files, ranks)
+    known = known or _public(data)
     if split_pattern is not None:
         pattern = core.pattern_named(split_pattern)
         known = _Encoding(pattern, {}) if known is None else known._replace(pattern=pattern)
@@ -274,12 +292,21 @@ def read(
     return byte_level(path, ranks, known.pattern, special, *more)
 
 
+def _unpacked(path: Path, data: bytes) -> bytes:
+    """Return a file's content; decompress it if its name says that it is compressed."""
+    with core.decompressed(path, io.BytesIO(data)) as file:
+        found = file.read(MAX_BYTES + 1)
+    if len(found) > MAX_BYTES:
+        raise FileFormatError(path, "", f"more than {MAX_BYTES:,} bytes when decompressed")
+    return found
+
+
 def _read_ranks(path: Path, data: bytes) -> dict[bytes, int]:
     return _read_ranks_in_c(data) or _read_plain_ranks(data) or _read_lines(path, data)
 
 
 def _read_ranks_in_c(data: bytes) -> dict[bytes, int] | None:
-    """Do what `_read_plain_ranks` does for ranks that rise; None without the accelerator, too."""
+    """Read as `_read_plain_ranks` does, if ranks ascend; None also without the accelerator."""
     if not bpe_tokenizer.ACCELERATED:
         return None
     from _bpe_tokenizer.engine import read_ranks
@@ -288,7 +315,7 @@ def _read_ranks_in_c(data: bytes) -> dict[bytes, int] | None:
 
 
 def _read_plain_ranks(data: bytes) -> dict[bytes, int] | None:
-    """Read a file that is written as all published ones are; None if anything is otherwise."""
+    """Read a file in the exact form of all published ones; None for any other."""
     fields = data.split()
     written, numbers = fields[::2], fields[1::2]
     if b"\n".join(map(b" ".join, zip(written, numbers))) != data.rstrip(b"\n"):
@@ -336,7 +363,7 @@ def _read_lines(path: Path, data: bytes) -> dict[bytes, int]:
 
 
 def decode_base64(path: Path, place: str, text: bytes) -> bytes:
-    """Decode base64 without passing over what is none."""
+    """Decode base64 strictly."""
     try:
         return base64.b64decode(text, validate=True) if text != b"=" else b""
     except binascii.Error as error:
@@ -344,18 +371,17 @@ def decode_base64(path: Path, place: str, text: bytes) -> bytes:
 
 
 def is_sidecar(path: Path) -> bool:
-    """Tell whether a file is such a JSON file, rather than another tokenizer's."""
+    """Return True if a file is such a JSON file, not another tokenizer's."""
     try:
         return "pat_str" in core.JsonReader.open(path).data
-    except (FileFormatError, FileNotFoundError):  # no JSON; or no file at all
+    except (FileFormatError, FileNotFoundError):  # not JSON, or no file
         return False
 
 
 def _read_sidecar(
-    path: Path, beside: Mapping[Path, bytes], ranks: Mapping[bytes, int]
+    sidecar: Path, beside: Mapping[Path, bytes], ranks: Mapping[bytes, int]
 ) -> _Encoding | None:
-    """Read the JSON file of the same name, if there is one and it describes the ranks."""
-    sidecar = path.with_suffix(".json")
+    """Read the JSON file beside the ranks, if there is one and it describes them."""
     if sidecar not in beside:
         return None
     data = core.JsonReader.open(sidecar, beside[sidecar])
@@ -379,7 +405,8 @@ def _read_sidecar(
     if size is not None and (count, largest) != (size, size - 1):
         found = f"{count} tokens up to id {largest}"
         raise data.error(
-            f"says {size}, but {path.name} and special_tokens have {found}", "explicit_n_vocab"
+            f"says {size}, but {sidecar.stem}.tiktoken and special_tokens have {found}",
+            "explicit_n_vocab",
         )
     surround = data.get("surround", str, default="bos")
     if surround not in core.SURROUND:
@@ -389,7 +416,7 @@ def _read_sidecar(
 
 
 def _read_roles(data: core.JsonReader, special: Mapping[str, int]) -> dict[str, str] | None:
-    """Read which tokens begin and end a text and so on; None if there is no word on it."""
+    """Read which tokens begin and end a text and so on; None if the file doesn't say."""
     if not any(role in data.data for role in core.ROLE_NAMES):
         return None
     roles: dict[str, str] = {}
@@ -411,7 +438,7 @@ def byte_level(
     roles: Mapping[str, str] | None = None,
     surround: str = "bos",
 ) -> Source:
-    """Bring ranks of byte strings into the common form.
+    """Convert ranks of byte strings to the common form.
 
     Args:
         path: what an error names.
@@ -429,7 +456,7 @@ def byte_level(
         if bytes([byte]) not in ranks:
             raise FileFormatError(path, "", f"has no token for byte 0x{byte:02X}; is it whole?")
     if len(pattern) > core.MAX_PATTERN_LENGTH:
-        limit = f"at most {core.MAX_PATTERN_LENGTH} are read"
+        limit = f"the limit is {core.MAX_PATTERN_LENGTH}"
         raise FileFormatError(path, "", f"split pattern has {len(pattern)} characters, {limit}")
     try:
         merges = recover_merge_ids(ranks)
@@ -443,7 +470,7 @@ def byte_level(
         )
         tokens = [AddedToken(content, id_) for content, id_ in special_tokens.items()]
         for content in special_tokens:
-            core.utf8_length(content)  # names a lone surrogate
+            core.utf8_length(content)  # raises for a lone surrogate
             if not content:
                 raise ValueError("special_tokens: expected texts, one of them is empty")
         definition = _with_shared_ids(definition, tokens)
@@ -473,7 +500,7 @@ def byte_level(
 
 
 def _with_shared_ids(definition: Definition, tokens: list[AddedToken]) -> Definition:
-    """Add tokens, of which several may share an id; those stay in the order given."""
+    """Add tokens; those that share an id stay in the order given."""
     first: dict[int | None, AddedToken] = {}
     alone = (
         token if first.setdefault(token.id, token) is token else AddedToken(token.content)
@@ -484,7 +511,7 @@ def _with_shared_ids(definition: Definition, tokens: list[AddedToken]) -> Defini
 
 
 def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
-    """Return role -> token by the known names, as written: files have kept their roles so."""
+    """Return role -> token by the known names, exactly as written: files rely on that."""
     contents = {token.content for token in tokens if token.special}
     roles = {}
     for role, names in core.ROLE_NAMES.items():
@@ -498,7 +525,7 @@ def file_roles(tokens: Iterable[AddedToken]) -> dict[str, str]:
 
 
 def refuse_shared_ids(definition: Definition) -> None:
-    """Say which added tokens share an id, for a format that cannot hold that."""
+    """Describe added tokens that share an id, which the format can't express."""
     contents: dict[int | None, str] = {}
     for token in definition.added:
         other = contents.setdefault(token.id, token.content)
@@ -512,7 +539,7 @@ def refuse_shared_ids(definition: Definition) -> None:
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """Write ranks to NAME.tiktoken, and the rest to NAME.json beside it.
 
-    What ``add_special_tokens`` puts around a text is written as `surround`, if it is bos,
+    The tokens that ``add_special_tokens`` adds are written as `surround`, if they are bos,
     eos, both or none; tiktoken itself leaves that to its callers.
 
     Raises:
@@ -525,7 +552,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     ranks, special = _ranks_and_special_tokens(tokenizer)
     definition = tokenizer.definition
     pattern = to_fancy_regex(definition.split_pattern)
-    name = path.stem.encode("utf-8", "replace").decode()  # of a file, it may be in any encoding
+    name = path.stem.encode("utf-8", "replace").decode()  # file names may be in any encoding
     sidecar: dict[str, Any] = {"name": name, "pat_str": pattern, "special_tokens": special}
     if pattern != definition.split_pattern:
         sidecar["split_pattern"] = definition.split_pattern
@@ -550,7 +577,7 @@ def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
 
 
 def _check_replaceable(path: Path, sidecar: Path) -> None:
-    """Refuse to write over a file that only happens to have the name of the second one."""
+    """Raise rather than replace another file with the second one's name."""
     if sidecar.exists() and not is_sidecar(sidecar):
         raise ValueError(
             f"{sidecar} would be replaced by the split pattern and the special tokens that belong "
@@ -562,14 +589,14 @@ def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) ->
     """Make a `tiktoken.Encoding` that gives the same ids.
 
     Args:
-        tokenizer: what to make it of.
+        tokenizer: the tokenizer to convert.
         without_normalizer: leave the normalizer out; the caller normalizes all text.
 
     Raises:
         ValueError: the tokenizer does something that tiktoken cannot.
         ImportError: tiktoken is not installed.
     """
-    ranks, special = _ranks_and_special_tokens(formats.without_normalizer(tokenizer))
+    ranks, special = _ranks_and_special_tokens(formats.drop_normalizer(tokenizer))
     problem = formats.normalizer_lost(tokenizer, "tiktoken", "tiktoken")
     if problem and not without_normalizer:
         raise problem
@@ -586,7 +613,7 @@ def to_tiktoken(tokenizer: BPETokenizer, *, without_normalizer: bool = False) ->
 def _ranks_and_special_tokens(
     tokenizer: BPETokenizer,
 ) -> tuple[dict[bytes, int], dict[str, int]]:
-    """Return what tiktoken needs, or say what it could not do."""
+    """Return the arguments for tiktoken, or raise for what it can't do."""
     definition = tokenizer.definition
     if definition.components is not None:
         raise lost(
@@ -623,7 +650,7 @@ def _check_added_tokens(definition: Definition) -> None:
 
 
 def overlap(special_tokens: Iterable[str]) -> str:
-    """Say which special token begins with another; "" if none does."""
+    """Describe a special token that begins with another; "" if none does."""
     by_text = sorted(special_tokens)
     for shorter, longer in itertools.pairwise(by_text):
         if longer.startswith(shorter):
@@ -635,10 +662,10 @@ def overlap(special_tokens: Iterable[str]) -> str:
 
 
 def _check_merges(definition: Definition) -> None:
-    """Check that merging by id does what the merges do.
+    """Check that merging by id is the same as merging by the merges.
 
-    It does if those merges that ranks make use of are all there, in that order; others
-    never apply (see `ranks`).
+    It is, if the merges that ranks use are all there, in that order; other merges never
+    apply (see `ranks`).
     """
     vocab = definition.vocab
     token = {id_: token for token, id_ in vocab.items()}
@@ -668,5 +695,5 @@ def _check_merges(definition: Definition) -> None:
             raise lost(
                 "tiktoken",
                 f"no merges lead to {len(unmade)} tokens, such as {shorten(min(unmade))}; "
-                "tiktoken uses them for pre-tokens that are equal to one, this tokenizer does not",
+                "tiktoken uses them for pre-tokens that equal one of them; this tokenizer doesn't",
             )

@@ -1,28 +1,28 @@
 r"""vocab.json with merges.txt: GPT-2, RoBERTa, and the older word-level BPE.
 
 vocab.json is one object, token -> id.  merges.txt has one merge a line, in rank order,
-its two parts separated by a space; a first line such as ``#version: 0.2`` is none.
+its two parts separated by a space; a first line such as ``#version: 0.2`` is skipped.
 
     {"l": 0, "o": 1, "lo": 2, ...}          #version: 0.2
                                             l o
 
-Two kinds of tokenizer are stored so, and the vocabulary tells which:
+Two kinds of tokenizer use these files, and the vocabulary shows which:
 
 - byte-level: tokens are written in the byte alphabet, all 256 characters of which are
   tokens;
 - word-level: tokens are written as they are, and those that end a word have a marker,
   ``</w>`` or ``</eow>``.  Words are what white space separates.
 
-A word-level vocabulary says in one of two ways where merging starts.  If the marker is a
-suffix, "low" starts as ``l o w</w>``, and "w</w>" is a token that no merge makes.  If it
-is a symbol of its own, as in Sennrich's first program, "low" starts as ``l o w </w>``,
-the bare marker is a token, and only merges put it behind another.
+A word-level vocabulary starts merging in one of two ways.  If the marker is a suffix, "low"
+starts as ``l o w</w>``, and "w</w>" is a token that no merge makes.  If the marker is a
+symbol, as in Sennrich's first program, "low" starts as ``l o w </w>``, the bare marker is a
+token, and only merges join it to another.
 
-CLIP is both byte-level and word-level.  Neither file says where text is cut, which tokens
-are special or what is put around a text; files of transformers beside them may, by the
-name of the class in tokenizer_config.json, or the type of model in config.json: see
-`_CLASSES`.  Without them, the pattern is taken to be GPT-2's, but only if all merged
-tokens can come of it, which tokens such as ".append" cannot.
+CLIP is both byte-level and word-level.  The two files don't say where text is cut, which tokens
+are special or what goes around a text.  Files of transformers beside them may, by the class name
+in tokenizer_config.json or the model type in config.json: see `_CLASSES`.  Without them, we
+assume GPT-2's pattern, but only if it can give all merged tokens; tokens such as ".append" can't
+come from it.
 
 Source: github.com/openai/gpt-2, src/encoder.py; github.com/rsennrich/subword-nmt;
 huggingface/tokenizers, models/bpe/model.rs; huggingface/transformers, models/*/.
@@ -71,9 +71,9 @@ _CLIP_PATTERN = (
 
 
 class _Class(NamedTuple):
-    """What transformers' class adds to the two files."""
+    """What a class of transformers adds to the two files."""
 
-    # role -> token, where no file says otherwise and it is in the vocabulary
+    # role -> token, if no file says otherwise and it is in the vocabulary
     tokens: Mapping[str, str]
     pattern: str = GPT2_SPLIT_PATTERN  # of a byte-level one
     normalizer: Mapping[str, Any] | None = None  # as in tokenizer.json
@@ -147,7 +147,7 @@ _MODEL_TYPES = {
 
 
 def matches(path: Path, head: bytes) -> bool:
-    """Tell vocab.json by its name."""
+    """Recognize vocab.json by its name."""
     return _merges_beside(path) is not None
 
 
@@ -162,10 +162,10 @@ def _merges_beside(path: Path) -> Path | None:
 def read(
     path: Path, split_pattern: str | None = None, special_tokens: SpecialTokens | None = None
 ) -> Source:
-    """Read vocab.json, merges.txt and what else transformers put beside them.
+    """Read vocab.json, merges.txt and the other files that transformers puts beside them.
 
-    A `split_pattern` makes a vocabulary byte-level whatever other files say; `special_tokens` come
-    to those of the files, and win.
+    A `split_pattern` makes a vocabulary byte-level whatever other files say; `special_tokens` are
+    added to those of the files, and win.
     """
     # Files named "small-vocab.json" share a directory with those of others.
     standard = any(path.name == vocab for vocab, _ in _NAMES)
@@ -232,7 +232,7 @@ def _read_vocab(path: Path, raw: bytes) -> dict[str, int]:
             expected = f"expected an id from 0 to {core.MAX_ID}"
             raise FileFormatError(path, shown, f"{expected}, got {shorten(id_)}")
         if token in ids:
-            raise FileFormatError(path, shown, f"is there twice, with ids {ids[token]} and {id_}")
+            raise FileFormatError(path, shown, f"appears twice, with ids {ids[token]} and {id_}")
         if token_of.setdefault(id_, token) != token:
             raise FileFormatError(path, shown, f"id {id_} is that of {shorten(token_of[id_])} too")
         ids[token] = id_
@@ -271,7 +271,7 @@ def _read_merges(path: Path, raw: bytes, vocab: Mapping[str, int]) -> dict[tuple
 def _word_level(
     path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None]
 ) -> _Class:
-    """Return what a vocabulary means that no file describes and that is not byte-level."""
+    """Return the class of a word-level vocabulary that no file describes."""
     found = [marker for marker in _MARKERS if any(token.endswith(marker) for token in vocab)]
     if len(found) == 1:
         marker, roles = found[0], {"unk_token": "<unk>"}
@@ -284,8 +284,8 @@ def _word_level(
     raise FileFormatError(
         path,
         "",
-        f"not all 256 bytes have a token, and {what}, so that it is not known what kind of "
-        "tokenizer this is; if it is byte-level, pass split_pattern, such as 'gpt2'",
+        f"not all 256 bytes have a token, and {what}, so the kind of tokenizer is unclear; if "
+        "it is byte-level, pass split_pattern, such as 'gpt2'",
     )
 
 
@@ -301,9 +301,9 @@ def _suffixed(
 def _check_markers(
     path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None], is_known: bool
 ) -> None:
-    """Refuse merges of a bare marker where the text can't have one.
+    """Raise for merges of a bare marker if text can't contain one.
 
-    `is_known` tells that another file, or the vocabulary, says a word doesn't end in that symbol.
+    `is_known`: another file, or the vocabulary, says that words don't end in that symbol.
     """
     for marker in _MARKERS:
         used = next((pair for pair in merges if marker in pair), None)
@@ -329,7 +329,7 @@ def _check_markers(
 def _plain_byte_level(
     path: Path, vocab: Mapping[str, int], merges: Mapping[tuple[str, str], None], given: str | None
 ) -> _Class:
-    """Return what a byte-level vocabulary means that no file describes."""
+    """Return the class of a byte-level vocabulary that no file describes."""
     if given is not None:
         return _Class({}, pattern=core.pattern_named(given))
     if sum(token.endswith("</w>") for token in vocab) >= 256:
@@ -344,7 +344,7 @@ def _plain_byte_level(
         token = core.from_printable(left + right) or b""
         try:
             text = token.decode()
-        except UnicodeDecodeError:  # part of a character: nothing cuts there
+        except UnicodeDecodeError:  # part of a character, where nothing cuts
             continue
         if len(splitter.split(text)) > 1 and text not in ("'r", "'v", "'l"):
             raise FileFormatError(
@@ -393,7 +393,7 @@ def _post_processor(
 
 
 class _SideFiles:
-    """What files of transformers beside the two say."""
+    """The content of transformers' files beside the two."""
 
     def __init__(self, directory: Path, files: Mapping[Path, bytes]) -> None:
         self.directory = directory
@@ -418,7 +418,7 @@ class _SideFiles:
         self.chat_templates = found or self.chat_templates
 
     def known_class(self) -> _Class | None:
-        """Return what the class that is named means; None if none is named."""
+        """Return the meaning of the class that the files name; None if they name none."""
         if self._class is None or self._class in _NO_CLASS:
             return None
         name = self._class.removesuffix("Fast")
@@ -461,7 +461,7 @@ class _SideFiles:
             value = self._declare(config.child(role) or config)
         elif value:
             self._flags.setdefault(value, AddedToken(value))
-        self.roles[role] = value or ""  # "": there is none, whatever is usual
+        self.roles[role] = value or ""  # "": none, whatever the default
 
     def _read_further_tokens(self, config: _JsonReader, key: str) -> None:
         value = config.get(key, list, dict, None, default=None) or []
@@ -475,7 +475,7 @@ class _SideFiles:
                 raise config.error(f"expected a token, got {shorten(token)}", f"{key}[{i}]")
 
     def _declare(self, item: _JsonReader, id_: int | None = None) -> str:
-        """Take on a token written with its options."""
+        """Add a token written with its options."""
         content: str = item.get("content", str)
         if not content:
             raise item.error("is empty", "content")
@@ -492,7 +492,7 @@ class _SideFiles:
         return content
 
     def _read_added_tokens(self, data: _JsonReader) -> None:
-        """Read the older form, text -> id; what is special there, other files say."""
+        """Read the older form, text -> id; other files say which are special."""
         for content in data.data:
             id_ = data.get(content, int)
             token = self._flags.get(content) or AddedToken(content, special=False)
@@ -501,7 +501,7 @@ class _SideFiles:
     def tokens(
         self, known: _Class, vocab: Mapping[str, int], given: SpecialTokens
     ) -> dict[str, AddedToken]:
-        """Return the added tokens with their ids, and give roles that are usual."""
+        """Return the added tokens with their ids, and assign the default roles."""
         for role, name in known.tokens.items():
             if name in vocab and self.roles.setdefault(role, name) == name:
                 self._flags.setdefault(name, AddedToken(name, lstrip=name == "<mask>"))
@@ -517,7 +517,7 @@ class _SideFiles:
                 raise FileFormatError(
                     self.directory,
                     "",
-                    f"token {shorten(token.content)} is declared and has no id in the "
+                    f"token {shorten(token.content)} is declared but has no id in the "
                     "vocabulary; pass it with its id in special_tokens",
                 )
             holder = taken.setdefault(actual, token.content)
@@ -539,8 +539,7 @@ class _SideFiles:
 def contents(tokenizer: BPETokenizer, path: Path) -> Contents:
     """Write vocab.json and merges.txt, and the options of tokens, to a directory.
 
-    What ``add_special_tokens`` puts around a text is not written: GPT-2's tokenizer has
-    nothing of the kind.
+    The tokens that ``add_special_tokens`` adds are not written: GPT-2's tokenizer has none.
     """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path}: is a file; this format needs a directory")
@@ -587,7 +586,7 @@ def _check_is_gpt2(definition: Definition) -> None:
 
 
 def _merges_are_ignored(definition: Definition) -> bool:
-    """Tell whether the merges make something else of some token on its own."""
+    """Return True if merging some token's own text gives something else."""
     encoder = core.Encoder(dataclasses.replace(definition, ignore_merges=False))
     return any(
         len(token) > 1 and encoder._encode_pretoken(token) != [id_]

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from bpe_tokenizer import build_byte_to_char
 
 Pair = tuple[int, int]
-_PRINTED = build_byte_to_char()  # byte -> the character that stands for it in files
+_PRINTED = build_byte_to_char()  # byte -> its character in files
 
 
 def order(id_: int) -> int:
-    """Say which of two tokens comes first: bytes by their character, the rest by age."""
+    """Return the sort key of a token: bytes by their character, the rest by age."""
     return ord(_PRINTED[id_]) if id_ < 256 else 0x200 + id_
 
 
@@ -30,7 +30,7 @@ def best_pair(counts: Counter[Pair]) -> Pair:
 
 
 def join(ids: list[int], pair: Pair, new_id: int) -> list[int]:
-    """Replace a pair wherever it stands, from left to right: [1, 1, 1] is [new, 1]."""
+    """Replace a pair wherever it occurs, from left to right: [1, 1, 1] is [new, 1]."""
     joined: list[int] = []
     for id_ in ids:
         if joined and (joined[-1], id_) == pair:
@@ -44,11 +44,11 @@ class BasicTokenizer:
     """Knows 256 bytes at first; `train` teaches it more."""
 
     def __init__(self) -> None:
-        self.tokens = [bytes([byte]) for byte in range(256)]  # id -> what it stands for
+        self.tokens = [bytes([byte]) for byte in range(256)]  # id -> its bytes
         self.merges: dict[Pair, int] = {}  # pair -> id of the two joined: the later, the higher
 
     def train(self, text: str, vocab_size: int) -> BasicTokenizer:
-        """Learn merges until there are `vocab_size` tokens, or no pair stands there twice."""
+        """Learn merges until there are `vocab_size` tokens, or no pair occurs twice."""
         ids = list(text.encode())
         while len(self.tokens) < vocab_size and (counts := Counter(itertools.pairwise(ids))):
             pair = best_pair(counts)

@@ -1,4 +1,4 @@
-"""From ranks to merges: what a published `.tiktoken` file leaves out, found again.
+"""From ranks to merges: recover what a published `.tiktoken` file leaves out.
 
 Such a file lists tokens and their ranks, and no merges.  Each token was made by one merge,
 and its rank says when: all that was learned before has a lower rank.  So encode the bytes

@@ -1,4 +1,4 @@
-"""What a split pattern is for: a tokenizer trained with one and without, side by side.
+"""The purpose of a split pattern: a tokenizer trained with one and one without, side by side.
 
 Without a pattern, tokens go from word to word and take punctuation along: "of the ",
 "dog." and "dog!" beside "dog".  Fewer tokens may do for a text; but a word has many tokens
@@ -44,11 +44,11 @@ def _whole(word: str) -> regex.Pattern[str]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What one of the two has learned."""
+    """The results of one of the two."""
 
     name: str  # the name of the pattern, or "no pattern"
-    tokenizer: BPETokenizer  # trained on the text but for its last tenth
-    bytes_per_token: float  # on what it was trained on
+    tokenizer: BPETokenizer  # trained on the first nine tenths of the text
+    bytes_per_token: float  # on its training text
     held_out: float  # bytes per token on the last tenth
 
     @property
@@ -62,7 +62,7 @@ class Learned:
         return [token for token in self.tokens if pattern.search(token.decode("utf-8", "ignore"))]
 
     def holding(self, word: str) -> list[bytes]:
-        """Return the tokens that hold a whole word."""
+        """Return the tokens that contain a whole word."""
         return self.matching(_whole(word))
 
     def ways(self, word: str, text: str) -> Counter[tuple[bytes, ...]]:
@@ -82,7 +82,7 @@ class Learned:
 
     @property
     def several_words(self) -> list[bytes]:
-        """The tokens that hold the end of a word and the beginning of another."""
+        """The tokens that contain the end of a word and the beginning of another."""
         return self.matching(_SEVERAL_WORDS)
 
     @property

@@ -5,7 +5,7 @@ ever crosses from one to the next.  And there are special tokens: strings such a
 "<|endoftext|>" that are one token each, whatever the merges are.
 
 >>> tokenizer = SplitTokenizer(r" ?\w+|\W").train("a dog. a dog.", 259)
->>> tokenizer.tokens[256:]  # no "dog." and no "a dog", though they stand there as often
+>>> tokenizer.tokens[256:]  # no "dog." and no "a dog", though they occur just as often
 [b'do', b' do', b' dog']
 """
 
@@ -41,7 +41,7 @@ class SplitTokenizer(BasicTokenizer):
         words = [(list(word.encode()), count) for word, count in counts_of.items()]
         while len(self.tokens) + len(self.names) < vocab_size:
             counts: Counter[Pair] = Counter()
-            for ids, count in words:  # each different word is looked at once
+            for ids, count in words:  # each distinct word is processed once
                 for pair in itertools.pairwise(ids):
                     counts[pair] += count
             if not counts or max(counts.values()) < 2:
@@ -54,7 +54,7 @@ class SplitTokenizer(BasicTokenizer):
         return self
 
     def cut(self, text: str) -> list[str]:
-        """Cut text into pre-tokens; what the pattern does not find is one, too."""
+        """Cut text into pre-tokens; text that the pattern doesn't match is one, too."""
         words, done = list[str](), 0
         for found in self.pattern.finditer(text):
             words += [text[done : found.start()], found[0]]

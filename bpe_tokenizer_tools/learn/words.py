@@ -24,7 +24,7 @@ def letters(word: str) -> list[str]:
 
 
 def join(parts: list[str], pair: Pair) -> list[str]:
-    """Join a pair wherever it stands, from left to right."""
+    """Join a pair wherever it occurs, from left to right."""
     joined: list[str] = []
     for part in parts:
         if (joined[-1:], part) == ([pair[0]], pair[1]):
@@ -41,7 +41,7 @@ class WordTokenizer:
         self.vocab = {UNKNOWN: 0}
 
     def train(self, text: str, vocab_size: int) -> "WordTokenizer":
-        """Learn merges until there are `vocab_size` tokens, or no pair stands there twice."""
+        """Learn merges until there are `vocab_size` tokens, or no pair occurs twice."""
         words = [(letters(word), count) for word, count in Counter(text.split()).items()]
         tokens = {letter for parts, _ in words for letter in parts}
         while 1 + len(tokens) < vocab_size:

@@ -1,9 +1,9 @@
 """Split patterns as trees.
 
-The text of a pattern does not say how another engine spells it or where text may be cut.  Its
-tree does: see oniguruma.py, re_dialect.py and safe_cuts.py.  `PatternParser` knows the part of
-regex syntax that split patterns use; `regex` runs any other pattern, but none of these three
-questions has an answer for it.
+A pattern's text doesn't show how another engine spells it, or where text may be cut; its tree
+does: see oniguruma.py, re_dialect.py and safe_cuts.py.  `PatternParser` knows the regex syntax
+that split patterns use.  `regex` also runs all other patterns, but those three modules can't
+handle them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-# What `regex` means by \w.  Oniguruma's own differs: it includes "²", for one.
+# What \w means in `regex`.  Oniguruma's differs: for example, it includes "²".
 WORD_CHARS = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 
 
 class UnknownConstructError(ValueError):
-    """A split pattern holds something `PatternParser` does not model."""
+    """A split pattern contains something that `PatternParser` doesn't model."""
 
 
 class Chars(NamedTuple):
-    """One character: a literal, a class, or an escape such as that for a letter."""
+    r"""One character: a literal, a class, or an escape such as \p{L}."""
 
     source: str  # in `regex` syntax
     ignore_case: bool
 
     @property
     def pattern(self) -> str:
-        """A pattern of its own, also outside the group that set the case flag."""
+        """This character as its own pattern, valid outside the group with the case flag."""
         return f"(?i:{self.source})" if self.ignore_case else self.source
 
 
@@ -43,7 +43,7 @@ class Repeat(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Parentheses, without what they capture."""
+    """A group; captures are ignored."""
 
     prefix: str  # "(?:", "(?i:", "(?>", "(?=", "(?!", "(?<=" or "(?<!"
     item: Node
@@ -90,8 +90,8 @@ class PatternParser:
 
     Args:
         pattern: what to parse.
-        oniguruma: whether it is written for Oniguruma, in Ruby syntax; the tree
-            always means what `regex` would make of it.
+        oniguruma: whether it is in Oniguruma's Ruby syntax; the tree always has
+            the meaning for `regex`.
     """
 
     def __init__(self, pattern: str, oniguruma: bool = False) -> None:
@@ -130,10 +130,10 @@ class PatternParser:
         if not found:
             return item
         if may_be_empty(item) or (found[1].startswith("{") and not found[2]):
-            raise self._unknown()  # repeating nothing means something else in each engine
+            raise self._unknown()  # engines differ on repeating nothing
         self._at = found.end()
         low = int(found[2]) if found[2] else {"+": 1}.get(found[1], 0)
-        if self._oniguruma and found[1][0] == "{" and found[4]:  # `{1,3}+` repeats it
+        if self._oniguruma and found[1][0] == "{" and found[4]:  # `{1,3}+` repeats the repeat
             if found[4] == "?":
                 raise self._unknown()
             return Repeat(Group("(?:", Repeat(item, low, found[1], "")), 1, "+", "")
@@ -164,7 +164,7 @@ class PatternParser:
         found = _ATOM.match(self._text, self._at)
         bare = found and re.fullmatch(r"\\[pP][A-Z]|\\[wW]", found[0])
         odd = bare or (found and re.search(r"(?i)\{\^?(punct|word|ext.*)\}", found[0]))
-        if not found or (odd and self._oniguruma):  # where these mean other things
+        if not found or (odd and self._oniguruma):  # where these mean something else
             raise self._unknown()
         self._at = found.end()
         escape = found[0]
@@ -175,7 +175,7 @@ class PatternParser:
         if not found or self._text[found.end() - 1 : found.end() + 1] in ("(?", "(*"):
             raise self._unknown()
         self._at = found.end()
-        kind = found[1] or ":"  # captures are of no use here
+        kind = found[1] or ":"  # captures don't matter here
         item = self._either(ignore_case or kind == "i:")
         if self._text[self._at : self._at + 1] != ")":
             raise self._unknown()
@@ -185,12 +185,12 @@ class PatternParser:
         return Group(f"(?{kind}", item)
 
     def _check_folds(self, written: str) -> None:
-        """Refuse what may fold otherwise in Oniguruma, as "i" and "ss" do."""
+        """Raise for text that Oniguruma may fold differently, such as "i" and "ss"."""
         if self._oniguruma and not re.fullmatch(r"(?i:(?!ss|st|f[fl])[a-hj-z'|[\]])*", written):
             raise UnknownConstructError("(?i:..) of more than plain letters")
 
     def _char_class(self, ignore_case: bool) -> Node:
-        """Read ``[..]`` and write its literals escaped, which all engines agree on."""
+        """Read ``[..]`` and write its literals escaped, as all engines agree on that."""
         start, self._at = self._at, self._at + 1
         out = ["["]
         if self._text[self._at : self._at + 1] == "^":
@@ -212,7 +212,7 @@ class PatternParser:
 
 
 def may_be_empty(node: Node) -> bool:
-    """Tell whether a pattern tree can match the empty string; in doubt, yes."""
+    """Return True if a pattern tree can match the empty string, or may."""
     if isinstance(node, Chars):
         return False
     if isinstance(node, Repeat):
@@ -222,6 +222,14 @@ def may_be_empty(node: Node) -> bool:
     if isinstance(node, Concat):
         return all(map(may_be_empty, node.items))
     return not isinstance(node, Either) or any(map(may_be_empty, node.options))
+
+
+def never_empty(pattern: str) -> bool:
+    """Return True if a pattern is known to match no empty text."""
+    try:
+        return not may_be_empty(PatternParser(pattern).parse())
+    except (UnknownConstructError, RecursionError):
+        return False
 
 
 def spell(node: Node, leaf: Callable[[Chars | Anchor], str]) -> str:
@@ -243,7 +251,7 @@ def spell(node: Node, leaf: Callable[[Chars | Anchor], str]) -> str:
 
 
 def leaves(node: Node) -> set[str]:
-    """Return the one-character patterns that a pattern tree holds."""
+    """Return the one-character patterns in a pattern tree."""
     if isinstance(node, Chars):
         return {node.pattern}
     if isinstance(node, Anchor):

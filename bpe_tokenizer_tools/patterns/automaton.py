@@ -1,31 +1,32 @@
 r"""Split patterns as tables: the automaton that cuts text as `regex` does.
 
-`regex` tries the alternatives of a pattern one after another, and goes back where one fails.  The
+`regex` tries the alternatives of a pattern one after another, and backtracks when one fails.  The
 automaton follows all of them at once and reads each character once.  Its states are lists of the
-places in the pattern where a matcher could be, in the order in which `regex` would try them.  Where
-a place is the end of the pattern, the match could end here, and all places behind it in the list
-are dropped: `regex` would not come to them.  What is left may still find a match that it prefers.
-So the last end found is the end of the match.  (Source: Pike's and RE2's leftmost-first automata.)
+places in the pattern where a matcher could be, in the order in which `regex` would try them.  If
+a place is the end of the pattern, the match could end here, and all later places in the list are
+dropped, because `regex` would not get to them.  The remaining ones may still find a match that it
+prefers, so the last end found is the end of the match.  (Source: Pike's and RE2's leftmost-first
+automata.)
 
-For ``a+b|a`` and the text "aac", the places being numbered
+For ``a+b|a`` and the text "aac", with numbered places
 
     pattern      a+  b  |  a
     place        0   1     2        3 is the end
 
 the states are [0, 2], then, after "a", [0, 1, 3]: a match could end.  After "aa" they are [0, 1],
-as what came from 2 has ended; and after "c" there are none.  So the match is "a".
+because the path from 2 has ended; and after "c" the list is empty.  So the match is "a".
 
-A state only learns from the next character whether it ends a match.  That makes room for what looks
-one character ahead, such as ``(?!\S)`` and ``\Z``: that is a place with a condition on the next.
+A state learns only from the next character whether it ends a match.  That allows lookahead of one
+character, such as ``(?!\S)`` and ``\Z``: a place with a condition on the next character.
 A possessive ``[..]++`` is a greedy one, followed by ``(?![..])``.
 
-The characters are sorted into classes, of which all members are alike to each set in the pattern,
-as `regex` sees them.  There are two classes more: the end of the text, and, for ``$``, a newline
-that ends it.
+Characters are sorted into classes: each set in the pattern, as `regex` reads it, contains all of
+a class or none of it.  Two more classes are the end of the text and, for ``$``, a newline that
+ends it.
 
-Not every pattern has an automaton.  What looks behind, or more than one character ahead, has none,
-nor has what might match nothing.  Atomic groups have one if they end the pattern, or if only their
-last part can go back.  All of it is within a budget, which hostile patterns exceed.
+Some patterns have no automaton: those that look behind, or ahead by more than one character, or
+can match the empty string.  Atomic groups have one if they end the pattern, or if only their last
+part can backtrack.  All of this has a budget, which hostile patterns exceed.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ import regex
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.patterns.algebra import UnknownConstructError
 
-# Those of the patterns in use are 16 sets of 500 characters, 1,100 places, 560 states and 60
-# classes, and 60,000 steps; all but one stay far below.
-_MAX_SETS, _MAX_SET_LENGTH = 64, 2_000  # `regex` takes up to 0.9 s to tell who is in 2,000
+# The patterns in use have up to 16 sets of 500 characters, 1,100 places, 560 states and 60 classes,
+# and take 60,000 steps; all but one stay far below that.
+_MAX_SETS, _MAX_SET_LENGTH = 32, 2_000  # `regex` takes up to 0.9 s to find the members of 2,000
 _MAX_PLACES, _MAX_STATES, _MAX_CLASSES = 3_000, 4_096, 250
 _MAX_STEPS = 400_000
 
@@ -53,16 +54,16 @@ _CODE_POINTS = 0x110000
 
 
 class Automaton(NamedTuple):
-    """What the extension needs to cut text; numbers are of the machine's byte order.
+    """What the extension needs to cut text; numbers are in the machine's byte order.
 
     Attributes:
         block_numbers: of the block of each 256 code points, 16 bits each.
         blocks: 256 classes to a block, 8 bits each.
-        table: a row for each state, 32 bits for each class.  The lowest bit says that a match
-            ends before the character, the others which state is next.  State 0 is for no match,
-            the search begins in state 1.  The last two columns are those of the end of the text and
-            of a newline that ends it.
-        classes: how many classes there are, without these two.
+        table: a row for each state, 32 bits for each class.  The lowest bit means that a match
+            ends before the character; the others are the next state.  State 0 means no match, and
+            the search begins in state 1.  The last two columns are for the end of the text and for
+            a newline that ends it.
+        classes: the number of classes, without these two.
         asks_for_last_newline: whether that newline has a column of its own.
     """
 
@@ -83,21 +84,21 @@ def _every_character() -> str:
 
 @functools.lru_cache(maxsize=256)
 def _members(source: str) -> tuple[int, ...]:
-    """Return where the members of a one-character pattern begin and end, by turns."""
+    """Return the borders of a one-character pattern's ranges: start, end, start, ..."""
     runs = regex.finditer(f"(?:{source})++", _every_character())
     return tuple(at for run in runs for at in run.span())
 
 
 def _in_either_case(source: str) -> str:
-    """Return what `regex` makes of a one-character pattern as a part of a set in either case."""
+    """Return how `regex` reads a one-character pattern in a set that ignores case."""
     bare = source[4:-1] if source.startswith("(?i:") else source
-    if bare[0] == "\\":  # on its own, an escape such as that for letters has no case
+    if bare[0] == "\\":  # alone, an escape such as \p{Lu} has no case
         bare = f"[{bare}\ue000]"
     return f"(?i:{bare})"
 
 
 def _have_all(sources: list[str], others: list[str]) -> bool:
-    """Tell whether some one-character patterns together have all members of others."""
+    """Return True if some one-character patterns together contain all members of others."""
     changes = dict.fromkeys([0], 0)
     for number, source in enumerate([*sources, *others]):
         for at in _members(source):
@@ -108,7 +109,7 @@ def _have_all(sources: list[str], others: list[str]) -> bool:
 
 
 class _Alphabet:
-    """The classes of the characters that some sets tell apart.
+    """The classes of characters that the sets distinguish.
 
     Attributes:
         block_numbers, blocks: see `Automaton`.
@@ -144,14 +145,14 @@ class _Alphabet:
 
 
 class _Place(NamedTuple):
-    """A place in a pattern, and what leads away from it.
+    """A place in a pattern, and the ways from it.
 
     Attributes:
         sets: bits of sets; empty for a fork.
-        at_end, before_last_newline: what else satisfies a condition.
-        refuses: the condition is that the next character is none of these.
-        looks: it is a condition; if not, the character is read.
-        ways: the next place; of a fork, all in the order they are tried.
+        at_end, before_last_newline: whether these also satisfy a condition.
+        refuses: the condition is that the next character is in none of these sets.
+        looks: this is a condition; if not, the character is read.
+        ways: the next place; for a fork, all of them in the order they are tried.
     """
 
     sets: int = 0
@@ -162,7 +163,7 @@ class _Place(NamedTuple):
     ways: tuple[int, ...] = ()
 
 
-_END = 0  # the place behind the pattern
+_END = 0  # the place after the pattern
 
 
 class _Places:
@@ -186,7 +187,7 @@ class _Places:
         return 1 << number
 
     def _one_of(self, node: algebra.Node) -> int | None:
-        """Return the sets of a tree that is one character, and nothing else; if it is."""
+        """Return the sets of a tree that is a single character, or None."""
         if isinstance(node, algebra.Chars):
             return self._set(node.pattern)
         if isinstance(node, algebra.Group) and node.prefix in ("(?:", "(?i:", "(?>"):
@@ -228,7 +229,7 @@ class _Places:
 
         Args:
             node: the tree.
-            after: the place behind it.
+            after: the place after it.
         """
         if isinstance(node, algebra.Chars):
             return self._add(_Place(self._set(node.pattern), ways=(after,)))
@@ -263,7 +264,7 @@ class _Places:
             return self._possessive(node, high, after)
         lazy, exit_ = node.mode == "?", after
         if high is None:
-            loop = self._add(_Place())  # is known when what leads back to it is
+            loop = self._add(_Place())  # set below, once its loop exists
             ways = self.build(node.item, loop), after
             self.all[loop] = _Place(ways=ways[::-1] if lazy else ways)
             after = loop
@@ -276,7 +277,7 @@ class _Places:
         return after
 
     def _possessive(self, node: algebra.Repeat, high: int | None, after: int) -> int:
-        """Make places for a repeat that keeps all it has: it ends where no more can follow."""
+        """Make places for a possessive repeat: it ends where no more can follow."""
         sets = self._one_of(node.item)
         if sets is None:
             raise UnknownConstructError("a possessive repeat of several characters")
@@ -293,8 +294,8 @@ class _Places:
         return after
 
     def _atomic(self, node: algebra.Node, after: int) -> int:
-        """Make places for what is never gone back into once it has matched."""
-        if after == _END:  # nothing follows that could fail
+        """Make places for an atomic group, which never backtracks once it has matched."""
+        if after == _END:  # nothing after it can fail
             return self.build(node, after)
         if isinstance(node, algebra.Group) and node.prefix in ("(?:", "(?i:", "(?>"):
             return self._atomic(node.item, after)
@@ -306,7 +307,7 @@ class _Places:
                 after = self.build(item, after)
             return after
         if isinstance(node, algebra.Repeat):
-            exact = node.mode == "?"  # the least is enough
+            exact = node.mode == "?"  # the minimum is enough
             quantifier = f"{{{node.low}}}" if exact else node.quantifier
             return self._repeat(node._replace(quantifier=quantifier, mode="+"), after)
         sets = self._one_of(node)
@@ -336,17 +337,17 @@ class _Table:
             self._add_row(state)
 
     def _check_beginnings(self, sources: list[str], sets: int) -> None:
-        """Refuse a pattern of which `regex` might not see where it matches.
+        """Raise for a pattern whose matches `regex` may miss.
 
-        `regex` passes over characters that cannot begin a match.  If some of those that can may be
-        in either case, it takes all of them so.  But a set such as ``[^ab]`` has fewer members in
-        either case: it lacks "B", and ``[^ab]c|(?i:a)x`` does not find "Bc".
+        `regex` skips characters that can't begin a match.  If one that can ignores case, it treats
+        all of them so.  But a set such as ``[^ab]`` has fewer members then: it lacks "B", and
+        ``[^ab]c|(?i:a)x`` does not find "Bc".
         """
         beginnings = [source for i, source in enumerate(sources) if sets >> i & 1]
         if not any(source.startswith("(?i:") for source in beginnings):
             return
         if not _have_all(list(map(_in_either_case, beginnings)), beginnings):
-            raise UnknownConstructError("a pattern that `regex` does not search for right")
+            raise UnknownConstructError("a pattern that `regex` searches for incorrectly")
 
     def _count(self, steps: int) -> None:
         self._left -= steps
@@ -354,7 +355,7 @@ class _Table:
             raise UnknownConstructError("a pattern of this size")
 
     def _spread(self, places: list[int]) -> _State:
-        """Follow the forks; leave out what comes behind the end."""
+        """Follow the forks; drop places after the end."""
         seen: dict[int, bool] = {}  # place -> whether it is kept
         waiting = places[::-1]
         while waiting:
@@ -387,7 +388,7 @@ class _Table:
     def _step(
         self, state: _State, sets: int, at_end: bool = False, last_newline: bool = False
     ) -> int:
-        """Return what the table says of a state and a next character."""
+        """Return the table's entry for a state and a next character."""
         read, waiting, seen = [], list(reversed(state)), set[int]()
         ended = 0
         while waiting:

@@ -1,13 +1,13 @@
-r"""Numbers by threes from the right, as people write them: 1|234|567 and not 123|456|7.
+r"""Numbers in groups of three from the right, as people write them: 1|234|567 and not 123|456|7.
 
-``\d{1,3}(?=(?:\d{3})*\b)`` is how tokenizer.json files spell it, and it looks to the end of the
-number again for each group: quadratic time for a long one.  Here only the first group of a number
-looks ahead.  The others follow a digit, and are three digits, as many as there are:
+Tokenizer.json files write it ``\d{1,3}(?=(?:\d{3})*\b)``, which looks to the end of the number
+again for each group: quadratic time for a long one.  Here only the first group of a number
+looks ahead.  The others follow a digit, and are three digits, however many there are:
 
     (?<!\p{N})(?:\p{N}{3}THREES|\p{N}THREES|\p{N}{2})|(?<=\p{N})\p{N}{3}
 
-where THREES looks ahead: ``(?=(?>(?:\p{N}{3})*)(?!\p{N}))``.  It is asked twice at most, as `regex`
-takes quadratic time if it fails twice and is asked again.
+where THREES looks ahead: ``(?=(?>(?:\p{N}{3})*)(?!\p{N}))``.  It is tried at most twice, as `regex`
+takes quadratic time if it fails twice and is tried again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NUMBER = regex.compile(r"(?<![^|])( \?)?\\p\{N\}(?:\{1,\d\}\+?|\+{0,2})(?![^|])
 
 
 def digits_from_the_right(split_pattern: str = "gpt2") -> str:
-    r"""Return a split pattern that cuts numbers by threes from the right, and all else as before.
+    r"""Return a split pattern that cuts numbers in threes from the right, and other text as before.
 
     Args:
         split_pattern: a name from `SPLIT_PATTERNS`, or a pattern, with one alternative for numbers:
             ``\p{N}+``, ``\p{N}{1,3}``, ``\p{N}`` or the like, after `` ?`` or not.
 
-    Raises ValueError for a pattern that has no such alternative.
+    Raises ValueError for a pattern without such an alternative.
 
     >>> from bpe_tokenizer import BPETokenizer
     >>> tokenizer = BPETokenizer(digits_from_the_right("llama3"))

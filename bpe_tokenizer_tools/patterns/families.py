@@ -1,9 +1,9 @@
 """The pre-tokenizers that GGUF files name.
 
-A GGUF file does not hold the regular expressions that cut text before merging;
-its key ``tokenizer.ggml.pre`` names the model family whose they are.  `FAMILIES`
-has one entry for each name that llama.cpp knows for BPE, but "default": the steps
-as they stand in that model's own tokenizer.json.
+A GGUF file does not contain the regular expressions that cut text before merging;
+its key ``tokenizer.ggml.pre`` names a model family instead.  `FAMILIES` has one
+entry for each name that llama.cpp knows for BPE, except "default": the steps in
+that model's own tokenizer.json.
 
 Sources: the names, the flags, and which model each name belongs to are facts of
 llama.cpp (src/llama-vocab.cpp and convert_hf_to_gguf_update.py, as vendored by
@@ -12,12 +12,11 @@ llama-cpp-python 0.3.36).  Patterns are those of the models' own files: tiktoken
 (tokenization_qwen2.py, _qwen3_5.py, _cohere.py, _gpt_neox.py) and tokenizer.json
 files, some of them quoted in comments of llama.cpp.
 
-llama.cpp itself runs approximations of several: its engine knows case in ASCII only, and
-some of its sets of letters leave out combining marks.  Reading a file, the models' own
-definitions count; what llama.cpp does instead is in `Family.in_llama_cpp`.  Two things it
-does everywhere are left out there: ``[sS]`` for ``(?i:s)``, which also matches U+017F,
-and no normalization.  Where only llama.cpp's regular expressions are known, a comment says
-so.
+llama.cpp itself runs approximations of several: its engine ignores case in ASCII only, and
+some of its letter sets leave out combining marks.  When reading a file, the models' own
+definitions count; `Family.in_llama_cpp` has what llama.cpp does instead, without two things
+it does everywhere: ``[sS]`` for ``(?i:s)``, which also matches U+017F, and no normalization.
+A comment marks patterns that are known from llama.cpp only.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ Component = dict[str, Any]
 
 
 def steps_of(component: Any) -> list[Component]:
-    """List pre-tokenizers in one form: flat, without what has no influence on ids."""
+    """List pre-tokenizers in one form: flat, without options that don't change ids."""
     if not component:
         return []
     if component.get("type") == "Sequence":
         return [step for inner in component.get("pretokenizers") or () for step in steps_of(inner)]
-    # NOTE: inverting changes nothing for Isolated, the one behaviour of all families.
+    # NOTE: inverting changes nothing for Isolated, the one behavior of all families.
     return [
         {key: value for key, value in component.items() if key not in ("trim_offsets", "invert")}
     ]
@@ -46,17 +45,17 @@ def steps_of(component: Any) -> list[Component]:
 
 @dataclass(frozen=True)
 class Family:
-    """What a name in ``tokenizer.ggml.pre`` stands for.
+    """The meaning of a name in ``tokenizer.ggml.pre``.
 
     Attributes:
         steps: the pre-tokenizers, in order; empty where `escapes_spaces`.
         normalizer: "NFC" or None.
         ignore_merges: a pre-token that is a token needs no merges.
-        add_bos: whether text gets the bos token where the file does not say.
+        add_bos: whether text gets the bos token if the file doesn't say.
         escapes_spaces: not byte-level: spaces are written "▁", text is not cut,
-            and characters that are no token become ``<0xNN>`` tokens.
-        in_llama_cpp: what llama.cpp does under that name where it only approximates the
-            model; None where it gives the same ids.  tests/formats/test_gguf.py shows both.
+            and characters without a token become ``<0xNN>`` tokens.
+        in_llama_cpp: the steps of llama.cpp where it only approximates the
+            model; None if it gives the same ids.  tests/formats/test_gguf.py shows both.
         example: a text that llama.cpp splits differently from the model.
     """
 
@@ -76,7 +75,7 @@ class Family:
 
 
 def split(pattern: str) -> Component:
-    """Return the step that cuts around what a regular expression matches."""
+    """Return the step that cuts around the matches of a regular expression."""
     return {
         "type": "Split",
         "pattern": {"Regex": pattern},
@@ -142,10 +141,10 @@ _EXAONE_MOE = (
     _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
 )
-# Bloom's own has a bracket too many inside the set, which Oniguruma reads as this.
+# Bloom's own has one bracket too many inside the set; Oniguruma reads it as this.
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
-# DeepSeek.  The ASCII signs and the runs of Chinese and Japanese are one for all.
+# DeepSeek.  All share the ASCII signs and the runs of Chinese and Japanese.
 _DEEPSEEK3 = core.STEPS[SPLIT_PATTERNS["deepseek-v3"]]
 _WORDS_AND_SIGNS = _DEEPSEEK3[2].removesuffix(r"[\r\n]*" + _END)
 _CJK = "[一-龥ࠀ-一가-퟿]+"
@@ -204,7 +203,7 @@ _CHAMELEON = (
     ),
     _GPT2,
 )
-# The last three are known from llama.cpp alone.
+# The last three are known from llama.cpp only.
 _O200K_ONLY = _splits(_O200K)
 _TINY_AYA = _splits(r"\d{1,3}(?=(?:\d{3})*\b)", _O200K)
 _YOUTU = _splits(
@@ -216,7 +215,7 @@ _AFMOE = _splits(
     "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
     _DEEPSEEK3[2],
 )
-# What llama.cpp runs instead where its engine lacks something: it knows case in ASCII only, and
+# What llama.cpp runs instead, as its engine ignores case in ASCII only, and
 # combining marks are letters only if they are named.
 _ASCII_CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _ASCII_CASE = (
@@ -264,18 +263,18 @@ def _approximated(
     ignore_merges: bool = False,
     add_bos: bool = False,
 ) -> Family:
-    """Return a family for which llama.cpp runs other steps."""
+    """Return a family that llama.cpp only approximates, by other steps."""
     in_llama_cpp = Family(there, None, ignore_merges, add_bos)
     return Family(steps, None, ignore_merges, add_bos, False, in_llama_cpp, example)
 
 
-# The first of equal ones is what a tokenizer is written as.
+# When writing a tokenizer, the first of equal families is used.
 _FAMILIES = (
     # GPT-2's pattern; those after the first three are known from llama.cpp alone.
     ("gpt-2 phi-2 roberta-bpe", Family((_GPT2,))),
     ("jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code", Family((_GPT2,))),
     ("gigachat a.x-4.0 mellum exaone4 jais trillion granite-docling", Family((_GPT2,))),
-    # GPT-NeoX's tokenizer and what was made from it.
+    # GPT-NeoX's tokenizer and its derivatives.
     ("mpt olmo modern-bert", Family((_GPT2,), "NFC")),
     (
         "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",

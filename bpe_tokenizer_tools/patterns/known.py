@@ -1,19 +1,19 @@
-r"""Split patterns as files write them, and which of the accelerator's scanners cuts alike.
+r"""Split patterns as files write them, and the accelerator's scanners that cut the same way.
 
 One pattern is written in many ways: with possessive quantifiers or without, with
-``\s*[\r\n]`` for ``\s*[\r\n]+``, and so on.  `SPELLINGS` names those in use that
-cut every text alike, so that a scanner written for one serves all of them.
+``\s*[\r\n]`` for ``\s*[\r\n]+``, and so on.  `SPELLINGS` lists equivalent spellings
+in use, so that a scanner written for one serves all of them.
 
-Two that look alike need not be equal: cl100k's differs from Llama 3's where white
-space ends the text, and llama.cpp's ``[sS]`` is not ``(?i:s)``, which takes in
-U+017F as well.  tests/patterns/test_split_patterns.py compares each with what it stands for.
+Similar patterns need not be equal: cl100k's differs from Llama 3's at white space that
+ends the text, and llama.cpp's ``[sS]`` is not ``(?i:s)``, which also matches U+017F.
+tests/patterns/test_split_patterns.py compares each spelling with its pattern.
 """
 
 from __future__ import annotations
 
 from bpe_tokenizer import SPLIT_PATTERNS
 
-# Patterns in use that have a scanner, too, besides those of the library.
+# Other patterns in use that have a scanner.
 MORE_PATTERNS: dict[str, str] = {
     # github.com/karpathy/nanochat, nanochat/tokenizer.py
     "nanochat": SPLIT_PATTERNS["llama3"].replace("{1,3}", "{1,2}"),
@@ -24,7 +24,7 @@ MORE_PATTERNS: dict[str, str] = {
     "spaces": r" *[^ ]+| +",
 }
 
-# Each ends in the parts that the patterns since cl100k have in common.
+# All end with the parts common to patterns since cl100k.
 _POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"  # minbpe and nanochat
 _ALL_POSSESSIVE = r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]|\s+(?!\S)|\s"
 _WORDS = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|"

@@ -1,8 +1,8 @@
-"""Sets of characters as the tables of HuggingFace tokenizers have them.
+"""Sets of characters as in the Unicode tables of HuggingFace tokenizers.
 
-Its Punctuation and StripAccents carry Unicode tables of their own, of versions 8
-and 9; `regex` has those of today.  Here stands what has come since, as ranges of
-code points in hexadecimal, found by trying each one (tests/formats/test_components.py).
+Its Punctuation and StripAccents have Unicode tables of versions 8 and 9, while
+`regex` has current ones.  This file lists the differences as ranges of hexadecimal
+code points, found by trying each one (tests/formats/test_components.py).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-r"""Oniguruma's regular expressions, as HuggingFace tokenizers use them, and those of `regex`.
+r"""Oniguruma's regular expressions, as in HuggingFace tokenizers, and those of `regex`.
 
 `to_oniguruma` and `from_oniguruma` translate.  `algebra.PatternParser` reads most patterns of
 byte-level tokenizers.  `Parser` reads the others: set operations (``[\p{L}&&[^\p{Han}]]``), word
-borders, the beginning of a line.  They are spelled out in terms that `regex` and the tree know.
+borders, the beginning of a line.  It expresses them in terms that `regex` and the tree know.
 
-Source: Oniguruma's doc/RE, Ruby syntax; what it leaves open was measured.
+Source: Oniguruma's doc/RE, Ruby syntax; details it leaves open were measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORD_CHARS = _SET_WORD_CHARS + "²³¹¼½¾"
 
 
 def _word_border(inside: bool) -> algebra.Node:
-    r"""Spell \b, or \B, which is every place inside a word or outside all."""
+    r"""Spell \b or \B; \B is each place within a word or outside of all words."""
     word = algebra.Chars(f"[{_WORD_CHARS}]", False)
     after, not_after = algebra.Group("(?<=", word), algebra.Group("(?<!", word)
     before, not_before = algebra.Group("(?=", word), algebra.Group("(?!", word)
@@ -62,7 +62,7 @@ _ESCAPES: dict[str, algebra.Node] = {
 
 
 class Parser(algebra.PatternParser):
-    """Reads set operations and, for Oniguruma, what `PatternParser` refuses."""
+    """Reads set operations and, for Oniguruma, syntax that `PatternParser` rejects."""
 
     _depth = 0
 
@@ -79,7 +79,7 @@ class Parser(algebra.PatternParser):
         return self._folded(self._text[at : self._at], found.source, ignore_case)
 
     def _folded(self, written: str, source: str, ignore_case: bool) -> algebra.Chars:
-        """Make a leaf; where case is ignored, Oniguruma keeps "i" apart from "İ" and "ı"."""
+        """Make a leaf; ignoring case, Oniguruma doesn't match "i" with "İ" or "ı"."""
         if not (self._oniguruma and ignore_case):
             return algebra.Chars(source, ignore_case)
         if re.match(r"\\[pP]", written):  # a property has no case there
@@ -91,7 +91,7 @@ class Parser(algebra.PatternParser):
         return algebra.Chars(apart, False)
 
     def _check_folds(self, written: str) -> None:
-        """Refuse what matches fewer or more characters there: (?i:ss) matches "ß"."""
+        """Raise for text that can match more or fewer characters there: (?i:ss) matches "ß"."""
         written = _HEX.sub(lambda found: chr(int(found[1], 16)), written)
         literals = re.sub(r"\[[^]]*\]|\((\?[:=!<>i]+)?|\)", "", written)
         several = len(written.casefold()) > len(written) or _FOLDS_TO_SEVERAL.search(literals)
@@ -99,7 +99,7 @@ class Parser(algebra.PatternParser):
             raise algebra.UnknownConstructError("(?i:..) of characters that fold to several")
 
     def _escape(self) -> str:
-        """Read an escape; within a set it stands among other members."""
+        """Read an escape; `within` a set it is one of the members."""
         if self._oniguruma and self._depth and self._text.startswith("\\w", self._at):
             self._at += 2
             return _SET_WORD_CHARS
@@ -162,13 +162,13 @@ class Parser(algebra.PatternParser):
 
 
 def without_intersections(pattern: str) -> str:
-    r"""Spell a pattern that holds intersections without them.
+    r"""Rewrite a pattern without its intersections.
 
     >>> print(without_intersections(r"[\w&&[^\d]]+"))
     (?:(?=[\w])[^\d])+
 
     Raises:
-        ValueError: the pattern holds what the parser does not know.
+        ValueError: the pattern contains syntax that the parser doesn't know.
     """
     try:
         return algebra.spell(Parser(pattern).parse(), operator.attrgetter("source"))
@@ -205,7 +205,7 @@ def to_oniguruma(pattern: str) -> str:
     (?>\p{N}{1,3})|\s++\Z
 
     Raises:
-        ValueError: it contains something that is not known to mean the same there.
+        ValueError: it contains something not known to mean the same there.
     """
     public = _public_spellings().get(pattern)
     if public:
@@ -224,7 +224,7 @@ def to_oniguruma(pattern: str) -> str:
 
 @functools.cache
 def _public_spellings() -> dict[str, str]:
-    """Return other spellings of public patterns, with what the models' files have for them."""
+    """Return other spellings of public patterns -> those in the models' files."""
     names = {name: core.SPELLINGS[pattern] for name, pattern in SPLIT_PATTERNS.items()}
     names |= MORE_PATTERNS
     found = {pattern: names[name] for pattern, name in SPELLINGS.items()}
@@ -237,7 +237,7 @@ def from_oniguruma(pattern: str) -> str:
     """Spell an Oniguruma (Ruby syntax) pattern for `regex`; see `to_oniguruma`.
 
     Raises:
-        ValueError: the pattern contains what neither parser knows.
+        ValueError: the pattern contains syntax that neither parser knows.
     """
     if (pattern,) in core.KNOWN_SPELLINGS:
         return core.KNOWN_SPELLINGS[(pattern,)]

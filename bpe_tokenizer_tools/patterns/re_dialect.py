@@ -1,6 +1,6 @@
-r"""Split patterns for Python's own `re`, which is the faster engine.
+r"""Split patterns for Python's own `re`, which is faster.
 
-`re` knows no Unicode properties.  So each set of characters is spelled out, up to U+FFFF: a
+`re` has no Unicode properties, so each set of characters is listed in full, up to U+FFFF: a
 pattern made here is right for text without characters above that.
 """
 
@@ -19,6 +19,9 @@ from bpe_tokenizer_tools.patterns.algebra import (
     UnknownConstructError,
     spell,
 )
+from bpe_tokenizer_tools.patterns.families import FAMILIES
+from bpe_tokenizer_tools.patterns.known import SPELLINGS
+from bpe_tokenizer_tools.patterns.oniguruma import from_oniguruma
 
 _BMP = "".join(map(chr, range(0x10000)))  # surrogates included: they match as text
 
@@ -37,8 +40,8 @@ def bmp_set(pattern: str) -> str:
     return f"[{''.join(ranges)}]" if ranges else "(?!)"
 
 
-# To spell out a set takes up to 20 ms, and `re` compiles 3 MB in a second.  A pattern that takes
-# more than this is left to `regex`.  Those in use have up to 18 sets and 49,000 characters.
+# Listing a set takes up to 20 ms, and `re` compiles 3 MB per second.  Patterns that take more
+# than this are left to `regex`.  Those in use have up to 18 sets and 49,000 characters.
 _MAX_SETS, _MAX_LENGTH = 100, 200_000
 
 
@@ -51,7 +54,7 @@ class _Speller:
 
     def __call__(self, node: Chars | Anchor) -> str:
         if isinstance(node, Anchor):
-            if node.source in ("\\b", "\\B"):  # the two engines disagree on what a word is
+            if node.source in ("\\b", "\\B"):  # the engines disagree on what a word is
                 raise UnknownConstructError(node.source)
             return node.source
         if len(node.source) == 1 and not node.ignore_case and node.source != ".":
@@ -65,10 +68,10 @@ class _Speller:
 
 
 def finder(pattern: str) -> Callable[[str], list[str] | None] | None:
-    """Return what finds all matches of a split pattern by `re`; None if that cannot say the same.
+    """Return a function that finds all matches of a split pattern with `re`, or None.
 
-    A pattern whose sets exceed the budget above gets None, too.  What is returned gives None for
-    text with a character above U+FFFF: the sets have none of those.
+    None means that `re` can't express the pattern, or that its sets exceed the budget above.  The
+    function returns None for text with characters above U+FFFF, which the sets lack.
     """
     try:
         found = re.compile(spell(PatternParser(pattern).parse(), _Speller()).replace("(?i:", "(?:"))
@@ -82,3 +85,18 @@ def finder(pattern: str) -> Callable[[str], list[str] | None] | None:
         return None
 
     return find_all
+
+
+def finder_in_use(pattern: str) -> Callable[[str], list[str] | None] | None:
+    """Return the `finder` of a pattern that models use; None for all others.
+
+    `re` can't be stopped, and a stranger's pattern may backtrack without end.
+    """
+    return finder(pattern) if pattern in _in_use() else None
+
+
+@functools.cache
+def _in_use() -> frozenset[str]:
+    steps = [step for family in FAMILIES.values() for step in family.steps]
+    written = (step["pattern"]["Regex"] for step in steps if "pattern" in step)
+    return frozenset([*SPELLINGS, *map(from_oniguruma, written)])

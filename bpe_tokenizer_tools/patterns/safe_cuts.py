@@ -1,33 +1,36 @@
-"""Where text may be cut so that its parts can be split into pre-tokens on their own.
+"""Safe cuts: places where text can be cut into parts that are split independently.
 
-The tree of a split pattern proves it.  Of the named patterns bpe_tokenizer.py has the same cuts in
-a table, written by hand.  tests/module/test_pretokens.py checks that they are the same.
+The tree of a split pattern proves them.  For the named patterns, bpe_tokenizer.py has the same cuts
+in a handwritten table; tests/module/test_pretokens.py checks that they are the same.
 
 The proof looks at pairs of pieces, and a pattern of n characters can have n * n of them.  So it has
-a budget, hundreds of times what the patterns in use take.  A pattern that exceeds it counts as one
-without safe cuts: `encode` gives the same ids, and what reads text in chunks holds more of it back.
+a budget, hundreds of times what the patterns in use need.  A pattern that exceeds it has no safe
+cuts: `encode` gives the same ids, but streaming holds more text back.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import regex
 
 from bpe_tokenizer_tools.patterns import algebra
 
 _MAX_PAIRS = 100_000  # equal ones count each time; the patterns in use have about 100
-_MAX_LENGTH = 50_000  # of a `cut_pattern`, in characters; theirs have up to 1,400
+_MAX_LENGTH = 50_000  # of a `cut_pattern`, in characters; those in use have up to 1,400
 
 
 class _Pairs:
-    """The (piece, next piece) that were found, and how many more to look at."""
+    """The (piece, next piece) found, and how many more to look at."""
 
     def __init__(self) -> None:
         self.found: set[tuple[str, str]] = set()
         self._left = _MAX_PAIRS
 
     def join(self, lasts: set[str], firsts: set[str]) -> None:
-        """Add each of some pieces with each that follows it."""
+        """Add each pair of a piece and one that can follow it."""
         self._left -= len(lasts) * len(firsts)
         if self._left < 0:
             raise algebra.UnknownConstructError("a pattern of this size")
@@ -39,7 +42,7 @@ def _pairs(node: algebra.Node, pairs: _Pairs) -> tuple[bool, set[str], set[str]]
 
     Args:
         node: a pattern tree.
-        pairs: gains those of every path a matcher may try, also those that only look ahead.
+        pairs: gets the pairs of every path a matcher may try, including lookaheads.
 
     Returns:
         (may match nothing, possible first pieces, possible last pieces).
@@ -47,9 +50,9 @@ def _pairs(node: algebra.Node, pairs: _Pairs) -> tuple[bool, set[str], set[str]]
     if isinstance(node, algebra.Chars):
         return False, {node.pattern}, {node.pattern}
     if isinstance(node, algebra.Anchor):
-        if node.source not in ("$", "\\Z"):  # looks behind, where text may be cut off
+        if node.source not in ("$", "\\Z"):  # looks behind, where the text may have been cut
             raise algebra.UnknownConstructError(node.source)
-        if node.source == "$":  # also looks whether anything follows a newline
+        if node.source == "$":  # also checks whether anything follows a newline
             pairs.join({"\\n"}, {"[\\s\\S]"})
         return True, {"[\\s\\S]"}, set()  # NOTE: a cut would look like the end of the text
     if isinstance(node, algebra.Repeat):
@@ -64,7 +67,7 @@ def _pairs(node: algebra.Node, pairs: _Pairs) -> tuple[bool, set[str], set[str]]
                 True,
                 set(),
                 {"[\\s\\S]"},
-            )  # whatever it is looking for: it looks at one character
+            )  # it looks at one character, whatever it looks for
         empty, first, last = _pairs(node.item, pairs)
         looks = node.prefix in ("(?=", "(?!")
         return (True, first, set()) if looks else (empty, first, last)
@@ -86,10 +89,10 @@ def _pairs(node: algebra.Node, pairs: _Pairs) -> tuple[bool, set[str], set[str]]
 
 
 def _sure_starts(node: algebra.Node) -> Iterator[str]:
-    r"""Yield pieces of which one character, whatever surrounds it, starts a match.
+    r"""Yield pieces whose one character starts a match in any context.
 
-    They come from alternatives such as `` ?\p{L}+``: one piece is required, all
-    else may be left out, and nothing looks around.
+    They come from alternatives such as `` ?\p{L}+``: one piece is required, the
+    others are optional, and nothing looks around.
     """
     if isinstance(node, algebra.Either):
         for option in node.options:
@@ -122,19 +125,19 @@ def cut_pattern(tree: algebra.Node) -> str | None:
 
     A cut is a place between characters x and y such that
 
-    - no path through the pattern, not even one that fails or looks ahead, reads
-      x and then y.  So no match spans the cut, and what matches before it is
-      decided by the text up to y;
-    - y starts a match whatever surrounds it.  So the cut is a border of
+    - no path through the pattern, including failing ones and lookaheads, reads
+        x and then y.  So no match spans the cut, and the text up to y decides the
+        matches before it;
+    - y starts a match in any context.  So the cut is a border of
       pre-tokens, and nothing in the pattern looks behind it.
 
-    What looks behind at one character reads that and the next one.
+    A lookbehind at one character counts as reading it and the next one.
 
     Both depend on x and y alone.  In most patterns the end of a word is a cut:
     after a letter, only letters continue a match.
 
     Returns:
-        A pattern that finds the last cut; None if none can be proven, or not within the budget.
+        A pattern that finds the last cut; None if no cut can be proven within the budget.
     """
     pairs = _Pairs()
     starts = sorted(set(_sure_starts(tree)))
@@ -157,10 +160,49 @@ def cut_pattern(tree: algebra.Node) -> str | None:
 def analyze(pattern: str) -> tuple[bool, str | None]:
     """Return whether a split pattern never matches the empty text, and its `cut_pattern`.
 
-    What the parser does not know might match it, and has no cuts.
+    A pattern the parser doesn't know might match it, and has no cuts.
     """
     try:
         tree = algebra.PatternParser(pattern).parse()
         return (False, None) if algebra.may_be_empty(tree) else (True, cut_pattern(tree))
     except (algebra.UnknownConstructError, RecursionError):
         return False, None
+
+
+class Reads(NamedTuple):
+    """Which characters a pattern looks at, of every path a matcher may try.
+
+    Attributes:
+        both: whether it may read one character and then another.
+        begins: whether a match may begin with a character.
+        ends: whether a match may end with one.
+    """
+
+    both: Callable[[str, str], bool]
+    begins: Callable[[str], bool]
+    ends: Callable[[str], bool]
+
+
+def reads(tree: algebra.Node) -> Reads | None:
+    """Return what a pattern reads; None if it may match nothing, or that is not known.
+
+    Between two characters that it does not read one after the other, the matches of a text are
+    those of both sides.
+    """
+    pairs = _Pairs()
+    try:
+        empty, firsts, lasts = _pairs(tree, pairs)
+    except algebra.UnknownConstructError:
+        return None
+    if empty or algebra.may_be_empty(tree):
+        return None
+    following: dict[str, set[str]] = {}
+    for x, y in pairs.found:
+        following.setdefault(x, set()).add(y)
+    both = [(regex.compile(x), regex.compile("|".join(ys))) for x, ys in following.items()]
+    begins, ends = regex.compile("|".join(firsts)), regex.compile("|".join(lasts))
+    return Reads(
+        lambda x, y: any(left.fullmatch(x) and right.fullmatch(y) for left, right in both),
+        lambda char: bool(begins.fullmatch(char)),
+        lambda char: bool(ends.fullmatch(char)),
+    )

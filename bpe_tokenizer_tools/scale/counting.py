@@ -29,6 +29,7 @@ from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find
 from bpe_tokenizer_tools.scale.job import Job, JobReport, Work, takes_old_names
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import flush
+from bpe_tokenizer_tools.training.superword_counts import CANNOT_ADD, SuperwordCounts
 
 _FORMAT = "bpe_tokenizer.counted_shard"
 _PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
@@ -53,7 +54,7 @@ class _Settings:
     max_keys: int = 2**62
 
     def job(self) -> dict[str, Any]:
-        """Return what a marker must say, so that what was counted is what is wanted."""
+        """Return the facts that a marker must have for its counts to be valid."""
         return {
             "format": _FORMAT,
             "split_pattern": self.split_pattern,
@@ -72,7 +73,7 @@ def _check_number(name: str, value: object) -> None:
 
 
 class _ShardCounter:
-    """Counts a shard, at most so many distinct pre-tokens at a time."""
+    """Counts a shard, with a limit on the distinct pre-tokens in memory."""
 
     def __init__(self, settings: _Settings, shard: Shard, advance: Callable[[int], Any]) -> None:
         self._settings = settings
@@ -88,7 +89,7 @@ class _ShardCounter:
         batches = self._cutter._batches(self.reader.documents())
         chunk = min(_CHUNK, _CHUNK_PER_KEY * self._settings.max_keys)
         for batch in batches:
-            # What the batches hold is prepared already, and cut where it may be cut.
+            # The batches are already prepared, and cut where that is safe.
             prepared = core.Pipeline(self._splitter, None)
             counter = core.engine().counter(prepared, 1, lambda n_bytes: None)
             more = itertools.islice(batches, chunk // self._cutter._BATCH_CHARS)
@@ -104,7 +105,7 @@ class _ShardCounter:
         yield counts
 
     def facts(self) -> dict[str, Any]:
-        """Return what was read, once all counts have come."""
+        """Return the facts about the input, once all counts are there."""
         read = {"documents": self._cutter.documents, "bytes": self._cutter.bytes_read}
         return {**self.reader.facts(), **read}
 
@@ -148,6 +149,8 @@ def merge_counts(parts: Iterable[PretokenCounts], min_frequency: int = 1) -> Pre
     for part in parts:
         if not isinstance(part, PretokenCounts):
             raise TypeError(f"expected PretokenCounts, got {type(part).__name__}")
+        if isinstance(part, SuperwordCounts):
+            raise ValueError(CANNOT_ADD)
         if total is None:
             total = PretokenCounts({}, part.split_pattern, part.normalizer)
         total.check_made_by(part.split_pattern, part.normalizer)
@@ -223,7 +226,7 @@ def _merge_partition(
 
 @dataclass(frozen=True)
 class CountReport(JobReport):
-    """What counting did, besides what any job does."""
+    """The results of counting, in addition to any job's."""
 
     min_frequency: int  # pre-tokens that occur less often were cut
     pretokens: int | None = None  # all in all; None in a share, which adds nothing up
@@ -239,15 +242,13 @@ class CountReport(JobReport):
         return lines
 
 
-class _Counting(Work):
+class Counting(Work):
     """A counting job in its folder."""
-
-    settings: _Settings
 
     def reduce(self, shards: Sequence[Shard], min_frequency: int) -> list[dict[str, Any]]:
         """Add up each partition that is not yet, and return the markers of all."""
         partitions = self._pieces(shards)
-        if not any(partitions.values()):
+        if not self.has_pieces(shards):
             raise ValueError(core.EMPTY)
         read = [self.markers[shard]["files"] for shard in shards]
         digest = hashlib.sha256(core.to_json(read).encode()).hexdigest()
@@ -268,8 +269,12 @@ class _Counting(Work):
         markers.update(self.do("adding up", _merge_partition, wanted, tasks, executor))
         return [markers[name] for name in partitions]
 
+    def has_pieces(self, shards: Sequence[Shard]) -> bool:
+        """Return True if anything was counted."""
+        return any(self._pieces(shards).values())
+
     def _pieces(self, shards: Sequence[Shard]) -> dict[str, list[tuple[str, runs.Piece]]]:
-        """Return where each partition stands in the runs of all shards."""
+        """Return the place of each partition in the runs of all shards."""
         names = [f"partition-{number:05}" for number in range(self.settings.partitions)]
         partitions: dict[str, list[tuple[str, runs.Piece]]] = {name: [] for name in names}
         for marker in map(self.markers.__getitem__, shards):
@@ -281,7 +286,7 @@ class _Counting(Work):
         return partitions
 
     def merged(self, partitions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Path, runs.Piece]]:
-        """Yield where the counts of each partition stand."""
+        """Yield the places of each partition's counts."""
         for marker in partitions:
             (name,) = marker["files"]
             yield self.folder / name, runs.Piece(*marker["piece"])
@@ -298,6 +303,9 @@ class _Counting(Work):
 
 def _clear(folder: Path) -> None:
     """Remove all that a counting job leaves in its folder."""
+    from bpe_tokenizer_tools.scale import superword_counting
+
+    superword_counting.clear(folder)
     for format in (_FORMAT, _PARTITION_FORMAT):
         for path, data in job_folder.left_over(folder, (), format).items():
             job_folder.remove(path, data)
@@ -327,6 +335,11 @@ class CountJob(Job):
     work_dir: str | os.PathLike[str] | None = None
     partitions: int = 64  # in how many parts counts are added up: more take less memory
     max_keys: int = 2_000_000  # distinct pre-tokens a worker holds before it writes them to disk
+    # a `Superwords`, a mapping of its fields or a transition: the corpus is read three times then,
+    # and the counts are a `SuperwordCounts`, enough for superwords in up to vocab_size tokens
+    superwords: Any = None
+    vocab_size: int = 32_000
+    max_token_length: int | None = None
 
     def __post_init__(self) -> None:
         self._keep("paths")
@@ -338,9 +351,7 @@ class CountJob(Job):
         _check_number("min_frequency", min_frequency)
         with self._begun() as (work, shards):
             partitions = work.reduce(shards, min_frequency)
-            counts = PretokenCounts({}, **work.made())
-            for path, piece in work.merged(partitions):
-                counts.update(runs.read_piece(path, piece))
+            counts = self._in_memory(work, shards, partitions)
             self._report(work, min_frequency, partitions)
             return counts
 
@@ -348,15 +359,31 @@ class CountJob(Job):
     def to_file(self, output: str | os.PathLike[str], min_frequency: int = 1) -> CountReport:
         """Count, and write a file that `PretokenCounts.load` and ``train --counts`` read.
 
-        The counts are never all in memory.  That the file can be written is seen before counting.
+        The counts are never all in memory, unless they are for superwords.  That the file can be
+        written is seen before counting.
         """
         _check_number("min_frequency", min_frequency)
         outputs.check_file(output)
         with self._begun(output=output) as (work, shards):
             partitions = work.reduce(shards, min_frequency)
-            streams = [runs.scan_piece(path, piece) for path, piece in work.merged(partitions)]
-            records.write_counts(Path(output), work.made(), heapq.merge(*streams))
+            if self.superwords is not None:
+                self._in_memory(work, shards, partitions).save(output)
+            else:
+                streams = [runs.scan_piece(path, piece) for path, piece in work.merged(partitions)]
+                records.write_counts(Path(output), work.made(), heapq.merge(*streams))
             return self._report(work, min_frequency, partitions)
+
+    def _in_memory(
+        self, work: Counting, shards: Sequence[Shard], partitions: Iterable[Mapping[str, Any]]
+    ) -> PretokenCounts:
+        counts = PretokenCounts({}, **work.made())
+        for path, piece in work.merged(partitions):
+            counts.update(runs.read_piece(path, piece))
+        if self.superwords is None:
+            return counts
+        from bpe_tokenizer_tools.scale import superword_counting
+
+        return superword_counting.count(self, work.folder, shards, counts)
 
     def forget(self) -> None:
         """Remove what counting left in `work_dir`, and the folder, if nothing else is in it."""
@@ -376,6 +403,9 @@ class CountJob(Job):
         if self.work_dir is None:
             raise ValueError("a share of a job needs work_dir, on a file system that all share")
         self._check_share(index, of)  # before a folder is made
+        if self.superwords is not None:
+            problem = "shares count pre-tokens, and superwords need all of them first"
+            raise ValueError(f"{problem}: leave superwords to the run without a share")
         with self._begun(slice(index, None, of)) as (work, _):
             return self._report(work)
 
@@ -394,7 +424,7 @@ class CountJob(Job):
         return report
 
     def estimate(self) -> str:
-        """Say what would be read, before anything is done; from the sizes of files alone."""
+        """Describe the input before doing anything, from the sizes of files only."""
         return self._estimate(find_shards(self.paths))
 
     def _estimate(self, shards: Sequence[Shard]) -> str:
@@ -428,10 +458,15 @@ class CountJob(Job):
     @contextlib.contextmanager
     def _begun(
         self, share: slice | None = None, output: str | os.PathLike[str] | None = None
-    ) -> Iterator[tuple[_Counting, list[Shard]]]:
+    ) -> Iterator[tuple[Counting, list[Shard]]]:
         """Count all shards that are not counted yet, or those of a share."""
         settings = self._settings()
         self._executor()  # which checks its options, before a folder is made
+        if self.superwords is not None:
+            from bpe_tokenizer_tools.scale import superword_counting
+
+            made = PretokenCounts({}, settings.split_pattern, settings.normalizer)
+            superword_counting.training_of(self, made)  # the same
         if self.work_dir is None and self.address is not None:
             raise ValueError("a Ray cluster needs work_dir, on a file system that all nodes share")
         shards = find_shards(self.paths, filter(None, (self.work_dir, output)))
@@ -443,7 +478,7 @@ class CountJob(Job):
             self._say(self._estimate(shards))
             if share is None:
                 self._tidy(folder, shards, settings)
-            work = _Counting(self, folder, settings)
+            work = Counting(self, folder, settings)
             tasks = work.look(shards[share] if share else shards)
             work.do_shards("counting", _count_to_runs, tasks)
             yield work, shards
@@ -482,6 +517,6 @@ def count_pretokens(
         RuntimeError: a worker was lost again and again.
         ImportError: Ray, fsspec or a library for a file's format is needed and missing.
         BlockingIOError: another run is at work in `work_dir`.
-        OSError: the disk is full, say; what is finished is kept.
+        OSError: for example, the disk is full; finished work is kept.
     """
     return CountJob(paths, split_pattern, **options).counts(min_frequency)

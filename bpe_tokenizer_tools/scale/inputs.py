@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.corpus import documents, records
+from bpe_tokenizer_tools.corpus import directories, documents, records
 from bpe_tokenizer_tools.support.files import status_of, stream_sha256
 from bpe_tokenizer_tools.support.text import counted
 
@@ -58,7 +58,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """What files made of it are called: readable, and of no other shard's name."""
+        """The name for its output files: readable, and unique to this shard."""
         base = re.sub(r"[^\w.-]", "_", self.path.rsplit("/", 1)[-1], flags=re.ASCII)
         while re.search(_ENDINGS, base.lower()):
             base = os.path.splitext(base)[0]
@@ -69,7 +69,7 @@ class Shard:
         """Return size and, in words, what else tells that it has changed."""
         if self.is_remote:
             system, path = _file_system(self.label)
-            system.invalidate_cache(path)  # how it is now, not how it was when last looked at
+            system.invalidate_cache(path)  # its current state, not a cached one
             info = system.info(path)
             tags = [info[tag] for tag in ("ETag", "Last-Modified") if info.get(tag)][:1]
             return int(info["size"] or 0), " ".join([str(system.ukey(path)), *map(str, tags)])
@@ -77,7 +77,7 @@ class Shard:
         return status.size, f"{status.modified} {status.changed}"
 
     def open(self) -> IO[bytes]:
-        """Open it as it stands."""
+        """Open it as it is, without decompression."""
         if self.is_remote:
             system, path = _file_system(self.label)
             return cast("IO[bytes]", system.open(path, "rb"))
@@ -88,11 +88,11 @@ _ENDINGS = r"\.(txt|text|jsonl|ndjson|json|parquet|gz|bz2|xz|zst)$"
 
 
 def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> list[Shard]:
-    """Find the files that paths stand for, each once, sorted by label.
+    """Find the files that paths mean, each once, sorted by label.
 
-    `paths` is one or several: files, directories (with all below, but what is hidden), patterns
-    such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.  `apart` is going to be
-    written: another time, it must not be found among them.
+    `paths` is one or several: files, directories (all text files below, except hidden ones),
+    patterns such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.  `apart` is
+    going to be written: another time, it must not be found among them.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
@@ -118,7 +118,7 @@ def _check_apart(
     inputs = [
         folder
         for folder in folders
-        if folder.is_dir() and documents.is_seen_in(place, Path(os.path.realpath(folder)))
+        if folder.is_dir() and directories.is_seen_in(place, Path(os.path.realpath(folder)))
     ]
     inputs += [path for path in map(Path, found) if path.is_relative_to(place)]
     if inputs:
@@ -158,13 +158,13 @@ def _file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path there."""
     if "::" in url:
         raise ValueError(f"{url}: a URL within a URL cannot be read; unpack or copy it first")
-    if re.match(r"[^/]+://[^/@]*:[^/@]*@", url):  # it would stand in the manifest
+    if re.match(r"[^/]+://[^/@]*:[^/@]*@", url):  # it would be written to the manifest
         where = url.partition("@")[2]
         raise ValueError(f"...@{where}: no passwords in URLs; put it in fsspec's configuration")
     fsspec = core.import_optional("fsspec", f"reading {url}", "fsspec")
     try:
         system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:  # no such protocol, or what it needs is missing
+    except (ImportError, ValueError) as error:  # unknown protocol, or its package is missing
         raise type(error)(f"{url}: fsspec cannot read this: {error}") from None
     return system, path
 
@@ -192,13 +192,13 @@ class Reading:
         suffix = core.suffix_of(shard.path)
         if suffix == ".json":
             raise ValueError(
-                f"{shard.label}: .json may be records, one on each line, or a text; say which by "
-                "input_format='jsonl' or 'text' (--input-format)"
+                f"{shard.label}: a .json file may contain one record per line, or plain text; say "
+                "which with input_format='jsonl' or 'text' (--input-format)"
             )
         return _KINDS.get(suffix, "text")
 
     def describe(self, shards: Sequence[Shard]) -> str:
-        """Say how many shards there are, and of which formats, if of several."""
+        """Describe the number of shards, and their formats, if several."""
         kinds = collections.Counter(map(self.kind, shards))
         mixed = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
         return counted(len(shards), "shard") + (f" ({mixed})" if len(kinds) > 1 else "")
@@ -242,7 +242,7 @@ class Reader:
         self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Raise ValueError if the shard is not any more what it was before it was read."""
+        """Raise ValueError if the shard changed since before it was read."""
         if self._shard.state() != self._before:
             what = "changed while it was read; run again when nothing writes there"
             raise ValueError(f"{self._shard.label} {what}")
@@ -274,7 +274,7 @@ class Reader:
         self._first_skipped = self._first_skipped or str(error)
 
     def _separated(self, file: IO[bytes], separator: bytes) -> Iterator[list[str]]:
-        """Yield what stands between separators, but where that is nothing at all."""
+        """Yield the parts between separators, except empty ones."""
         line = 1
         with core.decompressed(self._shard.path, file) as content:
             for piece in documents.split_at(_blocks(content), separator, self._shard.path):
@@ -286,7 +286,7 @@ class Reader:
                 line += piece.count(b"\n") + separator.count(b"\n")
 
     def _whole(self, file: IO[bytes]) -> Iterator[Iterable[str]]:
-        """Yield a file as the one document it is; what is skipped must be known before."""
+        """Yield a file as one document; whether to skip it must be known first."""
         if self._reading.on_error == "skip":
             with self._shard.open() as again:
                 try:
@@ -328,11 +328,13 @@ def _decoded(file: IO[bytes], shard: Shard) -> Iterator[str]:
 def _not_utf8(shard: Shard, error: UnicodeDecodeError, line: int) -> FileFormatError:
     at = line + error.object[: error.start].count(b"\n")
     problem = f"not UTF-8 ({error.reason}, 0x{error.object[error.start]:02x})"
-    return FileFormatError(shard.label, f"line {at}", f"{problem}; convert the file to UTF-8 first")
+    return FileFormatError(
+        shard.label, f"line {at}", f"{problem}; convert it, or leave it out if it isn't text"
+    )
 
 
 class _InputFile(io.RawIOBase):
-    """A file that tells how far it was read, and hashes what was read in passing."""
+    """A file that reports progress, and hashes the data as it is read."""
 
     def __init__(self, shard: Shard, advance: _Advance) -> None:
         self._shard, self._advance = shard, advance
@@ -374,12 +376,12 @@ class _InputFile(io.RawIOBase):
             raise OSError(code, problem, self._shard.label) from error
 
     def sha256(self) -> str:
-        """Hash what has not been read yet, too; of a file that was not read in order, all."""
+        """Also hash the unread rest; if the file was not read in order, all of it."""
         self._file.seek(self._hashed)
         for block in iter(lambda: self._read_some(_BLOCK), b""):
             self._digest.update(block)
             self._hashed += len(block)
-        self._advance(self._hashed - self._told)  # what was not read counts as done, too
+        self._advance(self._hashed - self._told)  # unread data counts as done, too
         return self._digest.hexdigest()
 
     def close(self) -> None:
@@ -389,6 +391,6 @@ class _InputFile(io.RawIOBase):
 
 
 def sha256_of(shard: Shard) -> str:
-    """Hash a shard as it stands."""
+    """Hash a shard's raw bytes."""
     with shard.open() as file:
         return stream_sha256(file)

@@ -1,4 +1,4 @@
-"""What counting and packing have in common: options, shards done and shared out, a report."""
+"""The common part of counting and packing: options, distribution of shards, a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bpe_tokenizer_tools.scale import job_folder
 from bpe_tokenizer_tools.scale.executors.executor import Executor, Task
 from bpe_tokenizer_tools.scale.executors.progress import duration, show_progress, size
 from bpe_tokenizer_tools.scale.inputs import Reading, Shard
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import Printed, counted, say
 
 _OLD_NAMES = {"engine": "executor", "workers": "num_workers", "min_count": "min_frequency"}
 
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What `CountJob` and `PackJob` have in common."""
+    """The base of `CountJob` and `PackJob`."""
 
     input_format: str = "auto"  # "text", "jsonl" or "parquet"; "auto" goes by the name of each file
     text_field: str = "text"  # the field or column of .jsonl and .parquet files
@@ -41,11 +41,11 @@ class Job:
     # machine and ends with the job, unless this process has joined one already
     address: str | None = None
     max_retries: int = 3  # how often work is begun again whose process was lost
-    resume: bool = True  # whether to go on with what is in the job's folder, or clear it first
+    resume: bool = True  # whether to continue from the job's folder, or clear it first
     verbose: bool = False  # whether to show progress and a summary on stderr
 
     def _keep(self, field: str) -> None:
-        """Keep what an iterator gives: a job may be asked more than once."""
+        """Store the items of an iterator: a job may run more than once."""
         value = getattr(self, field)
         if isinstance(value, Iterator):
             object.__setattr__(self, field, tuple(value))
@@ -58,16 +58,16 @@ class Job:
 
     def _say(self, what: object) -> None:
         if self.verbose:
-            print(what, file=sys.stderr)
+            say(what, sys.stderr)
 
     def _size_of(self, shards: Sequence[Shard]) -> str:
-        """Say how much there is to read."""
+        """Describe how much there is to read."""
         return f"{size(sum(shard.size for shard in shards))} in {self._reading().describe(shards)}"
 
     def _check_share(self, index: int, of: int) -> None:
-        """Raise ValueError for a share that there is not, or that would begin the job anew."""
+        """Raise ValueError for a share that doesn't exist, or would start the job over."""
         if not self.resume:
-            what = "a share of a job cannot begin it anew; run it whole with resume=False"
+            what = "a share of a job cannot start it over; run it whole with resume=False"
             raise ValueError(what)
         core.check_size("num_shards", of, 1)
         core.check_size("shard_index", index, 0)
@@ -148,8 +148,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class JobReport:
-    """What a job has done."""
+class JobReport(Printed):
+    """The results of a job."""
 
     shards: int  # files that were read, now or by an earlier run
     kept: int  # those of them that an earlier run had done
@@ -183,7 +183,7 @@ class JobReport:
         return "\n".join([*lines, speed])
 
     def _lines(self) -> list[str]:
-        """Say what this job, and no other, has found out."""
+        """Return the lines that are specific to this job."""
         raise NotImplementedError
 
 

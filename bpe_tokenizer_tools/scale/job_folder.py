@@ -1,4 +1,4 @@
-"""Folders that a job works in: what is finished there stays, what is not is done again.
+"""Job folders: finished shards stay, unfinished ones are done again.
 
 What is made of a shard takes its place first, and then its marker, NAME.json: it says what the job
 was, what was read and what was made, with the hashes of both.  So what has a marker is whole.  On
@@ -36,8 +36,7 @@ def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
     """
     outputs.check_directory(path)
     folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    with outputs.locked(folder, shared):
+    with outputs.locked_folder(folder, shared):
         if shared:
             yield folder
             return
@@ -49,8 +48,8 @@ def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the drafts of runs and workers that were killed; none may be at work there."""
-    for file in folder.iterdir():
+    """Remove the drafts of runs and workers that were killed; none may be running there."""
+    for file in folder.iterdir() if folder.exists() else ():  # another run may remove it
         if _DRAFT.fullmatch(file.name):
             file.unlink(missing_ok=True)
 
@@ -59,12 +58,12 @@ def check_shared(folder: Path) -> None:
     """Raise FileNotFoundError if a folder is not there, on the node that this runs on."""
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"{folder} is not there on {platform.node()}; name a folder that all nodes share"
+            f"{folder} doesn't exist on {platform.node()}; choose a folder that all nodes share"
         )
 
 
 def check_arrived(folder: Path, marker: Mapping[str, Any]) -> None:
-    """Raise FileNotFoundError if what was made, maybe elsewhere, cannot be seen here."""
+    """Raise FileNotFoundError if output, perhaps made on another node, is not visible here."""
     for name in marker["files"]:
         if not (folder / name).is_file():
             problem = "was made and cannot be seen here; name a folder that all nodes share"
@@ -72,13 +71,13 @@ def check_arrived(folder: Path, marker: Mapping[str, Any]) -> None:
 
 
 def read_marker(path: Path, format: str) -> dict[str, Any] | None:
-    """Return what a marker says; None for none, for any other file, and for a damaged one."""
+    """Return the content of a marker; None if it is missing, damaged or another file."""
     data = read_facts(path, format)
     return data if data and data.pop(_CHECK, None) == _checksum(data) else None
 
 
 def read_facts(path: Path, format: str) -> dict[str, Any] | None:
-    """Return what a file of a format says, as JSON; None for no file, and for any other."""
+    """Return the JSON of a file with this format; None if it is missing or another file."""
     data = _read(path)
     return data if data.get("format") == format else None
 
@@ -131,14 +130,14 @@ def commit(
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """Return what a marker says of a file that was made."""
+    """Return a marker's record of an output file."""
     return {"size": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def finished(
     folder: Path, shard: Shard, job: Mapping[str, Any], on_error: str
 ) -> dict[str, Any] | None:
-    """Return the marker of a shard, if what was made is whole and the shard is still the same.
+    """Return the marker of a shard, if its output is whole and the shard is unchanged.
 
     Raises:
         ValueError: the marker is of a job with other settings, or of another kind.
@@ -164,13 +163,13 @@ def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]
         if marker.get(key) != value:
             raise ValueError(
                 f"{path.parent} holds what was made with {key} {core.shorten(marker.get(key))}, "
-                f"and now it is {core.shorten(value)}; name another folder, or begin anew with "
+                f"and now it is {core.shorten(value)}; name another folder, or start over with "
                 "resume=False (--no-resume)"
             )
 
 
 def is_whole(path: Path, marker: Mapping[str, Any]) -> bool:
-    """Tell whether the files that a marker lists are there, as they were made."""
+    """Return True if a marker's files exist, unchanged."""
     for name, facts in marker["files"].items():
         file = path.parent / name
         try:
@@ -184,7 +183,7 @@ def is_whole(path: Path, marker: Mapping[str, Any]) -> bool:
 
 
 def _is_same(shard: Shard, path: Path, marker: Mapping[str, Any]) -> bool:
-    """Tell whether a shard is what was read; if its times leave a doubt, its hash decides."""
+    """Return True if a shard is unchanged; if its times leave a doubt, its hash decides."""
     size, version = shard.state()
     if size != marker["input_size"]:
         return False
@@ -209,7 +208,7 @@ def left_over(folder: Path, shards: Iterable[Shard], format: str) -> dict[Path, 
 
 
 def remove(marker: Path, data: Mapping[str, Any]) -> None:
-    """Remove what was made of a shard, its marker first."""
+    """Remove the output of a shard, its marker first."""
     marker.unlink()
     for name in data.get("files", {}):
         if Path(name).name == name:  # a marker may be no friend's

@@ -24,14 +24,14 @@ _MOST = 2**60  # tokens or documents
 
 
 def open_packed(path: str | os.PathLike[str], *, dtype: str | None = None) -> PackedCorpus:
-    """Open what `encode_corpus` wrote in the format "bin" or "megatron".
+    """Open the output of `encode_corpus` in the format "bin" or "megatron".
 
     Only the manifest is read now; a shard's files are mapped, and checked, when they are needed.
 
     Args:
-        path: the directory that was written; or one .bin file, with its neighbours .offsets.npy or
+        path: the output directory; or one .bin file, with the files beside it: .offsets.npy or
             .idx. One without either is read as a single document.
-        dtype: the type of its ids, for a .bin file where nothing beside it says it.
+        dtype: the type of its ids, for a .bin file, if no file beside it says it.
 
     Raises:
         FileNotFoundError: there is no such file, or no manifest in the directory: its job has not
@@ -155,7 +155,7 @@ class PackedCorpus(Sequence[Any]):
         """
         self._check(length)
         if length > self.tokens:
-            raise ValueError(f"no window of {length:,} tokens is in a corpus of {self.tokens:,}")
+            raise ValueError(f"no window of {length:,} tokens fits in a corpus of {self.tokens:,}")
         generator = self._numpy.random.default_rng(rng)
         starts = generator.integers(self.tokens - length + 1, size=batch_size)
         out = self._numpy.empty((batch_size, length), self._numpy.int64)
@@ -206,19 +206,19 @@ def _job_of(path: Path, dtype: str | None) -> _Job:
         raise _parquet(path)
     if path.suffix != ".bin":
         raise ValueError(f"{path}: expected a directory with {MANIFEST}, or a .bin file")
-    marker = _neighbour(path, ".json")
+    marker = _neighbor(path, ".json")
     facts = core.JsonReader.open(marker) if marker.is_file() else None
     if facts is not None and "layout" in facts.data:
         layout, dtype = _layout(facts, path)
         return _Job(dtype, [_shard(facts, path, layout, dtype)], facts.data)
-    index = _neighbour(path, ".idx")
+    index = _neighbor(path, ".idx")
     if index.is_file():
         dtype, _, borders = _megatron_header(index)
         return _Job(dtype, [_Shard(path, index, borders - 1, _whole_tokens(path, dtype))], {})
     return _bare_job(path, dtype)
 
 
-def _neighbour(ids: Path, suffix: str) -> Path:
+def _neighbor(ids: Path, suffix: str) -> Path:
     return ids.with_name(ids.name[: -len(".bin")] + suffix)
 
 
@@ -231,8 +231,8 @@ def _finished_job(folder: Path) -> _Job:
     path = folder / MANIFEST
     if not path.is_file():
         raise FileNotFoundError(
-            f"{folder}: no {MANIFEST} is in it: its job has not finished, and goes on when it is "
-            "run again; or it is no packed corpus"
+            f"{folder}: has no {MANIFEST}: either its job hasn't finished (run the same command "
+            "again), or it isn't a packed corpus"
         )
     facts = core.JsonReader.open(path)
     if facts.get("format", str) != FORMAT:
@@ -247,7 +247,7 @@ def _finished_job(folder: Path) -> _Job:
     entries = facts.children("shards")
     shards = [_shard(entry, folder / f"{_name(entry)}.bin", layout, dtype) for entry in entries]
     if len({shard.ids for shard in shards}) < len(shards):
-        raise facts.error("a name is there twice", "shards")
+        raise facts.error("a name appears twice", "shards")
     for key in ("documents", "tokens"):
         found, whole = sum(getattr(shard, key) for shard in shards), _count(facts, key)
         if found != whole:
@@ -288,7 +288,7 @@ def _count(facts: core.JsonReader, key: str) -> int:
 
 def _shard(entry: core.JsonReader, ids: Path, layout: str, dtype: str) -> _Shard:
     """Return a shard, for which its entry in the manifest must be right as far as can be seen."""
-    borders = _neighbour(ids, ".offsets.npy" if layout == "bin" else ".idx")
+    borders = _neighbor(ids, ".offsets.npy" if layout == "bin" else ".idx")
     shard = _Shard(ids, borders, _count(entry, "documents"), _count(entry, "tokens"))
     entry.get("files", dict)
     files = entry.child("files")
@@ -305,8 +305,8 @@ def _shard(entry: core.JsonReader, ids: Path, layout: str, dtype: str) -> _Shard
 def _bare_job(path: Path, dtype: str | None) -> _Job:
     """Return the job that a .bin file is whose dtype is known from the caller only."""
     if dtype is None:
-        raise ValueError(f"{path}: nothing beside it says the type of its ids; say dtype='uint16'")
-    tokens, offsets = _whole_tokens(path, dtype), _neighbour(path, ".offsets.npy")
+        raise ValueError(f"{path}: no file beside it says the type of its ids; pass dtype='uint16'")
+    tokens, offsets = _whole_tokens(path, dtype), _neighbor(path, ".offsets.npy")
     if not offsets.is_file():
         return _Job(dtype, [_Shard(path, None, int(tokens > 0), tokens)], {})
     entries = (offsets.stat().st_size - len(writers.npy_header(0))) // 8
@@ -319,7 +319,7 @@ def _whole_tokens(path: Path, dtype: str) -> int:
     """Return how many ids a file holds."""
     size, itemsize = path.stat().st_size, _itemsize(dtype)
     if size % itemsize:
-        problem = f"{size:,} bytes are no whole number of {dtype}"
+        problem = f"{size:,} bytes aren't a whole number of {dtype}"
         raise FileFormatError(path, "", f"{problem}: it is damaged, or of another type")
     return size // itemsize
 
@@ -383,7 +383,7 @@ def _megatron_header(path: Path) -> tuple[str, int, int]:
     with open(path, "rb") as file:
         head = file.read(writers.MEGATRON_HEADER.size)
     if len(head) < writers.MEGATRON_HEADER.size or not head.startswith(writers.MEGATRON_MAGIC):
-        raise FileFormatError(path, "", "expected an index of Megatron, which this is not")
+        raise FileFormatError(path, "", "expected one of Megatron's index files")
     _, version, code, sequences, borders = writers.MEGATRON_HEADER.unpack(head)
     if version != writers.MEGATRON_VERSION:
         raise FileFormatError(

@@ -71,7 +71,7 @@ class _Settings:
         return "" if content in core.allowed(self.tokenizer, self.allowed_special) else content
 
     def job(self) -> dict[str, Any]:
-        """Return what a marker must say, so that what was encoded is what is wanted."""
+        """Return the facts that a marker must have for its ids to be valid."""
         return {"format": _FORMAT, **self.facts()}
 
 
@@ -116,7 +116,7 @@ class _TextStats:
     def __init__(self, mark: str) -> None:
         self._mark = mark
         self.bytes = 0
-        self.marked = 0  # documents in whose text the mark stands
+        self.marked = 0  # documents whose text contains the mark
 
     def read(self, document: Iterable[str]) -> Iterator[str]:
         """Yield the chunks of a document."""
@@ -187,12 +187,12 @@ def encode_shard(
 
 @dataclass(frozen=True)
 class PackReport(JobReport):
-    """What packing did, besides what any job does."""
+    """The results of packing, in addition to any job's."""
 
     tokens: int  # ids written, with those before and after each document
     dtype: str  # how ids are stored
     eot: int | None  # the id after each document, or None
-    eot_in_text: int  # documents in whose text the text of that token stands, as ordinary text
+    eot_in_text: int  # documents whose text contains that token, as ordinary text
 
     @property
     def bytes_per_token(self) -> float:
@@ -207,7 +207,7 @@ class PackReport(JobReport):
         tokens = f"{self.tokens:,} tokens as {self.dtype}"
         lines = [f"{tokens}, {self.bytes_per_token:.3f} bytes per token"]
         if self.eot is None:
-            lines.append("nothing stands between documents: no token ends one")
+            lines.append("nothing separates documents: no token ends one")
         if self.eot_in_text:
             lines.append(
                 f"documents with the text of the eot token in them, as text: {self.eot_in_text:,}; "
@@ -288,7 +288,7 @@ class PackJob(Job):
         )
 
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
-        """Begin anew, if asked; refuse a folder that holds what is not asked for."""
+        """Start over, if asked; raise if the folder has shards that are not asked for."""
         if not self.resume:
             _remove_manifest(folder)
             for path, data in job_folder.left_over(folder, (), _FORMAT).items():
@@ -297,7 +297,7 @@ class PackJob(Job):
             job_folder.check_same_job(path, data, settings.job())
             raise ValueError(
                 f"{folder} holds a shard made of {data.get('input')}, which is not named now; name "
-                "it too, or another folder, or begin anew with resume=False (--no-resume)"
+                "it too, or another folder, or start over with resume=False (--no-resume)"
             )
 
     def _encode(
@@ -305,7 +305,7 @@ class PackJob(Job):
     ) -> tuple[Work, PackReport]:
         work = Work(self, folder, settings)
         tasks = work.look(shards)
-        if tasks:  # what is there is not what is asked for any more, until all is done again
+        if tasks:  # the old output is no longer complete until all is done again
             _remove_manifest(folder)
         work.do_shards("encoding", _encode_to_files, tasks)
         report = PackReport(
@@ -333,7 +333,7 @@ def _check_manifest(folder: Path) -> None:
 
 
 def _remove_manifest(folder: Path) -> None:
-    """Remove what says that all shards are done, before that ceases to be so."""
+    """Remove the manifest before its claim, that all shards are done, becomes false."""
     _check_manifest(folder)
     (folder / "manifest.json").unlink(missing_ok=True)
 
@@ -341,14 +341,15 @@ def _remove_manifest(folder: Path) -> None:
 def _write_manifest(
     folder: Path, settings: _Settings, markers: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write what the whole corpus is, last of all; the same bytes are left alone."""
+    """Write the manifest of the whole corpus, last; leave equal bytes alone."""
     job = settings.job()
     entries = [{key: marker[key] for key in marker if key not in job} for marker in markers]
     counted = ("documents", "tokens", "bytes", "skipped")
     sums = {key: sum(marker[key] for marker in markers) for key in counted}
     manifest = {"format": _MANIFEST_FORMAT, **settings.facts(), **sums, "shards": entries}
-    path, content = folder / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    if not path.is_file() or path.read_text(encoding="utf-8") != content:
+    content = (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
+    path = folder / "manifest.json"
+    if not path.is_file() or path.read_bytes() != content:
         outputs.write({path: content})
 
 

@@ -43,7 +43,7 @@ class BatchEncoder:
             tokenizer: the tokenizer; a change of it after this is a change here.
             text_field: the name of the column of texts.
             bos: a token, or its id, before the ids of each row; see `boundary_ids`.
-            eot: likewise, after them.
+            eot: the same, after them.
             keep: whether to return the batch's own columns, too.  `datasets.map`
                 keeps them by itself; Ray Data's `map_batches` does not.
             return_length: whether to return a column "length", in tokens, bos and
@@ -75,7 +75,7 @@ class BatchEncoder:
             The column "input_ids", a list of ids for each row, and those asked for.
 
         Raises:
-            TypeError: it is no batch, or a row is no text.
+            TypeError: it is not a batch, or a row is not text.
             ValueError: it has no such field, or a row has a lone surrogate.
         """
         columns = _columns(batch)
@@ -138,7 +138,7 @@ def _columns(batch: Any) -> list[str]:
     if hasattr(batch, "schema"):  # pyarrow's
         return list(batch.schema.names)
     raise TypeError(
-        "expected a batch: a mapping of columns, a DataFrame or a table of pyarrow, got "
+        "expected a batch: a mapping of columns, a DataFrame or a pyarrow table, got "
         f"{type(batch).__name__}"
     )
 

@@ -24,7 +24,7 @@ _BLOCK = 2**15  # bytes, of each partition, that are in memory at a time; a mult
 
 
 class Piece(NamedTuple):
-    """Where a partition stands in a file: offset and length in bytes, and the CRC-32 of these."""
+    """The place of a partition in a file: offset and length in bytes, and their CRC-32."""
 
     offset: int
     length: int
@@ -43,7 +43,7 @@ def partition_of(pretoken: bytes, n_partitions: int) -> int:
 
 
 def write_run(file: IO[bytes], counts: Mapping[bytes, int], n_partitions: int) -> list[Piece]:
-    """Write counts as partitions, from where a file stands; return where each is."""
+    """Write counts as partitions at a file's position; return their places."""
     parted: list[list[bytes]] = [[] for _ in range(n_partitions)]
     for pretoken in counts:
         parted[zlib.crc32(pretoken) % n_partitions].append(pretoken)

@@ -3,7 +3,7 @@
 A writer takes the ids of one shard, in parts of any size, to hidden drafts beside the files they
 will be. What it writes depends on the ids and on where documents end, and on nothing else.
 
-What each file holds, byte for byte, stands in docs/packed.md.
+docs/packed.md describes the files byte by byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO, Any
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support.files import draft_name, flush, naming
 
-# The first one that the largest id fits into is what "auto" stands for.
+# "auto" is the first one that the largest id fits into.
 DTYPES: dict[str, tuple[str, ...]] = {
     "bin": ("uint16", "uint32"),
     "megatron": ("uint16", "int32"),
@@ -48,7 +48,7 @@ def resolve_dtype(format: str, dtype: str, max_id: int) -> str:
     "auto" takes 16 bits where all ids fit in them, for "parquet" always 32.
 
     Raises:
-        ValueError: there is no such format, it has no such type, or the largest id does not fit.
+        ValueError: the format or its type is unknown, or the largest id does not fit.
 
     >>> resolve_dtype("bin", "auto", 50_256), resolve_dtype("megatron", "auto", 128_255)
     ('uint16', 'int32')
@@ -80,12 +80,12 @@ def open_writer(format: str, stem: Path, dtype: str) -> Writer:
 
 
 def import_numpy() -> Any:
-    """Return the module numpy, or say what needs it."""
+    """Return the module numpy, or raise an error that says what needs it."""
     return core.import_optional("numpy", "packing token ids, by numpy,", "numpy")
 
 
 def npy_header(entries: int) -> bytes:
-    """Return what a .npy file begins with that holds so many uint64, as numpy.save writes it."""
+    """Return the header of a .npy file of n uint64, as numpy.save writes it."""
     fields = f"{{'descr': '<u8', 'fortran_order': False, 'shape': ({entries},), }}"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + fields.ljust(117).encode() + b"\n"
 
@@ -173,7 +173,7 @@ class Writer:
                 flush(file)
 
     def discard(self) -> None:
-        """Close what is open, and remove the drafts; can be called at any time, and again."""
+        """Close open files, and remove the drafts; can be called at any time, repeatedly."""
         with contextlib.suppress(Exception):
             self._abandon()
         with contextlib.suppress(OSError):
@@ -193,14 +193,14 @@ class Writer:
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """Write what is left for the first file."""
+        """Write the rest of the first file."""
 
     def _index(self) -> Iterator[Any]:
         """Yield the content of the second file."""
         return iter(())
 
     def _abandon(self) -> None:
-        """Let go of what a library holds."""
+        """Release the library's objects."""
 
 
 class BinWriter(Writer):

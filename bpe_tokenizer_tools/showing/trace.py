@@ -1,4 +1,4 @@
-r"""How a text becomes ids, step by step: what is cut where, and each merge with its rank.
+r"""How a text becomes ids, step by step: each cut, and each merge with its rank.
 
 >>> from bpe_tokenizer import BPETokenizer
 >>> tokenizer = BPETokenizer().train("low lower lowest low", 260, verbose=False)
@@ -46,7 +46,7 @@ _LONGEST = 2_000  # characters: a trace is to be read, and a page of it to be dr
 
 
 class Part(NamedTuple):
-    """A token on the way: its id, and the bytes it stands for (of others, how it is written)."""
+    """An intermediate token: its id, and its bytes (or its text, if not byte-level)."""
 
     id: int
     data: bytes
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """Two neighbours become one."""
+    """Two neighbors become one."""
 
     rank: int  # the place of the merge in the list of merges
     at: int  # which of the parts, as the merge before left them, is the left one
@@ -86,7 +86,7 @@ class Pretoken(NamedTuple):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is left after the last merge."""
+        """The tokens left after the last merge."""
         *_, last = self.states()
         return last
 
@@ -103,7 +103,7 @@ class Trace:
     """All steps from a text to its ids; printed, a text to read."""
 
     text: str  # the text as given
-    normalizer: str | None  # what it is normalized by: a form such as "NFC", "components", or None
+    normalizer: str | None  # the normalization: a form such as "NFC", "components", or None
     normalized: str  # the text after that
     pieces: Sequence[Pretoken | Special]  # the pre-tokens, and the special tokens between them
     unit: str = "bytes"  # what merging begins with, "bytes" or "characters"
@@ -116,9 +116,9 @@ class Trace:
     def __str__(self) -> str:
         return self.render()
 
-    def render(self, colours: bool = False) -> str:
-        """Write the steps one below the other, what each merge made in colour."""
-        return "\n".join(_lines(self, colours))
+    def render(self, colors: bool = False) -> str:
+        """Write the steps one below the other, what each merge made in color."""
+        return "\n".join(_lines(self, colors))
 
     def to_json(self) -> dict[str, Any]:
         """Return the steps as plain data.
@@ -179,7 +179,7 @@ def trace(text: str, tokenizer: BPETokenizer, *, allowed_special: Any = "none") 
 
 
 def _normalized(text: str, pipeline: core.Pipeline) -> str:
-    """Normalize what stands between the special tokens."""
+    """Normalize the text between the special tokens."""
     out, done = [], 0
     for begin, end, token, _ in pipeline.raw.find(text):
         if token:
@@ -245,11 +245,11 @@ class _Merger:
 
 # -- How it is shown ------------------------------------------------------------------
 
-_HEADS = 16  # columns of what stands at the left
+_HEADS = 16  # columns of the headings at the left
 _MADE, _FAINT, _RESET = "\033[38;5;16;48;5;157m", "\033[2m", "\033[0m"
 
 
-def _lines(trace: Trace, colours: bool) -> Iterator[str]:
+def _lines(trace: Trace, colors: bool) -> Iterator[str]:
     special = [shown(piece.text.encode()) for piece in trace.pieces if isinstance(piece, Special)]
     yield _row("text", shown(trace.text.encode()))
     yield _row("special tokens", " ".join(special) or "none")
@@ -265,7 +265,7 @@ def _lines(trace: Trace, colours: bool) -> Iterator[str]:
             yield _row(f"{shown(piece.text.encode())}  as before", "")
         else:
             known.add(piece.text)
-            yield from _pretoken_lines(piece, trace.unit, colours)
+            yield from _pretoken_lines(piece, trace.unit, colors)
     yield ""
     ids = trace.ids
     yield _row(f"{len(ids)} id{'' if len(ids) == 1 else 's'}", " ".join(map(str, ids)))
@@ -283,7 +283,7 @@ def _row(head: str, text: str) -> str:
     return f"{head:<{_HEADS}}{text}".rstrip(" ")
 
 
-def _pretoken_lines(piece: Pretoken, unit: str, colours: bool) -> Iterator[str]:
+def _pretoken_lines(piece: Pretoken, unit: str, colors: bool) -> Iterator[str]:
     yield shown(piece.text.encode())
     states = piece.states()
     parts = next(states)
@@ -294,7 +294,7 @@ def _pretoken_lines(piece: Pretoken, unit: str, colours: bool) -> Iterator[str]:
         line, made = _around(parts, merge.at)
         space = " " * max(2, width - display_width(line))
         joined = f"{merge.left} + {merge.right}"
-        if colours:
+        if colors:
             end = made + len(str(merge.made))
             line = f"{line[:made]}{_MADE}{line[made:end]}{_RESET}{line[end:]}"
             joined = f"{_FAINT}{joined}{_RESET}"
@@ -306,7 +306,7 @@ _NEAR = 20  # parts that are shown on each side of one
 
 
 def _around(parts: Sequence[Part], at: int) -> tuple[str, int]:
-    """Write parts side by side, and say where that at a place begins; far ones are left out."""
+    """Write parts side by side, and return the column of the one at a place; leave out far ones."""
     first, end = max(0, at - _NEAR), at + _NEAR + 1
     cells = [*["…"] * (first > 0), *map(str, parts[first:end]), *["…"] * (end < len(parts))]
     before = cells[: at - first + (first > 0)]

@@ -1,14 +1,14 @@
 r"""A text as a tokenizer sees it, for a terminal.
 
-Tokens have colours in turn, or bars between them where there are no colours; white space
+Tokens have colors in turn, or bars between them where there are no colors; white space
 is made visible; a token that holds part of a character shows the bytes of it.  What a text
 holds that could move the cursor, turn the direction of writing or not be seen at all is
-spelt out, so that a terminal shows what there is and does nothing else.
+spelled out, so that a terminal shows what there is and does nothing else.
 
 >>> from bpe_tokenizer import BPETokenizer
 >>> tokenizer = BPETokenizer("cl100k").train("some text, some text", 262, verbose=False)
 >>> print(view("some new text\n", tokenizer))
-some│·│n│e│w│·tex│t│⏎
+some│·│n│e│w│·tex│t│↵
 8 tokens, 14 characters, 14 bytes, 1.75 bytes per token
 """
 
@@ -28,23 +28,23 @@ from bpe_tokenizer_tools.support.text import counted, display_width, visible
 
 # -- One token ------------------------------------------------------------------
 
-_WHITE_SPACE = {" ": "·", "\t": "→", "\n": "⏎"}
+_WHITE_SPACE = {" ": "·", "\t": "→", "\n": "↵"}
 # Bytes that are no character, as "surrogateescape" writes them; and what has no shape of its
 # own, or changes that of others: control, format and unassigned characters, white space, and
 # the vowels and finals of Hangul, which join what stands before them.
 _UNSEEN = regex.compile(r"[\udc80-\udcff]+|[\p{C}\p{Z}\p{DI}\p{HST=V}\p{HST=T}]")
-_MARK = regex.compile(r"(^|[⟨⟩·→⏎])(\p{M})")
+_MARK = regex.compile(r"(^|[⟨⟩·→↵])(\p{M})")
 
 
 def shown(token: bytes) -> str:
     r"""Write a token so that all of it can be seen, in one line.
 
-    A space is ``·``, a tab ``→``, a line end ``⏎``; other control characters have pictures;
+    A space is ``·``, a tab ``→``, a line end ``↵``; other control characters have pictures;
     what else cannot be seen is ``⟨U+200B⟩``, and bytes that make no character ``⟨E2 82⟩``.
     A mark with nothing to stand on gets a dotted circle; ``⟨⟩`` stands for nothing at all.
 
     >>> print(shown(b" caf\xc3\xa9\n"), shown(b"\x1b[2J"), shown(b" \xe2\x82"))
-    ·café⏎ ␛[2J ·⟨E2 82⟩
+    ·café↵ ␛[2J ·⟨E2 82⟩
     """
     text = token.decode("utf-8", "surrogateescape")
     if not text:
@@ -85,13 +85,13 @@ class ViewedToken(NamedTuple):
 # -- A text -----------------------------------------------------------------------
 
 _BOLD, _DIM, _RESET = "\033[1m", "\033[2m", "\033[0m"
-_COLOURS = [f"\033[38;5;16;48;5;{n}m" for n in (153, 223, 157, 217, 189, 229)]  # black on pastels
-_SPECIAL = "\033[1;97;48;5;54m"
+_COLORS = [f"\033[38;5;16;48;5;{n}m" for n in (153, 223, 157, 217, 189)]  # black on pastels
+_SPECIAL = "\033[1;97;48;5;236m"  # white on nearly black
 
 
 @dataclass(frozen=True)
 class View:
-    """The tokens of a text; printed, what a terminal without colours shows."""
+    """The tokens of a text; printed, what a terminal without colors shows."""
 
     tokens: Sequence[ViewedToken]  # joined, they are the text as the tokenizer normalizes it
     characters: int  # characters of the text as given
@@ -113,29 +113,39 @@ class View:
     def __str__(self) -> str:
         return self.render()
 
-    def heading(self, colours: bool = False) -> str:
+    def heading(self, colors: bool = False) -> str:
         """Return the name, safe to be shown."""
         name = _UNSEEN.sub(lambda found: " " if found[0] == " " else _spell(found), self.name)
-        return f"{_BOLD}{name}{_RESET}" if colours else name
+        return f"{_BOLD}{name}{_RESET}" if colors else name
 
     def render(
-        self, *, ids: bool = False, bytes: bool = False, colours: bool = False, width: int = 80
+        self, *, ids: bool = False, bytes: bool = False, colors: bool = False, width: int = 80
     ) -> str:
         """Draw the tokens, and the figures below.
 
         Args:
             ids: write the id beneath each token.
             bytes: write the bytes beneath each token, in hexadecimal.
-            colours: set tokens apart by colours, which the terminal must know.
+            colors: set tokens apart by colors, which the terminal must know.
             width: columns of the terminal; lines break between tokens there if anything
                 stands beneath them, else the terminal breaks them.
         """
         if ids or bytes:
-            lines = _draw_columns(self.tokens, ids, bytes, colours, width)
+            lines = _draw_columns(self.tokens, ids, bytes, colors, width)
         else:
-            lines = _draw_text(self.tokens, colours)
-        summary = f"{_DIM}{self.summary}{_RESET}" if colours else self.summary
+            lines = _draw_text(self.tokens, colors)
+        summary = f"{_DIM}{self.summary}{_RESET}" if colors else self.summary
         return "\n".join([*lines, summary])
+
+    def _repr_html_(self) -> str:
+        from bpe_tokenizer_tools.showing.notebook import view_html
+
+        return view_html(self)
+
+    def __rich__(self) -> Any:
+        from bpe_tokenizer_tools.showing.notebook import view_rich
+
+        return view_rich(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the tokens and figures as plain data, bytes in hexadecimal."""
@@ -174,26 +184,26 @@ _KNOWN = 2**16  # tokens whose form is remembered
 
 
 def _painted(text: str, place: int, special: bool) -> str:
-    return f"{_SPECIAL if special else _COLOURS[place % len(_COLOURS)]}{text}{_RESET}"
+    return f"{_SPECIAL if special else _COLORS[place % len(_COLORS)]}{text}{_RESET}"
 
 
-def _draw_text(tokens: Sequence[ViewedToken], colours: bool) -> Iterator[str]:
+def _draw_text(tokens: Sequence[ViewedToken], colors: bool) -> Iterator[str]:
     """Yield the lines of a text as they are, each ended by what ends it."""
     lines_of = functools.lru_cache(_KNOWN)(operator.attrgetter("lines"))
     line = ""
     for place, token in enumerate(tokens):
         *ended, rest = lines_of(token)
         for part in ended:
-            yield _add(line, part, place, token.special, colours)
+            yield _add(line, part, place, token.special, colors)
             line = ""
         if rest:
-            line = _add(line, rest, place, token.special, colours)
+            line = _add(line, rest, place, token.special, colors)
     if line:
         yield line
 
 
-def _add(line: str, part: str, place: int, special: bool, colours: bool) -> str:
-    if colours:
+def _add(line: str, part: str, place: int, special: bool, colors: bool) -> str:
+    if colors:
         return line + _painted(part, place, special)
     return f"{line}│{part}" if line else part
 
@@ -209,7 +219,7 @@ class _Column(NamedTuple):
 
 
 def _draw_columns(
-    tokens: Sequence[ViewedToken], ids: bool, bytes: bool, colours: bool, width: int
+    tokens: Sequence[ViewedToken], ids: bool, bytes: bool, colors: bool, width: int
 ) -> Iterator[str]:
     """Yield lines of tokens, each with lines of ids and of bytes beneath."""
 
@@ -226,7 +236,7 @@ def _draw_columns(
         if place:
             yield ""
         for i in range(len(row[0].cells)):
-            yield _draw_line(row, i, place, colours)
+            yield _draw_line(row, i, place, colors)
         place += len(row)
 
 
@@ -244,11 +254,11 @@ def _rows(columns: Iterable[_Column], width: int) -> Iterator[list[_Column]]:
         yield row
 
 
-def _draw_line(row: Sequence[_Column], i: int, place: int, colours: bool) -> str:
+def _draw_line(row: Sequence[_Column], i: int, place: int, colors: bool) -> str:
     drawn = []
     for number, column in enumerate(row, place):
         cell = column.cells[i]
-        if colours and i == 0:
+        if colors and i == 0:
             cell = _painted(cell, number, column.special)
         drawn.append(cell + column.spaces[i])
-    return (" " if colours else "│").join(drawn).rstrip(" ")
+    return (" " if colors else "│").join(drawn).rstrip(" ")

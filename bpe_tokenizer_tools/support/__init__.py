@@ -1,1 +1,1 @@
-"""What every room needs: files to write to, settings that people write, tables."""
+"""Shared by all rooms: output files, settings files, tables, offsets, progress."""

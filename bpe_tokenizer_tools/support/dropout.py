@@ -1,9 +1,9 @@
-"""BPE-dropout: encode with merges left out at random, so that a model sees words cut many ways.
+"""BPE-dropout: encode with random merges left out, so that a model sees words cut many ways.
 
-Each time a merge is the next, it is passed over with some probability.  One that is not lets those
-that were passed over come back.  What is left when no merge is, stays undone.  This is what
-HuggingFace's ``dropout`` does, and the results are distributed alike; the accelerator
-(accelerator/encode/dropout.c) does it draw for draw.
+Each time a merge is next, it is skipped with some probability.  When a merge is applied, the
+skipped ones become candidates again.  Merges that are skipped until no candidate is left are not
+applied.  The distribution of results is the one of HuggingFace's ``dropout``; the accelerator
+(accelerator/encode/dropout.c) makes the same draws.
 
 Source: Provilkov et al., "BPE-Dropout: Simple and Effective Subword Regularization", 2020.
 """
@@ -20,11 +20,11 @@ from typing import Any
 from bpe_tokenizer_tools import core
 
 _BITS = 2**64 - 1
-_ONE = 2**53  # a probability of 1, in the steps that a float has
+_ONE = 2**53  # a probability of 1, in steps of a float's precision
 
 
 class Draws:
-    """Says again and again, at random, whether a merge is passed over; SplitMix64."""
+    """Decides at random whether to skip a merge, by SplitMix64."""
 
     def __init__(self, dropout: float, seed: int | None) -> None:
         if not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
@@ -48,15 +48,15 @@ def merge(
     merged: Sequence[int],
     passes_over: Callable[[], bool],
 ) -> list[int]:
-    """Merge ids as `_merge_by_heap` does, but pass over merges.
+    """Merge ids as `_merge_by_heap` does, but skip merges at random.
 
-    An entry of the heap whose pair has changed counts as one that is not passed over: it lets the
-    others come back, as in HuggingFace's.
+    A heap entry whose pair has changed counts as one that is applied: it makes the skipped ones
+    candidates again, as in HuggingFace's code.
     """
     n = len(ids)
     after = list(range(1, n + 1))  # position of the next part; n ends the list
     before = list(range(-1, n))
-    ids = [*ids, -1]  # beyond both ends there is what no merge has
+    ids = [*ids, -1]  # -1, which no merge has, is past both ends
 
     def rank_of(i: int, j: int) -> int | None:
         return ranks[ids[i]].get(ids[j]) if ids[i] in ranks else None
@@ -75,7 +75,7 @@ def merge(
         passed.clear()
         j = after[i]
         now = rank_of(i, j)
-        if now is None or merged[now] != merged[rank]:  # a part that is gone is in no pair
+        if now is None or merged[now] != merged[rank]:  # a merged part is in no pair
             continue
         ids[i], ids[j] = merged[rank], -1
         after[i] = k = after[j]
@@ -87,7 +87,7 @@ def merge(
 
 
 class _Uncached:
-    """Stands in place of the cache of pre-tokens: each is merged anew."""
+    """Replaces the cache of pre-tokens, and merges each one again."""
 
     def __init__(self, encode: Callable[[bytes], list[int]]) -> None:
         self._encode = encode
@@ -97,14 +97,14 @@ class _Uncached:
 
 
 def dropping(encoder: core.Encoder, dropout: float, seed: int | None) -> Any:
-    """Return what encodes text as an encoder does, with dropout.
+    """Return a function that encodes text like an encoder, with dropout.
 
     Raises ValueError if `dropout` is not from 0 to 1.
     """
     draws = Draws(dropout, seed)
     if hasattr(encoder, "encode_dropping"):
         return _InC(encoder, draws)
-    # A copy that merges in another way, remembers nothing, and takes no token whole.
+    # A copy that merges with dropout, caches nothing, and ignores whole-token matches.
     made: Any = copy.copy(encoder)
     made._twin, made._whole, made._cache = None, {}, _Uncached(made._encode_pretoken)
     made._merge = lambda ids: merge(ids, made._ranks, made._merged, draws)

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from bpe_tokenizer_tools.support.text import shortened
+
 _BLOCK = 2**20
 
 
 class FileStatus(NamedTuple):
-    """What is different once a file has changed."""
+    """The file status that changes whenever the file does."""
 
     size: int  # in bytes
     modified: int  # when its content changed, in nanoseconds
-    changed: int  # when anything about it did; programs can't set this one back
+    changed: int  # when anything about it changed; programs can't set this back
 
     @property
     def newest(self) -> int:
@@ -33,7 +35,7 @@ def status_of(path: str | os.PathLike[str]) -> FileStatus:
 
 
 def stream_sha256(file: IO[bytes]) -> str:
-    """Hash what is left to read of an open file."""
+    """Hash the rest of an open file."""
     digest = hashlib.sha256()
     for block in iter(lambda: file.read(_BLOCK), b""):
         digest.update(block)
@@ -47,23 +49,43 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 
 def flush(file: IO[bytes]) -> None:
-    """Return once what was written is on disk."""
+    """Return once the written data is on disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def flush_directory(path: Path) -> None:
-    """Return once the names in a directory are on disk, where the system can do so."""
-    if os.name == "nt":  # which opens no directories
+    """Return once the names in a directory are on disk, if the system supports it."""
+    if os.name == "nt":  # Windows can't open directories
         return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems can't
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # unsupported by some file systems
             raise
     finally:
         os.close(handle)
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError for a path that no file can have, such as one that is too long."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            return
+        problem = "the path, or a name in it, is too long for this system"
+    except ValueError:
+        problem = "a path has no null character"
+    else:
+        return
+    raise ValueError(f"{shortened(os.fspath(path), 60)}: {problem}")
+
+
+def resolved(path: Path) -> Path:
+    """Return the path to write to: where a link leads, so that the link stays; else the path."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def draft_name(path: Path) -> Path:
@@ -84,8 +106,8 @@ def naming(
 
     Errors of the library itself pass unchanged: they name their file in their message.
 
-    `note` is added to the reason, such as "; nothing was written".  With `drafts_only`, an error
-    that names neither the path nor a draft of it passes unchanged, too: blocks read other files.
+    `note` is added to the reason, such as "; nothing was written".  With `drafts_only`, errors
+    about other files than the path and its drafts also pass unchanged, as blocks read other files.
     """
     try:
         yield

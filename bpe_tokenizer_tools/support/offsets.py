@@ -1,6 +1,6 @@
-"""Offsets where they are not simply counted: text that is changed before it is encoded.
+"""Offsets that need more than counting: text that is changed before encoding.
 
-They are HuggingFace's: what its `tokenizers` gives, trimmed ones included.
+They equal those of HuggingFace's `tokenizers`, including trimmed ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast, overload
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 
-Span = tuple[int, int]  # from the first character to behind the last
+Span = tuple[int, int]  # start and end, as in a slice
 
 
 Run = tuple[int, int, int, int]  # length, start and end of the first, and whether it is copied
@@ -25,8 +25,8 @@ Run = tuple[int, int, int, int]  # length, start and end of the first, and wheth
 class Spans(Sequence[Span]):
     """The (start, end) that each character of a text comes from in another.
 
-    They are kept as runs.  In a copied one, each character comes from behind the one before; in
-    another, all come from the same place.  Text that is not changed is one run.
+    They are stored as runs.  In a copied run, each character comes from right after the one before;
+    in other runs, all come from the same place.  Unchanged text is one run.
 
     >>> spans = Spans.joined([[(0, 1)] * 2, Spans.whole(3)])
     >>> spans
@@ -43,12 +43,12 @@ class Spans(Sequence[Span]):
 
     @classmethod
     def whole(cls, length: int, start: int = 0) -> Spans:
-        """Return those of a text that is not changed, from a place on."""
+        """Return the spans of unchanged text, from a place on."""
         return cls([(length, start, start + 1, 1)])
 
     @classmethod
     def joined(cls, parts: Iterable[Iterable[Span]]) -> Spans:
-        """Return those of texts that are joined."""
+        """Return the spans of joined texts."""
         runs: list[Run] = []
         for part in parts:
             new = part.runs if isinstance(part, Spans) else [(1, *span, 0) for span in part]
@@ -102,17 +102,17 @@ class Spans(Sequence[Span]):
         return repr([*self])
 
     def moved(self, by: int) -> Spans:
-        """Return these in a text that begins earlier."""
+        """Return these spans in a text that begins earlier."""
         return Spans([(n, start + by, end + by, copied) for n, start, end, copied in self.runs])
 
     def repeated(self, counts: Iterable[int]) -> Spans:
-        """Return those of a text that has so many characters for each one."""
+        """Return the spans of a text with n characters for each one of these."""
         return Spans.joined([span] * count for span, count in zip(self, counts))
 
     def of_tokens(
         self, encoder: core.Encoder, text: str, ids: list[int], trimming: int = 0
     ) -> list[Span]:
-        """Say where the tokens of the text come from; only the engine in C can trim that."""
+        """Return the spans of the text's tokens; only the engine in C can trim them."""
         by_runs = getattr(encoder, "places_by_runs", None)
         if by_runs:
             flat = array.array("i", itertools.chain.from_iterable(self.runs))
@@ -122,7 +122,7 @@ class Spans(Sequence[Span]):
 
 
 def _joined(one: Run, two: Run) -> Run | None:
-    """Return two neighbors as one run, if they are one."""
+    """Return two neighboring runs as one, if they fit together."""
     length, start, end, copied = one
     more, next_start, next_end, as_copied = two
     if (start, end) == (next_start, next_end) and (not copied or length == 1):
@@ -176,7 +176,7 @@ def parts(
     matches: Iterable[core.Match] | None = None,
     first: bool = True,
 ) -> Iterator[Part]:
-    """Cut text as `pipeline.parts` does, and tell where each character of a part comes from."""
+    """Cut text as `pipeline.parts` does, with the span of each character of a part."""
     own = getattr(pipeline, "align", None)  # of a pipeline with components
     matches = pipeline.raw.find(text) if matches is None else matches
     for start, end, token in core.text_between(matches, len(text)):
@@ -192,14 +192,14 @@ def parts(
             if isinstance(part, AddedToken):
                 yield part, [(places[0][0], places[-1][1])]
             else:
-                lead = len(part) - len(places)  # what was put before it stands for its first
+                lead = len(part) - len(places)  # a prefix maps to the first character
                 yield part, Spans.joined([[*places[:1]] * lead, places])
 
 
 def encode(
     encoder: core.Encoder, parts: Iterable[Part], known: list[int] | None = None
 ) -> tuple[list[int], list[Span]]:
-    """Encode the parts of a text, and tell where each token comes from.
+    """Encode the parts of a text, and find the span of each token.
 
     `known` may be the ids of the only part, which is text.
     """
@@ -222,7 +222,7 @@ def encode(
 def encode_segments(
     encoder: core.SegmentEncoder, segments: Iterable[Any], first: bool
 ) -> tuple[list[int], list[Span]]:
-    """Do what `encoder.encode` does, and tell where each token comes from."""
+    """Encode as `encoder.encode` does, and find the span of each token."""
     text, matches = encoder.matches(segments)
     made = list(parts(encoder.pipeline, text, matches, first))
     ids, spans = encode(encoder.encoder, made)
@@ -242,7 +242,7 @@ def _cut(encoder: core.SegmentEncoder, made: Iterable[Part]) -> Iterator[Part]:
 
 @functools.lru_cache(maxsize=1)
 def _back_composing() -> frozenset[str]:
-    """Characters that compose with one before them although they are no marks."""
+    """Characters that compose with one before them although they aren't marks."""
     points = itertools.chain(range(0xC0, 0x3000), range(0x10000, 0x1FFFF))
     decomposed = (unicodedata.decomposition(chr(point)).split() for point in points)
     seconds = {chr(int(x[1], 16)) for x in decomposed if len(x) == 2 and x[0][0] != "<"}
@@ -251,7 +251,7 @@ def _back_composing() -> frozenset[str]:
 
 
 def starts_cluster(char: str) -> bool:
-    """Tell whether, in no form, a character joins or trades places with what stands before it.
+    """Return True if no form joins a character with the one before, or swaps the two.
 
     Source: Unicode Standard Annex 15, 9.1.
     """
@@ -259,14 +259,14 @@ def starts_cluster(char: str) -> bool:
     return not unicodedata.combining(first) and first not in _back_composing()
 
 
-_BLOCK = 512  # characters; one that normalizing changes is taken apart
+_BLOCK = 512  # characters; a block that normalizing changes is processed in detail
 
 
 def align(text: str, form: str | None) -> Spans:
     """Map each character of the normalized text to the (start, end) it came from.
 
-    A composed character stands for the first of those it was made of, and one
-    that was added for its predecessor.
+    A composed character maps to the first of those it was made of, and an
+    inserted one to its predecessor.
     """
     if form is None or core.normalize(text, form) == text:
         return Spans.whole(len(text))
@@ -286,7 +286,7 @@ def align(text: str, form: str | None) -> Spans:
 
 
 def _align_clusters(text: str, form: str, at: int) -> Iterator[Span]:
-    """Do what `align` does, for text that begins at a place in another."""
+    """Align as `align` does, for text that begins at a place in another text."""
     starts = [i for i, char in enumerate(text) if i == 0 or starts_cluster(char)]
     for start, end in itertools.pairwise([*starts, len(text)]):  # parts normalized one by one
         for taken in _characters_taken(text[start:end], form):
@@ -302,7 +302,7 @@ def _characters_taken(cluster: str, form: str) -> list[int]:
         for char in cluster
         for i, part in enumerate(core.normalize(char, decomposed))
     ]
-    # What comes next is at the end, where it is cheap to take out.
+    # Reversed: the next one is at the end, where removing it is cheap.
     ordered = _in_canonical_order(parts)[::-1]
     taken = []
     for char in core.normalize(cluster, form):
@@ -325,7 +325,7 @@ def _in_canonical_order(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int
 
 
 def trim(tokenizer: BPETokenizer, text: str, ids: Sequence[int], spans: list[Span]) -> list[Span]:
-    """Leave white space at a token's ends out of its offsets, as RoBERTa's kin want.
+    """Leave white space at a token's ends out of its offsets, as models like RoBERTa expect.
 
     Source: tokenizers, src/pre_tokenizers/byte_level.rs, process_offsets.
     """
@@ -342,6 +342,6 @@ def _trim_span(span: Span, visible: str, keep: bool, first: bool) -> Span:
     leading = len(visible) - len(visible.lstrip())
     trailing = len(visible) - len(visible.rstrip())
     if leading == 1 and keep and (first or start == 0):
-        leading = 0  # the space that was put there has no place in the text
+        leading = 0  # the inserted space has no place in the text
     begin = min(start + leading, end)
     return begin, max(end - trailing, begin) if end >= trailing else end

@@ -1,10 +1,11 @@
-"""Files in which people say what is to be done: TOML or JSON, with errors that say where."""
+"""Settings files in TOML or JSON, with errors that say where."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.text import shortened
 
 
 class Settings(core.JsonReader):
@@ -25,10 +27,10 @@ class Settings(core.JsonReader):
 
     @classmethod
     def open(cls, path: Path, raw: bytes | None = None) -> Settings:
-        """Read a .toml or .json file; `raw` is what it holds, if known."""
-        if not path.is_file():
-            what = "is a directory, not a file" if path.is_dir() else "no such file"
-            raise FileNotFoundError(f"{path}: {what}")
+        """Read a .toml or .json file; `raw` is its content, if known."""
+        if not os.path.isfile(path):
+            what = "is a directory, not a file" if os.path.isdir(path) else "no such file"
+            raise FileNotFoundError(f"{shortened(str(path), 300)}: {what}")
         parse = {".toml": _parse_toml, ".json": _parse_json}.get(path.suffix.lower())
         if parse is None:
             raise FileFormatError(path, "", "expected a name that ends in .toml or .json")
@@ -44,7 +46,7 @@ class Settings(core.JsonReader):
         return cls(data, path)
 
     def check_keys(self, *known: str) -> None:
-        """Refuse keys that mean nothing, and name the likeliest that would."""
+        """Raise for unknown keys, and suggest the closest known one."""
         for key in self.data:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
@@ -52,7 +54,7 @@ class Settings(core.JsonReader):
                 raise self.error(f"unknown key {core.shorten(key)}: {hint}")
 
     def table(self, key: str) -> Settings | None:
-        """Return the table of a name, or None."""
+        """Return the table with a name, or None."""
         found = self.child(key)
         return None if found is None else Settings(found.data, found.path, found.field)
 
@@ -61,7 +63,7 @@ class Settings(core.JsonReader):
         return [Settings(each.data, each.path, each.field) for each in self.children(key)]
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings; a single one may stand without a list around it."""
+        """Return a list of strings; a single one needs no list around it."""
         value = self.get(key, str, list, default=())
         values = (value,) if isinstance(value, str) else tuple(value)
         if not all(isinstance(each, str) for each in values):
@@ -70,7 +72,7 @@ class Settings(core.JsonReader):
 
     @contextlib.contextmanager
     def placing_errors(self, key: str = "") -> Iterator[None]:
-        """Add to a ValueError where in the file its cause stands."""
+        """Add to a ValueError the place of its cause in the file."""
         try:
             yield
         except FileFormatError:
@@ -81,8 +83,7 @@ class Settings(core.JsonReader):
 
 def _parse_toml(text: str) -> Any:
     name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    package = "'bpe-tokenizer[tools]'"
-    module = core.import_optional(name, "reading .toml files before Python 3.11", package)
+    module = core.import_optional(name, "reading .toml files before Python 3.11", "tomli")
     return module.loads(text)
 
 
@@ -95,5 +96,5 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} stands twice in one object")
+        raise ValueError(f"the key {repeated!r} appears twice in one object")
     return data

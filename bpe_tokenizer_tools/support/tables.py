@@ -1,4 +1,4 @@
-"""Tables: for a terminal, for another program.
+"""Tables, for a terminal or for another program.
 
 >>> print(Table(["vocab", "tokens"], [["gpt2", 50257], ["o200k", 200019]]))
 vocab   tokens
@@ -18,20 +18,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support import colors
 from bpe_tokenizer_tools.support.text import display_width, printable
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e[-+]\d+)?( ?[%x])?")  # "12", "1,024", "3.5 %"
-_NARROW = 12  # columns that a text needs at least, in several lines
-_DIGITS = 4  # that the largest number of a column shows, at least
+_NARROW = 12  # minimum width of wrapped text, in columns
+_DIGITS = 4  # significant digits of a column's largest number, at least
 
 
 @dataclass(frozen=True)
 class Table:
     """Columns and rows.
 
-    Numbers are kept as they are, and rounded only where they are shown: whole ones with
-    commas, the others of a column with as many decimals as give the largest four digits.
-    None is shown as "-" and True as "yes"; what cannot be printed is shown escaped.
+    Numbers are stored as they are and rounded only for display: integers with commas, other
+    numbers of a column with enough decimals to show four digits of the largest.  None is shown
+    as "-" and True as "yes"; unprintable characters are escaped.
     """
 
     columns: Sequence[str]  # n names
@@ -58,8 +59,8 @@ class Table:
         return "\n".join(line.rstrip() for line in [*titles, *text])
 
     def print(self) -> None:
-        """Print the table, by rich where stdout is a terminal and rich is installed."""
-        if not sys.stdout.isatty() or not self._print_richly():
+        """Print the table, with rich, if stdout is a terminal and rich is installed."""
+        if colors.refused() or not sys.stdout.isatty() or not self._print_richly():
             print(self)
 
     def to_csv(self) -> str:
@@ -70,7 +71,7 @@ class Table:
         return file.getvalue()
 
     def _cells(self) -> tuple[list[list[str]], list[bool]]:
-        """Return all rows as they are shown, and which columns hold numbers."""
+        """Return all rows as shown, and which columns are numeric."""
         columns = [_shown_column([row[i] for row in self.rows]) for i in range(len(self.columns))]
         right = [
             any(cell != "-" for cell in column)
@@ -89,21 +90,21 @@ class Table:
             return False
         cells, right = self._cells()
         console = Console()
-        title = Text(self.title, style="bold") if self.title else None
+        title = Text(printable(self.title), style="bold") if self.title else None
         for part in self._parts(cells, right, console.width):
             table = RichTable(
                 title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD
             )
             for i in part:
-                # Texts may take several lines; a number that is cut would be another one.
+                # Texts may wrap; a number that is cut would be another number.
                 table.add_column(
-                    Text(self.columns[i]),
+                    Text(printable(self.columns[i])),
                     justify="right" if right[i] else "left",
                     overflow="fold",
                     no_wrap=right[i],
                 )
             for row in cells:
-                table.add_row(*(Text(row[i]) for i in part))  # as text: brackets are no markup
+                table.add_row(*(Text(row[i]) for i in part))  # as text: brackets aren't markup
             console.print(table)
             title = None
         return True
@@ -111,7 +112,7 @@ class Table:
     def _parts(
         self, cells: list[list[str]], right: list[bool], width: int
     ) -> Iterator[Sequence[int]]:
-        """Yield columns that a terminal has room for, each time with those left of all numbers."""
+        """Yield groups of columns that fit the terminal, each with those left of all numbers."""
         lines = [self.columns, *cells]
         widths = [max(map(display_width, column)) for column in zip(*lines)]
         needs = [3 + (n if at else min(n, _NARROW)) for n, at in zip(widths, right)]
@@ -142,7 +143,7 @@ def _shown(value: object, decimals: int) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, numbers.Integral):  # those of numpy, too
+    if isinstance(value, numbers.Integral):  # also NumPy's
         return f"{int(value):,}"
     if isinstance(value, float):
         return f"{value:,.{decimals}f}" if math.isfinite(value) else "-"

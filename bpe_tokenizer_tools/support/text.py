@@ -1,40 +1,45 @@
-"""Text for people: what can be seen of it, how wide it is, what a tokenizer is called."""
+"""Text for display: visible control characters, width, names of tokenizers."""
 
 from __future__ import annotations
 
+import html
 import itertools
 import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TextIO
 
-# -- What can be seen -----------------------------------------------------------
+from bpe_tokenizer_tools import core
+
+# -- Visible text -----------------------------------------------------------
 
 _PICTURES = {i: chr(0x2400 + i) for i in range(32) if chr(i) not in "\n\t"}
 _PICTURES |= {0x7F: "\u2421"} | {i: f"\\x{i:02x}" for i in range(0x80, 0xA0)}
+_REORDERING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))  # lines, and bidirectional controls
+_PICTURES |= {i: f"\\u{i:04x}" for i in _REORDERING}
 
 
 def visible(text: str) -> str:
-    r"""Replace control characters, but line ends and tabs, by something to see.
+    r"""Make visible what could control a terminal, except line ends and tabs.
 
-    >>> visible("\x1b[2J\x9b1m")
-    '␛[2J\\x9b1m'
+    >>> visible("\x1b[2J\x9b1m\u202e")
+    '␛[2J\\x9b1m\\u202e'
     """
     return text.translate(_PICTURES)
 
 
-def printable(text: str) -> str:
-    r"""Escape what cannot be printed, such as what moves the cursor of a terminal.
+def say(what: object, file: TextIO | None = None) -> None:
+    """Print for people; names and tokens in it can't control their terminal."""
+    print(visible(str(what)), file=file)
 
-    >>> printable("naïve\x1b[2J")
-    'naïve\\x1b[2J'
-    """
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+printable = core.printable  # for one line: escapes all that a terminal doesn't show
 
 
 def display_width(text: str) -> int:
-    r"""Tell how many columns of a terminal a text takes.
+    r"""Return how many terminal columns a text takes.
 
     >>> display_width("abc"), display_width("日本"), display_width("e\u0301")
     (3, 4, 1)
@@ -45,7 +50,7 @@ def display_width(text: str) -> int:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write how many there are of something.
+    """Format a count with its noun.
 
     >>> counted(1, "shard"), counted(1234, "shard")
     ('1 shard', '1,234 shards')
@@ -53,8 +58,31 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def shared_length(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Return how many items two strings or lists share from their beginnings.
+
+    >>> shared_length("the cat", "the dog")
+    4
+    """
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Printed:
+    """A base for objects that notebooks show as they are printed."""
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="white-space:pre;overflow-x:auto">{html.escape(str(self))}</pre>'
+
+
 def percent(share: float | None) -> str | None:
-    """Write a share in percent; None where there is none."""
+    """Format a share as a percentage; None stays None."""
     return None if share is None else f"{share:.1%}"
 
 
@@ -70,7 +98,7 @@ def runs_of(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def shortened(text: str, most: int = 40) -> str:
-    """Cut what is too long for a table, such as a line of dashes, and say so.
+    """Cut a text that is too long for a table, such as a line of dashes; mark the cut.
 
     >>> shortened("-" * 50, 10)
     '---------…'
@@ -85,7 +113,7 @@ _ALL_CALLED_SO = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.jso
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """Call a tokenizer by its file, or by its directory where all files are called so.
+    """Call a tokenizer by its file, or by its directory if the file has a standard name.
 
     >>> name_of("vocab/gpt2.tiktoken"), name_of("mine/v1.2/"), name_of("mine/tokenizer.json")
     ('gpt2', 'v1.2', 'mine')
@@ -96,7 +124,7 @@ def name_of(path: str | os.PathLike[str]) -> str:
 
 
 def names_of(paths: Sequence[str]) -> list[str]:
-    """Call tokenizers by their files, or by the whole paths if some would be the same.
+    """Call tokenizers by their files, or by their whole paths if some names would be equal.
 
     >>> names_of(["a/gpt2.tiktoken", "b/tokenizer.json"]), names_of(["a/x.json", "b/x.gguf"])
     (['gpt2', 'b'], ['a/x.json', 'b/x.gguf'])

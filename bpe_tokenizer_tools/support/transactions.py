@@ -1,19 +1,19 @@
-"""The files of a tokenizer, saved and read as one: at any instant, the old ones or the new.
+"""The files of a tokenizer, saved and read as one: at any moment, the old ones or the new.
 
 A tokenizer is several files, and nothing replaces several at once.  The first is HEAD.  Several
 HEADs in one directory share files, so the lock and the journal belong to the directory.  A writer
-  1. takes the lock `.bpe-tokenizer.lock`, and finishes what a journal says if there is one;
+  1. takes the lock `.bpe-tokenizer.lock`, and finishes the save of an old journal, if there is one;
   2. writes each new file beside the old one, as `.NAME.<16 hex digits>.saving`, and flushes it;
   3. names them in a journal, renamed to `.bpe-tokenizer.saving`: from now on the save counts;
   4. renames the new files to their places, HEAD first, and removes the journal, then the lock.
-A reader opens its files, then the journal if there is one, and takes a file that the journal
-names from beside, or else from its place.  Unless all are still the same, it reads again.  While
-one journal is there, each file it names is in one of those two places, whole.  If there was
-none, every earlier save had ended by then, and files that are still the same have not changed
+A reader opens its files, then the journal, if there is one.  For each file that the journal names
+it takes the new one from beside, or else the one in place.  Unless all are still the same, it reads
+again.  While a journal exists, each file it names is in one of those two places, whole.  If there
+was none, every earlier save had ended by then, and files that are still the same have not changed
 since.  (They are kept open, so their inodes are not used again.  A template that came and went
 changed a file beside it.)
 A writer killed before step 3 leaves the old tokenizer, and after it the new one.  The next writer
-finishes what a journal says; the next one of the same files removes what no journal names.
+finishes the save of a journal; the next one of the same files removes files that no journal names.
 Readers need no lock and write nothing.
 Rejected: replacing the whole directory, which may contain a model as well; and a hash of the
 other files in tokenizer.json, by which a template edited by hand would look like a torn save.
@@ -34,6 +34,7 @@ from pathlib import Path
 
 from bpe_tokenizer import FileFormatError
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support.files import resolved
 
 _LOCK, _JOURNAL = ".bpe-tokenizer.lock", core.JOURNAL
 
@@ -45,7 +46,7 @@ def _leftover(paths: Iterable[Path]) -> re.Pattern[str]:
 
 
 def _write_beside(contents: Mapping[Path, str | bytes | None]) -> dict[Path, Path | None]:
-    """Write what will replace files, and say where it is until then."""
+    """Write the new files to temporary names, and return these."""
     new: dict[Path, Path | None] = {}
     try:
         for path, content in contents.items():
@@ -71,8 +72,8 @@ def save_files(contents: Mapping[Path, str | bytes | None]) -> None:
     """Write the files of a tokenizer in one directory, all or none; None removes a file.
 
     Raises:
-        OSError: the old files are still there.  Only if a file after the first could
-            not be renamed, the new ones count, and the next save finishes this one.
+        OSError: the old files are still there.  Except if a file after the first could not be
+            renamed: then the new ones count, and the next save finishes this one.
     """
     paths = list(contents)
     folder, journal = paths[0].parent, paths[0].with_name(_JOURNAL)
@@ -82,14 +83,14 @@ def save_files(contents: Mapping[Path, str | bytes | None]) -> None:
         if locked:
             left = filter(_leftover([*paths, journal]).fullmatch, os.listdir(folder))
             _remove(map(folder.joinpath, left))
-        if len(paths) == 1:  # which can be replaced by itself
-            return core.write_files(contents)
+        if len(paths) == 1:  # a single file is replaced by one rename, a link's where it leads
+            return core.write_files({resolved(path): text for path, text in contents.items()})
         try:
             new = _write_beside(contents)
             names = {path.relative_to(folder).as_posix(): new[path] for path in paths}
             core.write_files({journal: json.dumps(names, default=operator.attrgetter("name"))})
             with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-                os.fsync(_open(folder, os.O_RDONLY, held))  # the names, where the system can
+                os.fsync(_open(folder, os.O_RDONLY, held))  # flush the names, if the system can
             _finish_save(journal)
         except BaseException:
             head = new.get(paths[0])
@@ -107,7 +108,7 @@ def _finish_save(journal: Path) -> None:
     """Finish the save that a journal names, if there is one."""
     for path, places in _read_journal(journal).items():
         if places:
-            with contextlib.suppress(FileNotFoundError):  # it is in its place already
+            with contextlib.suppress(FileNotFoundError):  # already in its place
                 os.replace(*places)
         else:
             path.unlink(missing_ok=True)
@@ -115,9 +116,9 @@ def _finish_save(journal: Path) -> None:
 
 
 def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
-    """Return the two places of each file that is being saved; none if it is to be removed.
+    """Return the two places of each file that is being saved; none if it will be removed.
 
-    Untrusted, it renames only temporary files of its own directory, and removes only templates.
+    The journal is untrusted: it can only rename temporary files here and remove templates.
     """
     raw = core.read_file(journal)
     places: dict[Path, tuple[Path, ...]] = {}
@@ -129,7 +130,7 @@ def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
             form = rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.saving"
             fine = re.fullmatch(r"(?!\.\.$)[^/\0]+", name) and re.fullmatch(form, str(beside))
         if not fine or path.name != name.rpartition("/")[2]:
-            problem = f"{core.shorten(beside)} is not what a save writes here"
+            problem = f"{core.shorten(beside)} is not a name that a save writes here"
             raise FileFormatError(journal, name, f"{problem}; delete this file")
         places[path] = () if beside is None else (path.with_name(beside), path)
     return places
@@ -139,7 +140,7 @@ def _read_journal(journal: Path) -> dict[Path, tuple[Path, ...]]:
 def _only_writer(folder: Path) -> Iterator[bool]:
     """Wait for the lock of writers and hold it; yield False where there are no locks.
 
-    However the process ends, the system takes the lock from it.  Windows, and file
+    However the process ends, the system releases the lock.  Windows, and file
     systems mounted without locks, must not have two writers at once.
     """
     path, locked = folder / _LOCK, False
@@ -161,7 +162,7 @@ def _only_writer(folder: Path) -> Iterator[bool]:
         try:
             yield locked
         finally:
-            if locked:  # otherwise, it may be another writer's
+            if locked:  # otherwise it may be another writer's
                 _remove([path])
 
 
@@ -183,7 +184,7 @@ def _identity(file: Path | int, held: contextlib.ExitStack | None = None) -> obj
 
 
 def read_files(paths: Sequence[Path], limit: int = core.MAX_FILE_BYTES) -> dict[Path, bytes]:
-    """Read a tokenizer's files, those that are there, as one save wrote them; HEAD is first."""
+    """Read a tokenizer's files, those that exist, as one save wrote them; HEAD is first."""
     journal = paths[0].with_name(_JOURNAL)
     found: dict[Path, bytes | None] = {}
     for attempt in range(50):
@@ -199,5 +200,5 @@ def read_files(paths: Sequence[Path], limit: int = core.MAX_FILE_BYTES) -> dict[
             if same or (attempt > 40 and found == last):
                 return {path: raw for path, raw in found.items() if raw is not None}
         time.sleep(attempt / 1000)
-    problem = "kept changing while it was read; try again"
+    problem = "kept changing while it was being read; try again"
     raise OSError(errno.EBUSY, problem, str(journal.parent))

@@ -19,6 +19,7 @@ on; training ends when there is none left in any.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ from bpe_tokenizer import (
     count_pretokens,
 )
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.training.neighbors import in_c
 from bpe_tokenizer_tools.training.variants import Training
 
 __all__ = ["LanguageReport", "Parity", "ParityReport", "train"]
@@ -85,8 +87,12 @@ class Parity:
             got = core.shorten(self.held_out)
             raise TypeError(f"held_out must be a mapping from languages to corpora, got {got}")
         if self.held_out is not None and {*self.held_out} != {*self.corpora}:
-            odd = sorted({*self.held_out} ^ {*self.corpora})
-            raise ValueError(f"held_out and corpora differ in {', '.join(odd)}; name the same")
+            for name in sorted({*self.held_out} ^ {*self.corpora}, key=str):
+                has, lacks = "corpora", "held_out"
+                if name in self.held_out:
+                    has, lacks = lacks, has
+                problem = f"language {core.shorten(name)} is in {has}, and not in {lacks}"
+                raise ValueError(f"{problem}; name the same languages in both")
         core.check_size("global_merges", self.global_merges, 0)
         core.check_size("window", self.window, 1)
         if not isinstance(self.alpha, (int, float)) or not self.alpha >= 1:
@@ -152,74 +158,121 @@ def gini(values: list[float]) -> float:
 # -- Learning -------------------------------------------------------------------
 
 
-class _Text(core.MergeLearner):
-    """The words of one language: the learner's counts and heap, and how many tokens there are.
+class _Words(core.MergeLearner):
+    """The words of a text in which others choose what is merged.
 
-    All texts share one list of tokens.  Each merge is made in all of them, so a text also knows
+    All texts share one list of tokens, and each merge is made in all of them.  So a text knows
     where each pair is, not only the one at the top of its heap.
     """
 
     def __init__(
-        self, counts: Mapping[bytes, int], longest: int | None, shared: core.MergeLearner | None
+        self, counts: Mapping[bytes, int], longest: int | None, tokens: list[bytes]
     ) -> None:
         super().__init__(counts, longest)
-        if shared is not None:
-            self._token, self._number = shared._token, shared._number
-        self.bytes = self.length = sum(len(pretoken) * n for pretoken, n in counts.items())
-        self.pretokens, self.exhausted = sum(counts.values()), False
+        self._token = tokens
         self._where: dict[str, list[int]] = {}
         self._count_pairs()
         self._where = {pair: where for _, pair, where in self._heap}
 
     def _push(self, pair: str, where: list[int]) -> None:
         super()._push(pair, where)
-        if self._where.get(pair) is not where:
-            self._where.setdefault(pair, []).extend(where)
+        self._where.setdefault(pair, where)  # once: one merge makes all of a pair's places
+
+    def best(self) -> tuple[str, int]:
+        """Return the most frequent pair, and its count; ("", 0) if none is left."""
+        pair, where = self._pop()
+        if pair:
+            super()._push(pair, where)
+        return pair, self._pair_counts.get(pair, 0)
+
+    def drop(self) -> None:
+        """Forget that pair."""
+        self._pop()
+
+    def join(self, pair: str, merged: str) -> int:
+        """Merge a pair everywhere; return how often."""
+        where = self._where.pop(pair, [])
+        times = max(self._pair_counts.get(pair, 0), 0)
+        if pair[0] == pair[1]:  # counted as they overlap, and merged as they do not
+            times = sum(self._words[i].count(pair) * self._freqs[i] for i in where)
+        self._merge(pair, merged, where)
+        self._pair_counts[pair] = 0
+        return times
+
+
+class _WordsInC:
+    """The same by the accelerator."""
+
+    def __init__(self, learner: Any) -> None:
+        self._learner, self.drop = learner, learner.drop
+
+    def best(self) -> tuple[str, int]:
+        found = self._learner.best()
+        return (chr(found[0]) + chr(found[1]), found[2]) if found else ("", 0)
+
+    def join(self, pair: str, _: str) -> int:
+        times: int = self._learner.join(ord(pair[0]), ord(pair[1]))
+        return times
+
+
+def _words(
+    counts: dict[bytes, int], longest: int | None, tokens: list[bytes]
+) -> _Words | _WordsInC:
+    if engine := in_c():
+        with contextlib.suppress(OverflowError, TypeError):  # too large, or no plain ints
+            return _WordsInC(engine.native.PairLearner(counts, core.ALPHABET, longest))
+    return _Words(counts, longest, tokens)
+
+
+class _Text:
+    """The text of one language: its words, and how many tokens there are."""
+
+    def __init__(self, counts: dict[bytes, int], longest: int | None, tokens: list[bytes]) -> None:
+        self._words = _words(counts, longest, tokens)
+        self.bytes = self.length = sum(len(pretoken) * n for pretoken, n in counts.items())
+        self.pretokens, self.exhausted = sum(counts.values()), False
 
     def best(self, min_frequency: int, may_join: Callable[[str], bool]) -> str:
         """Return the most frequent pair; "" if there is none left, now or ever."""
-        pair, where = self._pop()
+        pair, count = self._words.best()
         while pair and not may_join(pair):
-            pair, where = self._pop()
-        if pair and self._pair_counts[pair] >= min_frequency:
-            super()._push(pair, where)
+            self._words.drop()
+            pair, count = self._words.best()
+        if count >= min_frequency:
             return pair
         self.exhausted = True
         return ""
 
     def join(self, pair: str, merged: str) -> None:
         """Merge a pair everywhere."""
-        where = self._where.pop(pair, [])
-        if pair[0] == pair[1]:  # counted as they overlap, and merged as they do not
-            self.length -= sum(self._words[i].count(pair) * self._freqs[i] for i in where)
-        else:
-            self.length -= max(self._pair_counts.get(pair, 0), 0)
-        self._merge(pair, merged, where)
-        self._pair_counts[pair] = 0
+        self.length -= self._words.join(pair, merged)
 
 
 class _Learner:
     """Learns merges for several texts."""
 
     def __init__(
-        self, parity: Parity, training: Training, counts: Mapping[str, Mapping[bytes, int]]
+        self, parity: Parity, training: Training, counts: Mapping[str, PretokenCounts]
     ) -> None:
         self._parity, self._training = parity, training
-        names, longest = list(counts), training.longest
+        self._tokens = [bytes([byte]) for byte in core.ALPHABET]
         whole: Counter[bytes] = Counter()
         for each in counts.values() if parity.global_merges else ():
             whole.update(each)
-        self._whole = _Text(whole, longest, None)
-        make = functools.partial(_Text, longest=longest, shared=self._whole)
-        self.texts = {name: make(counts[name]) for name in names}
+        self._whole, self.texts = self._text(whole), self._all_texts(counts)
         self.held_out: dict[str, _Text] = {}
         self.chosen: Counter[str] = Counter()
         self._last: deque[str] = deque(maxlen=parity.window or 1)
 
-    def add_held_out(self, counts: Mapping[str, Mapping[bytes, int]]) -> None:
+    def _text(self, counts: dict[bytes, int]) -> _Text:
+        return _Text(counts, self._training.longest, self._tokens)
+
+    def _all_texts(self, counts: Mapping[str, PretokenCounts]) -> dict[str, _Text]:
+        return {name: self._text(counts[name]) for name in counts}
+
+    def add_held_out(self, counts: Mapping[str, PretokenCounts]) -> None:
         """Take texts on which to measure."""
-        longest = self._training.longest
-        self.held_out = {name: _Text(counts[name], longest, self._whole) for name in self.texts}
+        self.held_out = self._all_texts(counts)
 
     def _cost(self, name: str) -> float:
         if self.held_out:
@@ -233,8 +286,8 @@ class _Learner:
         return [text.length / text.bytes for text in self.texts.values()]
 
     def _may_join(self, pair: str) -> bool:
-        tokens = self._whole._token
-        return tokens[ord(pair[0])] + tokens[ord(pair[1])] not in self._training.forbidden
+        left, right = (self._tokens[ord(char)] for char in pair)
+        return left + right not in self._training.forbidden
 
     def _next(self, merges: int) -> str:
         """Choose a language, and return the pair to merge; "" if none is left."""
@@ -264,7 +317,7 @@ class _Learner:
 
     def learn(self) -> core.Learned:
         """Learn as many merges as there is room for."""
-        tokens, numbers, room = self._whole._token, self._whole._number, self._training.room
+        tokens, room = self._tokens, self._training.room
         merges: list[tuple[bytes, bytes]] = []
         stopped = "vocab size reached"
         with core.progress("merging", "merge", room, self._training.verbose) as advance:
@@ -274,14 +327,13 @@ class _Learner:
                     stopped = "nothing left above min_frequency"
                     break
                 left, right = (tokens[ord(char)] for char in pair)
-                number = numbers.setdefault(left + right, len(tokens))
-                if number == len(tokens):
-                    tokens.append(left + right)
-                    advance(1)
+                # No merge makes a token that is there: accelerator/train/learn.c says why.
+                tokens.append(left + right)
                 merges.append((left, right))
+                advance(1)
                 whole = [self._whole] if len(merges) <= self._parity.global_merges else []
                 for text in (*whole, *self.texts.values(), *self.held_out.values()):
-                    text.join(pair, chr(number))
+                    text.join(pair, chr(len(tokens) - 1))
         return core.Learned(merges, tokens[256:], stopped)
 
     def reports(self) -> dict[str, LanguageReport]:
@@ -295,39 +347,44 @@ class _Learner:
         }
 
 
-def _count(training: Training, name: str, corpus: Any) -> PretokenCounts:
-    try:
-        return count_pretokens(
-            corpus,
-            training.empty.split_pattern,
-            special_tokens=training.contents,
-            normalizer=training.empty.normalizer,
-            num_workers=training.workers,
-            text_field=training.text_field,
-            verbose=training.verbose,
-        )
-    except FileFormatError:  # which names the file
-        raise
-    except ValueError as error:
-        raise ValueError(f"language {name!r}: {error}") from None
-
-
-def _counted(training: Training, corpora: Mapping[str, Any]) -> dict[str, PretokenCounts]:
-    """Count the pre-tokens of each corpus that is not counted yet."""
+def _count(training: Training, corpus: Any) -> PretokenCounts:
+    """Count the pre-tokens of a corpus, unless it is counted already."""
     pattern, normalizer = training.empty.split_pattern, training.empty.normalizer
+    if isinstance(corpus, PretokenCounts):
+        corpus.check_made_by(pattern, normalizer)
+        return corpus
+    if isinstance(corpus, Mapping):
+        if {*map(type, corpus)} - {bytes} or {*map(type, corpus.values())} - {int}:
+            raise TypeError("counts must map pre-tokens, as bytes, to whole numbers")
+        return PretokenCounts(corpus, pattern, normalizer)
+    return count_pretokens(
+        corpus,
+        pattern,
+        special_tokens=training.contents,
+        normalizer=normalizer,
+        num_workers=training.workers,
+        text_field=training.text_field,
+        verbose=training.verbose,
+    )
+
+
+def _counted(
+    training: Training, corpora: Mapping[str, Any], kind: str = ""
+) -> dict[str, PretokenCounts]:
+    """Count the text of each language; errors name the language and the `kind` of text."""
     found = {}
     for name, corpus in corpora.items():
-        if isinstance(corpus, PretokenCounts):
-            corpus.check_made_by(pattern, normalizer)
-        elif isinstance(corpus, Mapping):
-            if {*map(type, corpus)} - {bytes}:
-                raise TypeError(f"counts of {name!r} must map pre-tokens, as bytes, to numbers")
-            corpus = PretokenCounts(corpus, pattern, normalizer)
-        else:
-            corpus = _count(training, name, corpus)
-        if not any(corpus.values()):
-            raise ValueError(f"language {name!r}: {core.EMPTY}")
-        found[name] = corpus
+        try:
+            found[name] = _count(training, corpus)
+            if not any(found[name].values()):
+                raise ValueError(core.EMPTY)
+        except FileFormatError:  # which names the file
+            raise
+        except (TypeError, ValueError) as error:
+            is_type = isinstance(error, TypeError)
+            problem = str(error).replace("the corpus", "the text") if kind else str(error)
+            message = f"language {name!r}{kind}: {problem}"
+            raise (TypeError if is_type else ValueError)(message) from None
     return found
 
 
@@ -336,9 +393,11 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     training, parity = Training(tokenizer, given), Parity.of(given["parity"])
     parity.check()
     if given["corpus"] is not None or given["counts"] is not None:
-        raise TypeError("with parity, the corpora of the languages are all; pass no other corpus")
+        raise TypeError(
+            "with parity, training uses only the languages' corpora; pass no other corpus"
+        )
     counts = _counted(training, parity.corpora)
-    held_out = _counted(training, parity.held_out or {})
+    held_out = _counted(training, parity.held_out or {}, ", held out")
     training.counted()
     learner = _Learner(parity, training, counts)
     if held_out:

@@ -75,8 +75,9 @@ class Style(NamedTuple):
         """Train a tokenizer; see `BPETokenizer.train`."""
         self._check(counts)
         if ties != "huggingface":
-            raise ValueError(f"ties={ties!r} is for style='byte-level' only; leave it out")
-        form = _normalizer(tokenizer)
+            raise ValueError(f"ties={ties!r} works only with style='byte-level'; leave it out")
+        old = core.frozen(tokenizer)
+        form = _normalizer(old)
         base = [] if self.byte_fallback is False else _BYTES
         empty = dataclasses.replace(
             core.new_definition("", None, surround),
@@ -84,7 +85,7 @@ class Style(NamedTuple):
             components=_components(form, bool(base)),
         )
         named = core.as_added_tokens(special_tokens)
-        tokens = _with_defaults(tokenizer, named)
+        tokens = _with_defaults(old, named)
         contents = [token.content for token in core.with_added_tokens(empty, tokens).added]
         for content in {_SPACE, *base}.intersection(contents):
             raise ValueError(f"special token {content!r}: this is already a token")
@@ -99,13 +100,13 @@ class Style(NamedTuple):
         room = vocab_size - len(contents) - len(base)
         if room < 0:
             raise ValueError(
-                f"vocab_size is {vocab_size}, and {vocab_size - room} is the least: the corpus has "
-                f"{len(alphabet)} characters to keep; raise vocab_size or lower character_coverage"
+                f"vocab_size is {vocab_size}, but must be at least {vocab_size - room}: the corpus "
+                f"has {len(alphabet)} characters to keep; raise vocab_size or lower "
+                "character_coverage"
             )
         learned = _learn(words, alphabet, room, min_frequency, max_token_length, contents, verbose)
         learned = learned._replace(tokens=[*map(str.encode, base), *learned.tokens])
-        made = core.number_merges(learned, empty, tokens, core.contents(tokenizer))
-        core.install(tokenizer, made, [*map(AddedToken, _SPECIAL), *named])
+        core.adopt(tokenizer, learned, empty, tokens, [*map(AddedToken, _SPECIAL), *named], old)
         tokenizer.training_report = TrainingReport(
             documents=words.documents,
             bytes_read=words.bytes_read,
@@ -126,7 +127,7 @@ class Style(NamedTuple):
             raise ValueError(f"style must be 'byte-level' or 'sentencepiece', got {self.name!r}")
         if self.name == "byte-level":
             given = "character_coverage" if self.byte_fallback is None else "byte_fallback"
-            raise ValueError(f"{given} goes with style='sentencepiece' only; leave it out")
+            raise ValueError(f"{given} works only with style='sentencepiece'; leave it out")
         if counts is not None:
             raise ValueError(
                 "counts are of the pre-tokens of a split pattern, and style='sentencepiece' cuts "

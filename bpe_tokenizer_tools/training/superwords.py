@@ -31,33 +31,41 @@ scripts/extend_tokenizer.sh, and its fork of tokenizers, models/bpe/trainer.rs.
 
 from __future__ import annotations
 
-import itertools
-import operator
+import bisect
+import dataclasses
+import functools
+import hashlib
+import os
+import struct
 import sys
 import tempfile
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, Protocol
 
-import regex
-
-from bpe_tokenizer import AddedToken, BPETokenizer, PretokenCounts, count_pretokens
+from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer, PretokenCounts, count_pretokens
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.patterns.safe_cuts import analyze
+from bpe_tokenizer_tools.training.joins import CountedWords, Refused
+from bpe_tokenizer_tools.training.joins import learn as learn_joins
+from bpe_tokenizer_tools.training.neighbors import count_runs, listed, pair_counter
+from bpe_tokenizer_tools.training.numbering import BOUNDLESS_WORD, Numbering
+from bpe_tokenizer_tools.training.superword_counts import StageFacts, SuperwordCounts
 from bpe_tokenizer_tools.training.variants import Training
 
-__all__ = ["BOUNDLESS_WORD", "SUPERBPE_PATTERN", "Superwords", "train"]
+__all__ = ["SUPERBPE_PATTERN", "Stages", "Superwords", "count_superwords", "train"]
 
 # Numbers by threes from the left, two or more signs, and spaces before a space stay apart.
 SUPERBPE_PATTERN = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)"
-BOUNDLESS_WORD = r" ?\p{L}+(?:['’]\p{L}+)?"
 _RUN = rf"(?:{BOUNDLESS_WORD})+|"  # words, before the pattern of stage one
 
-_BETWEEN = 0x10FFFF  # stands between two pieces; no token has this number
-_UTF_32 = f"utf-32-{'le' if sys.byteorder == 'little' else 'be'}"
-_MOST_PAIRS = 2_000_000  # kept while counting; about 250 MB
+NO_RUNS = (
+    "these counts are of pre-tokens alone, which don't say what is beside them; count with "
+    "superwords (count --superwords, count_superwords), or pass the corpus"
+)
+
+_MOST_PAIRS = 2_000_000  # kept while counting: 70 MB in C, about 250 in Python
 _RULES = ("superbpe", "boundless")
 
 
@@ -109,7 +117,7 @@ class Superwords:
         if self.rule not in _RULES:
             raise ValueError(f"rule must be one of {', '.join(_RULES)}, got {self.rule!r}")
         if self.transition == "auto" and self.rule != "boundless":
-            raise ValueError('transition="auto" goes with rule="boundless" only; pass a number')
+            raise ValueError('transition="auto" works only with rule="boundless"; pass a number')
         if self.transition != "auto":
             core.check_size("transition", self.transition, smallest)
             if self.transition is None:
@@ -130,242 +138,113 @@ class Superwords:
             return SUPERBPE_PATTERN
         return _RUN + split_pattern
 
-    def refuses(self, token: bytes) -> bool:
-        """Tell whether a superword must not be learned."""
-        words = self.max_words
-        if words is not None and sum(map(bool, token.split(b" "))) > words:
-            return True
-        return any(text.encode() in token for text in self.never)
-
-
-class _Refused(frozenset[bytes]):
-    """What a learner must not make: some tokens, and what the options refuse."""
-
-    options: Superwords
-
-    def __contains__(self, token: object) -> bool:
-        return super().__contains__(token) or self.options.refuses(token)  # type: ignore[arg-type]
-
-
-# -- Text as numbers of tokens --------------------------------------------------
-# A token's number is its place in the order of ties: base bytes by the byte alphabet, then merged
-# tokens by age.  A block of text becomes an array of 32-bit numbers, with `_BETWEEN` between the
-# pieces that no merge joins.  Two neighbors, read as one number of 64 bits, are a pair.
-
-
-class _Blocks(core.PretokenCounter):
-    """Reads documents in blocks of prepared text, about four megabytes each."""
-
-    def of(self, documents: Iterable[Iterable[str]]) -> Iterator[list[str]]:
-        """Yield the blocks of some documents."""
-        return self._batches(documents)
-
-
-def _cutter(pattern: str) -> Callable[[str], Iterable[str]]:
-    """Return what cuts text as a split pattern does, faster where most text matches nothing."""
-    found = regex.compile(f"({pattern})") if analyze(pattern)[0] else None
-    if found is None or found.groups > 1:
-        return core.splitter(pattern).split
-    return lambda text: filter(None, found.split(text))
-
-
-_Numbers = Callable[[str], Iterable[Iterable[int]]]  # the numbers of each piece of a text
-
-
-def _superbpe_numbers(learned: core.Learned, pattern: str, workers: int) -> _Numbers:
-    """Cut as stage two does, and encode each piece with the merges of stage one."""
-    plain = core.new_definition(core.UNCUT_PATTERN, None, "none")
-    encoder = core.engine().encoder(core.number_merges(learned, plain, [], {}))
-    split = _cutter(pattern)
-    rank = {byte: number for number, byte in enumerate(core.ALPHABET)}
-    numbers = [*(rank[byte] for byte in range(256)), *range(256, 256 + len(learned.tokens))]
-
-    def run(text: str) -> Iterator[Iterable[int]]:
-        pieces = [piece for piece in split(text) if len(piece) > 1 or piece > "\x7f"]
-        for ids in encoder.encode_batch(pieces, workers):
-            yield map(numbers.__getitem__, ids)
-
-    return run
-
-
-def _boundless_numbers(learned: core.Learned, split_pattern: str, pattern: str) -> _Numbers:
-    """Cut as stage two does; of each piece, take the words that are one token."""
-    tokens = [*(bytes([byte]) for byte in core.ALPHABET), *learned.tokens]
-    is_word = regex.compile(BOUNDLESS_WORD).fullmatch
-    number: dict[str, int] = {}
-    for n, token in enumerate(tokens):
-        text = token.decode(errors="ignore")
-        if text.encode() == token and is_word(text):
-            number[text] = n
-    cut, words = _cutter(pattern), core.splitter(split_pattern).split
-
-    def run(text: str) -> Iterator[Iterable[int]]:
-        for piece in cut(text):
-            if len(piece) > 1:
-                yield (number.get(word, _BETWEEN) for word in words(piece))
-
-    return run
-
-
-def _arrays(blocks: Iterable[list[str]], numbers: _Numbers) -> Iterator[array[int]]:
-    """Yield the numbers of the tokens of each block, `_BETWEEN` first, last and between pieces."""
-    for block in blocks:
-        flat = array("I", [_BETWEEN])
-        for piece in itertools.chain.from_iterable(map(numbers, block)):
-            flat.extend(piece)
-            flat.append(_BETWEEN)
-        if len(flat) % 2:
-            flat.append(_BETWEEN)
-        yield flat
-
-
-def _kept(file: IO[bytes], arrays: Iterable[array[int]]) -> Callable[[], Iterator[array[int]]]:
-    """Write arrays to a file; return what reads them again, as often as it is called."""
-    sizes = []
-    for flat in arrays:
-        flat.tofile(file)
-        sizes.append(len(flat))
-
-    def again() -> Iterator[array[int]]:
-        file.seek(0)
-        for size in sizes:
-            flat = array("I")
-            flat.fromfile(file, size)
-            yield flat
-
-    return again
-
-
-def _pairs(flat: array[int]) -> tuple[memoryview, memoryview]:
-    """Return the pairs at even places, and those at odd ones."""
-    view = memoryview(flat).cast("B")
-    return view.cast("Q"), view[4:-4].cast("Q")
-
-
-def _parts(pair: int) -> tuple[int, int]:
-    first, second = pair & 0xFFFFFFFF, pair >> 32
-    return (first, second) if sys.byteorder == "little" else (second, first)
-
-
-class _PairCounter:
-    """Counts pairs of neighbors, in bounded memory.
-
-    The rarer half of all pairs is forgotten when there are too many.  A pair that is not there, or
-    came back, occurred at most `missed` times more often than it says.  (Manku and Motwani's lossy
-    counting, VLDB 2002.)
-    """
-
-    def __init__(self, most: int) -> None:
-        self.counts: Counter[int] = Counter()
-        self.missed, self._most = 0, most
-
-    def add(self, flat: array[int]) -> None:
-        """Count the pairs of a block."""
-        for pairs in _pairs(flat):
-            self.counts.update(pairs)
-        while len(self.counts) > self._most:
-            rare = sorted(self.counts.values())[len(self.counts) // 2]
-            self.counts = Counter({p: n for p, n in self.counts.items() if n > rare})
-            self.missed += rare
-
-    def at_least(self, least: int) -> Iterator[int]:
-        """Yield the pairs that may occur so often; those forgotten do not, if `least` is larger."""
-        return (pair for pair, count in self.counts.items() if count + self.missed >= least)
-
-
-def _runs(flat: array[int], keep: set[int]) -> Iterator[str]:
-    """Cut a block where a pair is not kept; yield runs of two tokens and more, as characters."""
-    text = flat.tobytes().decode(_UTF_32, "surrogatepass")
-    cuts: list[int] = []
-    for first, pairs in enumerate(_pairs(flat), 1):
-        places = range(first, len(flat), 2)
-        cuts += itertools.compress(places, map(operator.not_, map(keep.__contains__, pairs)))
-    cuts.sort()
-    return (text[a:b] for a, b in itertools.pairwise(cuts) if b - a > 1)
+    def refused(self, forbidden: frozenset[bytes]) -> Refused:
+        """Return what must not be learned: some tokens, and those that the rules refuse."""
+        return Refused(forbidden, self.max_words, [text.encode() for text in self.never])
 
 
 # -- Learning -------------------------------------------------------------------
 
 
-class _Learner(core.MergeLearner):
-    """Goes on learning merges, from counts of runs of tokens that are there already.
+class Source(Protocol):
+    """Text as numbers of tokens, which is counted as often as is needed."""
 
-    `merge_counts` says how often each pair occurred when it was merged.
-    """
+    def pairs(self, most: int) -> Any:
+        """Count pairs of neighbors; keep at most so many, as `neighbors.PairCounter` does."""
 
-    def __init__(self, runs: Mapping[str, int], learned: core.Learned, longest: int | None) -> None:
-        super().__init__({}, longest)
-        self._token += learned.tokens
-        self._number = {token: number for number, token in enumerate(self._token)}
-        self._words, self._freqs = list(runs), list(runs.values())
-        self.merge_counts: list[int] = []
-
-    def _merge(self, pair: str, merged: str, where: list[int]) -> None:
-        self.merge_counts.append(self._pair_counts[pair])
-        super()._merge(pair, merged, where)
+    def runs(self, keep: list[tuple[int, int]], in_python: bool = False) -> Any:
+        """Cut text where a pair is not kept, and count the runs, as `neighbors.count_runs`."""
 
 
-class _StageTwo:
-    """What stage two learns from: text as numbers of tokens, read as often as is needed."""
+class _OnDisk:
+    """Arrays of numbers, written to a file once and read from there."""
 
-    def __init__(
-        self,
-        training: Training,
-        options: Superwords,
-        learned: core.Learned,
-        arrays: Callable[[], Iterable[array[int]]],
-    ) -> None:
-        self._training, self._options, self._learned = training, options, learned
-        self._tokens = [*(bytes([byte]) for byte in core.ALPHABET), *learned.tokens]
-        self._refused = _Refused(training.forbidden)
-        self._refused.options = options
-        self._arrays = arrays
+    def __init__(self, file: IO[bytes], arrays: Iterable[array[int]]) -> None:
+        self._file, self._sizes = file, list[int]()
+        for flat in arrays:
+            flat.tofile(file)
+            self._sizes.append(len(flat))
 
-    def _count_pairs(self, most: int) -> _PairCounter:
-        beside = _PairCounter(most)
+    def _arrays(self) -> Iterator[array[int]]:
+        self._file.seek(0)
+        for size in self._sizes:
+            flat = array("I")
+            flat.fromfile(self._file, size)
+            yield flat
+
+    def pairs(self, most: int) -> Any:
+        beside = pair_counter(most)
         for flat in self._arrays():
             beside.add(flat)
         return beside
 
-    def _rarest(self, beside: _PairCounter, n_tokens: int) -> int:
+    def runs(self, keep: list[tuple[int, int]], in_python: bool = False) -> Any:
+        return count_runs(self._arrays(), keep, in_python)
+
+
+class _StageTwo:
+    """Learns superwords.
+
+    Attributes:
+        runs: what they were learned from.
+        least: no merge that is rarer can be learned from these.
+    """
+
+    def __init__(self, training: Training, options: Superwords, tokens: list[bytes]) -> None:
+        self._training, self._tokens = training, tokens
+        self._refused = options.refused(training.forbidden)
+        self.runs: Any = None
+        self.least = 0
+
+    def _rarest(self, beside: Any, n_tokens: int) -> int:
         """Return how often the last of the most frequent pairs occurs; 0 if there are fewer."""
-        joins = (n for pair, n in beside.counts.most_common() if self._may_join(pair))
-        last: int = next(itertools.islice(joins, max(n_tokens - 1, 0), None), 0)
-        return last
+        n_pairs = 2 * n_tokens
+        while least := beside.nth(n_pairs) if n_tokens else 1:
+            found = beside.frequent(least)
+            counts = sorted(n for pair, n in found if n >= least and self._may_join(pair))
+            if len(counts) >= n_tokens:
+                return counts[-n_tokens] if n_tokens else 0
+            n_pairs *= 4
+        counts = sorted(n for pair, n in beside.frequent(0) if self._may_join(pair))
+        return counts[-n_tokens] if len(counts) >= n_tokens else 0
 
-    def _may_join(self, pair: int) -> bool:
+    def _may_join(self, pair: tuple[int, int]) -> bool:
         # What the options refuse, they also refuse with more around it.
-        left, right = _parts(pair)
-        if _BETWEEN in (left, right):
-            return False
-        joined = self._tokens[left] + self._tokens[right]
+        joined = self._tokens[pair[0]] + self._tokens[pair[1]]
         longest = self._training.longest or sys.maxsize
-        return (len(joined) == 2 or len(joined) < longest) and not self._options.refuses(joined)
+        return (len(joined) == 2 or len(joined) < longest) and not self._refused.by_rule(joined)
 
-    def learn(self, n_tokens: int, floor: int) -> tuple[core.Learned, list[int]]:
+    def learn(self, source: Source, n_tokens: int, floor: int) -> tuple[core.Learned, list[int]]:
         """Learn so many superwords; return them, and how often each merge occurred."""
-        beside = self._count_pairs(_MOST_PAIRS)
+        beside = source.pairs(_MOST_PAIRS)
         least = self._rarest(beside, n_tokens) // 2  # a guess
         while True:
-            least = max(least, floor)
+            self.least = least = max(least, floor)
             if 0 < least <= beside.missed:  # too many were forgotten
-                beside = self._count_pairs(sys.maxsize)
-            keep = set(filter(self._may_join, beside.at_least(least)))
-            found, counts = self._learn_above(least, n_tokens, keep)
+                beside = source.pairs(sys.maxsize)
+            keep = [pair for pair, _ in beside.frequent(least) if self._may_join(pair)]
+            self.runs = source.runs(keep)
+            try:
+                found, counts = self.learn_from(self.runs, n_tokens, least)
+            except OverflowError:  # what was counted in C can't be learned from in C
+                self.runs = source.runs(keep, in_python=True)
+                found, counts = self.learn_from(self.runs, n_tokens, least)
             if least == floor or len(found.tokens) == n_tokens:
                 return found, counts
             least //= 4
 
-    def _learn_above(
-        self, least: int, n_tokens: int, keep: set[int]
-    ) -> tuple[core.Learned, list[int]]:
-        runs: Counter[str] = Counter()
-        for flat in self._arrays():
-            runs.update(_runs(flat, keep))
-        learner = _Learner(runs, self._learned, self._training.longest)
+    def learn_from(self, runs: Any, n_tokens: int, least: int) -> tuple[core.Learned, list[int]]:
+        """Learn the same from runs of tokens, none that is rarer than `least`."""
         with core.progress("joining", "merge", n_tokens, self._training.verbose) as advance:
-            found = learner.learn(n_tokens, least, self._refused, advance)
-        return found, learner.merge_counts
+            return learn_joins(
+                self._tokens,
+                runs,
+                n_tokens,
+                least,
+                max_token_length=self._training.longest,
+                forbidden=self._refused,
+                advance=advance,
+            )
 
 
 class _StageOne:
@@ -381,11 +260,28 @@ class _StageOne:
             found: core.Learned = learner.learn(n_tokens, least, self._training.forbidden, advance)
         return found
 
+    @functools.cached_property
+    def _merge_counts(self) -> list[int]:
+        """How often each merge occurs, negative, so that they rise."""
+        training, words = self._training, CountedWords()
+        ranks = bytes.maketrans(core.ALPHABET, bytes(range(256)))
+        for pretoken, count in self._counts.items():
+            words.add(pretoken.translate(ranks), count)
+        _, counts = learn_joins(
+            [bytes([byte]) for byte in core.ALPHABET],
+            words,
+            training.room,
+            max(training.min_frequency, 1),
+            max_token_length=training.longest,
+            forbidden=training.forbidden,
+        )
+        return [-count for count in counts]
+
     def floor(self, n_tokens: int) -> int:
         """Return a number that none of so many merges occurs less often than."""
         least: int = max(self._training.min_frequency, 1)
-        while len(self.learn(n_tokens, 2 * least).tokens) == n_tokens > 0:
-            least *= 2
+        if 0 < n_tokens <= len(self._merge_counts):
+            least = -self._merge_counts[n_tokens - 1]
         return least
 
     def superwords(self, n_tokens: int, merge_counts: list[int]) -> int:
@@ -396,13 +292,49 @@ class _StageOne:
         """
 
         def fits(n: int) -> bool:
-            return len(self.learn(n_tokens, merge_counts[n]).tokens) + n < n_tokens
+            words = bisect.bisect_right(self._merge_counts, -merge_counts[n])
+            return words + n < n_tokens
 
         first, end = 0, len(merge_counts)
         while first < end:
             middle = (first + end) // 2
             first, end = (middle + 1, end) if fits(middle) else (first, middle)
         return first
+
+
+class _Spool:
+    """A corpus that can be read once, read twice: its texts go to a temporary file."""
+
+    def __init__(self, file: IO[bytes], corpus: Any) -> None:
+        self._file, self._corpus = file, corpus
+
+    def first(self) -> Any:
+        """Return the corpus, which is written as it is read."""
+        if isinstance(self._corpus, core.Document):
+            return core.Document(self._written(self._corpus.chunks))
+        return self._written(self._corpus)
+
+    def again(self) -> Any:
+        """Return the corpus that was written."""
+        items = self._read()
+        return core.Document(items) if isinstance(self._corpus, core.Document) else items
+
+    def _written(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            if isinstance(item, (str, os.PathLike)):  # if not, who reads it says what is wrong
+                data = str(item).encode("utf-8", "surrogatepass")
+                self._file.write(_SPOOLED.pack(isinstance(item, str), len(data)) + data)
+            yield item
+
+    def _read(self) -> Iterator[Any]:
+        self._file.seek(0)
+        while head := self._file.read(_SPOOLED.size):
+            is_text, size = _SPOOLED.unpack(head)
+            text = self._file.read(size).decode("utf-8", "surrogatepass")
+            yield text if is_text else Path(text)
+
+
+_SPOOLED = struct.Struct("=?Q")  # whether it is text and no path, and its length
 
 
 def _first(learned: core.Learned, n: int) -> core.Learned:
@@ -424,67 +356,199 @@ def _made_of(supers: core.Learned, words: core.Learned) -> core.Learned:
     return core.Learned(merges, [left + right for left, right in merges], supers.stopped)
 
 
-def _learn(
-    training: Training, options: Superwords, counts: PretokenCounts, corpus: Any
-) -> core.Learned:
-    """Learn both stages."""
-    one, room = _StageOne(training, counts), training.room
-    before, final = counts.split_pattern, options.final_pattern(counts.split_pattern)
-    floor, automatic = max(training.min_frequency, 1), options.transition == "auto"
-    n_words = room if automatic else int(options.transition) - (training.vocab_size - room)
-    words = one.learn(n_words, training.min_frequency, training.verbose)
-    numbers = (
-        _superbpe_numbers(words, final, training.workers or core.cores())
-        if options.rule == "superbpe"
-        else _boundless_numbers(words, before, final)
-    )
-    tokens = list(map(AddedToken, training.contents))
-    pipeline = core.Pipeline(core.splitter(final), counts.normalizer, tokens=tokens)
+class Stages:
+    """Both stages of a training.  The first is learned at once, from counts of pre-tokens.
 
-    documents = core.documents(corpus, training.text_field)
-    with tempfile.TemporaryFile() as file:
+    Attributes:
+        numbering: how text becomes what the second is learned from.
+    """
+
+    def __init__(self, training: Training, options: Superwords, counts: PretokenCounts) -> None:
+        self._training, self._options = training, options
+        self._one, self._room = _StageOne(training, counts), training.room
+        n_words = self._room
+        if options.transition != "auto":
+            n_words = int(options.transition) - (training.vocab_size - self._room)
+        self._words = self._one.learn(n_words, training.min_frequency, training.verbose)
+        before, specials = counts.split_pattern, tuple(training.contents)
+        final = options.final_pattern(before)
+        self.numbering = Numbering(
+            options.rule, before, final, self._words, counts.normalizer, specials
+        )
+        self._two = _StageTwo(training, options, self.numbering.tokens)
+        self._asked = self._how_many()
+
+    def _how_many(self) -> tuple[int, int]:
+        """Return how many superwords to learn, and how often each must occur."""
+        if self._options.transition == "auto":
+            return self._room, self._one.floor(self._room)
+        return self._room - len(self._words.tokens), max(self._training.min_frequency, 1)
+
+    def learn(self, source: Source) -> core.Learned:
+        """Learn the second from text; return both."""
+        return self._both(*self._two.learn(source, *self._asked))
+
+    def learn_again(self, counts: SuperwordCounts) -> core.Learned:
+        """Learn the second from what `counts` kept."""
+        n_tokens, floor = self._asked
+        if max(counts.runs.symbols, default=0) >= len(self.numbering.tokens):
+            raise ValueError("these counts have runs of tokens that aren't there: count again")
+        least = max(counts.least, floor)
+        supers, merge_counts = self._two.learn_from(counts.runs, n_tokens, least)
+        if len(supers.tokens) < n_tokens and floor < counts.least:
+            problem = f"these counts have the superwords that occur {counts.least:,} times or more"
+            raise ValueError(
+                f"{problem}: {len(supers.tokens):,}, and {n_tokens:,} are wanted; count again "
+                "with a larger vocab_size, or a smaller min_frequency"
+            )
+        return self._both(supers, merge_counts)
+
+    def counts(self, counts: PretokenCounts) -> SuperwordCounts:
+        """Return counts of pre-tokens with what the second was learned from."""
+        training = self._training
+        made = counts.split_pattern, counts.normalizer, counts.documents, counts.bytes_read
+        facts = StageFacts(
+            dataclasses.asdict(self._options),
+            training.vocab_size,
+            tuple(sorted(training.contents)),
+            training.min_frequency,
+            training.longest,
+            self.digest(),
+        )
+        return SuperwordCounts(counts, *made, facts, listed(self._two.runs), self._two.least)
+
+    def digest(self) -> str:
+        """Return a hash of what the first has learned: it says what numbers mean."""
+        pairs = [[core.to_printable(token) for token in pair] for pair in self._words.merges]
+        return hashlib.sha256(core.to_json(pairs).encode()).hexdigest()
+
+    def _both(self, supers: core.Learned, merge_counts: list[int]) -> core.Learned:
+        words, room = self._words, self._room
+        if self._options.transition == "auto":
+            supers = _first(supers, self._one.superwords(room, merge_counts))
+            kept = _first(words, room - len(supers.tokens))
+            supers = _made_of(supers, kept)
+            words = _first(words, room - len(supers.tokens))
+        merges, made = [*words.merges, *supers.merges], [*words.tokens, *supers.tokens]
+        full = len(made) == room  # if not, there are pairs left that are too rare, or refused
+        stopped = "vocab size reached" if full else "nothing left above min_frequency"
+        return core.Learned(merges, made, stopped)
+
+
+# -- Training and counting --------------------------------------------------------
+
+
+def _read(training: Training, options: Superwords, corpus: Any) -> tuple[Stages, Any, Any]:
+    """Learn both stages from a corpus; return them, the counts, and what was learned."""
+    empty = training.empty
+    with tempfile.TemporaryFile() as kept, tempfile.TemporaryFile() as numbers:
+        once = isinstance(corpus, (Iterator, core.Document))
+        spool = _Spool(kept, corpus) if once else None
+        counts = count_pretokens(
+            spool.first() if spool else corpus,
+            empty.split_pattern,
+            special_tokens=training.contents,
+            normalizer=empty.normalizer,
+            num_workers=training.workers,
+            text_field=training.text_field,
+            verbose=training.verbose,
+        )
+        training.counted()
+        stages = Stages(training, options, counts)
+        texts = core.documents(spool.again() if spool else corpus, training.text_field)
         with core.progress("encoding", "B", None, training.verbose) as advance:
-            arrays = _kept(file, _arrays(_Blocks(pipeline, 1, advance).of(documents), numbers))
-        two = _StageTwo(training, options, words, arrays)
-        n_supers = room if automatic else room - len(words.tokens)
-        supers, merge_counts = two.learn(n_supers, one.floor(room) if automatic else floor)
-    if automatic:
-        supers = _first(supers, one.superwords(room, merge_counts))
-        kept = _first(words, room - len(supers.tokens))
-        supers = _made_of(supers, kept)
-        words = _first(words, room - len(supers.tokens))
-    merges, made = [*words.merges, *supers.merges], [*words.tokens, *supers.tokens]
-    full = len(made) == room  # if not, there are pairs left that are too rare, or refused
-    stopped = "vocab size reached" if full else "nothing left above min_frequency"
-    return core.Learned(merges, made, stopped)
+            blocks = stages.numbering.blocks(advance).of(texts)
+            workers = training.workers or core.cores()
+            source = _OnDisk(numbers, stages.numbering.arrays(blocks, workers))
+        return stages, counts, stages.learn(source)
+
+
+def checked(training: Training, superwords: Any) -> Superwords:
+    """Return options that are sound for a training."""
+    options = Superwords.of(superwords)
+    options.check(256 + len(training.contents), training.vocab_size)
+    before, final = (
+        training.empty.split_pattern,
+        options.final_pattern(training.empty.split_pattern),
+    )
+    core.splitter(final)  # is it a pattern?
+    if before == final or before.startswith(_RUN):
+        problem = "this tokenizer's split pattern is that of stage two, as it has superwords"
+        raise ValueError(f"{problem}; make a new one with the pattern of stage one")
+    return options
 
 
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     """Train with superwords; `given` are the arguments of `BPETokenizer.train`."""
-    training = Training(tokenizer, given)
-    options = Superwords.of(given["superwords"])
-    options.check(256 + len(training.contents), training.vocab_size)
-    corpus, empty = given["corpus"], training.empty
-    if given["counts"] is not None:
-        raise ValueError("superwords are learned from text, not from counts; pass the corpus")
-    if corpus is None:
-        raise TypeError("train() takes a corpus to learn superwords from")
-    if isinstance(corpus, (Iterator, core.Document)):
-        raise TypeError("superwords need to read the corpus twice; pass paths or a list")
-    final = options.final_pattern(empty.split_pattern)
-    core.splitter(final)  # is it a pattern?
-    if empty.split_pattern == final or empty.split_pattern.startswith(_RUN):
-        problem = "this tokenizer's split pattern is that of stage two, as it has superwords"
-        raise ValueError(f"{problem}; make a new one with the pattern of stage one")
-    counts = count_pretokens(
-        corpus,
-        empty.split_pattern,
-        special_tokens=training.contents,
-        normalizer=empty.normalizer,
-        num_workers=training.workers,
-        text_field=training.text_field,
-        verbose=training.verbose,
-    )
-    training.counted()
-    learned = _learn(training, options, counts, corpus)
-    return training.finish(learned, counts, final)
+    training, corpus, counts = Training(tokenizer, given), given["corpus"], given["counts"]
+    options = checked(training, given["superwords"])
+    if (corpus is None) == (counts is None):
+        raise TypeError("train() takes a corpus or counts=..., one of the two")
+    if counts is None:
+        _, counts, learned = _read(training, options, corpus)
+    else:
+        _check_counts(training, options, counts)
+        training.counted()
+        stages = Stages(training, options, counts)
+        if stages.digest() != counts.facts.stage_one:
+            problem = "stage one differs from that of these counts, made with min_frequency"
+            raise ValueError(f"{problem} {counts.facts.min_frequency}: pass that, or count again")
+        learned = stages.learn_again(counts)
+    return training.finish(learned, counts, options.final_pattern(training.empty.split_pattern))
+
+
+def _check_counts(training: Training, options: Superwords, counts: Any) -> None:
+    """Raise an error unless counts are for this training."""
+    if not isinstance(counts, SuperwordCounts):
+        raise ValueError(NO_RUNS)
+    counts.check_made_by(training.empty.split_pattern, training.empty.normalizer)
+    facts = counts.facts
+    largest = training.vocab_size
+    if training.vocab_size < facts.vocab_size and options.transition != "auto":
+        largest = facts.vocab_size  # a smaller vocabulary is the beginning of a larger one
+    asked = {
+        "superwords": dataclasses.asdict(options),
+        "special_tokens": tuple(sorted(training.contents)),
+        "max_token_length": training.longest,
+        "vocab_size": largest,
+    }
+    for name, value in asked.items():
+        made = getattr(facts, name)
+        if made != value:
+            shown, got = core.shorten(made), core.shorten(value)
+            if isinstance(value, dict):
+                differ = [key for key in value if value[key] != made.get(key)]
+                shown, got = (", ".join(f"{k}={d.get(k)!r}" for k in differ) for d in (made, value))
+            problem = f"these counts were made with {name} {shown}, not with {got}"
+            raise ValueError(f"{problem}: train with the same, or count again")
+
+
+def count_superwords(
+    corpus: Any,
+    superwords: Any,
+    vocab_size: int = 32_000,
+    *,
+    split_pattern: str = GPT2_SPLIT_PATTERN,
+    normalizer: str | None = "NFC",
+    special_tokens: Any = None,
+    min_frequency: int = 2,
+    max_token_length: int | None = None,
+    num_workers: int | None = None,
+    text_field: str = "text",
+    verbose: bool = False,
+) -> SuperwordCounts:
+    """Count what superwords are learned from; `train(counts=..., superwords=...)` takes it.
+
+    The arguments are those of `BPETokenizer.train`, and training has to name the same; only
+    `vocab_size` may be smaller then, unless the transition is "auto".
+
+    >>> text = "by the way, he said. by the way, she said. " * 20
+    >>> counts = count_superwords(text, 275, vocab_size=290)
+    >>> tokenizer = BPETokenizer().train(counts=counts, vocab_size=285, superwords=275)
+    >>> tokenizer.tokenize("by the way")
+    ['by', 'ĠtheĠway']
+    """
+    tokenizer = BPETokenizer(split_pattern, normalizer=normalizer)
+    training = Training(tokenizer, {**locals(), "surround": None})
+    stages, counts, _ = _read(training, checked(training, superwords), corpus)
+    return stages.counts(counts)

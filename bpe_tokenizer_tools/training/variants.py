@@ -16,11 +16,12 @@ class Training:
     """One call of `BPETokenizer.train`: its arguments, checked, and how far it has come."""
 
     def __init__(self, tokenizer: BPETokenizer, given: Mapping[str, Any]) -> None:
-        if tokenizer.definition.components is not None:
+        self._old = core.frozen(tokenizer)
+        surround, old = given["surround"], self._old.definition
+        if old.components is not None:
             raise ValueError(
                 "this tokenizer is not byte-level BPE with one pattern; make a new one"
             )
-        surround, old = given["surround"], tokenizer.definition
         rule = old.template if surround is None else str(surround)
         self.tokenizer = tokenizer
         self.vocab_size, self.min_frequency = given["vocab_size"], given["min_frequency"]
@@ -52,9 +53,7 @@ class Training:
     ) -> BPETokenizer:
         """Give the tokenizer what was learned, and say what was done, in a `report`."""
         empty = dataclasses.replace(self.empty, split_pattern=pattern)
-        old = core.contents(self.tokenizer)
-        made = core.number_merges(learned, empty, self.tokens, old)
-        core.install(self.tokenizer, made, self.named)
+        core.adopt(self.tokenizer, learned, empty, self.tokens, self.named, self._old)
         made_report = report(
             documents=counts.documents,
             bytes_read=counts.bytes_read,
@@ -81,7 +80,7 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     if asked == "superwords" and given["parity"] is not None:
         also.append("parity")
     if also:
-        raise ValueError(f"{asked} does not go with {', '.join(also)}; leave one of them out")
+        raise ValueError(f"{asked} can't be combined with {', '.join(also)}; leave one of them out")
     if asked == "superwords":
         from bpe_tokenizer_tools.training import superwords
 

@@ -13,11 +13,12 @@ Source: Purason and others, "Teaching Old Tokenizers New Words", arXiv 2512.0398
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
-import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,9 @@ from bpe_tokenizer import AddedToken, BPETokenizer, Definition, PretokenCounts, 
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.held_out import HELD_OUT_SHARE, CorpusReader, check_apart
 from bpe_tokenizer_tools.formats.sentencepiece import SPACE
-from bpe_tokenizer_tools.support.text import counted
+from bpe_tokenizer_tools.support.text import counted, say
+from bpe_tokenizer_tools.training import joins
+from bpe_tokenizer_tools.training.joins import CountedWords
 from bpe_tokenizer_tools.vocabularies.pretokens import (
     Merger,
     check_counts,
@@ -91,7 +94,7 @@ def extend(
     held_out: Any = None,
     num_workers: int | None = None,
     text_field: str = "text",
-    verbose: bool = True,
+    verbose: bool | None = None,
 ) -> BPETokenizer:
     """Return a tokenizer with more merges, behind those there are; the given one stays as it is.
 
@@ -131,14 +134,14 @@ def extend(
     strings = _check(tokenizer, corpus, counts, tokens, add, min_frequency)
     spelled = _with_strings(tokenizer, strings)
     started = time.perf_counter()
+    verbose = core.is_watched(verbose)
     reader = CorpusReader(tokenizer, None, num_workers, text_field, verbose)
     found, measured = _read(reader, corpus, counts, held_out)
     seconds = time.perf_counter() - started
     learned = core.Learned([], [], "")
     if found is not None:
         with core.progress("merging", "merge", add, verbose) as advance:
-            learner = _Learner(spelled, found)
-            learned = learner.learn(add, min_frequency, learner.forbidden, advance)
+            learned = _learn(spelled, found, add, min_frequency, advance)
     extended = core.remade(tokenizer, _with_merges(spelled, learned))
     learning = time.perf_counter() - started - seconds
     n_old, n_strings = len(tokenizer.definition.vocab), len(spelled.definition.vocab)
@@ -159,7 +162,7 @@ def extend(
         held_out={name: _measure(text, tokenizer, extended) for name, text in measured.items()},
     )
     if verbose:
-        print(f"Extended: {report}", file=sys.stderr)
+        say(f"Extended: {report}", sys.stderr)
     return extended
 
 
@@ -236,11 +239,18 @@ def _size(counts: Mapping[bytes, int], tokenizer: BPETokenizer) -> int:
 
 # -- Learning from text --------------------------------------------------------
 
-_APART = chr(sys.maxunicode)  # instead of a token that no merge may join
+Word = Sequence[int]
+_Cut = Callable[[list[int]], Iterable[Word]]
 
 
-class _Learner(core.MergeLearner):
-    """Learns merges as the trainer does, but starts from pre-tokens that are encoded already.
+def _learn(
+    tokenizer: BPETokenizer,
+    counts: Mapping[bytes, int],
+    add: int,
+    min_frequency: int,
+    advance: Callable[[int], Any],
+) -> core.Learned:
+    """Learn merges as the trainer does, but from pre-tokens that are encoded already.
 
     Tokens are numbered in the order of ties: single bytes, or characters, by their printable form;
     the others by id; and new ones by age, which will be their ids.
@@ -249,51 +259,66 @@ class _Learner(core.MergeLearner):
     would come before the new ones.  Training from bytes never meets such a merge; here it is one
     that leads to a token that no merges of the old tokenizer lead to.
     """
+    definition = tokenizer.definition
 
-    _LIMIT = sys.maxunicode  # numbers that are not `_APART`
+    def order(item: tuple[bytes, int]) -> tuple[bool, int]:
+        written = definition.write(item[0])
+        return (False, ord(written)) if len(written) == 1 else (True, item[1])
 
-    def __init__(self, tokenizer: BPETokenizer, counts: Mapping[bytes, int]) -> None:
-        super().__init__({}, None)
-        definition = tokenizer.definition
-
-        def order(item: tuple[bytes, int]) -> tuple[bool, int]:
-            written = definition.write(item[0])
-            return (False, ord(written)) if len(written) == 1 else (True, item[1])
-
-        items = sorted(definition.vocab.items(), key=order)
-        self._token = [token for token, _ in items]
-        self._number = {token: number for number, token in enumerate(self._token)}
-        symbol = {id_: chr(number) for number, (_, id_) in enumerate(items)}
-        symbol.update(dict.fromkeys(stand_ins(tokenizer), _APART))
-        cut = _cut_at_spaces(definition, symbol) if tokenizer.components else _cut
-        for ids, count in zip(encode_pretokens(tokenizer, list(counts)), counts.values()):
-            if len(ids) > 1 and count > 0:
-                for word in cut("".join(map(symbol.__getitem__, ids))):
-                    self._words.append(word)
-                    self._freqs.append(count)
-        contents = (definition.read(token.content) for token in definition.added)
-        self.forbidden = frozenset([*definition.vocab, *filter(None, contents)])
+    items = sorted(definition.vocab.items(), key=order)
+    number = {id_: place for place, (_, id_) in enumerate(items)}
+    cut = _cutter(tokenizer)
+    words = CountedWords()
+    for ids, count in zip(encode_pretokens(tokenizer, list(counts)), counts.values()):
+        if len(ids) > 1 and count > 0:
+            for word in cut(ids):
+                words.add(map(number.__getitem__, word), count)
+    contents = (definition.read(token.content) for token in definition.added)
+    forbidden = frozenset([*definition.vocab, *filter(None, contents)])
+    tokens = [token for token, _ in items]
+    learned, _ = joins.learn(
+        tokens, words, add, min_frequency, forbidden=forbidden, advance=advance
+    )
+    return learned
 
 
-def _cut(word: str) -> list[str]:
-    return word.split(_APART)
+def _cutter(tokenizer: BPETokenizer) -> _Cut:
+    """Return what cuts the ids of a pre-token into words that merges may join."""
+    apart = stand_ins(tokenizer)
+    cut = functools.partial(_cut_at, apart)
+    return _cutter_at_spaces(tokenizer.definition, cut) if tokenizer.components else cut
 
 
-def _cut_at_spaces(definition: Definition, symbol: dict[int, str]) -> Callable[[str], list[str]]:
+def _cut_at(apart: set[int], ids: list[int]) -> Iterable[Word]:
+    """Leave out what merges must not join, and cut there."""
+    if apart.isdisjoint(ids):
+        return (ids,)
+    groups = itertools.groupby(ids, apart.__contains__)
+    return [list(group) for is_apart, group in groups if not is_apart]
+
+
+def _cutter_at_spaces(definition: Definition, cut: _Cut) -> _Cut:
     """Return what also cuts words before a run of "▁", as SentencePiece's trainer does.
 
     A decoder takes the space away that a text begins with, and some take all of the first token.
     """
-    spaces = ""
-    for token, id_ in definition.vocab.items():
-        text = token.decode()
-        if not text.strip(SPACE):
-            spaces += re.escape(symbol[id_])
-        elif text.startswith(SPACE):
-            symbol[id_] = _APART + symbol[id_]
+    texts = {id_: token.decode() for token, id_ in definition.vocab.items()}
+    spaces = {id_ for id_, text in texts.items() if not text.strip(SPACE)}
+    begins = {id_ for id_, text in texts.items() if text.startswith(SPACE)} - spaces
     if not spaces:
-        return _cut
-    return re.compile(f"[{spaces}]*[^{spaces}{_APART}]+|[{spaces}]+").findall
+        return cut
+
+    def at_spaces(ids: list[int]) -> Iterator[Word]:
+        for word in cut(ids):
+            start = 0
+            for i in range(1, len(word)):
+                is_run = word[i] in spaces and word[i - 1] not in spaces
+                if is_run or word[i] in begins:
+                    yield word[start:i]
+                    start = i
+            yield word[start:]
+
+    return at_spaces
 
 
 def _with_merges(tokenizer: BPETokenizer, learned: core.Learned) -> Definition:

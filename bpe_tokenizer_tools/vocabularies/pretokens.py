@@ -16,7 +16,7 @@ _BATCH = 2**14  # pre-tokens that the engine encodes at once
 def check_counts(reader: CorpusReader, counts: Any) -> Mapping[bytes, int]:
     """Return counts that a caller gave, or raise TypeError or ValueError."""
     if not isinstance(counts, Mapping) or {*map(type, counts)} - {bytes}:
-        raise TypeError("counts must be a mapping from pre-tokens, as bytes, to their numbers")
+        raise TypeError("counts must map pre-tokens (bytes) to how often they occur")
     for pretoken, count in counts.items():
         if type(count) is not int:
             raise TypeError(f"counts: {pretoken!r} must have an int, got {core.shorten(count)}")

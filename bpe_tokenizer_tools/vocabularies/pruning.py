@@ -31,6 +31,7 @@ from typing import Any, cast
 from bpe_tokenizer import BPETokenizer, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.held_out import CorpusReader
+from bpe_tokenizer_tools.support.text import say
 from bpe_tokenizer_tools.support.transactions import save_files
 from bpe_tokenizer_tools.vocabularies.pretokens import (
     Merger,
@@ -63,7 +64,7 @@ class Pruned:
         found = unreached(self.tokenizer)
         return [token for why, tokens in found.items() if why != "flag" for token in tokens]
 
-    def save(self, directory: str | os.PathLike[str], verbose: bool = True) -> None:
+    def save(self, directory: str | os.PathLike[str], verbose: bool | None = None) -> None:
         """Save the tokenizer, and the id map as id_map.json and id_map.npy, all files or none."""
         folder = Path(directory)
         if folder.exists() and not folder.is_dir():
@@ -76,8 +77,8 @@ class Pruned:
         files[folder / "id_map.npy"] = _npy(self.id_map)
         folder.mkdir(parents=True, exist_ok=True)
         save_files(files)
-        if verbose:
-            print(f"Saved {self.tokenizer.vocab_size:,} tokens to {folder}", file=sys.stderr)
+        if core.is_watched(verbose):
+            say(f"Saved {self.tokenizer.vocab_size:,} tokens to {folder}", sys.stderr)
 
     def __str__(self) -> str:
         left, more = self.tokenizer.vocab_size, self.tokens_after - self.tokens_before
@@ -107,7 +108,7 @@ def prune(
     keep: Iterable[int | str | bytes] = (),
     num_workers: int | None = None,
     text_field: str = "text",
-    verbose: bool = True,
+    verbose: bool | None = None,
 ) -> Pruned:
     """Remove the tokens that a corpus uses least; the given tokenizer stays as it is.
 
@@ -123,7 +124,7 @@ def prune(
         corpus, num_workers, text_field: text of the kind to encode, as for `count_pretokens`;
             added tokens in it are not counted.
         counts: of pre-tokens, instead of a corpus.
-        vocab_size: how many tokens to leave, added ones included.
+        vocab_size: number of tokens to keep, added ones included.
         min_count: tokens that occur as often stay.  With `vocab_size`, whichever stops first.
         keep: tokens that stay, by id, as vocabulary files write them ("Ġthe"), or by their bytes.
         verbose: show progress and a summary on stderr.
@@ -140,6 +141,7 @@ def prune(
     """
     _check(tokenizer, corpus, counts, vocab_size, min_count)
     kept = {_id_of(token, tokenizer) for token in _listed(keep)}
+    verbose = core.is_watched(verbose)
     reader = CorpusReader(tokenizer, None, num_workers, text_field, verbose)
     found = reader.count(corpus) if counts is None else check_counts(reader, counts)
     if not any(found.values()):
@@ -157,12 +159,12 @@ def prune(
     left = size - len(removed)
     if vocab_size is not None and min_count is None and left > vocab_size:
         stay = "bytes or characters, added tokens, those to keep, and their parts"
-        raise ValueError(f"vocab_size is {vocab_size}, and {left} is the least: {stay} stay")
+        raise ValueError(f"vocab_size is {vocab_size}, but must be at least {left}: {stay} stay")
     definition, id_map = _renumbered(tokenizer, leaves.merger)
     made = core.remade(tokenizer, definition)
     result = Pruned(made, id_map, removed, before, leaves.n_tokens)
     if verbose:
-        print(f"Pruned: {result}", file=sys.stderr)
+        say(f"Pruned: {result}", sys.stderr)
     return result
 
 
@@ -178,7 +180,7 @@ def _check(
     check_mergeable(tokenizer, "prune")
     if vocab_size is not None and vocab_size > tokenizer.vocab_size:
         has = f"this tokenizer has {tokenizer.vocab_size}"
-        raise ValueError(f"vocab_size is {vocab_size}, but {has}; give a smaller one")
+        raise ValueError(f"vocab_size is {vocab_size}, but {has}; pass a smaller one")
 
 
 def _listed(keep: Any) -> list[Any]:
@@ -201,7 +203,7 @@ def _id_of(token: Any, tokenizer: BPETokenizer) -> int:
     else:
         raise TypeError(f"keep: expected ids, strings or bytes, got {core.shorten(token)}")
     if found is None:
-        raise ValueError(f"keep: {core.shorten(token)} is no token of this tokenizer")
+        raise ValueError(f"keep: {core.shorten(token)} is not a token of this tokenizer")
     return found
 
 

@@ -1,1 +1,1 @@
-"""From a recipe to the registry: steps, what they were made of, and where tokenizers are kept."""
+"""From a recipe to the registry: steps, their stamps, and the place for tokenizers."""

@@ -22,16 +22,17 @@ from typing import Any, ClassVar
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, PretokenCounts, count_pretokens
 from bpe_tokenizer_tools import core, evaluation
-from bpe_tokenizer_tools.corpus.documents import find_files
+from bpe_tokenizer_tools.corpus.documents import expanded, find_files
 from bpe_tokenizer_tools.corpus.drawing import Recipe, build_corpus
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.files import file_sha256
+from bpe_tokenizer_tools.support.files import check_path, file_sha256
 from bpe_tokenizer_tools.support.settings import Settings
 from bpe_tokenizer_tools.support.tables import Table
+from bpe_tokenizer_tools.support.text import shortened
 from bpe_tokenizer_tools.workflow.registry import Entry, Registry, check_name
 from bpe_tokenizer_tools.workflow.stamps import UNKNOWN, Stamp, changes, hashes
 
-_Results = Mapping[str, Mapping[str, Any]]  # step -> what it found out
+_Results = Mapping[str, Mapping[str, Any]]  # step -> its results
 
 # -- Steps --------------------------------------------------------------------
 
@@ -47,7 +48,7 @@ class _Step:
         """Refuse what would make the step fail, before another one has taken its time."""
 
     def inputs(self, results: _Results) -> dict[str, Any]:
-        """Return all that decides the result, but files; UNKNOWN for what is not known yet."""
+        """Return all that decides the result, except files; UNKNOWN for facts not known yet."""
         raise NotImplementedError
 
     def files(self) -> dict[str, Path]:
@@ -55,7 +56,7 @@ class _Step:
         return {}
 
     def missing(self, result: Mapping[str, Any]) -> str:
-        """Tell what else there should be and is not, if anything."""
+        """Name another thing that is missing, if any."""
         return ""
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
@@ -186,11 +187,11 @@ _PACKAGES = {"tiktoken": "tiktoken", "hf": "tokenizers", "sp": "sentencepiece"} 
 
 @dataclass
 class _Evaluate(_Step):
-    """The evaluation: names as they are written, with what they stand for."""
+    """The evaluation: names as written, with their meanings."""
 
     called: str
     sources: Sequence[str]  # of the corpus
-    texts: Mapping[str, Mapping[str, Path]]  # none: what the recipe holds out
+    texts: Mapping[str, Mapping[str, Path]]  # none: the text that the recipe holds out
     parallel: Mapping[str, Mapping[str, Path]]  # one for each language
     against: Mapping[str, tuple[str, str]]  # name -> (as written, spec)
     name = "evaluate"
@@ -219,9 +220,9 @@ class _Evaluate(_Step):
         for written, spec in self.against.values():
             kind, _, rest = spec.partition(":")
             path = Path(rest if kind in _PACKAGES else spec)
-            found.update(_files_below(written, path) if path.exists() else ())
+            found.update(_files_below(written, path) if os.path.exists(path) else ())
             beside = path.with_suffix(".json")
-            if path.suffix == ".tiktoken" and beside.is_file():  # what ranks do not hold
+            if path.suffix == ".tiktoken" and beside.is_file():  # the parts that ranks lack
                 found[f"{written} ({beside.name})"] = beside
         return found
 
@@ -296,7 +297,7 @@ class _Register(_Step):
         try:
             Registry(self.registry).show(result["entry"])
         except (ValueError, OSError):
-            return f"{result['entry']} is not in the registry any more, or damaged"
+            return f"{result['entry']} is no longer in the registry, or is damaged"
         return ""
 
     def run(self, results: _Results, verbose: bool) -> tuple[list[Path], dict[str, Any]]:
@@ -320,7 +321,7 @@ class _Register(_Step):
         return [], {"entry": f"{entry.name}@{entry.hash}", "note": note}
 
     def _registered(self, registry: Registry, folder: Path) -> Entry | None:
-        """Return the entry of these very files, if there is one."""
+        """Return the entry with exactly these files, if there is one."""
         files = {file.name: file_sha256(file) for file in folder.iterdir()}
         entries = registry.entries() if registry.path.is_dir() else []
         for entry in entries:
@@ -404,19 +405,20 @@ def _read_paths(settings: Settings, key: str, folder: Path) -> dict[str, dict[st
     named = settings.table(key) or Settings({}, settings.path)
     found = {}
     for name in named.data:
-        found[name] = {path: folder / Path(path).expanduser() for path in named.strings(name)}
+        found[name] = {path: folder / expanded(path) for path in named.strings(name)}
         for path in found[name].values():
-            if not path.exists():
-                raise named.error(f"{path}: no such file or directory", name)
+            if not os.path.exists(path):
+                problem = f"{shortened(str(path), 300)}: no such file or directory"
+                raise named.error(problem, name)
     return found
 
 
 def _below(folder: Path, spec: str) -> str:
-    """Return what names a tokenizer, a relative path from the folder of the file it stands in."""
+    """Return the name of a tokenizer; relative paths start at the folder of the file."""
     kind, colon, rest = spec.partition(":")
     prefix = kind + colon if kind in ("hf", "sp") else ""
-    path = folder / Path(rest if prefix else spec).expanduser()
-    return f"{prefix}{path}" if spec and path.exists() else spec
+    path = folder / expanded(rest if prefix else spec)
+    return f"{prefix}{path}" if spec and os.path.exists(path) else spec
 
 
 def _read_registration(settings: Settings, work: Path, folder: Path, evaluated: bool) -> _Register:
@@ -427,7 +429,9 @@ def _read_registration(settings: Settings, work: Path, folder: Path, evaluated: 
         json.dumps(metadata)
     except TypeError as error:  # TOML has dates
         raise settings.error(str(error), "metadata") from None
-    registry = folder / Path(written).expanduser()
+    registry = folder / expanded(written)
+    with settings.placing_errors("registry"):
+        Registry(registry)
     return _Register(work, written, registry, settings.get("name", str), metadata, evaluated)
 
 
@@ -436,20 +440,20 @@ def _read_registration(settings: Settings, work: Path, folder: Path, evaluated: 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What was done about a step."""
+    """The outcome of a step."""
 
     step: str  # its name
     status: str  # "ran" or "up to date"; without running, "runs", "may run" or "up to date"
-    why: str  # what has changed, for a step that runs
+    why: str  # the change, for a step that runs
     seconds: float = 0.0  # that it took
 
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """What a run did."""
+    """The results of a run."""
 
     steps: Sequence[StepReport]  # one report for each step, in their order
-    work: str  # the working directory, which holds what each step made
+    work: str  # the working directory, with the output of each step
     entry: str | None = None  # the tokenizer's reference in the registry, if it was registered
 
     def to_json(self) -> dict[str, Any]:
@@ -490,6 +494,7 @@ class Pipeline:
         settings, folder = Settings.open(path), path.parent
         settings.check_keys(*_TABLES)
         self.work = path.with_suffix(".work") if work_dir is None else Path(work_dir)
+        check_path(self.work)
         if self.work.exists() and not self.work.is_dir():
             raise NotADirectoryError(f"{self.work}: is a file; expected a directory to work in")
         tables = {name: settings.table(name) for name in _TABLES}
@@ -519,7 +524,7 @@ class Pipeline:
         return list(self._steps)
 
     def plan(self, *, force: Sequence[str] = (), until: str | None = None) -> PipelineReport:
-        """Tell which steps `run` would run, and why; nothing is changed.
+        """Return the steps that `run` would run, and why; change nothing.
 
         A step that depends on one that runs "may run": it will if that gives something new.
         """
@@ -589,13 +594,13 @@ class Pipeline:
     def _prepare(
         self, chosen: list[_Step], force: Sequence[str], until: str | None
     ) -> dict[str, Stamp]:
-        """Let steps that may run refuse first what they cannot do; return the others' stamps."""
+        """Let steps that may run raise errors first; return the others' stamps."""
         kept = {}
         for step, report in zip(chosen, self.plan(force=force, until=until).steps):
             stamp = Stamp.load(self._stamp_path(step)) if report.status == "up to date" else None
             if stamp is None:
                 step.prepare()
-            else:  # not looked at again: hashing a large corpus takes a while
+            else:  # not checked again: hashing a large corpus takes a while
                 kept[step.name] = stamp
         return kept
 
@@ -629,7 +634,7 @@ class Pipeline:
         return stamp
 
     def _sweep(self) -> None:
-        """Remove what a run that was killed had begun to write."""
+        """Remove the unfinished files of a killed run."""
         for path in [*self.work.glob(".*.tmp"), *self.work.glob("*/.*.tmp")]:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

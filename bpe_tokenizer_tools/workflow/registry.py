@@ -41,13 +41,13 @@ import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.support import outputs
-from bpe_tokenizer_tools.support.files import flush_directory, naming
-from bpe_tokenizer_tools.support.text import printable
+from bpe_tokenizer_tools.support.files import check_path, flush_directory, naming, resolved
+from bpe_tokenizer_tools.support.text import Printed, printable
 
 if TYPE_CHECKING:
     from bpe_tokenizer_tools.checking.tokenizer_diff import TokenizerDiff
 
-FORMAT = 1  # of entry.json; readers refuse what is newer
+FORMAT = 1  # of entry.json; readers reject newer ones
 STALE_SECONDS = 24 * 60 * 60.0  # an unfinished entry this old has no writer any more
 
 _INCOMING = ".incoming"
@@ -61,7 +61,7 @@ _TOKENIZER_FILES = (  # what `BPETokenizer.save` may write
 _SHORT = 12  # digits of a hash that are shown: enough for 2**24 entries of one name
 _LARGEST_ENTRY = 2**26  # bytes of entry.json, most of which are the report
 _DEEPEST = 100  # lists and objects within each other
-_LONGEST_SHOWN = 400  # characters of a report, for people
+_LONGEST_SHOWN = 400  # characters of a report, in a display
 
 # -- Names and references -----------------------------------------------------
 # A name is a directory on every file system: no separators, nothing that Windows
@@ -75,13 +75,13 @@ _DIGITS = re.compile(rf"[0-9a-fA-F]{{{_SHORTEST_PREFIX},64}}")
 
 
 def check_name(name: object) -> str:
-    """Return a name if a tokenizer may be registered under it, or else say why not."""
+    """Return a name if a tokenizer can be registered under it; else raise with the reason."""
     if not isinstance(name, str):
         raise TypeError(f"a name is a str, got {type(name).__name__}")
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{core.shorten(name)} is no name for a registry: expected 1 to 100 of the letters A "
-            "to Z, digits, '.', '_' and '-', a letter or digit first and no '.' last"
+            f"{core.shorten(name)} is not a valid registry name: expected 1 to 100 of the letters "
+            "A to Z, digits, '.', '_' and '-', a letter or digit first and no '.' last"
         )
     if _RESERVED.fullmatch(name):
         raise ValueError(f"{name!r} is a name that Windows reserves; choose another")
@@ -118,16 +118,16 @@ def default_path() -> Path:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What is known of a registered tokenizer."""
+class Entry(Printed):
+    """The facts about a registered tokenizer."""
 
-    name: str  # what it is registered as
+    name: str  # the name it is registered under
     hash: str  # the version: the sha256 of SHA256SUMS, which lists the tokenizer's files
     created: str  # when it was registered, UTC, as ISO 8601; later than all of the name before
     library_version: str  # of the library that registered it
     facts: Mapping[str, Any]  # vocab_size, merges, special_tokens, split_pattern and the like
     corpus_sha256: str | None = None  # of the text that it was trained on, if that was said
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # what its owner said of it
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # facts from its owner
     report: Any = None  # how it was trained or how it does, as JSON, or None
     files: Mapping[str, str] = field(default_factory=dict)  # file -> sha256; empty if not read
     path: Path = field(default=Path(), compare=False)  # its directory
@@ -215,7 +215,7 @@ def _check_sha256(value: str | None) -> str | None:
 
 
 def _facts(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """What a list shows of a tokenizer, so that it need not be loaded for it."""
+    """The facts about a tokenizer in a list, stored so that it need not be loaded."""
     pattern = tokenizer.split_pattern
     return {
         "vocab_size": tokenizer.vocab_size,
@@ -264,7 +264,7 @@ def _decode_entry(raw: bytes, path: Path) -> Entry:
         raise reader.error(f"{version} is newer than this library reads; update it", "format")
     checksum = data.pop("checksum", None) if isinstance(data, dict) else None
     if not is_as_written or checksum != hashlib.sha256(_to_bytes(data)).hexdigest():
-        raise FileFormatError(path, "", f"has been changed: its checksum does not fit; {_MEND}")
+        raise FileFormatError(path, "", f"has been changed: its checksum doesn't match; {_MEND}")
     kinds = {"name": str, "hash": str, "created": str, "library_version": str, "facts": dict}
     known = {key: reader.get(key, kind) for key, kind in {**kinds, "metadata": dict}.items()}
     corpus = reader.get("corpus_sha256", str, None)
@@ -280,14 +280,14 @@ _MEND = "restore it from a copy, or move its directory away and register the tok
 
 
 def _read_part(path: Path, limit: int = core.MAX_FILE_BYTES) -> bytes:
-    """Read a plain file; what a link, a pipe or a device gives is not asked for."""
+    """Read a plain file; never read from a link, a pipe or a device."""
     try:
         info = path.lstat()
         if not stat.S_ISREG(info.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "no file"
             raise FileFormatError(path, "", f"is {kind}; expected a plain file")
         if info.st_size > limit:
-            raise FileFormatError(path, "", f"{info.st_size:,} bytes, at most {limit:,} are read")
+            raise FileFormatError(path, "", f"{info.st_size:,} bytes; the limit is {limit:,}")
         with open(path, "rb") as file:
             return file.read(limit + 1)
     except FileNotFoundError:
@@ -310,15 +310,15 @@ def _parse_sums(raw: bytes, path: Path) -> dict[str, str]:
 
 
 def _remove(directory: Path) -> None:
-    """Remove an unfinished entry; what cannot go stays."""
-    if os.name == "nt":  # which does not remove what is read-only
+    """Remove an unfinished entry; leave what can't be removed."""
+    if os.name == "nt":  # Windows doesn't remove read-only files
         for file in directory.iterdir():
             file.chmod(stat.S_IWRITE)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_directory(path: Path) -> bool:
-    """Tell whether a path is a directory itself, not a link to one."""
+    """Return True if a path is a directory itself, not a link to one."""
     return os.path.isdir(path) and not os.path.islink(path)
 
 
@@ -343,6 +343,7 @@ class Registry:
         if path is not None and not os.fspath(path):
             raise ValueError("expected the directory of a registry, got ''")
         self.path = default_path() if path is None else Path(path)
+        check_path(self.path)
 
     # -- Writing ---
 
@@ -364,7 +365,7 @@ class Registry:
         Args:
             tokenizer: what to keep: ids, special tokens, roles and chat template.
             name: letters, digits, '.', '_' and '-'.
-            metadata: what should be known of it, as JSON can hold it.
+            metadata: facts about it, as JSON values.
             corpus_sha256: of the text it was trained on, 64 hexadecimal digits.
             report: how it was trained or how it does: plain data, a dataclass, or
                 anything with a method to_json; by default its `training_report`.
@@ -404,7 +405,7 @@ class Registry:
         return there
 
     def _now(self, name: str) -> str:
-        """Return the time; behind the last entry's, if the clock was set back since."""
+        """Return the time; after the last entry's, even if the clock was set back since."""
         now = datetime.datetime.now(datetime.timezone.utc)
         for entry in self._scan(name)[0] if self._hashes(name) else []:
             with contextlib.suppress(ValueError, TypeError, OverflowError):  # no time that we wrote
@@ -421,7 +422,7 @@ class Registry:
         for other in self.path.iterdir():
             if other.name != name and other.name.lower() == name.lower():
                 raise ValueError(
-                    f"there is {other.name!r} already, which some file systems hold to be the same "
+                    f"there is {other.name!r} already, which some file systems treat as the same "
                     f"name as {name!r}"
                 )
         if os.path.lexists(self.path / name) and not _is_directory(self.path / name):
@@ -444,7 +445,7 @@ class Registry:
                 _remove(draft)
 
     def _settle(self, draft: Path, place: Path) -> bool:
-        """Move a whole entry into its place; tell whether it was not there already."""
+        """Move a whole entry into its place; return False if it was already there."""
         place.parent.mkdir(exist_ok=True)
         flush_directory(self.path)
         try:
@@ -487,8 +488,8 @@ class Registry:
         damaged is left out: `problems` tells of it.
 
         Raises:
-            FileNotFoundError: there is no such registry.
-            ValueError: there is no such name in it; names like it are told.
+            FileNotFoundError: the registry doesn't exist.
+            ValueError: it has no such name; the error suggests similar ones.
         """
         return self._scan(name)[0]
 
@@ -520,7 +521,7 @@ class Registry:
             ref: "name@hash", with four or more digits of the hash; or "name", the newest.
 
         Raises:
-            FileNotFoundError: there is no such registry.
+            FileNotFoundError: the registry doesn't exist.
             ValueError: there is no such entry, or more than one; FileFormatError: it is damaged.
         """
         return self._verified(self._find(ref))[0]
@@ -542,23 +543,25 @@ class Registry:
         """Write a tokenizer's files, checked, to a directory that is new or empty.
 
         `BPETokenizer.from_pretrained` and `transformers` load it from there.  A directory
-        that holds just these files already is left as it is.
+        with exactly these files is left as it is.
 
         Raises:
-            ValueError: the directory holds something else.
+            ValueError: the directory contains something else.
         """
-        target = Path(directory)
+        target = resolved(Path(directory))
         entry, contents = self._verified(self._find(ref))
         if _holds(target, contents):
             return entry
         outputs.check_directory(target.parent if target.is_dir() else target)
         target.parent.mkdir(parents=True, exist_ok=True)
+        outputs.remove_drafts(target)
         with outputs.draft_of(target) as draft:
             draft.mkdir()
-            core.write_files({draft / name: content for name, content in contents.items()})
-            if target.is_dir():
-                target.rmdir()
-            os.rename(draft, target)
+            with outputs.claimed(draft):
+                core.write_files({draft / name: content for name, content in contents.items()})
+                if target.is_dir():
+                    target.rmdir()
+                os.rename(draft, target)
         return entry
 
     def diff(self, a: str, b: str) -> TokenizerDiff:
@@ -630,7 +633,7 @@ class Registry:
         if problems:
             hint = f"; name another version, such as {entries[-1].ref}" if entries else ""
             raise FileFormatError(
-                self.path / name, "", f"which is the newest cannot be told: {problems[0]}{hint}"
+                self.path / name, "", f"can't tell which version is the newest: {problems[0]}{hint}"
             )
         return entries[-1].path
 
@@ -683,7 +686,7 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
 
 
 def _check_agreement(there: Entry, said: Entry) -> None:
-    """Refuse to drop silently what was said of a tokenizer that is registered already."""
+    """Raise rather than silently drop metadata of an already registered tokenizer."""
     for what in ("metadata", "corpus_sha256"):
         old = getattr(there, what)
         new = getattr(said, what) or old
@@ -695,7 +698,7 @@ def _check_agreement(there: Entry, said: Entry) -> None:
 
 
 def _holds(target: Path, contents: Mapping[str, bytes]) -> bool:
-    """Tell whether a directory holds just these files, not nothing; FileExistsError for others."""
+    """Return True if a directory has just these files, False if none; else FileExistsError."""
     if not os.path.lexists(target):
         return False
     if not target.is_dir():
@@ -708,6 +711,6 @@ def _holds(target: Path, contents: Mapping[str, bytes]) -> bool:
         for name, content in contents.items()
     ):
         raise FileExistsError(
-            errno.EEXIST, "holds something else; give a directory that is new or empty", str(target)
+            errno.EEXIST, "contains something else; choose a new or empty directory", str(target)
         )
     return True

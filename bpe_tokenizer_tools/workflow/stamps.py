@@ -1,4 +1,4 @@
-"""Stamps: what a step of work was made of and what it made, so that it runs again only if need be.
+"""Stamps record a step's inputs and outputs, so that it runs again only if needed.
 
 A stamp is written last, when all that a step makes is on disk.  It holds the settings that decide
 the result, and the hash of each file that was read and of each that was written.  Hashes alone
@@ -35,11 +35,11 @@ def _sha256(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a step was made of, and what it made."""
+    """The inputs and outputs of a step."""
 
     inputs: Mapping[str, Any]  # what decides the result: settings, results of other steps
-    files: Mapping[str, str | None]  # label -> sha256 of what was read
-    outputs: Mapping[str, str]  # file below the working directory -> sha256 of what was written
+    files: Mapping[str, str | None]  # label -> sha256 of an input
+    outputs: Mapping[str, str]  # file below the working directory -> sha256 of an output
     result: Mapping[str, Any]  # what other steps need to know of it
 
     def save(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class Stamp:
 def changes(
     stamp: Stamp, inputs: Mapping[str, Any], files: Mapping[str, str | None], work: Path
 ) -> Iterator[str]:
-    """Yield, in words, what is not as it was when a stamp was written.
+    """Describe each thing that has changed since a stamp was written.
 
     That is the settings, the files that the step reads, by label, with their sha256 now (None if
     one cannot be read), and what it made in the working directory.

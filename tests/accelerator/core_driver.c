@@ -6,19 +6,26 @@
  * merges, three ids for each; then texts, a length and so many bytes each.  Output, for each text:
  * how many pre-tokens and where each ends, how many ids and which.
  *
- * Each text ends where a page begins that must not be read. */
+ * Each text ends where a page begins that must not be read.  Before that, threads share some work. */
 
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#include <windows.h>
+#elif !defined(__wasm__)
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
+#include "base/threads.h"
 #include "encode/encode.h"
 
 #if defined(BPE_WITH_AVX2)
-#define BLOCK_SCANNERS avx2_scanners
+#define BLOCK_SCANNERS (has_avx2() ? avx2_scanners : scalar_scanners)
 #elif defined(BPE_WITH_NEON)
 #define BLOCK_SCANNERS neon_scanners
 #else
@@ -63,13 +70,65 @@ static void write_numbers(const uint32_t *numbers, size_t count)
 /* Map memory of which the last byte before an unreadable page is at *end. */
 static void map_before_guard(size_t room, uint8_t **end)
 {
+#if defined(_WIN32)
+    size_t page = 1 << 16, size = (room + page - 1) / page * page;
+    uint8_t *memory = VirtualAlloc(NULL, size + page, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    DWORD before;
+    if (!memory || !VirtualProtect(memory + size, page, PAGE_NOACCESS, &before))
+        fail("no memory can be mapped");
+#elif defined(__wasm__) /* which has no page that must not be read */
+    size_t size = room;
+    uint8_t *memory = allocate(size);
+#else
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t size = (room + page - 1) / page * page;
     uint8_t *memory =
         mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED || mprotect(memory + size, page, PROT_NONE))
         fail("no memory can be mapped");
+#endif
     *end = memory + size;
+}
+
+/* Work that threads share: each takes the next of some numbers, and adds it up. */
+struct sum {
+    uint32_t next, users;
+    uint32_t of_thread[MAX_THREADS];
+};
+
+enum { NUMBERS = 100000 };
+
+static void note_user(void *context)
+{
+    struct sum *sum = context;
+    __atomic_fetch_add(&sum->users, 1, __ATOMIC_RELAXED);
+}
+
+static void add_numbers(void *context, unsigned index)
+{
+    struct sum *sum = context;
+    uint32_t number;
+    while ((number = __atomic_fetch_add(&sum->next, 1, __ATOMIC_RELAXED)) < NUMBERS)
+        sum->of_thread[index] += number % 7;
+    if (index)
+        __atomic_fetch_sub(&sum->users, 1, __ATOMIC_RELEASE);
+}
+
+static void check_threads(void)
+{
+    for (unsigned n = 1; n <= 2 * MAX_THREADS; n = 2 * n + 1) {
+        struct sum sum = {0};
+        uint32_t expected = 0, total = 0;
+        run_in_threads(n, note_user, add_numbers, &sum);
+        while (__atomic_load_n(&sum.users, __ATOMIC_ACQUIRE))
+            ; /* what the others took, nobody else adds */
+        for (unsigned i = 0; i < NUMBERS; i++)
+            expected += i % 7;
+        for (unsigned index = 0; index < MAX_THREADS; index++)
+            total += sum.of_thread[index];
+        if (total != expected)
+            fail("threads lose or repeat work");
+    }
 }
 
 /* Write the ends of all pre-tokens; returns how many there are. */
@@ -123,6 +182,13 @@ static int pattern_named(const char *name)
 int main(int argc, char **argv)
 {
     enum { LONGEST = 1 << 20 };
+#if defined(_WIN32)
+    _setmode(_fileno(stdin), _O_BINARY);
+    _setmode(_fileno(stdout), _O_BINARY);
+#endif
+    if (argc > 2)
+        fprintf(stderr, "%s\n", has_avx2() ? "AVX2" : "portable");
+    check_threads();
     int pattern = pattern_named(argc > 1 ? argv[1] : "");
     const struct cutter cutter = {.scan = BLOCK_SCANNERS[pattern]};
     struct vocabulary vocabulary;

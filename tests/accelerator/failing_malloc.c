@@ -1,12 +1,14 @@
 /* For tests/accelerator/accelerator_abuse.py, loaded before the C library: malloc and its kin, which fail when
- * told to.  Only calls from one range of addresses count, those of the extension.
+ * told to, or take their time.  Only calls from one range of addresses count, those of the extension.
  *
  * NOTE: glibc offers its own functions under the names below; nothing else does. */
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -48,6 +50,46 @@ long not_freed(void)
     return n;
 }
 
+/* Other threads than the one that told so stop here, as if they had no processor, after `of_others`
+ * more calls; but not for ever. */
+static pthread_t teller;
+static atomic_long of_others, stopped, too_long;
+static atomic_int stops;
+enum { MILLISECONDS = 20000 };
+
+void stop_others(long after)
+{
+    teller = pthread_self();
+    atomic_store(&of_others, after);
+    atomic_store(&stopped, 0);
+    atomic_store(&stops, after >= 0);
+}
+
+long others_stopped(void)
+{
+    return atomic_load(&stopped);
+}
+
+long stopped_too_long(void)
+{
+    return atomic_load(&too_long);
+}
+
+static void stop_here(void)
+{
+    if (!atomic_load(&stops) || pthread_equal(pthread_self(), teller) ||
+        atomic_fetch_sub(&of_others, 1) > 0)
+        return;
+    atomic_fetch_add(&stopped, 1);
+    for (int i = 0; atomic_load(&stops); i++) {
+        if (i == MILLISECONDS) {
+            atomic_fetch_add(&too_long, 1);
+            return;
+        }
+        usleep(1000);
+    }
+}
+
 /* Put `new` in the place of `old`, one of them 0, where a block may be noted. */
 static int note(void *block, uintptr_t old, uintptr_t new)
 {
@@ -69,6 +111,7 @@ static int must_fail(void *caller)
 {
     if (!is_watched(caller))
         return 0;
+    stop_here();
     long call = atomic_fetch_add(&seen, 1);
     return call >= first && call < end;
 }

@@ -9,9 +9,9 @@ import shutil
 import subprocess
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import regex
@@ -19,11 +19,14 @@ from conftest import ROOT, extension, knows_the_same_unicode, read_corpus
 from hard_patterns import some_pattern, some_text
 from hard_text import ATOMS, CONTEXTS, every_character, hard_text
 from hypothesis import given
+from hypothesis import strategies as st
 from oracles import examples
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
+from bpe_tokenizer_tools.core import splitter
 from bpe_tokenizer_tools.patterns.automaton import automaton
+from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.patterns.known import MORE_PATTERNS
 
 native = extension()
@@ -106,6 +109,54 @@ def test_hard_atoms(name: str) -> None:
 @given(text=hard_text)
 def test_any_text(name: str, text: str) -> None:
     check(name, text)
+
+
+# -- Numbers from the right -------------------------------------------------------
+
+BY_THREES = pytest.mark.parametrize("name", ["cl100k", "llama3", "o200k"])
+digits = st.text("0123456789", max_size=14) | st.text("19٣½²𝟘", max_size=9)
+number_texts = st.lists(digits | st.sampled_from([*" \n,.-a'", "'s", "é"]) | hard_text, max_size=30)
+
+
+def check_from_the_right(name: str, text: str) -> None:
+    pattern = digits_from_the_right(name)
+    expected = [pretoken.encode() for pretoken in splitter(pattern).split(text)]
+    for portable in (False, True):
+        found = native.split(f"{name}, digits from the right", text, portable)
+        assert found == expected, text
+
+
+@SAME_UNICODE
+@BY_THREES
+@given(parts=number_texts)
+def test_numbers_from_the_right(name: str, parts: list[str]) -> None:
+    check_from_the_right(name, "".join(parts))
+
+
+@BY_THREES
+@pytest.mark.parametrize("digit", ["7", "٣", "𝟘"])
+def test_long_numbers_from_the_right(name: str, digit: str) -> None:
+    """Numbers that are cut in several calls, which end at any of their pieces."""
+    for length in [*range(1, 12), 63, 64, 65, 190, 191, 192, 193, *range(3_000, 3_100, 7), 100_000]:
+        for before in ("", "a ", "b" * 61 + " ", "x " * 1_000):
+            check_from_the_right(name, f"{before}{digit * length} and {digit * (length % 50)}")
+
+
+@BY_THREES
+@pytest.mark.parametrize("corpus", ["english", "code", "multi"])
+def test_real_text_from_the_right(name: str, corpus: str, corpora_dir: Path) -> None:
+    check_from_the_right(name, read_corpus(corpus)[:300_000])
+
+
+@BY_THREES
+def test_the_engine_takes_this_scanner(name: str) -> None:
+    from _bpe_tokenizer.engine import _cutter_for
+
+    assert _cutter_for(digits_from_the_right(name)) == f"{name}, digits from the right"
+    assert _cutter_for(digits_from_the_right("gpt2")) is None
+    for unknown in ("gpt2, digits from the right", ", digits from the right", "x" * 40):
+        with pytest.raises(ValueError, match="no scanner for the split pattern"):
+            native.split(unknown, "1234")
 
 
 @EVERY_PATTERN
@@ -225,24 +276,84 @@ def compiled(folder: Path, compiler: str, flags: Sequence[str]) -> Path:
         command = [compiler, *WARNINGS, *flags, f"-I{ROOT / 'accelerator'}"]
         subprocess.run([*command, "-c", str(source), "-o", target], check=True)
         objects.append(target)
-    program = folder / "core_driver"
+    program = folder / "core_driver.exe"  # wine wants the ending
     subprocess.run([compiler, *flags, "-pthread", *objects, "-o", str(program)], check=True)
     return program
 
 
-@pytest.fixture(scope="module", params=["sanitized", "aarch64"])
-def core(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Give the command that runs the core: here, under sanitizers, or on an emulated Arm."""
+class Core(NamedTuple):
+    """A way to compile and run the core without Python."""
+
+    compiler: str
+    flags: list[str]
+    runs_on: list[str]  # the emulator's command
+    instructions: str | None  # that it must find; None for those of this processor
+    packages: str  # Debian's
+
+
+CORES = {
+    "sanitized": Core("cc", SANITIZED, [], None, "gcc"),
+    "aarch64": Core(
+        "aarch64-linux-gnu-gcc",
+        ["-O2", "-static"],
+        ["qemu-aarch64"],
+        "portable",
+        "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
+    ),
+    # The oldest of the x86-64 processors: neither AVX nor BMI, and an illegal instruction kills.
+    "oldest-x86": Core(
+        "x86_64-linux-gnu-gcc",
+        ["-O1", "-static"],
+        ["qemu-x86_64", "-cpu", "qemu64"],
+        "portable",
+        "gcc qemu-user",
+    ),
+    "musl": Core("musl-gcc", ["-O1", "-static"], [], None, "musl-tools"),
+    "windows": Core(
+        "x86_64-w64-mingw32-gcc",
+        ["-O1", "-static"],
+        ["wine"],
+        None,
+        "gcc-mingw-w64-x86-64 wine wine64",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=CORES)
+def core(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[str]]:
+    """Give the command that runs the core: here, under sanitizers, or emulated."""
+    way = CORES[request.param]
+    if not shutil.which(way.compiler) or way.runs_on and not shutil.which(way.runs_on[0]):
+        pytest.skip(f"cannot build and run for {request.param}: apt-get install {way.packages}")
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "sanitized":
-        if not shutil.which("cc"):
-            pytest.skip("there is no C compiler")
-        return [str(compiled(folder, "cc", SANITIZED))]
-    compiler = shutil.which("aarch64-linux-gnu-gcc")
-    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
-    if not compiler or not emulator:
-        pytest.skip("there is no aarch64-linux-gnu-gcc, or no qemu-aarch64 to run what it makes")
-    return [emulator, str(compiled(folder, compiler, ["-O2", "-static"]))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WINEPREFIX", str(folder / "wine"))
+        patch.setenv("WINEDEBUG", "-all")
+        command = [*way.runs_on, str(compiled(folder, way.compiler, way.flags))]
+        said = subprocess.run(
+            [*command, "gpt2", "say"], input=numbers(256, *range(256), 0), capture_output=True
+        )
+        assert said.returncode == 0, said.stderr.decode()
+        found = {"AVX2", "portable"} & {*said.stderr.decode().split()}  # wine adds words of its own
+        assert found == {way.instructions} if way.instructions else len(found) == 1
+        yield command
+
+
+@pytest.mark.slow
+def test_only_files_named_so_have_wide_instructions(tmp_path: Path) -> None:
+    """An older processor runs all files but those: what they do is asked for by has_avx2."""
+    compiler, objdump = shutil.which("x86_64-linux-gnu-gcc"), shutil.which("objdump")
+    if not compiler or not objdump:
+        pytest.skip("no compiler for x86-64, or no objdump: apt-get install gcc binutils")
+    compiled(tmp_path, compiler, ["-O3"])
+    wide = set()
+    for file in tmp_path.glob("*.o"):
+        code = subprocess.run([objdump, "-d", str(file)], capture_output=True, check=True).stdout
+        if regex.search(rb"%[yz]mm|\tv[a-z0-9]+ .*%xmm|\t(lzcnt|blsr|shlx|shrx|pdep|andn) ", code):
+            wide.add(file.stem)
+    assert wide == {"scan_avx2", "base_utf8_avx2", "encode_chunk_avx2", "encode_merge_avx2"}
 
 
 def numbers(*values: int) -> bytes:

@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 import regex
 from conftest import ROOT, examples, extension, knows_the_same_unicode, read_corpus
+from hard_text import every_character
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,9 +90,11 @@ def definition_of(merges: list[tuple[bytes, bytes]], name: str = "gpt2", **more:
 
 def check_equal(python: Any, encoder: Any, text: str) -> None:
     expected = python.encode(text)
+    if len(text) % 2:
+        assert encoder.count(text) == len(expected)  # of what the cache may lack
     assert encoder.encode(text) == expected
     assert encoder.encode(text) == expected  # by the cache, now
-    assert encoder.count(text) == len(expected)
+    assert encoder.count(text) == encoder.count_plain(text) == len(expected)
     assert array("I", encoder.encode_to_buffer(text)).tolist() == expected
     assert encoder.encode_plain_to_buffer(text) == encoder.encode_to_buffer(text)
     assert encoder.encode_pretokens(python._split(text)) == expected
@@ -237,7 +240,7 @@ def test_published_vocabularies(vocab_dir: Path, corpora_dir: Path) -> None:
         tokenizer = bpe_tokenizer.BPETokenizer.from_file(vocab_dir / f"{vocab}.tiktoken")
         python, encoder = engines(tokenizer.definition, name)
         for corpus in ("english", "code", "multi"):
-            text = read_corpus(corpus)[1_000_000:1_200_000]
+            text = read_corpus(corpus)[:200_000]
             check_equal(python, encoder, text)
 
 
@@ -293,6 +296,7 @@ def test_plain_text() -> None:
         assert either.encode_plain("") == []
         assert either.encode_plain("a\ud800") is None
         assert either.encode_plain(b"ab") is None
+        assert either.count_plain("a\ud800") is either.count_plain(b"ab") is None
     assert encoder.encode_plain("é") == [0xC3, 0xA9]
     assert ascii_only.encode_plain("é") is None
     nfc = encoder_of(normalizer="NFC")
@@ -334,6 +338,7 @@ def test_encodes_around_strings() -> None:
             for encode in (encoder.encode_around, encoder.encode_around_to_buffer)
         )
         assert ids == (None if buffer is None else array("I", buffer).tolist())
+        assert encoder.count_around(finder, text) == (None if ids is None else len(ids))
         return ids
 
     assert around("") == [] and around("ab") == [256]
@@ -485,6 +490,8 @@ def test_finders_of_other_things() -> None:
             encoder.encode_around(*arguments)
         with pytest.raises(TypeError, match="takes a Finder and a text"):
             encoder.encode_around_to_buffer(*arguments)
+        with pytest.raises(TypeError):
+            encoder.count_around(*arguments)
     with pytest.raises(TypeError):
         native.Finder(strings={})
 
@@ -518,6 +525,10 @@ def test_what_nfc_surely_leaves_as_it_is_for_every_character() -> None:
         sure += surely
         for text in (char + char, "é" + char, "中" * 31 + char + "中" * 33):
             check_surely_nfc(text)
+        for after in ("", "\u0301"):  # looked at together with others, and alone
+            assert native.surely_nfc("中" * 31 + char + after) == native.surely_nfc(
+                "中" + char + after
+            )
     assert sure > 280_000
 
 
@@ -582,6 +593,71 @@ def test_batches(threads: int) -> None:
         buffers = encoder.encode_batch_to_buffers(given, threads)
         assert [array("I", buffer).tolist() for buffer in buffers] == expected[:n]
         assert given == texts[:n]
+
+
+def words(n: int) -> list[str]:
+    """Return words with a space before each, some of them not ASCII: text that can be cut there."""
+    chance = random.Random(n)
+    return [" " + chance.choice(["the", "ab" * 9, "naïve", "中文", "a😀b", "12"]) for _ in range(n)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 100])
+def test_one_text_in_parts(threads: int) -> None:
+    python, encoder = engines_of("o200k")
+    for sizes in ([1], [1, 1], [3, 1, 4000, 1, 59], [9] * 300, [20_000, 5, 20_000], [1] * 40):
+        parts = ["".join(words(n)) for n in sizes]
+        text, ends = "".join(parts), [*itertools.accumulate(map(len, parts))]
+        expected = python.encode(text)
+        for least in (0, 1, 10**6):
+            assert encoder.encode_joined(text, ends, threads, True, least) == expected
+            buffer = encoder.encode_joined_to_buffer(text, ends, threads, True, least)
+            assert array("I", buffer).tolist() == expected
+        made = encoder.encode_joined(text, ends, threads, True, 0)
+        gc.collect()
+        assert gc.is_tracked(made) and made == expected
+        made += made[:9]  # a list like any other
+        assert made == expected + expected[:9] and made.pop() == expected[8]
+
+
+def test_parts_of_few_ids_and_of_many() -> None:
+    """The list has room for what the first parts let expect; here that is far too little."""
+    python, encoder = engines_of("o200k")
+    words = [" the" * 9, *(" 🜀🜁🜂" * n for n in range(1, 60)), " the"]
+    text, ends = "".join(words), [*itertools.accumulate(map(len, words))]
+    for threads in (1, 2):
+        assert encoder.encode_joined(text, ends, threads, True, 0) == python.encode(text)
+
+
+def test_parts_that_are_wrong() -> None:
+    encoder = encoder_of()
+    for ends in ([], [1], [1, 1, 4], [0, 4], [2, 1, 4], [4, 5], [5], [-1, 4], [4, 2**70]):
+        with pytest.raises((ValueError, OverflowError)):
+            encoder.encode_joined("abcd", ends, 2, True)
+    for wrong in (["4"], [None], (4,), None):
+        with pytest.raises(TypeError):
+            encoder.encode_joined("abcd", wrong, 2, True)
+    with pytest.raises(TypeError):
+        encoder.encode_joined(b"abcd", [4], 2, True)
+    for options in ((0, True), (2, True, -1)):
+        with pytest.raises(ValueError, match="must be at least"):
+            encoder.encode_joined("abcd", [4], *options)
+    for text in ("ab\ud800d", "中b\ud800d"):
+        for threads in (1, 2):
+            with pytest.raises(UnicodeEncodeError):
+                encoder.encode_joined(text, [2, 4], threads, True, 0)
+    assert encoder.encode_joined("", [], 2, True) == []
+
+
+def test_parts_must_be_normal() -> None:
+    for normalizer in ("NFC", "NFKC"):
+        encoder = encoder_of(normalizer=normalizer)
+        assert encoder.encode_joined("ab cd", [2, 5], 2, False, 0) == [*b"ab cd"]
+        for text in ("ab e\u0301", "e\u0301 ab"):
+            assert encoder.encode_joined(text, [2, len(text)], 2, False, 0) is None
+            made = encoder.encode_joined(text, [2, len(text)], 2, True, 0)
+            assert made == [*text.encode()]
+        normal = encoder.encode_joined("ab é", [2, 4], 2, False, 0)
+        assert normal == ([*"ab é".encode()] if normalizer == "NFC" else None)
 
 
 def test_batches_of_equal_texts_are_different_lists() -> None:
@@ -890,6 +966,7 @@ def every_way(encoder: Any) -> list[Any]:
         lambda text: encoder.encode_batch([text], 1),
         lambda text: encoder.encode_batch([*others, text, *others, "\udfff"], 3),
         lambda text: encoder.encode_batch_to_buffers([*others, text, *others, "\udfff"], 2),
+        lambda text: encoder.encode_joined(text, [len(str(text))], 2, True, 0),
     ]
 
 
@@ -971,6 +1048,124 @@ def test_decodes_to_text_as_python_does(ids: list[int], errors: str) -> None:
     else:
         for each in (ids, tuple(ids), array("I", ids)):
             assert encoder.decode_to_str(each, errors) == expected
+
+
+# The ends of what may stand at each place in a character, and their neighbors.
+EDGES = [0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xC3, 0xC4, 0xDF]
+EDGES += [0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF]
+
+
+@pytest.mark.parametrize("around", ["", "é", "я", "中", "😀"])
+def test_reads_utf8_as_python_does(around: str) -> None:
+    """Every character, and every four bytes of which one may be wrong; in text of each width."""
+    encoder = encoder_of()
+    before, errors = list(around.encode()), ("replace", "ignore")
+    for size in (1, 2, 3, 4):
+        for some in itertools.product(EDGES, repeat=size):
+            ids = [*before, *some, 0x61]
+            if size < 4 or some[0] >= 0xE0:
+                expected = bytes(ids).decode(errors="replace")
+                assert encoder.decode_to_str(ids, "replace") == expected, some
+    for text in every_character(around + "{}a", step=2_000):
+        for each in (text, text + "\0", text[::-1], around * 9 + text):
+            data = each.encode()
+            made = encoder.decode_to_str(list(data), "strict")
+            assert made == each
+            assert sys.getsizeof(made) == sys.getsizeof(data.decode())
+            for cut in (1, 2, 3):
+                ids, broken = list(data[:-cut]), data[:-cut]
+                assert [encoder.decode_to_str(ids, how) for how in errors] == [
+                    broken.decode(errors=how) for how in errors
+                ]
+
+
+def test_decoding_lists_of_any_size() -> None:
+    """Short tokens and long ones, where there is little room left, and none."""
+    merges = [(b"ab" * size, b"ab" * size) for size in (1, 2, 4, 8, 16, 32, 64)]
+    encoder = encoder_of((b"a", b"b"), *merges)
+    longest, eight = 256 + len(merges), 258
+    for n in (0, 1, 2, 31, 32, 33, 63, 64, 65, 96, 2_047, 16_383, 16_384, 16_385):
+        for ids in ([longest] * n, [97] * n, [eight] * n, [longest, 97] * (n // 2)):
+            expected = b"".join(encoder.decode([id_]) for id_ in ids).decode()
+            assert encoder.decode_to_str(ids, "strict") == expected
+            if ids:
+                with pytest.raises(KeyError):
+                    encoder.decode_to_str([*ids[:-1], longest + 9], "strict")
+
+
+@given(
+    ids=st.lists(st.integers(-2, 12) | st.integers() | st.booleans()),
+    out=st.frozensets(st.integers(0, 10)),
+)
+def test_leaves_ids_out_as_python_does(ids: list[int], out: frozenset[int]) -> None:
+    definition = definition_of([])
+    python, encoder = bpe_tokenizer._Encoder(definition), NativeEncoder(definition)
+    numbers = array("q", [id_ & 15 for id_ in ids])
+    for make in (list, tuple, iter):
+        assert [*encoder.without(make(ids), out)] == python.without(make(ids), out)
+    assert [*encoder.without(numbers, out)] == python.without(numbers, out)
+
+
+def test_leaves_ids_out_of_what_is_no_list_of_ints() -> None:
+    encoder = NativeEncoder(definition_of([]))
+    for wrong in ("ab", [97, "b"], [97.0], 1.5):
+        with pytest.raises(TypeError, match="ids must be"):
+            encoder.without(wrong, frozenset([98]))
+    assert encoder.without(97, frozenset([97])) == []
+
+
+@given(
+    rows=st.lists(
+        st.lists(st.sampled_from([97, 98, 0xC3, 0xA9, 256, 257, 258, 258, 258, 259]), max_size=9)
+        | st.lists(st.integers(-2, 262) | st.booleans() | st.integers(), max_size=3)
+    ),
+    left_out=st.sets(st.integers(0, 10) | st.sampled_from([256, 258, 900])).map(frozenset),
+    pad_id=st.sampled_from([None, 98, 258, 259, 260, 900, 2**40]),
+)
+def test_decodes_rows_as_python_does(
+    rows: list[list[int]], left_out: frozenset[int], pad_id: int | None
+) -> None:
+    """Lists, buffers, iterators; padding of one id, or of many; ids without a token."""
+    definition = definition_of([(b"a", b"b"), (b"ab", b"ab"), (b"abab", b"abab")])
+    python, encoder = bpe_tokenizer._Encoder(definition), NativeEncoder(definition)
+    expected = python.decode_rows(rows, left_out, pad_id)
+    assert encoder.decode_rows(rows, left_out, pad_id) == expected
+    assert encoder.decode_rows(iter(rows), left_out, pad_id) == expected
+    plain = [[id_ & 511 for id_ in ids] for ids in rows]
+    arrays = [array("q", ids) for ids in plain]
+    expected = python.decode_rows(plain, left_out, pad_id)
+    assert encoder.decode_rows([*map(tuple, plain)], left_out, pad_id) == expected
+    assert encoder.decode_rows(arrays, left_out, pad_id) == expected
+    width = max(map(len, plain), default=0)
+    if width:
+        filled = [ids + [97] * (width - len(ids)) for ids in plain]
+        flat = array("i", itertools.chain(*filled))
+        table = memoryview(flat).cast("B").cast("i", (len(filled), width))
+        if all(id_ < 259 for id_ in flat):
+            made = encoder._native.decode_rows(table, "replace", 97, 98, b"\1")
+            assert made == python.decode_rows(filled, frozenset([98]), 97)
+
+
+def test_rows_of_any_size_and_of_other_things() -> None:
+    encoder = encoder_of((b"a", b"b"), *((b"ab" * n, b"ab" * n) for n in (1, 2, 4, 8)))
+    for n in (1, 31, 64, 8_192, 8_193, 40_000):
+        for ids, text in (([97, 98] * n, "b" * (n - 1)), ([260, 99] * n, ("ab" * 16 + "c") * n)):
+            for row in (ids, tuple(ids), array("I", ids)):
+                made = encoder.decode_rows([row, [98] * n], "replace", 98, 97, b"\1")
+                assert made == [text, ""]
+    assert encoder.decode_rows([], "replace", 97, 0, b"") == []
+    numbers = memoryview(array("I", [97] * 8))
+    cube, double = numbers.cast("B").cast("I", (2, 2, 2)), array("d", [1.0])
+    wrong: Any
+    for wrong in ([[300]], [[97], array("I", [300])], [[97, -1]]):
+        with pytest.raises(KeyError):
+            encoder.decode_rows(wrong, "replace", -1, 0, b"")
+    for wrong in (["a"], [{97}], [[97, None]], [numbers[::2]], numbers, cube, [cube], [double], {}):
+        with pytest.raises(TypeError):
+            encoder.decode_rows(wrong, "replace", -1, 0, b"")
+    for wrong in ((5,), ([], 5, 0, 0, b""), ([], "replace", 0, 0, "")):
+        with pytest.raises(TypeError):
+            encoder.decode_rows(*wrong)
 
 
 @pytest.mark.parametrize("code", "hHiIlLqQ")
@@ -1392,6 +1587,9 @@ def test_nothing_leaks() -> None:
     def everything() -> None:
         encoder.decode(encoder.encode(text))
         encoder.decode_to_str(encoder.encode(text), "strict")
+        for rows in ([[97], array("I", [97, 98])], [[97], [5_000]], [[97], array("I", [5_000])]):
+            with contextlib.suppress(KeyError):
+                encoder.decode_rows(rows, "replace", 98, 97, b"\1")
         encoder.encode_to_buffer(text)
         encoder.encode_plain(text)
         encoder.encode_plain("\ud800")
@@ -1401,6 +1599,8 @@ def test_nothing_leaks() -> None:
         encoder.encode_around(finder, "ab\ud800")
         encoder.encode_around_to_buffer(finder, text)
         encoder.count(text)
+        encoder.count_plain("ab\ud800")
+        encoder.count_around(finder, text)
         encoder.encode_pretokens(["ab", "", "é"])
         encoder.count_pieces(["ab", "", "é"])
         encoder.encode_batch([text, text], 1)

@@ -6,6 +6,7 @@ Most of it runs in processes of its own, from tests/accelerator/accelerator_abus
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from oracles import SANITIZED, examples
+from oracles import SANITIZED, examples, need
 from test_accelerator import FOLDER, native
 
 pytestmark = pytest.mark.slow
@@ -26,10 +27,10 @@ def engine() -> None:
     """Run these tests once: they are about one engine."""
 
 
-def abuse(name: str, **environment: str) -> str:
+def abuse(name: str, *arguments: str, **environment: str) -> str:
     """Run a function of tests/accelerator/accelerator_abuse.py; return what it prints."""
     run = subprocess.run(
-        [sys.executable, ROOT / "tests" / "accelerator" / "accelerator_abuse.py", name],
+        [sys.executable, ROOT / "tests" / "accelerator" / "accelerator_abuse.py", name, *arguments],
         env={**os.environ, "PYTHONPATH": str(FOLDER), **environment},
         capture_output=True,
         text=True,
@@ -46,7 +47,7 @@ def abuse(name: str, **environment: str) -> str:
 def failing_malloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler or not sys.platform.startswith("linux"):
-        pytest.skip("needs a C compiler, and glibc")
+        pytest.skip("needs glibc, and a C compiler: apt-get install gcc")
     if SANITIZED:
         pytest.skip("the sanitizer has a malloc of its own")
     target = tmp_path_factory.mktemp("malloc") / "failing_malloc.so"
@@ -66,14 +67,20 @@ def test_every_allocation_may_fail(failing_malloc: Path) -> None:
     assert "learning: " in printed
 
 
+def test_nobody_waits_for_a_thread_that_was_stopped(failing_malloc: Path) -> None:
+    printed = abuse("stop_threads", LD_PRELOAD=str(failing_malloc))
+    assert re.search(r"stopped [1-9]", printed)
+
+
 def test_every_allocation_of_python_may_fail() -> None:
-    pytest.importorskip("_testcapi", reason="this Python comes without its own test modules")
+    need("_testcapi")
     abuse("fail_python")
 
 
 def test_nothing_leaks_over_a_million_calls() -> None:
+    times = str(examples(25_000) // (10 if SANITIZED else 1))  # of each call; sanitizers are slow
     # Else glibc keeps what is freed: more, the more threads happened to work at once.
-    abuse("leak", MALLOC_ARENA_MAX="1", MALLOC_MMAP_THRESHOLD_="65536")
+    abuse("leak", times, MALLOC_ARENA_MAX="1", MALLOC_MMAP_THRESHOLD_="65536")
 
 
 # -- Threads at odd moments ------------------------------------------------------
@@ -105,3 +112,21 @@ def test_the_fuzzer_runs() -> None:
         pytest.skip(run.stderr)
     assert run.returncode == 0, run.stdout + run.stderr
     assert native.__file__ in run.stdout
+
+
+# -- Threads ---------------------------------------------------------------------
+
+
+def test_threads_on_one_tokenizer_get_the_answers_of_one_thread() -> None:
+    program = ROOT / "tests" / "accelerator" / "thread_storm.py"
+    path = os.pathsep.join([str(ROOT), str(FOLDER)])
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", program, "--seconds", "1.5"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("wrong: nothing") == 3  # reading, training, adding
+    assert "the engine in C" in run.stdout

@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 from conftest import ROOT, extension, read_corpus
 from images import with_checksum
+from oracles import need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 
 native = extension()
-cache: Any = pytest.importorskip("_bpe_tokenizer.cache")
+cache: Any = need("_bpe_tokenizer.cache")
 FOLDER = Path(native.__file__ or "").parent.parent
 TEXT = "Grüße, 世界! def f(x): return x+1  # don't <|x|> \U0001f600\n\n  12345"
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="there is no cache here")

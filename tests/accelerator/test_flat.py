@@ -12,13 +12,14 @@ import pytest
 from conftest import extension
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, Definition
 
 native = extension()
-adapter: Any = pytest.importorskip("_bpe_tokenizer.engine")
-flat: Any = pytest.importorskip("_bpe_tokenizer.flat")
+adapter: Any = need("_bpe_tokenizer.engine")
+flat: Any = need("_bpe_tokenizer.flat")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,7 +88,7 @@ def test_one_is_made_from_another(first: Definition, second: Definition) -> None
 
 
 def test_keys_are_those_of_a_dict() -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = need("numpy")
     definition = definition_of([b"ab"], [300], [("<x>", 310)], False)
     encoder = adapter.NativeEncoder(definition)
     vocab, tokens = encoder._definition.vocab, encoder.tokens

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ need("torch")
 
 import llama_forms  # noqa: E402
 
-from bpe_tokenizer_tools.adapting import transplant  # noqa: E402
+from bpe_tokenizer_tools.adapting import gguf_files, transplant  # noqa: E402
 from bpe_tokenizer_tools.adapting.vocabulary import match  # noqa: E402
 
 pytestmark = EITHER_ENGINE
@@ -34,10 +36,14 @@ def write(path: Path, tied: bool) -> Path:
     return tiny_models.write_gguf(path, tiny_models.model(tied))
 
 
-def rewritten(source: Path, path: Path, change: Any) -> Path:
-    """Write a file again by its own library, with keys or tensors changed."""
+def unchanged(name: str, data: Any) -> tuple[Any, Any]:
+    return data, None
+
+
+def rewritten(source: Path, path: Path, change: Any = unchanged, split: int = 0) -> Path:
+    """Write a file again by its own library, with tensors changed, or so many to a file."""
     reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split)
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key != "general.architecture":
             types = field.types
@@ -166,13 +172,190 @@ def test_paths(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is the model itself; give the output another name"):
         adapt(source, other(), source, force=True)
     (tmp_path / "out.gguf").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"out\.gguf: is there already; force=True"):
+    with pytest.raises(FileExistsError, match=r"out\.gguf: already exists; force=True"):
         adapt(source, other(), tmp_path / "out.gguf")
     adapt(source, other(), tmp_path / "out.gguf", force=True)
-    part = source.rename(tmp_path / "m-00001-of-00002.gguf")
-    with pytest.raises(ValueError, match="is a part of a model; join all parts first"):
-        adapt(part, other(), tmp_path / "b.gguf")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [part.name, "out.gguf"]
+    with pytest.raises(ValueError, match=r"b-00001-of-00002\.gguf: .* one file; call it b\.gguf"):
+        adapt(source, other(), tmp_path / "b-00001-of-00002.gguf")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "out.gguf"]
+
+
+# -- Models in several files ---------------------------------------------------
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> list[Path]:
+    """The tiny model in several files, as gguf writes it."""
+    (tmp_path / "split").mkdir()
+    rewritten(write(tmp_path / "m.gguf", False), tmp_path / "split/m.gguf", split=4)
+    return sorted((tmp_path / "split").glob("*.gguf"))
+
+
+def test_a_model_in_several_files_becomes_one(tmp_path: Path, split: list[Path]) -> None:
+    assert len(split) > 2
+    adapt(tmp_path / "m.gguf", elsewhere(), tmp_path / "whole.gguf")
+    expected = contents(tmp_path / "whole.gguf")
+    for part in (split[0], split[1]):
+        out = tmp_path / f"of-{part.name[:7]}.gguf"
+        report = adapt(part, elsewhere(), out)
+        keys, tensors = contents(out)
+        assert {name: keys[name] for name in expected[0]} == expected[0]
+        assert not any(name.startswith("split.") for name in keys)
+        assert tensors == expected[1] and list(tensors) == list(expected[1])
+        assert {table.file for table in report.tables} <= {part.name for part in split}
+
+
+def test_llama_cpp_reads_what_several_files_became(tmp_path: Path, split: list[Path]) -> None:
+    llama_cpp = need("llama_cpp")
+    logits = []
+    adapt(tmp_path / "m.gguf", other(), tmp_path / "whole.gguf")
+    adapt(split[0], other(), tmp_path / "joined.gguf")
+    for name in ("whole.gguf", "joined.gguf"):
+        model = llama_cpp.Llama(str(tmp_path / name), verbose=False, logits_all=True, n_ctx=64)
+        model.eval(other().encode("the dog"))
+        logits.append(np.array(model.scores[: model.n_tokens]))
+        model.close()
+    assert (logits[0] == logits[1]).all()
+
+
+def test_parts_that_are_missing_or_wrong(tmp_path: Path, split: list[Path]) -> None:
+    out = tmp_path / "out.gguf"
+    with pytest.raises(ValueError, match="is the model itself; give the output another name"):
+        alias = tmp_path / "alias.gguf"
+        alias.symlink_to(split[-1])
+        adapt(split[0], other(), alias, force=True)
+    alone = tmp_path / "alone.gguf"
+    alone.write_bytes(split[0].read_bytes())
+    expected = rf"split\.count: is {len(split)}, so this is a part of a model; name the parts as"
+    with pytest.raises(FileFormatError, match=expected):
+        adapt(alone, other(), out)
+    second = split[1].read_bytes()
+    split[1].write_bytes(split[2].read_bytes())
+    with pytest.raises(FileFormatError, match=rf"{split[2].name}: .*: is in {split[1].name}, too"):
+        adapt(split[0], other(), out)
+    split[1].write_bytes(second)
+    gguf_writer = gguf.GGUFWriter(split[2], "llama")
+    gguf_writer.add_tensor("other.weight", np.ones(8, np.float32))
+    gguf_writer.write_header_to_file()
+    gguf_writer.write_kv_data_to_file()
+    gguf_writer.write_tensors_to_file()
+    gguf_writer.close()
+    with pytest.raises(FileFormatError, match=r"split\.tensors\.count: is 21, but the parts have"):
+        adapt(split[0], other(), out)
+    split[1].unlink()
+    with pytest.raises(FileNotFoundError, match=f"1 of {len(split)} parts are missing"):
+        adapt(split[0], other(), out)
+    assert not out.exists() and not list(tmp_path.glob(".*"))
+
+
+# -- Interrupted runs ----------------------------------------------------------
+
+
+def interrupted(source: Path, out: Path, tensors: int, **options: Any) -> Path:
+    """Run until so many tensors are on disk, and a part of the next; return the journal."""
+    real, number = gguf_files._data, [0]
+
+    def failing(*given: Any) -> Any:
+        number[0] += 1
+        if number[0] <= tensors:
+            return real(*given)
+        return broken(real(*given))
+
+    def broken(blocks: Any) -> Any:
+        yield bytes(next(blocks))[:7]
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(gguf_files, "_CHECKPOINT", 1)
+        patch.setattr(gguf_files, "_data", failing)
+        adapt(source, other(), out, **options)
+    assert not out.exists()
+    return out.with_name(f".{out.name}.adapting") / "journal.jsonl"
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("done", [1, 5, 20])
+def test_an_interrupted_run_is_continued(
+    tmp_path: Path, split: list[Path], parts: int, done: int
+) -> None:
+    source, out = split[0] if parts > 1 else tmp_path / "m.gguf", tmp_path / "out.gguf"
+    journal = interrupted(source, out, done)
+    inode = (journal.parent / "model/out.gguf").stat().st_ino
+    report = adapt(source, other(), out)
+    assert report.done_before == [f"{done} of 21 tensors"]
+    assert f"done by an earlier run: {done} of 21 tensors" in str(report)
+    assert out.stat().st_ino == inode and not journal.parent.exists()
+    adapt(source, other(), tmp_path / "whole.gguf")
+    assert out.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change", ["draft", "short", "journal", "garbage", "input", "tokenizer", "init", "ids"]
+)
+def test_what_has_changed_is_written_again(tmp_path: Path, change: str) -> None:
+    source, out = write(tmp_path / "m.gguf", True), tmp_path / "out.gguf"
+    journal = interrupted(source, out, 9)
+    draft, new, options = journal.parent / "model/out.gguf", other(), {}
+    raw, lines, expected = bytearray(draft.read_bytes()), journal.read_bytes().splitlines(True), 0
+    first = json.loads(lines[0])["size"]
+    if change == "draft":
+        raw[first + 5] ^= 1
+        draft.write_bytes(raw)
+        expected = 1
+    elif change == "short":
+        draft.write_bytes(raw[: first + 5])
+        expected = 1
+    elif change == "journal":
+        journal.write_bytes(b"".join(lines[:4]) + lines[4][:-5])
+        expected = 4
+    elif change == "garbage":
+        journal.write_bytes(lines[0] + b"[1]\n" + b"".join(lines[1:]))
+        expected = 1
+    elif change == "input":
+        shutil.copy(source, tmp_path / "copy")
+        (tmp_path / "copy").replace(source)
+    elif change == "tokenizer":
+        new = elsewhere()
+    else:
+        options = {"init": {"init": "zeros"}, "ids": {"ids": {"bos_token_id": 5}}}[change]
+    report = adapt(source, new, out, **options)
+    assert report.done_before == ([f"{expected} of 20 tensors"] if expected else [])
+    adapt(source, new, tmp_path / "whole.gguf", **options)
+    assert out.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
+def test_a_source_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, real = write(tmp_path / "m.gguf", True), gguf_files._data
+
+    def touching(*given: Any) -> Any:
+        os.utime(source)
+        return real(*given)
+
+    monkeypatch.setattr(gguf_files, "_data", touching)
+    with pytest.raises(
+        FileFormatError, match=r"m\.gguf: changed while it was being read; run the command again"
+    ):
+        adapt(source, other(), tmp_path / "out.gguf")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_an_output_that_appears_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, real, out = write(tmp_path / "m.gguf", True), gguf_files._head, tmp_path / "out.gguf"
+
+    def late(*given: Any) -> Any:
+        out.write_text("mine")
+        return real(*given)
+
+    monkeypatch.setattr(gguf_files, "_head", late)
+    with pytest.raises(FileExistsError, match=r"out\.gguf: already exists; force=True"):
+        adapt(source, other(), out)
+    assert out.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "out.gguf"]
+
+
+# -- What is refused -----------------------------------------------------------
 
 
 def test_what_a_file_cannot_say_of_a_tokenizer_is_refused(tmp_path: Path) -> None:

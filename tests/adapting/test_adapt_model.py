@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random
+import re
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -507,6 +508,44 @@ def test_doubtful_tensors_have_to_be_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("named, missing", [([INPUT], OUTPUT), ([OUTPUT], INPUT)])
+def test_a_table_that_was_not_named_is_missed(
+    tmp_path: Path, named: list[str], missing: str
+) -> None:
+    source = write_model(tmp_path / "m", tied=False)
+    expected = rf"m: {re.escape(missing)} \(512 x 64\) has a row for each token, too, and was not n"
+    with pytest.raises(ValueError, match=expected):
+        adapt(source, other(), tmp_path / "out", tensors=named)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_an_unusual_output_that_was_not_named_is_missed(tmp_path: Path) -> None:
+    def change(weights: dict[str, Any]) -> None:
+        weights["model.logits.weight"] = weights.pop(OUTPUT)
+        weights["model.layers.0.mlp.up_proj.weight"] = torch.ones(512, 64)  # a layer has no table
+
+    source = with_weights(tmp_path / "m", change)
+    with pytest.raises(ValueError, match=r"model\.logits\.weight \(512 x 64\) has a row for each"):
+        adapt(source, other(), tmp_path / "out", tensors=[INPUT])
+    report = adapt(source, other(), tmp_path / "out", tensors=[INPUT, "model.logits.weight"])
+    assert {table.after for table in report.tables} == {(other().max_id + 1, 64)}
+
+
+@pytest.mark.parametrize("part", ["", "text_config"])
+@pytest.mark.parametrize("size", ["512", 512.0, True, [512]])
+def test_a_size_that_is_not_a_number_is_refused(tmp_path: Path, part: str, size: Any) -> None:
+    source = write_model(tmp_path / "m", tied=True)
+    config = json.loads((source / "config.json").read_text())
+    (config.setdefault(part, {}) if part else config)["vocab_size"] = size
+    (source / "config.json").write_text(json.dumps(config))
+    where = "text_config.vocab_size" if part else "vocab_size"
+    expected = rf"config\.json: {re.escape(where)}: expected a whole number, got "
+    for tensors in (None, [INPUT]):
+        with pytest.raises(FileFormatError, match=expected):
+            adapt(source, other(), tmp_path / "out", tensors=tensors)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
 def test_no_table_no_model(tmp_path: Path) -> None:
     def change(weights: dict[str, Any]) -> None:
         weights["model.my_table"] = weights.pop(INPUT)
@@ -570,14 +609,14 @@ def test_an_output_that_is_there_is_not_touched(tmp_path: Path) -> None:
     source = write_model(tmp_path / "m", tied=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("precious")
-    with pytest.raises(FileExistsError, match=r"out: is there already, and not empty; force=True"):
+    with pytest.raises(FileExistsError, match=r"out: already exists and isn't empty; force=True"):
         adapt(source, other(), tmp_path / "out")
     assert (tmp_path / "out" / "mine").read_text() == "precious"
     adapt(source, other(), tmp_path / "out", force=True)
     assert not (tmp_path / "out" / "mine").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "out"]
     for place in (source, source / "below", tmp_path):
-        with pytest.raises(ValueError, match="the output must be outside the model's directory"):
+        with pytest.raises(ValueError, match="the output must not be inside the model's directory"):
             adapt(source, other(), place, force=True)
 
 
@@ -629,6 +668,7 @@ def _metadata(header: dict[str, Any], data: bytearray) -> None:
         (lambda header, data: b"\1\2", "not a safetensors file, or cut short"),
         (lambda header, data: struct.pack("<Q", 4) + b"null", "expected a JSON object"),
         (lambda header, data: data.clear(), "its data end at"),
+        (lambda header, data: data.extend(b"more"), "has 4 bytes after its last tensor, where a"),
     ],
 )
 def test_damaged_files_are_refused(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_models
 from adapted_models import elsewhere, other, write_model
 from conftest import EITHER_ENGINE, run_command
 from oracles import need, share
@@ -35,8 +36,9 @@ pytestmark = [
 SCRIPT = """
 import os, signal, sys
 from bpe_tokenizer import BPETokenizer
-from bpe_tokenizer_tools.adapting import adapt_model, model_folder, weights
+from bpe_tokenizer_tools.adapting import adapt_model, gguf_files, model_folder, weights
 from bpe_tokenizer_tools.support import outputs
+gguf_files._CHECKPOINT = 1
 model, new, out, last, force = sys.argv[1:6]
 steps = 0
 def counted(place, name):
@@ -49,7 +51,8 @@ def counted(place, name):
         return function(*given, **options)
     setattr(place, name, replaced)
 for place, name in [
-    (weights._Hashed, "write"), (weights, "flush"), (os, "replace"), (os, "mkdir"),
+    (weights._Hashed, "write"), (weights, "flush"), (gguf_files._Growing, "write"),
+    (gguf_files, "flush"), (gguf_files, "flush_directory"), (os, "replace"), (os, "mkdir"),
     (outputs, "write"), (model_folder, "_copy"), (model_folder, "flush_directory"),
     (os, "rmdir"), (os, "unlink"),
 ]:
@@ -83,8 +86,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def killed(place: Path, out: Path, last: int, force: bool = False) -> Any:
-    script = (place / "script.py", place / "m", place / "new")
+def killed(place: Path, out: Path, last: int, force: bool = False, model: str = "m") -> Any:
+    script = (place / "script.py", place / model, place / "new")
     return run(*script, out, last, "force" if force else "")
 
 
@@ -120,6 +123,29 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(place: Path, force: boo
             assert left == []
         assert tree(out) == expected
     assert finished >= {0, 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("force", [False, True])
+def test_a_killed_run_of_a_gguf_file(place: Path, force: bool) -> None:
+    need("gguf")
+    tiny_models.write_gguf(place / "m.gguf", tiny_models.model(True))
+    whole = killed(place, place / "whole.gguf", 0, model="m.gguf")
+    assert whole.returncode == 0, whole.stderr
+    expected, steps = (place / "whole.gguf").read_bytes(), int(whole.stdout)
+    continued = 0
+    for last in share(range(1, steps + 3))[::5]:
+        out = place / f"out{last}.gguf"
+        if force:
+            out.write_bytes(b"former")
+        ended = killed(place, out, last, force, "m.gguf")
+        assert ended.returncode in (-signal.SIGKILL, 0), ended.stderr
+        if not out.exists() or out.read_bytes() == b"former":
+            report = adapt_model(place / "m.gguf", None, other(), out, force=force, verbose=False)
+            continued += bool(report.done_before)
+            assert not list(place.glob(f".out{last}.*"))
+        assert out.read_bytes() == expected
+    assert continued > 5
 
 
 def interrupted(place: Path, out: Path) -> None:
@@ -183,11 +209,47 @@ def test_two_runs_at_a_time(place: Path) -> None:
     folder = place / ".out.adapting"
     folder.mkdir()
     with outputs.locked(folder):
-        with pytest.raises(BlockingIOError, match="another run is at work there"):
+        with pytest.raises(BlockingIOError, match="another run is using this folder"):
             adapt_model(place / "m", None, other(), place / "out", verbose=False)
     assert folder.exists()
     adapt_model(place / "m", None, other(), place / "out", verbose=False)
     assert not folder.exists()
+
+
+def test_a_run_that_starts_as_another_one_ends(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can't begin before the first has removed its directory, and the output is there then."""
+    real, tried, work = model_folder.shutil.rmtree, [], place / ".out.adapting"
+
+    def rmtree(path: Path, *given: Any, **options: Any) -> None:
+        if path == work and not tried:
+            tried.append(path)
+            with pytest.raises(BlockingIOError, match="another run is using this folder"):
+                adapt_model(place / "m", None, other(), place / "out", force=True, verbose=False)
+        real(path, *given, **options)
+
+    monkeypatch.setattr(model_folder.shutil, "rmtree", rmtree)
+    adapt_model(place / "m", None, other(), place / "out", verbose=False)
+    assert tried and not work.exists() and (place / "out" / "config.json").is_file()
+
+
+def test_an_output_that_appears_meanwhile_stays(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, started = job_folder.open_folder, []
+
+    def late(*given: Any, **options: Any) -> Any:
+        if not started:
+            started.append(True)
+            adapt_model(place / "m", None, elsewhere(), place / "out", verbose=False)
+        return real(*given, **options)
+
+    monkeypatch.setattr(job_folder, "open_folder", late)
+    with pytest.raises(FileExistsError, match="out: already exists and isn't empty"):
+        adapt_model(place / "m", None, other(), place / "out", verbose=False)
+    assert BPETokenizer.from_file(place / "out").fingerprint == elsewhere().fingerprint
+    assert sorted(path.name for path in place.iterdir()) == ["m", "new", "out", "script.py"]
 
 
 def test_a_full_disk(place: Path) -> None:
@@ -234,7 +296,7 @@ def test_the_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(said)
     assert facts["tables"][0]["after"] == [576, 64] and facts["path"] == str(out)
     status, said, err = run_command(capsys, *given)
-    assert (status, said) == (1, "") and "is there already, and not empty" in err
+    assert (status, said) == (1, "") and "already exists and isn't empty" in err
     status, said, err = run_command(capsys, *given, "--force", "--init", "zeros")
     assert status == 0 and "model.embed_tokens.weight (input, F32): 512 x 64 -> 5" in said
     wrong = ("--ids", "pad_token_id=x", "--force")

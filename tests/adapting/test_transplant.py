@@ -153,9 +153,29 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         transplant(source, new, out, "omp", donor_model_dir=tmp_path / "nothing")
     larger = BPETokenizer(normalizer=None)
     larger.add_special_tokens({"<s>": 300, "</s>": 301, "<pad>": 400})
-    with pytest.raises(ValueError, match=r"ids up to 400, but model.embed_tokens.weight has only"):
+    with pytest.raises(
+        ValueError, match=r"ids up to 400, but model.embed_tokens.weight has only"
+    ) as e:
         transplant(source, larger, out, "omp", donor_model_dir=donor)
+    assert f"{donor}: the donor's tokenizer has" in str(e.value)
+    assert "pass the one that the donor model was made with as donor_tokenizer (--tok" in str(
+        e.value
+    )
     assert not out.exists()
+
+
+def test_errors_about_the_donor_name_its_options(tmp_path: Path) -> None:
+    source = write_model(tmp_path / "m", tied=True)
+    donor = write_donor(
+        tmp_path / "d", True, {"other.table": torch.ones(elsewhere().max_id + 1, 2)}
+    )
+    with pytest.raises(ValueError, match="may have one row for each of the 324 tokens") as error:
+        transplant(source, elsewhere(), tmp_path / "out", "omp", donor_model_dir=donor)
+    assert str(error.value).startswith(f"{donor}: ")
+    assert "with donor_tensors=[...] (--donor-tensors NAME ...)" in str(error.value)
+    # The donor is only read, so not all of its tables need a name.
+    options: dict[str, Any] = {"donor_model_dir": donor, "verbose": False}
+    transplant(source, elsewhere(), tmp_path / "out", "omp", donor_tensors=[INPUT], **options)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_without_packages_the_hardware_decides_and_the_remedy_is_named(
     assert detect_best_backend() is InferenceBackend.NVIDIA_CUDA
     out, err = capsys.readouterr()
     assert out == ""
-    assert "pip install 'bpe-tokenizer[llama]'" in err and "No backend is installed" in err
+    assert "pip install llama-cpp-python" in err and "No backend is installed" in err
 
 
 def test_quiet_is_silent(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 from bpe_tokenizer import (
     CHATML_SPECIAL_TOKENS,
@@ -129,7 +129,7 @@ MESSAGES = st.lists(st.fixed_dictionaries({"role": ROLE, "content": CLEAN}), min
 
 @pytest.fixture(scope="module", params=["plain", "added"])
 def twins(engine: str, request: Any, tmp_path_factory: Any) -> tuple[BPETokenizer, Any]:
-    transformers = pytest.importorskip("transformers")
+    transformers = need("transformers")
     tokenizer = chat_tokenizer()
     if request.param == "added":
         tokenizer.add_special_tokens(

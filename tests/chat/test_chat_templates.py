@@ -1120,9 +1120,9 @@ def test_truncation_drops_whole_old_turns_and_says_so() -> None:
 @pytest.mark.parametrize(
     "template, problem",
     [
-        ("{% for %}", "no valid Jinja, line 1"),
-        ("{{ messages", "no valid Jinja, line 1"),
-        ("a\n{% if x %}", "no valid Jinja, line 2"),
+        ("{% for %}", "not valid Jinja, line 1"),
+        ("{{ messages", "not valid Jinja, line 1"),
+        ("a\n{% if x %}", "not valid Jinja, line 2"),
         ("{{ raise_exception('Only tools!') }}", "refuses this conversation: Only tools!"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ messages.append(1) }}", "SecurityError"),

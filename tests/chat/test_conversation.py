@@ -166,6 +166,84 @@ def test_tool_results_follow_what_was_generated() -> None:
     assert not talk.rewrites
 
 
+@pytest.mark.parametrize("heal", [False, True])
+@pytest.mark.parametrize("template", ["llama3", "chatml", "alpaca", like_gemma])
+def test_a_message_is_continued(template: Any, heal: bool) -> None:
+    if heal:
+        need("numpy")
+
+    @settings(max_examples=examples(60))
+    @given(ANSWERS, ANSWERS, st.booleans(), STOPS)
+    @example("the ans", "er", False, "")
+    @example("the ", " then", True, "<|im_end|>")
+    @example("", " a", False, "")
+    def check(begun: str, rest: str, own: bool, stop: str) -> None:
+        talk = Conversation(TOKENIZER, template)
+        talk.add("user", "question")
+        if own:
+            talk.prompt()
+            talk.answer(odd_ids(begun) + TOKENIZER.encode(stop, allowed_special="all"))
+        else:
+            talk.add("assistant", begun)
+        before = talk.prompt(continue_final_message=True)
+        continued: dict[str, Any] = {"continue_final_message": True}
+        if not own:
+            assert before == TOKENIZER.apply_chat_template(talk.messages, template, **continued)
+        text = TOKENIZER.apply_chat_template(talk.messages, template, tokenize=False, **continued)
+        tree = talk.heal() if heal else None
+        prompt, lead = (tree.ids, tree.prefix.decode()) if tree else (before, "")
+        assert talk.ids == prompt
+        new = odd_ids(lead + rest)
+        assert talk.answer(new) == rest
+        assert talk.ids == prompt + new
+        assert sum(turn.tokens for turn in talk.turns) == len(talk.ids)
+        assert [turn.role for turn in talk.turns] == ["user", "assistant"]
+        assert [message["role"] for message in talk.messages] == ["user", "assistant"]
+        assert (
+            talk.messages[-1]["content"]
+            == (begun if text.endswith(begun) else begun.rstrip()) + rest
+        )
+        talk.add("user", "then?")
+        following = talk.prompt()
+        if begun.strip():  # else the template may have stripped its own white space before it
+            assert following[: len(prompt) + len(new)] == prompt + new
+            assert not talk.rewrites
+
+    check()
+
+
+def test_the_last_part_of_a_message_is_continued() -> None:
+    def in_parts(messages: list[Any], *rest: Any, **options: Any) -> Iterator[tuple[str, bool]]:
+        for message in messages:
+            yield from ((part["text"], False) for part in message["content"] if "text" in part)
+            yield "</s>", True
+
+    talk = Conversation(TOKENIZER, in_parts)
+    image = {"type": "image"}
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, image]
+    talk.add("assistant", parts)
+    assert TOKENIZER.decode(talk.prompt(continue_final_message=True)) == "ab"
+    talk.answer(TOKENIZER.encode("c"))
+    expected = [{"type": "text", "text": "a"}, {"type": "text", "text": "bc"}, image]
+    assert talk.messages == [{"role": "assistant", "content": expected}]
+    assert parts[1]["text"] == "b"
+
+
+def test_what_cannot_be_continued() -> None:
+    talk = Conversation(TOKENIZER, "chatml")
+    with pytest.raises(ValueError, match="there is none"):
+        talk.prompt(continue_final_message=True)
+    talk.add("user", "question")
+    with pytest.raises(ValueError, match="the last one is of role 'user'"):
+        talk.prompt(continue_final_message=True)
+    with pytest.raises(RuntimeError, match="call prompt"):
+        talk.heal()
+    talk.add("assistant", None)
+    with pytest.raises(ValueError, match="no 'content' to continue"):
+        talk.prompt(continue_final_message=True)
+    assert len(talk.messages) == 2 and not talk.ids
+
+
 def test_undo_and_reset() -> None:
     talk = Conversation(TOKENIZER, "chatml", "Be brief.")
     talk.add("user", "one")
@@ -628,10 +706,10 @@ def test_wrong_stops_are_refused(models: dict[str, Path], stop: Any) -> None:
 
 def test_a_model_without_a_tokenizer_needs_one(tmp_path: Path) -> None:
     need("transformers")
-    need("numpy")
+    need("torch")
     made = tiny_models.model(False)
     folder = tiny_models.write_safetensors(tmp_path / "m", made, with_tokenizer=False)
-    with pytest.raises(ValueError, match="brings no tokenizer"):
+    with pytest.raises(ValueError, match="has no tokenizer"):
         Session(folder)
     session = Session(folder, tiny_models.tokenizer(), template="alpaca")
     assert answer(session, "x", max_new_tokens=3) == session.last.text

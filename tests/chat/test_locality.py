@@ -248,6 +248,21 @@ SCANS = [
     "{% set k = messages | length - 3 %}",
     "{% if messages | length > 6 %}{% macro f() %}long{% endmacro %}{% else %}"
     "{% macro f() %}short{% endmacro %}{% endif %}",
+    "{% for i in range(messages | length) %}{% if messages[i].role == 'user' %}{% set n.i = i %}"
+    "{% endif %}{% endfor %}",
+    "{% for i in range(messages | length - 1, -1, -1) %}{% if messages[i].role == 'assistant' %}"
+    "{% set n.i = i %}{% endif %}{% endfor %}",
+    "{% for i in range(messages | length - 2, 0, -1) %}{% if n.more and messages[i].content %}"
+    "{% set n.more = false %}{% set n.x = messages[i + 1].role %}{% endif %}{% endfor %}",
+    "{% for i in range(2, messages | length, 2) %}{% set n.i = n.i + i %}{% endfor %}",
+    "{% for i in range(messages | length) %}{{ loop.index if messages[i].role == 'tool' else i }}"
+    "{{ loop.last }}{% endfor %}",
+    "{% for i in range(5, 1, -1) %}{% set n.i = i %}{% break %}{% endfor %}",
+    "{% set some = messages | selectattr('role', 'equalto', 'user') | list %}",
+    "{% set some = messages[1:] | rejectattr('role', 'in', ['tool', 'user']) | list %}",
+    "{% set some = messages | selectattr('tool_calls') | rejectattr('content') | list %}",
+    "{% for m in messages | selectattr('role', 'equalto', 'user') %}{% set n.i = n.i + 1 %}"
+    "{{ m.content }}{{ loop.index }}{% endfor %}",
     "{% set first = namespace(x='one') %}{% set second = namespace(x='two') %}"
     "{% set k = first if messages | length > 4 else second %}",
 ]
@@ -282,6 +297,12 @@ REMEMBERING = [
     "{% if m in messages[2:] %}{{ 'in' }}{% endif %}",
     "{{ messages[2:4] | map(attribute='role') | join }}",
     "{% set n.x = namespace(i=loop.index) %}{{ n.x.i }}",
+    "{% if some is defined and some and m == some[-1] %}{{ 'the last' }}{% endif %}",
+    "{{ some | length if some is defined and loop.index0 == 2 else '' }}",
+    "{{ some[1].content if some is defined else '' }}",
+    "{% for x in some or [] %}{{ x.content if loop.index0 < 2 else '' }}{% endfor %}",
+    "{{ (messages | selectattr('role', 'equalto', 'tool') | list)[0].content }}",
+    "{% for i in range(loop.index0, messages | length) %}{{ i if loop.last else '' }}{% endfor %}",
     "{% if messages | length > 9 %}{{ raise_exception('long') }}{% endif %}",
 ]
 
@@ -348,13 +369,21 @@ def test_any_public_template_gives_the_same_masks(
     st.lists(st.sampled_from(SCANS), max_size=3).map("".join),
     st.lists(st.sampled_from(REMEMBERING), min_size=1, max_size=4).map("".join),
     st.sampled_from([PROMPT, "{{ n.i }}" + PROMPT + "{{ n.x }}", ""]),
+    st.sampled_from(
+        [
+            "{% for m in messages %}",
+            "{% for m in messages | list %}",
+            "{% for i in range(messages | length) %}{% set m = messages[i] %}",
+            "{% for i in range(1, messages | length) %}{% set m = messages[i] %}",
+        ]
+    ),
     CONVERSATIONS,
 )
 def test_any_template_gives_the_same_masks(
-    before: str, body: str, after: str, messages: Messages
+    before: str, body: str, after: str, loop: str, messages: Messages
 ) -> None:
     before = "{% set n = namespace(i=-1, more=true, x='') %}" + before
-    check(f"{before}{{% for m in messages %}}{body}{{% endfor %}}{after}", messages, [masks])
+    check(f"{before}{loop}{body}{{% endfor %}}{after}", messages, [masks])
 
 
 # -- The work ------------------------------------------------------------------

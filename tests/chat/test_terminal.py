@@ -35,6 +35,7 @@ from bpe_tokenizer_tools.chat import terminal
 from bpe_tokenizer_tools.chat.conversation import Conversation
 from bpe_tokenizer_tools.chat.session import Session
 from bpe_tokenizer_tools.chat.terminal import Console, Entry, read_entry
+from bpe_tokenizer_tools.support.colors import has_colors
 from bpe_tokenizer_tools.support.text import visible
 
 SCRIPT = Path(bpe_tokenizer.__file__)
@@ -59,11 +60,11 @@ class Screen(io.StringIO):
         ({}, False),
     ],
 )
-def test_colours_are_for_terminals_that_have_them(
+def test_colors_are_for_terminals_that_have_them(
     environment: dict[str, str], expected: bool
 ) -> None:
-    assert terminal.has_colours(Screen(), environment) is expected
-    assert not terminal.has_colours(io.StringIO(), environment)
+    assert has_colors(Screen(), environment) is expected
+    assert not has_colors(io.StringIO(), environment)
 
 
 @pytest.mark.parametrize(
@@ -240,10 +241,10 @@ def test_the_greeting_says_what_runs_where() -> None:
 
 
 def test_control_characters_of_a_model_do_not_reach_a_terminal() -> None:
-    evil = "\x1b]0;title\x07\x9b2J\r\x7fplain\ttext\n"
+    evil = "\x1b]0;title\x07\x9b2J\r\x7f\u202e\u2066plain\ttext\n"
     talk = Talk(evil, guarded=True)
     talk.take("Hi")
-    assert talk.out.getvalue() == "␛]0;title␇\\x9b2J␍␡plain\ttext\n"
+    assert talk.out.getvalue() == "␛]0;title␇\\x9b2J␍␡\\u202e\\u2066plain\ttext\n"
     assert talk.messages[-1] == ("assistant", evil)  # what was said is kept as it was
     assert "\x1b" not in talk.take("/tokens")
     plain = Talk(evil)
@@ -330,6 +331,12 @@ def test_a_message_about_quitting_does_not(said: str) -> None:
         talk = Talk("Yes.")
         assert talk.console.take(Entry(each, quoted=True))
         assert talk.messages[0] == ("user", each)
+
+
+@pytest.mark.parametrize("said", ["quit", " exit ", "/quit"])
+def test_a_line_of_a_pipe_that_quits(said: str) -> None:
+    data = f"Quit\n\n/help\n{said}\nmore\n".encode()
+    assert [*terminal.read_lines(io.TextIOWrapper(io.BytesIO(data)))] == ["Quit", "/help"]
 
 
 def test_help_tells_how_to_leave() -> None:
@@ -522,7 +529,7 @@ def test_a_rewritten_history_is_told() -> None:
     assert told == ""
 
 
-def test_colours_are_around_what_need_not_be_read() -> None:
+def test_colors_are_around_what_need_not_be_read() -> None:
     talk = Talk("Hello.", environment={"TERM": "xterm"})
     assert "\x1b" not in talk.take("Hi")  # this is no terminal
     talk = Talk("Hello.")
@@ -607,7 +614,7 @@ except KeyboardInterrupt:
     folder = Path(bpe_tokenizer.__file__).parent
     command = [sys.executable, "-c", program]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=50, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.stdout, done.stderr) == ("tidied\ninterrupted True\n", "")
 
@@ -652,7 +659,7 @@ def chat(folder: Path, *argv: object, stdin: bytes = b"") -> tuple[int, str, str
         input=stdin,
         capture_output=True,
         env=environment(folder),
-        timeout=300,
+        timeout=600,
         check=False,
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
@@ -661,11 +668,11 @@ def chat(folder: Path, *argv: object, stdin: bytes = b"") -> tuple[int, str, str
 def test_each_line_of_a_pipe_is_answered_in_one_conversation(model: Path, tmp_path: Path) -> None:
     limit = ("--max-tokens", 20)
     session = Session(model, template="alpaca")
-    stdin = "first\n\n  \r\n/quit\r\nnaïve\\".encode()
+    stdin = "first\n\n  \r\n/help\r\nnaïve\\\n/quit\nlast".encode()
     status, out, err = chat(tmp_path, "--model", model, *GREEDY, *limit, "--json", stdin=stdin)
     assert status == 0
     answers = [json.loads(line) for line in out.splitlines()]
-    for question, answer in zip(["first", "/quit", "naïve\\"], answers):  # no commands here
+    for question, answer in zip(["first", "/help", "naïve\\"], answers):  # no other commands
         expected = "".join(session.reply(question, 20, temperature=0))
         assert answer["text"] == expected and answer["new_tokens"] == session.last.new_tokens
         assert answer["prompt_tokens"] == session.last.prompt_tokens
@@ -814,7 +821,7 @@ def test_an_interrupted_script_has_what_was_said(long_model: Path, tmp_path: Pat
             assert new, "ended before it was interrupted"
             said += new
         process.send_signal(signal.SIGINT)
-        rest, err = process.communicate(timeout=120)
+        rest, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert (process.returncode, err) == (130, b"bpe-tokenizer: error: interrupted\n")
@@ -902,7 +909,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def read(self, pattern: str, patience: float = 120) -> str:
+    def read(self, pattern: str, patience: float = 600) -> str:
         """Return all that is shown up to a pattern, without escape sequences."""
         deadline = time.monotonic() + patience
         while True:
@@ -937,14 +944,14 @@ class Terminal:
         for _ in range(20):
             self.type(CTRL_C)
             with contextlib.suppress(TimeoutError):
-                return self.read(pattern, patience=5)
+                return self.read(pattern, patience=15)
         raise TimeoutError(f"Ctrl-C is ignored: {self.unread!r}")
 
     def leave(self) -> int:
         """Wait for the end, whatever is shown until then."""
         with contextlib.suppress(AssertionError):
             self.read("(?!)")
-        return self.process.wait(timeout=120)
+        return self.process.wait(timeout=600)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -997,7 +1004,7 @@ def test_a_conversation_in_a_terminal(
     assert "taken back: naïve" in screen.ask("/undo", PROMPT)
     assert re.search(r"sum +\d+ of 256", screen.ask("/tokens", PROMPT))
     assert "unknown command /nosuch" in screen.ask("/nosuch", PROMPT)
-    assert "starts anew" in screen.ask("/reset", PROMPT)
+    assert "starts over" in screen.ask("/reset", PROMPT)
     screen.ask("/system Be brief.", PROMPT)
     screen.ask("//slash")
     assert saved(screen)[:2] == ["Be brief.", "/slash"]
@@ -1096,13 +1103,13 @@ def test_ctrl_d_leaves_at_once(model: Path, start: Callable[..., Terminal]) -> N
     ("changes", "expected"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
 )
-def test_colours_in_a_terminal(
+def test_colors_in_a_terminal(
     changes: dict[str, str], expected: bool, model: Path, start: Callable[..., Terminal]
 ) -> None:
     screen = start("--model", model, *GREEDY, "--max-tokens", 5, **changes)
     screen.read(PROMPT)
     screen.ask("Hi")
-    # prompt_toolkit resets colours (\x1b[0m) even where it has set none.
+    # prompt_toolkit resets colors (\x1b[0m) even where it has set none.
     assert bool(re.search(r"\x1b\[(?!0m)[0-9;]*m", screen.raw)) is expected
 
 

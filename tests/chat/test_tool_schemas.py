@@ -276,7 +276,7 @@ except ImportError as error:
         cwd=Path(bpe_tokenizer.__file__).parent,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert (done.stderr, done.stdout) == (
@@ -300,7 +300,7 @@ assert "transformers" not in sys.modules
         cwd=Path(bpe_tokenizer.__file__).parent,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert (done.stderr, done.stdout) == ("", "[{'name': 'now'}]\n")

@@ -22,7 +22,7 @@ from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools.dropin import tiktoken as dropin
 from bpe_tokenizer_tools.dropin.tiktoken import Encoding, patch_tiktoken, unpatch_tiktoken
 
-tiktoken: Any = pytest.importorskip("tiktoken", reason="the original")
+tiktoken: Any = need("tiktoken")
 
 SPECIAL = {"<|endoftext|>": 700, "<|fim|>": 702}
 

@@ -61,7 +61,7 @@ def loader(name: str) -> Callable[[Path], Encode]:
     need(package)
     version, measured = importlib.metadata.version(package), loaders.MEASURED[name]
     if version.split(".")[:2] != measured.split(".")[:2]:
-        pytest.skip(f"{package} is {version}; {measured} was measured")
+        pytest.skip(f"{package} is {version}, not {measured}: pip install '{package}=={measured}'")
     return load
 
 

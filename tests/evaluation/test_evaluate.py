@@ -182,7 +182,7 @@ def test_documents_without_text_count_wherever_they_stand(monkeypatch: pytest.Mo
         found = evaluate([low()], {"t": texts}).get("bpe-tokenizer", "t")
         assert (found.documents, found.bytes, found.tokens, found.words) == (5, 3, 1, 1)
         assert compare(low(), low(), {"t": texts}).differences[0].words == 1
-        with pytest.raises(ValueError, match="the group 'u' holds no text"):
+        with pytest.raises(ValueError, match="the group 'u' contains no text"):
             evaluate([low()], {"u": ["", "", ""]})
 
 
@@ -576,7 +576,7 @@ def test_transformers_fast_and_slow(tmp_path: Path) -> None:
     assert spelled.get("transformers", "more").tokens == 4
     assert spelled.get("transformers", "more").tokens_per_word is None
     assert spelled.get("transformers", "overall").words_by_tokens is None
-    with pytest.raises(ValueError, match="transformers does not tell which token"):
+    with pytest.raises(ValueError, match="transformers can't be compared: it has no offsets"):
         compare(slow, trained(), {"t": ["für"]})
 
 
@@ -1005,8 +1005,32 @@ def test_json_and_csv_read_back(evaluation: Evaluation) -> None:
             assert text == "" if value is None else float(text) == value
 
 
+def naive_gini(costs: list[float]) -> float:
+    """Half the mean difference of two, over the mean."""
+    apart = sum(abs(a - b) for a in costs for b in costs)
+    return apart / (2 * len(costs) * sum(costs))
+
+
+def test_gini_is_that_of_tokens_per_byte_or_of_parallel_tokens() -> None:
+    texts = {"a": ["the cat sat on the mat"], "b": ["\u0928\u092e\u0938\u094d\u0924\u0947"]}
+    parallel = {"en": ["the dog", "a cat"], "de": ["der Hund", "eine Katze"]}
+    found = evaluate({"x": low(), "y": trained()}, texts)
+    for name, tokenizer in (("x", low()), ("y", trained())):
+        costs = [len(tokenizer.encode(t)) / len(t.encode()) for [t] in texts.values()]
+        assert found.gini(name) == pytest.approx(naive_gini(costs))
+    assert json.loads(json.dumps(found.to_json()))["gini"]["y"] == found.gini("y")
+    found = evaluate({"x": low(), "y": trained()}, texts, parallel=parallel)
+    tokens = [
+        float(sum(len(trained().encode(line)) for line in each)) for each in parallel.values()
+    ]
+    assert found.gini("y") == pytest.approx(naive_gini(tokens))
+    assert found.tables()[2].rows[-1][0] == "Gini of tokens"
+    alone = evaluate({"x": low(), "y": trained()}, {"a": texts["a"]})
+    assert alone.gini("x") is None and len(alone.tables()) == 3
+
+
 def test_tables_show_the_figures(evaluation: Evaluation) -> None:
-    texts, shown, scripts = evaluation.tables()
+    texts, shown, fertility, scripts = evaluation.tables()
     assert [row[0] for row in texts.rows] == ["prose", "Ünï", "overall"]
     found = evaluation.get("low", "prose")
     assert shown.rows[0][:4] == ["prose", "low", found.tokens, found.bytes_per_token]
@@ -1018,6 +1042,17 @@ def test_tables_show_the_figures(evaluation: Evaluation) -> None:
     for column in (0, 2):
         parts = [row[column] for name, row in rows.items() if name != "in all"]
         assert sum(parts) == rows["in all"][column]
+    assert list(fertility.columns) == ["tokens per word", "low", "gpt2-like"]
+    assert [row[0] for row in fertility.rows] == [
+        "prose",
+        "Ünï",
+        "overall",
+        "Gini of tokens per byte",
+    ]
+    for group, *values in fertility.rows[:3]:
+        assert values == [
+            evaluation.get(n, str(group)).tokens_per_word for n in ("low", "gpt2-like")
+        ]
     assert str(evaluation) == "\n\n".join(map(str, evaluation.tables()))
     with pytest.raises(KeyError):
         evaluation.get("low", "nothing")
@@ -1045,10 +1080,10 @@ def test_a_png_decodes_and_shows_the_bars(evaluation: Evaluation, tmp_path: Path
     pixels = image.imread(tmp_path / "a.png")
     assert pixels.shape[1] == 1800
     assert pixels.shape[0] > 600
-    for colour in plots._COLOURS[:2]:
-        rgb = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    for color in plots._COLORS[:2]:
+        rgb = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         drawn = np.abs(pixels[:, :, :3] - rgb).max(axis=2) < 0.01
-        assert drawn.mean() > 0.005, colour
+        assert drawn.mean() > 0.005, color
 
 
 def test_bars_are_as_high_as_the_figures(evaluation: Evaluation) -> None:
@@ -1097,9 +1132,33 @@ def test_plots_of_odd_names_and_of_texts_without_words(tmp_path: Path) -> None:
     assert (tmp_path / "dots.png").stat().st_size > 5000
 
 
+@pytest.mark.parametrize("text", ["low lower lowest ünï", "low " * 50 + "ünï", TEXT * 3])
+def test_numbers_of_logarithmic_axes_are_written_alike(text: str, tmp_path: Path) -> None:
+    need("matplotlib")
+    from matplotlib.figure import Figure
+
+    found = evaluate([low(), BPETokenizer()], {"text": [text]})
+    for draw, form in (
+        (plots._draw_tokens_per_word, r"[\d,]*\.?\d+ %"),
+        (plots._draw_scripts, r"[\d,]+"),
+    ):
+        figure = Figure()
+        axes = figure.subplots()
+        draw(axes, found)
+        figure.canvas.draw()
+        bottom, top = axes.get_ylim()
+        seen = [
+            label.get_text()
+            for label in axes.get_yticklabels(which="both")
+            if label.get_text() and bottom <= label.get_position()[1] <= top
+        ]
+        assert len(seen) >= 2
+        assert all(re.fullmatch(form, label) for label in seen), seen
+
+
 def test_a_plot_is_refused_under_another_name(evaluation: Evaluation, tmp_path: Path) -> None:
     need("matplotlib")
-    with pytest.raises(ValueError, match=r"x\.pdf: a plot is a \.png or an \.svg file"):
+    with pytest.raises(ValueError, match=r"x\.pdf: a plot must be a \.png or \.svg file"):
         plots.plot(evaluation, tmp_path / "x.pdf")
 
 
@@ -1193,7 +1252,11 @@ def test_a_name_of_transformers_is_looked_up_in_its_cache(tmp_path: Path) -> Non
         ("tiktoken:nothing", ValueError, r"tiktoken:nothing cannot be loaded: Unknown encoding"),
         ("sp:nowhere.model", FileNotFoundError, r"nowhere\.model: no such file; expected a Sent"),
         ("sp:.", FileNotFoundError, r"tokenizer\.model: no such file; expected a SentencePiece"),
-        ("sp:damaged.json", ValueError, r"^damaged\.json: is no SentencePiece model, or damaged$"),
+        (
+            "sp:damaged.json",
+            ValueError,
+            r"^damaged\.json: isn't a SentencePiece model, or is damaged$",
+        ),
         ("sp:empty", ValueError, r"empty: the file is empty"),
         (42, TypeError, r"expected the path of a tokenizer, .* got 42"),
     ],
@@ -1227,15 +1290,15 @@ def test_bad_arguments_are_refused() -> None:
         evaluate("gpt2", {"t": ["x"]})
     with pytest.raises(ValueError, match="expected texts to measure tokenizers on, got none"):
         evaluate([low()], {})
-    with pytest.raises(ValueError, match="the group 't' holds no text"):
+    with pytest.raises(ValueError, match="the group 't' contains no text"):
         evaluate([low()], {"t": ["", ""]})
-    with pytest.raises(ValueError, match="the group 't' holds no text"):
+    with pytest.raises(ValueError, match="the group 't' contains no text"):
         compare(low(), low(), {"t": []})
     with pytest.raises(TypeError, match="group 't': expected texts, got 5"):
         evaluate([low()], {"t": ["x", 5]})
     with pytest.raises(ValueError, match=r"group 't', document 2: .*lone surrogate U\+D800"):
         evaluate([low()], {"t": ["x", "a\ud800"]})
-    with pytest.raises(ValueError, match="a group cannot be called 'overall'"):
+    with pytest.raises(ValueError, match="a group can't be called 'overall'"):
         evaluate([low()], {"overall": ["x"]})
     with pytest.raises(ValueError, match="at least two languages, got one"):
         evaluate([low()], parallel={"eng": ["x"]})
@@ -1357,16 +1420,16 @@ def test_a_sample_and_a_separator_on_the_command_line(
         (["low"], 2, "one of the arguments --texts and --parallel is required"),
         (["low", *TEXTS, "--max-bytes", "-1"], 2, "--max-bytes must be at least 1, got -1"),
         (["low", *TEXTS, "--max-bytes", "0"], 2, "--max-bytes must be at least 1, got 0"),
-        (["low", "--texts", "empty.txt"], 1, "empty.txt holds no text; leave it out"),
-        (["low", "--texts", "x=blank"], 1, "blank holds no text; leave it out of the group 'x'"),
-        (["low", "--texts", "x=code.txt", "x=empty.txt"], 1, "empty.txt holds no text"),
+        (["low", "--texts", "empty.txt"], 1, "empty.txt contains no text; leave it out"),
+        (["low", "--texts", "x=blank"], 1, "blank contains no text; leave it out of the group 'x'"),
+        (["low", "--texts", "x=code.txt", "x=empty.txt"], 1, "empty.txt contains no text"),
         (["low", "--texts", "binary.bin"], 1, "binary.bin: byte 4: not UTF-8"),
         (["low", "--texts", "x=nowhere"], 1, "nowhere: no such file or directory; expected NAME"),
         (["low", "--texts", "x="], 1, "x=: no such file or directory"),
         (["nowhere", *TEXTS], 1, "nowhere: no such file or directory; expected the path of a"),
         (["tiktoken:nothing", *TEXTS], 1, "tiktoken:nothing cannot be loaded"),
-        (["low", *TEXTS, "--plot", "x.pdf"], 1, "x.pdf: a plot is a .png or an .svg file"),
-        (["low", *TEXTS, "--csv", "none/x.csv"], 1, "none/x.csv: there is no directory none"),
+        (["low", *TEXTS, "--plot", "x.pdf"], 1, "x.pdf: a plot must be a .png or .svg file"),
+        (["low", *TEXTS, "--csv", "none/x.csv"], 1, "none/x.csv: the directory none doesn't"),
         (["low", *TEXTS, "--csv", "mine"], 1, "mine: is a directory; expected a file"),
         (["low", "--parallel", "eng.txt", "code.txt"], 1, "'eng' has 2, 'code' 2"),
         (["low", "--parallel", "eng.txt"], 1, "at least two languages, got one"),
@@ -1404,7 +1467,7 @@ def test_what_is_not_installed_is_named(missing: str, files: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
-        rf"bpe-tokenizer: error: .*, by {missing}, needs .*pip install 'bpe-tokenizer\[tools\]'\n",
+        rf"bpe-tokenizer: error: .*, by {missing}, needs .*pip install {missing}\n",
         done.stderr,
     )
     assert not Path("x.png").exists()

@@ -22,7 +22,10 @@ from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, count_pretokens
-from bpe_tokenizer_tools.evaluation.sweep import MIN_GAIN, Sweep, read_number, sweep
+from bpe_tokenizer_tools.command_line import read_number
+from bpe_tokenizer_tools.corpus.held_out import CorpusReader
+from bpe_tokenizer_tools.evaluation.sweep import MIN_GAIN, Sweep, sweep
+from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN, Superwords, count_superwords
 
 SIZES = [300, 400, 600, 900, 1200]
 SPECIAL = ["<|endoftext|>", "<|pad|>"]
@@ -66,6 +69,80 @@ def trained(size: int, **options: Any) -> BPETokenizer:
     tokenizer = BPETokenizer("cl100k")
     options = {"special_tokens": SPECIAL, **options}
     return tokenizer.train([training_text()], size, verbose=False, **options)
+
+
+# -- Superwords ------------------------------------------------------------------
+
+
+def saying(n: int) -> list[str]:
+    """Documents in which some words often stand together."""
+    words = ["by the way", ", he said", ". ", "in a hurry", " of the", " 12 ", "\n", "a cat", " x"]
+    return ["".join(random.Random(i).choices(words, k=60)) for i in range(n)]
+
+
+@pytest.mark.parametrize("given", ["texts", "counts", "texts to set apart"])
+def test_superwords(given: str) -> None:
+    """Each size has the tokens of a tokenizer trained with superwords to it."""
+    texts, held_out = saying(60), saying(70)[60:]
+    sizes = [280, 290, 300, 320]
+    if given == "texts to set apart":
+        share = 0.2
+        training, held_out = CorpusReader(BPETokenizer()).set_apart(texts, share)
+        texts_to_train = list(training)
+        assert 2 < len(held_out) < 30
+        assert sorted(texts_to_train + held_out) == sorted(texts)
+        result = sweep(texts, None, sizes, superwords=285, held_out_share=share)
+    else:
+        texts_to_train = texts
+        source = texts if given == "texts" else count_superwords(texts, 285, 320)
+        result = sweep(source, held_out, sizes, superwords={"transition": 285})
+    for point in result.points:
+        how = {"superwords": 285} if point.size >= 285 else {}
+        made = BPETokenizer().train(texts_to_train, point.size, verbose=False, **how)
+        cut = result.tokenizer(point.size)
+        assert cut.merges == made.merges
+        assert cut.split_pattern == SUPERBPE_PATTERN
+        assert point.tokens == sum(map(cut.count_tokens, held_out))
+    assert result.points[-1].tokens < result.points[1].tokens
+    assert [note for note in result.notes if "no size up to 285" in note]
+
+
+def test_superwords_that_cannot_be_swept() -> None:
+    texts, more = saying(9), {"sizes": [300], "verbose": False}
+    with pytest.raises(ValueError, match="with transition='auto', a smaller vocabulary"):
+        sweep(texts, "a cat", superwords=Superwords("auto", "boundless"), **more)
+    with pytest.raises(ValueError, match="this tokenizer is already trained"):
+        sweep(BPETokenizer().train(texts, 270, verbose=False), "a", superwords=280, **more)
+    with pytest.raises(ValueError, match="these counts are of pre-tokens alone"):
+        sweep(count_pretokens(texts, num_workers=1), "a cat", superwords=280, **more)
+    with pytest.raises(ValueError, match="superwords can't be combined with parity"):
+        sweep(parity={"a": texts}, superwords=280, **more)
+    with pytest.raises(ValueError, match="can be set apart to measure on"):
+        sweep(["one text"], superwords=280, **more)
+    with pytest.raises(ValueError, match="transition must be at most vocab_size"):
+        sweep(texts, "a cat", superwords=400, **more)
+
+
+def test_superwords_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("".join(saying(40)), encoding="utf-8")
+    (tmp_path / "b.txt").write_text("".join(saying(50)[40:]), encoding="utf-8")
+    files = ["--corpus", tmp_path / "a.txt", "--held-out", tmp_path / "b.txt"]
+    options = ["--superwords", 285, "--sizes", 300, 320, "--json", "--quiet"]
+    status, out, err = run_command(capsys, "sweep", *files, *options, "-o", tmp_path / "out")
+    assert (status, err) == (0, "")
+    count = ["count", tmp_path / "a.txt", "-o", tmp_path / "counts", "--quiet", *options[:2]]
+    count += ["--num-workers", 1]
+    assert run_command(capsys, *count, "--vocab-size", 320) == (0, "", "")
+    files = ["--counts", tmp_path / "counts", "--held-out", tmp_path / "b.txt"]
+    status, again, err = run_command(capsys, "sweep", *files, *options)
+    assert (status, err) == (0, "")
+    assert json.loads(again)["points"] == json.loads(out)["points"]
+    made = BPETokenizer.from_pretrained(tmp_path / "out", verbose=False)
+    how = {"superwords": 285, "verbose": False}
+    assert made.merges == BPETokenizer().train(tmp_path / "a.txt", made.vocab_size, **how).merges
+    points = {point["size"]: point["tokens"] for point in json.loads(out)["points"]}
+    text = (tmp_path / "b.txt").read_text(encoding="utf-8")
+    assert points[made.vocab_size] == made.count_tokens(text)
 
 
 # -- The figures --------------------------------------------------------------
@@ -375,7 +452,12 @@ def test_what_cannot_be_measured_is_said_in_words(tmp_path: Path) -> None:
         (ValueError, "held_out_share", (text, None, [300]), {"held_out_share": 2}),
         (ValueError, "no held-out text", (counts, None, [300]), {}),
         (ValueError, "no held-out text", (trained(300), None, [300]), {}),
-        (ValueError, "its own already", (trained(300), other, [300]), {"special_tokens": ["x"]}),
+        (
+            ValueError,
+            "already has its own",
+            (trained(300), other, [300]),
+            {"special_tokens": ["x"]},
+        ),
         (
             ValueError,
             "count again",
@@ -475,7 +557,7 @@ def test_plots(tmp_path: Path) -> None:
         each.plot(str(tmp_path / "plot.png"))
         head = (tmp_path / "plot.png").read_bytes()[:24]
         assert head[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", head[16:]) > (900, 600)
-    with pytest.raises(ValueError, match=r"a plot is a \.png or an \.svg file"):
+    with pytest.raises(ValueError, match=r"a plot must be a \.png or \.svg file"):
         result.plot(tmp_path / "plot.jpeg")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plot.png", "plot.svg"]
 
@@ -532,7 +614,7 @@ def test_the_command_refuses_in_one_line(
     trained_already = ["--tokenizer", tmp_path, "--held-out", text]
     asked = ["--special-tokens", "<|x|>", "--normalizer", "none"]
     for status, message, arguments in [
-        (2, "one of --corpus and --tokenizer is required", []),
+        (2, "one of --corpus, --counts, --tokenizer and --parity is required", []),
         (2, "--tokenizer needs --held-out", ["--tokenizer", tmp_path]),
         (2, "--pattern: for a training", [*trained_already, "--pattern", "gpt2"]),
         (2, "--normalizer, --special-tokens: for", [*trained_already, *asked]),
@@ -541,7 +623,7 @@ def test_the_command_refuses_in_one_line(
         (2, "expected a number such as", ["--corpus", text, "--sizes", "many"]),
         (2, "--corpus - is not read here", ["--corpus", "-"]),
         (1, "is in the corpus", ["--corpus", text, "--held-out", text]),
-        (1, "a plot is a .png", ["--corpus", text, "--plot", tmp_path / "x.doc"]),
+        (1, "a plot must be a .png", ["--corpus", text, "--plot", tmp_path / "x.doc"]),
         (1, "none can be set apart", ["--corpus", text, "--quiet"]),
         (1, "the corpus is empty: there is nothing", ["--corpus", tmp_path / "empty.txt"]),
         (1, "not UTF-8", ["--corpus", text, "--held-out", tmp_path / "bytes.bin"]),

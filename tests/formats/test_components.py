@@ -16,11 +16,11 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples, share
+from oracles import examples, need, share
 
 from bpe_tokenizer import BPETokenizer, FileFormatError
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = need("tokenizers")
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 from tokenizer_files import FAMILIES, digits, metaspace, named, punctuation, split  # noqa: E402
@@ -289,8 +289,9 @@ def test_real_text_gives_the_same_as_at_home(
     pair = load(family)
     place = list(FAMILIES).index(family) * PASSAGE
     for name in ("english", "code", "multi"):
-        text = corpora(name)[place : place + PASSAGE]
-        assert text
+        text = corpora(name)
+        start = place % (len(text) - PASSAGE)
+        text = text[start : start + PASSAGE]
         ids = pair.theirs.encode(text, add_special_tokens=False).ids
         assert pair.ours.encode(text, allowed_special="all") == ids
         pair.assert_decoded_equal(ids)
@@ -664,7 +665,7 @@ INSERTING = ["a*", "^", "(?=b)", "$", r"\b", "b?|c"]
 def test_what_is_put_where_nothing_was(tmp_path: Path, pattern: str) -> None:
     step = files.replace(pattern, "x", "Regex")
     file = files.probe(None, step)
-    refuse(tmp_path, file, "normalizer", "may match nothing")
+    refuse(tmp_path, file, "normalizer", "can match the empty string")
     file["pre_tokenizer"] = None
     pair = Pair(tmp_path / "tokenizer.json", json.dumps(file))
     for text in ("", "a", "b", "ab", "ba", "cab", "aabbaa", "!a?", "½", "aéa"):
@@ -675,7 +676,7 @@ def test_what_is_put_where_nothing_was(tmp_path: Path, pattern: str) -> None:
     pair = Pair(tmp_path / "tokenizer.json", json.dumps(file))
     assert pair.ours.encode("  ") == pair.theirs.encode("  ", add_special_tokens=False).ids == []
     file["normalizer"] = files.normalizers(step, strip)
-    refuse(tmp_path, file, "normalizers[0].pattern", "may match nothing")
+    refuse(tmp_path, file, "normalizers[0].pattern", "can match the empty string")
 
 
 @pytest.mark.parametrize("kind", ["WordPiece", "Unigram", "WordLevel", "bpe"])
@@ -709,6 +710,7 @@ def test_other_models_are_refused_by_name(tmp_path: Path, kind: str) -> None:
             ("pattern",),
         ),
         ("normalizer", {"type": "Prepend"}, ("prepend",)),
+        ("normalizer", {"type": "Prepend", "prepend": ""}, ("normalizer.prepend", "is empty")),
         ("normalizer", {"type": "Strip", "strip_left": 1, "strip_right": True}, ("strip_left",)),
         ("pre_tokenizer", split("a", "Isolate"), ("behavior", "Isolate")),
         ("pre_tokenizer", split("a(", "Isolated"), ("pattern",)),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -116,8 +117,8 @@ def test_from_format_to_format(
 def test_the_formats_own_libraries_agree(
     tokenizer: BPETokenizer, source: Path, tmp_path: Path
 ) -> None:
-    llama_cpp = pytest.importorskip("llama_cpp")
-    tokenizers = pytest.importorskip("tokenizers")
+    llama_cpp = need("llama_cpp")
+    tokenizers = need("tokenizers")
     assert convert(source, tmp_path / "t.gguf", "--quiet") == 0
     assert convert(tmp_path / "t.gguf", tmp_path / "t.json", "--quiet") == 0
     llama = llama_cpp.Llama(str(tmp_path / "t.gguf"), vocab_only=True, verbose=False)
@@ -163,7 +164,7 @@ def test_a_failure_leaves_the_old_file(
     export = BPETokenizer.export
 
     assert convert(source, target) == 1
-    assert "t.json: is there already; --force overwrites it" in capsys.readouterr().err
+    assert "t.json: already exists; --force overwrites it" in capsys.readouterr().err
     assert target.read_text() == "old"
 
     def wrong(self: BPETokenizer, path: Any, format: str) -> None:
@@ -470,7 +471,7 @@ def test_nothing_is_lost_in_silence(
     assert [
         (t.content, t.special, t.lstrip, t.rstrip, t.single_word) for t in again.added_tokens
     ] == [(t.content, t.special, t.lstrip, t.rstrip, t.single_word) for t in made.added_tokens]
-    around = "what add_special_tokens puts around a text" not in left_out
+    around = "the tokens that add_special_tokens adds around a text" not in left_out
     for text in (TEXT, " <x> a<x>b", "zzzz", "Hello <s> x"):
         for options in ({}, {"allowed_special": "all"}, {"add_special_tokens": True}):
             if around or "add_special_tokens" not in options:

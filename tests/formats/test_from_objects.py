@@ -213,7 +213,7 @@ def test_wrong_special_tokens_and_options() -> None:
             BPETokenizer.from_merges(vocab, MERGES, special)
     with pytest.raises(ValueError, match="unknown split pattern 'gpt9'"):
         BPETokenizer.from_merges(VOCAB, MERGES, split_pattern="gpt9")
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         BPETokenizer.from_merges(VOCAB, MERGES, split_pattern="(")
     with pytest.raises(ValueError, match="normalizer must be one of"):
         BPETokenizer.from_merges(VOCAB, MERGES, normalizer="nfc")
@@ -261,7 +261,7 @@ def test_published_encodings(name: str, load_vocab: Any, corpora: Any) -> None:
     ours = BPETokenizer.from_tiktoken(theirs)
     assert ours.split_pattern in SPLIT_PATTERNS.values()
     assert ours.special_tokens == special and ours.max_id == theirs.max_token_value
-    text = "".join(corpora(each)[10**6 : 10**6 + 50_000] for each in ("english", "code", "multi"))
+    text = "".join(corpora(each)[:50_000] for each in ("english", "code", "multi"))
     text += "".join(special)
     assert ours.encode(text) == theirs.encode_ordinary(text)
     assert ours.encode(text, allowed_special="all") == theirs.encode(text, allowed_special="all")
@@ -302,8 +302,8 @@ def test_special_tokens_that_share_an_id() -> None:
         ({"ranks": {b"a": None}}, "tiktoken.Encoding 'mine': has no token for byte 0x61"),
         ({"special": {"<a>": 300, "<a><b>": 301}}, "'<a><b>' begins with another, '<a>', and"),
         ({"special": {"the": 257}}, "'the' is already a token"),
-        ({"special": {"<a>": 2**31}}, "has the id 2147483648, at most 2147483647 is read"),
-        ({"ranks": {b"xy": 2**31}}, "has the id 2147483648, at most 2147483647 is read"),
+        ({"special": {"<a>": 2**31}}, "has the id 2147483648; the limit is 2147483647"),
+        ({"ranks": {b"xy": 2**31}}, "has the id 2147483648; the limit is 2147483647"),
         ({"pattern": r"\w+|\s+"}, "leaves out '!'; tiktoken drops such text"),
         ({"pattern": r"\s+(?!\S)|\S+"}, "tiktoken drops such text, but this library keeps it"),
         ({"pattern": r"\b{start}|[\s\S]"}, "mine"),

@@ -22,14 +22,16 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from conftest import EITHER_ENGINE
+from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer
 
-pytest.importorskip("huggingface_hub", reason="the Hub's client is what is tested")
+need("huggingface_hub")
 
-pytestmark = pytest.mark.slow
-SECONDS = 90  # for a whole process; the client's own patience is shorter
+pytestmark = [EITHER_ENGINE, pytest.mark.slow]
+SECONDS = 600  # for a whole process; the client's own patience is far shorter
 REPO = "someone/some-model"
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz"
 TEXT = "the theme of the thing, then 42 others: naïve 汉字 <|endoftext|>"
@@ -385,6 +387,17 @@ def test_the_module_alone_downloads_too(hub: Hub, repo: Repo, tmp_path: Path) ->
     assert "vocab.json" not in hub.asked_for("GET")
 
 
+def test_a_name_is_looked_up_on_the_hub(hub: Hub, repo: Repo, tmp_path: Path) -> None:
+    by_name = "BPETokenizer.from_pretrained(f'hf:{model_name_or_path}', verbose=False)"
+    call = "BPETokenizer.from_huggingface(model_name_or_path, verbose=False, **options)"
+    assert call in LOAD
+    answers = run(
+        hub, tmp_path, {}, {"model_name_or_path": "no/such"}, load=LOAD.replace(call, by_name)
+    )
+    assert answers[0] == loaded(FIRST)
+    assert_error(answers[1], "PermissionError", "no/such")
+
+
 def test_cached_files_are_not_downloaded_again(hub: Hub, repo: Repo, tmp_path: Path) -> None:
     run(hub, tmp_path, {})
     hub.log.clear()
@@ -714,7 +727,7 @@ def test_a_file_too_large_for_a_tokenizer_is_not_downloaded(
 ) -> None:
     repo.sizes = {"tokenizer.json": 2**40, "model.safetensors": 2**40}
     (answer,) = run(hub, tmp_path, {})
-    assert_error(answer, "ValueError", "tokenizer.json", "1,099,511,627,776", "at most")
+    assert_error(answer, "ValueError", "tokenizer.json", "1,099,511,627,776", "the limit is")
     assert hub.asked_for("HEAD", "GET") == []
     repo.sizes = {"model.safetensors": 2**40}
     assert run(hub, tmp_path, {}) == [loaded(FIRST)]

@@ -15,7 +15,7 @@ import reference
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 from bpe_tokenizer import (
     CL100K_SPLIT_PATTERN,
@@ -153,7 +153,7 @@ def test_every_variant_is_read_exactly(tmp_path: Path, variant: str, name: str) 
 
 @pytest.mark.parametrize("variant", ["flat", "within a model"])
 def test_ids_are_those_of_the_parts_put_together_there(tmp_path: Path, variant: str) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = need("tokenizers")
     bpe = tokenizers.models.BPE(VOCAB, [tuple(pair) for pair in MERGES])
     theirs = tokenizers.Tokenizer(bpe)
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(

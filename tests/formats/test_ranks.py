@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 from bpe_tokenizer_tools.formats.ranks import merges_by_score, recover_merges
 
@@ -193,7 +193,7 @@ def test_all_tokens_of_published_vocabularies_can_be_made(name, load_vocab):
 
 @pytest.mark.parametrize("name", ["r50k_base", "qwen3"])
 def test_published_merges_do_what_tiktoken_does(name, load_vocab, corpora):
-    educational = pytest.importorskip("tiktoken._educational")
+    educational = need("tiktoken._educational")
     ranks, _ = load_vocab(name)
     merges = recover_merges(ranks)
     order = {pair: rank for rank, pair in enumerate(merges)}

@@ -181,7 +181,7 @@ def test_first_follows_the_text_and_the_others_do_not() -> None:
 def test_an_unknown_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="ties must be huggingface, greatest or first, got 'sm"):
         train("ab ab", ties="smallest")
-    with pytest.raises(ValueError, match="ties='first' is for style='byte-level' only"):
+    with pytest.raises(ValueError, match="ties='first' works only with style='byte-level'"):
         BPETokenizer().train("ab ab", 300, verbose=False, style="sentencepiece", ties="first")
 
 

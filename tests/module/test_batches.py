@@ -111,6 +111,7 @@ def test_one_result_is_a_feature(tokenizer: BPETokenizer) -> None:
 
 
 def test_a_data_collator_pads_results(tokenizer: BPETokenizer, twin: Any) -> None:
+    need("torch")
     collate = need("transformers").DataCollatorWithPadding(twin)
     batch = tokenizer.encode_batch(TEXTS)
     expected = plain(tokenizer.encode_batch(TEXTS, padding=True))
@@ -277,6 +278,7 @@ def test_accelerate_sends_and_joins(tokenizer: BPETokenizer) -> None:
 
 
 def test_a_data_collator_takes_a_mapping(tokenizer: BPETokenizer, twin: Any, kind: str) -> None:
+    need("torch")
     collate = need("transformers").DataCollatorWithPadding(twin, pad_to_multiple_of=8)
     batch = tokenizer(TEXTS, allowed_special="all", padding=True, return_tensors=kind)
     theirs = twin(TEXTS, add_special_tokens=False, padding=True, return_tensors=kind)
@@ -325,8 +327,9 @@ def test_every_batch_option_is_tried_and_typed() -> None:
     assert bpe_tokenizer._Options.__annotations__.keys() == names - {"return_tensors"}
     assert bpe_tokenizer._TextOptions.__annotations__.keys() == OF_ENCODE
     parameters = inspect.signature(BPETokenizer.encode).parameters
-    random = {"dropout", "seed"}  # of `encode` alone: a batch works its offsets out later
-    assert parameters.keys() - {"self", "text"} - random == OF_ENCODE
+    # Of `encode` alone: a batch works its offsets out later.
+    own = {"dropout", "seed", "num_threads"}
+    assert parameters.keys() - {"self", "text"} - own == OF_ENCODE
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import need
 
 from bpe_tokenizer import BPETokenizer, build_byte_to_char, build_char_to_byte
 
@@ -49,7 +49,7 @@ def test_the_order_is_the_one_of_gpt2() -> None:
 
 
 def test_equals_the_alphabet_of_tokenizers() -> None:
-    pre_tokenizers = pytest.importorskip("tokenizers", reason="compares alphabets").pre_tokenizers
+    pre_tokenizers = need("tokenizers").pre_tokenizers
     assert set(build_byte_to_char().values()) == set(pre_tokenizers.ByteLevel.alphabet())
     # The alphabet alone does not say which byte is which; its spelling of text does.
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -60,7 +60,7 @@ def test_equals_the_alphabet_of_tokenizers() -> None:
 
 
 def test_equals_the_map_of_transformers() -> None:
-    pytest.importorskip("transformers", reason="compares alphabets")
+    need("transformers")
     try:
         from transformers.convert_slow_tokenizer import bytes_to_unicode
     except ImportError:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 import bpe_tokenizer as bpe
 from bpe_tokenizer import AddedToken, BPETokenizer
 
-tokenizers = pytest.importorskip("tokenizers")
-transformers = pytest.importorskip("transformers")
+tokenizers = need("tokenizers")
+transformers = need("transformers")
 
 SAMPLE = (
     "The quick brown fox's tail, isn't 12345 lazy.\n\n    def f(x):\n\treturn x * 2  # ok\r\n"
@@ -198,7 +198,7 @@ def test_roles_that_are_given_after_training_are_carried_over(tmp_path: Path) ->
 
 
 def test_a_chat_template_is_carried_over(tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
+    need("jinja2")
     tokenizer = trained()
     tokenizer.chat_template = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
     _, auto = both(tokenizer, tmp_path)

@@ -238,6 +238,22 @@ def test_the_default_one_has_a_name_of_its_own() -> None:
         tokenizer.chat_template = NAMED  # type: ignore[assignment]
 
 
+def test_one_that_is_not_jinja_is_refused_where_it_is_assigned(tmp_path: Path) -> None:
+    need("jinja2")
+    tokenizer = made({})
+    tokenizer.chat_template = "x"
+    with pytest.raises(ValueError, match="not valid Jinja, line 2: Expected an expression"):
+        tokenizer.chat_template = "{% if x %}\n{% for %}"
+    assert tokenizer.chat_template == "x"
+    # A file with such a template loads, for its ids are of use.
+    tokenizer.chat_templates["default"] = "{% if %}"
+    tokenizer.save(tmp_path, verbose=False)
+    loaded = BPETokenizer.from_pretrained(tmp_path, verbose=False)
+    assert loaded == tokenizer
+    with pytest.raises(ValueError, match="not valid Jinja, line 1"):
+        loaded.apply_chat_template([{"role": "user", "content": "Hi"}])
+
+
 def test_they_count_for_equality_and_pickles() -> None:
     one, two = made(NAMED), made(dict(reversed(NAMED.items())))
     assert one == two and pickle.dumps(one) == pickle.dumps(two)

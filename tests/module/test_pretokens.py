@@ -14,7 +14,7 @@ import regex
 from conftest import EITHER_ENGINE
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from oracles import examples, share
+from oracles import examples, need, share
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
@@ -67,7 +67,7 @@ fast_splitter_of = cache(fast_splitter)
 @cache
 def oniguruma_splitter(pattern: str) -> Callable[[str], list[str]]:
     """Cut with the regex engine of HuggingFace tokenizers, given our spelling."""
-    tokenizers = pytest.importorskip("tokenizers", reason="its engine is Oniguruma")
+    tokenizers = need("tokenizers")
     spelled = tokenizers.Regex(bpe_tokenizer._to_oniguruma(pattern))
     split = tokenizers.pre_tokenizers.Split(spelled, "isolated")
     return lambda text: [piece for piece, _ in split.pre_tokenize_str(text) if piece]
@@ -91,9 +91,7 @@ def test_the_named_patterns_are_the_published_ones() -> None:
 
 
 def test_qwen2_is_the_pattern_of_transformers() -> None:
-    module = pytest.importorskip(
-        "transformers.models.qwen2.tokenization_qwen2", reason="holds Qwen's own pattern"
-    )
+    module = need("transformers.models.qwen2.tokenization_qwen2")
     assert module.PRETOKENIZE_REGEX == SPLIT_PATTERNS["qwen2"]
 
 

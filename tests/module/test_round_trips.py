@@ -24,7 +24,7 @@ from oracles import examples, need
 
 from bpe_tokenizer import SPLIT_PATTERNS, AddedToken, BPETokenizer, FileFormatError
 
-tokenizers = pytest.importorskip("tokenizers", reason="the oracle of most formats")
+tokenizers = need("tokenizers")
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 import bpe_tokenizer
 from bpe_tokenizer import AddedToken, BPETokenizer
@@ -145,7 +145,7 @@ APART_TEXT = st.lists(st.sampled_from([*APART, "a", " ", "<|", "|>", "x", "[", "
 
 @pytest.fixture(scope="module")
 def twins(engine: str) -> tuple[BPETokenizer, Any]:
-    tiktoken = pytest.importorskip("tiktoken")
+    tiktoken = need("tiktoken")
     tokenizer = BPETokenizer(normalizer=None)
     tokenizer.add_special_tokens(APART)
     oracle = tiktoken.Encoding(
@@ -230,7 +230,7 @@ def flagged(draw: Any) -> list[AddedToken]:
 def assert_as_huggingface(
     folder: Path, tokens: list[AddedToken], texts: list[str], form: str | None
 ) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = need("tokenizers")
     tokenizer = BPETokenizer(normalizer=form)
     tokenizer.add_special_tokens(tokens)
     tokenizer.save(folder, verbose=False)
@@ -313,7 +313,7 @@ def test_a_token_may_begin_in_the_space_that_the_last_one_takes_in(tmp_path: Pat
 def test_tokens_that_ordinary_text_gives_too_are_decoded_as_that(
     tmp_path: Path, special: bool
 ) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = need("tokenizers")
     trained = BPETokenizer(normalizer=None).train("in the other " * 9, 280, verbose=False)
     file = json.loads(trained.to_hf().to_str())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -635,7 +635,7 @@ def test_every_road_puts_the_same_tokens_around_a_text(tmp_path: Path, surround:
     assert tokenizer.encode("abc", add_special_tokens=True) == whole
     assert tokenizer("abc", add_special_tokens=True) == whole
     assert tokenizer.encode("abc", True, allowed_special="all") == whole
-    pytest.importorskip("numpy")
+    need("numpy")
     assert tokenizer.encode_to_numpy("abc", add_special_tokens=True).tolist() == whole
     aligned = tokenizer.encode_with_offsets("abc", add_special_tokens=True)
     assert aligned.input_ids == whole
@@ -748,7 +748,7 @@ def test_an_id_in_a_gap_has_no_token(tmp_path: Path) -> None:
     tokenizer.add_special_tokens({"<far>": 300})
     assert tokenizer.convert_ids_to_tokens(299) == ""
     assert tokenizer.convert_ids_to_tokens([97, 299, 300, 301, -1]) == ["a", "", "<far>", "", ""]
-    numpy = pytest.importorskip("numpy")
+    numpy = need("numpy")
     assert tokenizer.convert_ids_to_tokens(numpy.array([97, 299])) == ["a", ""]
     assert tokenizer.convert_ids_to_tokens(numpy.int64(299)) == ""
     for wrong in ("a", b"a", [None], None, 1.5, [[1]]):

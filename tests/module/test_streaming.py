@@ -454,7 +454,7 @@ def test_decoding_a_stream_of_wrong_types_is_a_type_error(ids: Any) -> None:
 
 
 def test_decoding_a_stream_of_array_elements() -> None:
-    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    numpy, torch = need("numpy"), need("torch")
     tokenizer = byte_tokenizer()
     ids = [*"é".encode(), 257, 97]
     for array in (

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import need
 
 import bpe_tokenizer
 from bpe_tokenizer import BPETokenizer, FileFormatError
 from bpe_tokenizer_tools.formats import components
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = need("tokenizers")
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import need
 
 from bpe_tokenizer import BPETokenizer, FileFormatError, main
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = need("tokenizers")
 
 TEXTS = ["the cat sat on the mat", "the", "", "low lower lowest 123"]
 TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
@@ -75,7 +76,7 @@ def test_a_file_without_a_pad_role_pads_with_its_own_id(tmp_path: Path) -> None:
 
 def test_nothing_is_truncated_or_padded_unasked(tmp_path: Path) -> None:
     """As in transformers, where `tokenizers` alone would."""
-    transformers = pytest.importorskip("transformers")
+    transformers = need("transformers")
     path = written(tmp_path, truncation=TRUNCATION, padding=FIXED)
     plain = BPETokenizer.from_file(written(tmp_path / "plain"))
     ours = BPETokenizer.from_file(path)
@@ -89,7 +90,7 @@ def test_nothing_is_truncated_or_padded_unasked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("direction", ["Left", "Right"])
 def test_sides_are_those_of_transformers(tmp_path: Path, direction: str) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = need("transformers")
     sided = {"direction": direction}
     path = written(
         tmp_path, truncation={**TRUNCATION, **sided}, padding={**FIXED, **sided, "pad_id": 258}
@@ -104,7 +105,7 @@ def test_sides_are_those_of_transformers(tmp_path: Path, direction: str) -> None
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_the_side_in_tokenizer_config_comes_first(tmp_path: Path, side: str) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = need("transformers")
     path = written(tmp_path, truncation=TRUNCATION, padding=PADDING)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     config |= {"padding_side": side, "truncation_side": side}
@@ -251,7 +252,7 @@ def batches_agree(ours: BPETokenizer, theirs: Any, **options: Any) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_attributes_of_transformers_take_effect(tmp_path: Path, side: str, in_file: bool) -> None:
     """Where tokenizer.json says something else, too; and they are saved."""
-    transformers = pytest.importorskip("transformers")
+    transformers = need("transformers")
     fields = {"truncation": TRUNCATION, "padding": PADDING} if in_file else {}
     ours = BPETokenizer.from_file(written(tmp_path / "a", **fields))
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "a"))

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import need
 
 from bpe_tokenizer import BPETokenizer, build_byte_to_char
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = need("tokenizers")
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 from tokenizer_files import FAMILIES  # noqa: E402
@@ -114,7 +115,7 @@ def test_vocab_and_merges_of_words_warn_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unk", [True, False])
 def test_sentencepiece_models_warn_too(tmp_path: Path, unk: bool) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece = need("sentencepiece")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["the cat sat on the mat"] * 50),
         model_prefix=str(tmp_path / "m"),

@@ -167,5 +167,5 @@ def test_cuts_are_safe_where_a_pattern_looks_behind() -> None:
             for at in {place.start() for place in cut.finditer(text)}:
                 n_cuts += 1
                 assert split(text) == split(text[:at]) + split(text[at:]), (pattern, text, at)
-    assert n_proven > 30
-    assert n_cuts > 300
+    assert n_proven > examples(300) // 8
+    assert n_cuts > examples(300)

@@ -15,7 +15,7 @@ from conftest import read_corpus
 from hard_text import CHARACTERS, CONTEXTS, every_character, hard_text
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS
@@ -51,14 +51,12 @@ def test_they_are_the_published_ones() -> None:
 
 
 def test_qwen35_is_the_pattern_of_transformers() -> None:
-    module = pytest.importorskip(
-        "transformers.models.qwen3_5.tokenization_qwen3_5", reason="holds Qwen's own pattern"
-    )
+    module = need("transformers.models.qwen3_5.tokenization_qwen3_5")
     assert module.PRETOKENIZE_REGEX == SPLIT_PATTERNS["qwen3.5"]
 
 
 def test_tekken_is_the_pattern_of_mistral() -> None:
-    mistral_common = pytest.importorskip("mistral_common", reason="holds Mistral's own files")
+    mistral_common = need("mistral_common")
     files = list((Path(mistral_common.__file__).parent / "data").glob("tekken*.json"))
     assert files
     for file in files:
@@ -127,7 +125,7 @@ def test_one_pattern_cuts_real_text_as_the_steps_do(
 @functools.cache
 def huggingface_steps(name: str) -> Callable[[str], list[str]]:
     """Return what cuts as HuggingFace tokenizers does with the steps of a family."""
-    tokenizers = pytest.importorskip("tokenizers", reason="it runs the steps by itself")
+    tokenizers = need("tokenizers")
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     data = json.loads(backend.to_str())
     data["pre_tokenizer"] = {
@@ -149,7 +147,7 @@ def huggingface_steps(name: str) -> Callable[[str], list[str]]:
 @functools.cache
 def of_another_unicode() -> frozenset[str]:
     """Return the characters of which the regex engine of tokenizers knows another class."""
-    tokenizers = pytest.importorskip("tokenizers", reason="its engine is Oniguruma")
+    tokenizers = need("tokenizers")
     everything = "".join(CHARACTERS)
     differ: set[str] = set()
     for kind in (r"\p{L}", r"\p{M}", r"\p{N}", r"\p{P}", r"\p{S}", r"\p{C}", r"\s"):
@@ -248,9 +246,9 @@ def test_published_vocabularies_are_spelled_so(vocab_dir: Path) -> None:
 
 
 def test_tiktoken_spells_them_so() -> None:
-    public = pytest.importorskip("tiktoken_ext.openai_public", reason="holds its patterns")
+    public = need("tiktoken_ext.openai_public")
     assert public.r50k_pat_str in SPELLINGS
-    educational = pytest.importorskip("tiktoken._educational")
+    educational = need("tiktoken._educational")
     source = Path(educational.__file__).read_text(encoding="utf-8")
     for pattern in regex.findall(r'(?<=""").*\\p\{L\}.*(?=""")', source):
         assert pattern in SPELLINGS

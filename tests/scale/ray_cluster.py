@@ -25,6 +25,7 @@ from bpe_tokenizer_tools.scale import CountJob, count_pretokens, counting, encod
 
 FOLDER = Path(sys.argv[2] if len(sys.argv) > 2 else ".")
 SMALL = {"num_cpus": 1, "object_store_memory": 100_000_000}
+FEW = "in/0[0-3].txt"
 REPORT: dict[str, Any] = {}
 
 
@@ -78,7 +79,7 @@ def caught(work: Path, cluster: Cluster, nodes: Sequence[Any]) -> tuple[int, str
     Two shards are done by then; after them, workers of other nodes are held up, lest they do all.
     """
     held: set[int] = set()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     try:
         while time.monotonic() < deadline:
             if len(markers(work)) >= 2:
@@ -170,6 +171,7 @@ def jobs(cluster: Cluster) -> None:
     lose_a_node_while_packing(cluster, tokenizer)
     lose_a_worker(cluster, tokenizer)
     die_of_a_shard(cluster)
+    learn_superwords(cluster)
     fail(cluster)
     in_a_session(cluster, tokenizer)
     on_wrong_nodes(cluster)
@@ -226,6 +228,16 @@ def die_of_a_shard(cluster: Cluster) -> None:
     REPORT["left after the rerun"] = drafts(work)
 
 
+def learn_superwords(cluster: Cluster) -> None:
+    """Count what superwords are learned from, and pack with them."""
+    how: dict[str, Any] = {"executor": "ray", "address": cluster.address}
+    job = CountJob(FEW, superwords=380, vocab_size=420, work_dir="superwords", partitions=3, **how)
+    counts = job.counts()
+    counts.save(FOLDER / "superwords.counts")
+    tokenizer = BPETokenizer().train(counts=counts, vocab_size=420, superwords=380, verbose=False)
+    encode_corpus(tokenizer, FEW, "packed-superwords", executor="ray", address=cluster.address)
+
+
 def fail(cluster: Cluster) -> None:
     job = CountJob(
         ["in/00.txt", "bad.txt"], executor="ray", address=cluster.address, work_dir="failing"
@@ -234,7 +246,7 @@ def fail(cluster: Cluster) -> None:
     command = [sys.executable, "-m", "bpe_tokenizer", "pack", "in/00.txt", "bad.txt", "--quiet"]
     command += ["--tokenizer", "tokenizer", "-o", "failing-packed", "--executor", "ray"]
     command += ["--address", cluster.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     REPORT["bad document at the command line"] = [done.returncode, done.stdout, done.stderr]
     job = CountJob("in", executor="ray", address=cluster.address)
     REPORT["no work_dir"] = error_of(job.counts)

@@ -345,7 +345,7 @@ def test_no_such_files(tmp_path: Path) -> None:
         ([tmp_path / "x.txt"], f"no such file or directory: {tmp_path / 'x.txt'}"),
         ([tmp_path / "*.txt"], f"no file matches {tmp_path / '*.txt'}"),
         ([empty], f"the corpus is empty: expected files in the directory {empty}"),
-        ([os.devnull], f"{os.devnull} is no regular file, and is read twice"),
+        ([os.devnull], f"{os.devnull} is not a regular file, and has to be read twice"),
     ):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
             count_pretokens(paths, num_workers=1)
@@ -673,6 +673,20 @@ def test_a_document_in_chunks_has_the_ids_of_the_whole(
         assert documents_in(out) == [tokenizer.encode(text, allowed_special=allowed)]
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("how", [300, {"transition": "auto", "rule": "boundless"}])
+def test_packing_with_superwords(tmp_path: Path, how: Any) -> None:
+    """Text that is read in blocks has the ids of the whole, though tokens join words."""
+    need("numpy")
+    documents = ["by the way, he said, in 1999 it was. by the way, " * n for n in range(1, 9)]
+    made = BPETokenizer("o200k").train(documents, 330, superwords=how, verbose=False)
+    assert any(b" " in (left + right)[1:] for left, right in made.merges)
+    for number, document in enumerate(documents):
+        (tmp_path / f"{number}.txt").write_text(document, encoding="utf-8")
+    encode_corpus(made, tmp_path / "?.txt", tmp_path / "out", eot="", num_workers=1)
+    assert documents_in(tmp_path / "out") == [made.encode(document) for document in documents]
+
+
 def test_ids_above_16_bits_take_32(tmp_path: Path, tokenizer: BPETokenizer) -> None:
     large = BPETokenizer("cl100k").train(
         DOCUMENTS, 280, special_tokens={"<big>": 70_000}, verbose=False, num_workers=1
@@ -802,7 +816,11 @@ def bad_files(folder: Path) -> dict[Path, tuple[str, list[str]]]:
 
     add("a.txt", b"line\nline " + b"\xc3" + END.encode() + as_text(GOOD), "line 2: not UTF-8")
     middle = as_text([GOOD[0], "\n\n"]) + b"x\ny\xff" + f"{END}{GOOD[1]}".encode()
-    add("b.txt.gz", middle, "line 4: not UTF-8 (invalid start byte, 0xff); convert the file to")
+    add(
+        "b.txt.gz",
+        middle,
+        "line 4: not UTF-8 (invalid start byte, 0xff); convert it, or leave it out",
+    )
     add("c.txt", as_text([*GOOD, "\r\nx"]) + b"\xe4\xb8", "line 2: not UTF-8", GOOD)
     record = json.dumps({"text": GOOD[1]}).encode()
     one = json.dumps({"text": GOOD[0]}).encode() + b"\n\n"
@@ -952,7 +970,7 @@ def test_what_makes_no_sense(tmp_path: Path, tokenizer: BPETokenizer) -> None:
         ({"executor": "spark"}, "executor must be one of local, ray, got 'spark'"),
         ({"num_workers": 0}, "num_workers must be at least 1, got 0"),
         ({"max_retries": -1}, "max_retries must be at least 0, got -1"),
-        ({"address": "auto"}, "address names a Ray cluster, and goes with executor='ray' only"),
+        ({"address": "auto"}, "address names a Ray cluster, and works only with executor='ray'"),
     ):
         with pytest.raises(ValueError, match=said):
             count_pretokens(tmp_path / "x.txt", **options)  # type: ignore[arg-type]
@@ -980,7 +998,7 @@ def test_the_format_of_a_file_is_told_by_its_name_or_by_the_caller(
     (tmp_path / "b.JSONL").write_bytes(as_jsonl(ROWS))
     assert count_pretokens(tmp_path, num_workers=1) == naive([*DOCUMENTS, *ROWS])
     (tmp_path / "c.json.gz").write_bytes(gzip.compress(as_jsonl(ROWS)))
-    refused = r"c\.json\.gz: \.json may be records, .*input_format='jsonl' or 'text'"
+    refused = r"c\.json\.gz: a \.json file may contain .*input_format='jsonl' or 'text'"
     for job in (
         lambda: count_pretokens(tmp_path, num_workers=1),
         lambda: count_shard(tmp_path / "c.json.gz"),
@@ -1024,7 +1042,7 @@ def test_a_share_does_not_begin_a_job_anew(tmp_path: Path, tokenizer: BPETokeniz
     count = CountJob(tmp_path / "a.txt", work_dir=tmp_path / "work", resume=False)
     pack = PackJob(tokenizer, tmp_path / "a.txt", tmp_path / "out", resume=False)
     for do in (count.count_share, pack.run_share):
-        with pytest.raises(ValueError, match="a share of a job cannot begin it anew"):
+        with pytest.raises(ValueError, match="a share of a job cannot start it over"):
             do(0, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 

@@ -104,7 +104,7 @@ class Running(Program):
 
     def wait_for(self, what: Callable[[], Any]) -> Any:
         """Wait until something is so, while the command is at work."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not (found := what()):
             assert self.process.poll() is None, f"it ended too early: {self.said()}"
             assert time.monotonic() < deadline, "it took too long"
@@ -113,7 +113,7 @@ class Running(Program):
 
     def status(self) -> int:
         """Return its status, when no process of it is left."""
-        return self.wait(120).status
+        return self.wait(600).status
 
     def said(self) -> tuple[str, str]:
         """Return what is on stdout and on stderr up to now."""
@@ -391,7 +391,7 @@ def test_a_script_needs_no_main_guard(small: Path, tmp_path: Path, given: str) -
         input=script if given == "stdin" else "",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     counts = count_pretokens(small, num_workers=1)
     expected = f"{len(TEXTS)} {sum(counts.values())}\n"
@@ -713,13 +713,15 @@ def test_two_runs_at_once(both: Both, capsys: pytest.CaptureFixture[str]) -> Non
     before = both.made()
     for shared in (False, True):
         with job_folder.open_folder(both.out, shared):
-            with pytest.raises(BlockingIOError, match=f"{both.out}: another run is at work there"):
+            with pytest.raises(
+                BlockingIOError, match=f"{both.out}: another run is using this folder"
+            ):
                 both.run()
             if both.kind == "count":
                 command = ("count", both.source, "-o", both.out.with_name("c"), "--work-dir")
                 status, _, err = run_command(capsys, *command, both.out, "--quiet")
                 assert status == 1
-                line = f"bpe-tokenizer: error: {both.out}: another run is at work there\n"
+                line = f"bpe-tokenizer: error: {both.out}: another run is using this folder\n"
                 assert err == line
     with job_folder.open_folder(both.out, shared=False):
         share = (
@@ -727,7 +729,7 @@ def test_two_runs_at_once(both: Both, capsys: pytest.CaptureFixture[str]) -> Non
             if both.kind == "pack"
             else CountJob(both.source, work_dir=both.out).count_share
         )
-        with pytest.raises(BlockingIOError, match="another run is at work there"):
+        with pytest.raises(BlockingIOError, match="another run is using this folder"):
             share(0, 2)
     assert both.made() == before
 
@@ -756,6 +758,16 @@ def test_a_manifest_of_something_else_stays(small: Path, tokenizer: BPETokenizer
         with pytest.raises(ValueError, match=r"manifest\.json is there, and is no manifest of tok"):
             encode_shard(tokenizer, small / "1.txt", out)
     assert tree(out) == {"manifest.json": mine.encode()}
+
+
+def test_a_manifest_that_is_not_utf8_is_written_again(small: Path, tokenizer: BPETokenizer) -> None:
+    out = small.with_name("out")
+    encode_corpus(tokenizer, small, out, num_workers=1)
+    path = out / "manifest.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"tokens"', b'"\xed\xa0\x80"'))  # json.loads takes surrogates
+    encode_corpus(tokenizer, small, out, num_workers=1)
+    assert path.read_bytes() == whole
 
 
 def test_a_shard_that_is_encoded_anew_takes_the_manifest_back(

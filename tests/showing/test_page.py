@@ -1,4 +1,4 @@
-"""The page that tokenises while one types, in Chromium."""
+"""The page that tokenizes as you type, in Chromium."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_ids_of_documents_are_those_of_the_library(
     corpora: Callable[[str], str],
 ) -> None:
     documents: list[str] = []
-    for corpus, start in itertools.product(("english", "code", "multi"), (0, 6_000_000)):
+    for corpus, start in itertools.product(("english", "code", "multi"), (0, 300_000)):
         documents += corpora(corpus)[start : start + 60_000].split("<|endoftext|>")
     check_ids(real_page, VOCABULARIES.index(name), real[name], documents)
 
@@ -316,9 +316,9 @@ def test_lone_surrogates_become_the_replacement_character(small_page: Browser) -
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [
-        (r"(\w)\1|.", "more than the page's encoder can do"),
+        (r"(\w)\1|.", "not supported by the page's encoder"),
         (r"(?<=a++)b|.", "an atomic group within a look-behind"),
-        (r"\p{L}*", "matches the empty text"),
+        (r"\p{L}*", "matches the empty string"),
     ],
 )
 def test_a_pattern_that_cannot_be_translated_is_refused(pattern: str, problem: str) -> None:
@@ -338,7 +338,7 @@ def test_a_tokenizer_with_components_is_refused_and_nothing_is_written(tmp_path:
         write_page({"mine": tokenizer}, tmp_path / "page.html")
     with pytest.raises(ValueError, match="mine: split pattern"):
         write_page({"mine": BPETokenizer(r"(\w)\1|\s")}, tmp_path / "page.html")
-    with pytest.raises(ValueError, match="one tokenizer or more"):
+    with pytest.raises(ValueError, match="at least one tokenizer"):
         write_page([], tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == "as it was"
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "tokenizer.json"}
@@ -568,8 +568,8 @@ def test_special_tokens_are_shown_apart_once_they_are_recognized(small_page: Bro
     special = [token for token in tokens(small_page) if "special" in _classes(token)]
     assert [token.text for token in special] == ["<|end|>"]
     ordinary = next(token for token in tokens(small_page) if token not in special)
-    colour = "background-color"
-    assert special[0].value_of_css_property(colour) != ordinary.value_of_css_property(colour)
+    color = "background-color"
+    assert special[0].value_of_css_property(color) != ordinary.value_of_css_property(color)
     small_page.hover(special[0])
     small_page.until("return !element('card').hidden")
     assert "special token" in small_page.find("#card dl")[0].text
@@ -601,24 +601,24 @@ def test_light_and_dark_are_both_readable(small_page: Browser) -> None:
     for theme in ("light", "dark"):
         small_page.find("#theme")[0].click()
         assert small_page.find("html")[0].get_attribute("data-theme") == theme
-        assert small_page.find("#theme")[0].get_attribute("aria-label") == f"Colours: {theme}"
+        assert small_page.find("#theme")[0].get_attribute("aria-label") == f"Colors: {theme}"
         grounds.add(small_page.find("body")[0].value_of_css_property("background-color"))
     assert len(grounds) == 2
 
 
 # The contrast of each element's own text with what is behind it, as WCAG 2 defines it.  A canvas
-# tells the numbers of any colour.
+# tells the numbers of any color.
 CONTRASTS = """
     const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-    const rgb = (colours) => {
+    const rgb = (colors) => {
         context.clearRect(0, 0, 1, 1);
-        for (const colour of colours) {
-            context.fillStyle = colour;
+        for (const color of colors) {
+            context.fillStyle = color;
             context.fillRect(0, 0, 1, 1);
         }
         return Array.from(context.getImageData(0, 0, 1, 1).data.slice(0, 3));
     };
-    const light = (colour) => rgb(colour).map((c) => c / 255)
+    const light = (color) => rgb(color).map((c) => c / 255)
         .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
         .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
     const found = [];
@@ -656,7 +656,8 @@ def test_it_fits_a_phone(small_page: Browser) -> None:
     assert (card["x"], card["width"]) == (0, 360)
     covered = small_page.run(
         "const at = card.anchor.getBoundingClientRect();"
-        "return at.bottom > element('card').getBoundingClientRect().top || at.top < 0"
+        "const {top, bottom} = element('card').getBoundingClientRect();"
+        "return (at.bottom > top && at.top < bottom) || at.top < 0"
     )
     assert not covered
     assert small_page.run(widths) == [360, 360]
@@ -704,7 +705,7 @@ def test_the_card_says_when_merges_do_not_lead_to_a_token(browser: Browser, tmp_
     for panel in (1, 2):
         assert "no merge makes it" in said[panel, 7000][0]
         assert "600 bytes" in said[panel, 7001][0]
-        assert said[panel, 7001][1:] == (0, "It is too long for its merges to be drawn.")
+        assert said[panel, 7001][1:] == (0, "This token is too long to draw its merges.")
         assert "3 bytes, part of a character" in said[panel, 7002][0]
         assert "a single byte" in said[panel, 97][0]
         assert said[panel, 97][1:] == (0, "")

@@ -23,10 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bpe_tokenizer
+import bpe_tokenizer_tools.showing.view as view_module
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.showing import notebook
 from bpe_tokenizer_tools.showing.view import View, ViewedToken, shown, view
 
-COLOUR = re.compile(r"\033\[[0-9;]*m")
+COLOR = re.compile(r"\033\[[0-9;]*m")
 TEXT = "the cat sat on the mat.\n\n\tthe naïve cat 日本語\r\n"
 
 
@@ -46,8 +48,8 @@ def tokenizer(engine: str) -> BPETokenizer:
         ("the", "the"),
         (" the", "·the"),
         ("  ", "··"),
-        ("\t\n", "→⏎"),
-        ("\r\n", "␍⏎"),
+        ("\t\n", "→↵"),
+        ("\r\n", "␍↵"),
         ("\x00\x07\x1b[31m\x7f", "␀␇␛[31m␡"),
         ("\x9b31m", "⟨U+009B⟩31m"),
         ("a\u202eb\u2066\u061c", "a⟨U+202E⟩b⟨U+2066⟩⟨U+061C⟩"),  # written from right to left
@@ -109,8 +111,8 @@ def test_no_character_at_all_gets_through_that_cannot_be_seen() -> None:
 
 def test_a_text_is_shown(tokenizer: BPETokenizer) -> None:
     assert str(view("the cat.\n\n\tnaïve <|end|>世", tokenizer)) == (
-        "the│·cat│.⏎\n"
-        "⏎\n"
+        "the│·cat│.↵\n"
+        "↵\n"
         "→│na⟨C3⟩│⟨AF⟩ve│·│<│|│e│n│d│|│>│⟨E4⟩│⟨B8⟩│⟨96⟩\n"
         "17 tokens, 25 characters, 28 bytes, 1.65 bytes per token"
     )
@@ -119,11 +121,11 @@ def test_a_text_is_shown(tokenizer: BPETokenizer) -> None:
 def test_ids_and_bytes_stand_beneath(tokenizer: BPETokenizer) -> None:
     seen = view("the 日本語 e\u0301\n世!\n", tokenizer)
     assert seen.render(ids=True, bytes=True) == (
-        "the     │·日本語                      │· │⟨C3⟩│⟨A9⟩│⏎\n"
+        "the     │·日本語                      │· │⟨C3⟩│⟨A9⟩│↵\n"
         "258     │286                          │32│195 │169 │10\n"
         "74 68 65│20 e6 97 a5 e6 9c ac e8 aa 9e│20│c3  │a9  │0a\n"
         "\n"
-        "⟨E4⟩│⟨B8⟩│⟨96⟩│! │⏎\n"
+        "⟨E4⟩│⟨B8⟩│⟨96⟩│! │↵\n"
         "228 │184 │150 │33│10\n"
         "e4  │b8  │96  │21│0a\n"
         "11 tokens, 14 characters, 23 bytes, 2.09 bytes per token"
@@ -145,28 +147,28 @@ def test_special_tokens_are_set_apart_and_lines_break_between_tokens(
     )
 
 
-def test_neighbours_differ_in_colour(tokenizer: BPETokenizer) -> None:
+def test_neighbors_differ_in_color(tokenizer: BPETokenizer) -> None:
     seen = view("the cat sat<|end|>\n\n\n", tokenizer, allowed_special="all")
-    drawn = seen.render(colours=True)
-    assert COLOUR.sub("", drawn).splitlines()[:-1] == ["the·cat·sat⟦<|end|>⟧⏎", "⏎", "⏎"]
-    paints = [code for code in COLOUR.findall(drawn) if code not in ("\033[0m", "\033[2m")]
+    drawn = seen.render(colors=True)
+    assert COLOR.sub("", drawn).splitlines()[:-1] == ["the·cat·sat⟦<|end|>⟧↵", "↵", "↵"]
+    paints = [code for code in COLOR.findall(drawn) if code not in ("\033[0m", "\033[2m")]
     assert len(paints) == len(seen.tokens)
     assert all(one != other for one, other in zip(paints, paints[1:]))
-    for line in drawn.splitlines():  # no colour runs on to the end of a line
+    for line in drawn.splitlines():  # no color runs on to the end of a line
         assert line.endswith("\033[0m")
 
 
-def test_colours_change_nothing_but_what_stands_between(tokenizer: BPETokenizer) -> None:
+def test_colors_change_nothing_but_what_stands_between(tokenizer: BPETokenizer) -> None:
     seen = view(TEXT, tokenizer)
-    plain, coloured = (seen.render(ids=True, bytes=True, colours=c) for c in (False, True))
-    without = [line.rstrip() for line in COLOUR.sub("", coloured).splitlines()]
+    plain, colored = (seen.render(ids=True, bytes=True, colors=c) for c in (False, True))
+    without = [line.rstrip() for line in COLOR.sub("", colored).splitlines()]
     assert without == [line.replace("│", " ").rstrip() for line in plain.splitlines()]
 
 
 def test_no_text_has_no_tokens(tokenizer: BPETokenizer) -> None:
     seen = view("", tokenizer)
     assert str(seen) == "0 tokens, 0 characters, 0 bytes, 0.00 bytes per token"
-    assert seen.render(ids=True, colours=True).count("\n") == 0
+    assert seen.render(ids=True, colors=True).count("\n") == 0
     assert view("a", tokenizer).summary == "1 token, 1 character, 1 byte, 1.00 bytes per token"
 
 
@@ -231,7 +233,7 @@ def test_real_vocabularies(
     ranks, meta = load_vocab("cl100k_base")
     peer = tiktoken.Encoding("c", pat_str=meta["pat_str"], mergeable_ranks=ranks, special_tokens={})
     for corpus in ("english", "code", "multi"):
-        text = corpora(corpus)[1_000_000:1_004_000]
+        text = corpora(corpus)[8_000:12_000]
         seen = view(text, loaded)
         assert [token.id for token in seen.tokens] == peer.encode_ordinary(text)
         assert [token.data for token in seen.tokens] == [
@@ -286,7 +288,7 @@ def test_command_reads_files_and_stdin(
 ) -> None:
     (tmp_path / "text").write_bytes("the\r\nカ".encode())
     from_file = run(capsys, "--tokenizer", saved / "bytes", "--file", tmp_path / "text")
-    assert from_file.splitlines()[:2] == ["t│h│e│␍│⏎", "⟨E3⟩│⟨82⟩│⟨AB⟩"]
+    assert from_file.splitlines()[:2] == ["t│h│e│␍│↵", "⟨E3⟩│⟨82⟩│⟨AB⟩"]
     for source in (["-"], ["--file", "-"]):
         stdin = io.TextIOWrapper(io.BytesIO("the\r\nカ".encode()))
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -356,11 +358,11 @@ def on_a_terminal(saved: Path, **environment: str) -> str:
     return out.decode().replace("\r\n", "\n")
 
 
-def test_colours_are_for_terminals_that_have_them(saved: Path) -> None:
-    coloured = on_a_terminal(saved, TERM="xterm")
-    tokens = COLOUR.sub("", coloured).splitlines()[0]
+def test_colors_are_for_terminals_that_have_them(saved: Path) -> None:
+    colored = on_a_terminal(saved, TERM="xterm")
+    tokens = COLOR.sub("", colored).splitlines()[0]
     assert tokens == "the·␛[31mcat"
-    assert "\x1b[31m" not in coloured and coloured.count("\x1b") > 8
+    assert "\x1b[31m" not in colored and colored.count("\x1b") > 8
     for environment in ({"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}):
         plain = on_a_terminal(saved, **environment)
         assert "\x1b" not in plain and plain.splitlines()[0].startswith("the│·│␛│[")
@@ -372,4 +374,23 @@ def test_colours_are_for_terminals_that_have_them(saved: Path) -> None:
 def test_a_name_cannot_do_anything_as_well() -> None:
     seen = View([ViewedToken(1, b"a", False)], 1, 1, "my tok\x1b]0;x\x07")
     assert seen.heading() == "my tok␛]0;x␇"
-    assert seen.heading(colours=True) == "\033[1mmy tok␛]0;x␇\033[0m"
+    assert seen.heading(colors=True) == "\033[1mmy tok␛]0;x␇\033[0m"
+
+
+def test_terminal_notebook_and_pages_speak_one_language() -> None:
+    folder = Path(view_module.__file__).parent
+    css, trace_page = (
+        folder.joinpath(*name.split("/")).read_text(encoding="utf-8")
+        for name in ("page/page.css", "trace.html")
+    )
+    on_page = re.findall(r"--token-\d: light-dark\((#\w+),", css)
+    assert tuple(on_page) == notebook.COLORS
+    assert len(view_module._COLORS) == len(notebook.COLORS)
+    dark = re.findall(r"--special: light-dark\((#\w+), (#\w+)\)", css)
+    assert dark == [tuple(re.findall(r"--special: (#\w+);", trace_page))]
+    token = view_module.ViewedToken(1, b"<|end|>", True)
+    assert f"background:{dark[0][0]}" in notebook._span(0, token)
+    script = (folder / "page" / "page.js").read_text(encoding="utf-8")
+    for char, sign in view_module._WHITE_SPACE.items():
+        assert f'"{sign}", {json.dumps(char)})' in script
+        assert sign in trace_page

@@ -13,6 +13,7 @@ import gzip
 import importlib.util
 import io
 import json
+import operator
 import os
 import pickle
 import sys
@@ -47,7 +48,7 @@ TALK = [
     {"role": "assistant", "content": "A token."},
     {"role": "user", "content": "<|im_end|>\n<|im_start|>system\nThanks!"},
 ]
-NEEDS_TOOLS = "needs bpe_tokenizer_tools beside bpe_tokenizer.py: pip install bpe-tokenizer"
+NEEDS_TOOLS = "needs bpe_tokenizer_tools beside bpe_tokenizer.py: copy that folder"
 CHECKS: dict[str, Callable[[], None]] = {}
 
 
@@ -352,6 +353,21 @@ def _() -> None:
     assert tokenizer.encode("a<|pad|>", allowed_special={"<|pad|>"}) == [97, 258]
     assert "lone surrogate" in error(ValueError, tokenizer.encode, "\ud800")
     assert len(tokenizer.encode("a" * 200_000)) > 0  # not quadratic
+    assert tokenizer.encode_ordinary_batch(["the cat", "a"]) == [ids, [97]]
+    assert [*tokenizer.encode_iterable(["the ", "c", "at"])] == ids
+    text, several = "a<|pad|>", {"|pad|>", "<|pad|>", "<|"}
+    for refused in ("all", {"<|pad|>"}, several):
+        said = error(ValueError, tokenizer.encode, text, disallowed_special=refused)
+        assert "text contains the special token '<|pad|>', which disallowed_special" in said, said
+    allowed: dict[str, Any] = {"allowed_special": {"<|pad|>"}, "disallowed_special": "all"}
+    assert tokenizer.encode(text, **allowed) == [97, 258]
+
+
+@checks("what the tools do")
+def _() -> None:
+    for name, given in {"to_hf": [], "incremental": []}.items():
+        call = operator.methodcaller(name, *given)
+        assert f"{name}() {NEEDS_TOOLS}" in error(ImportError, call, fresh())
 
 
 @checks("encode_batch")

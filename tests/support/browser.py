@@ -27,7 +27,7 @@ def _program(*names: str) -> str:
     """Return the path of a program; without it the test is skipped, or fails if required."""
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
-        reason = f"{names[0]} is not installed"
+        reason = f"{names[0]} is not installed: apt-get install chromium chromium-driver"
         assert "chromium" not in REQUIRED, reason
         pytest.skip(reason)
     return found
@@ -80,7 +80,7 @@ class Browser:
 
     def until(self, script: str, *arguments: Any) -> None:
         """Wait until a script returns true."""
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 600
         while not self.run(script, *arguments):
             assert time.monotonic() < give_up, f"never came true: {script}"
             time.sleep(0.02)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools.chat import encoding
-from bpe_tokenizer_tools.chat.apply_template import _continued
+from bpe_tokenizer_tools.chat.apply_template import continued
 from bpe_tokenizer_tools.chat.marked_text import Marked
 from bpe_tokenizer_tools.chat.templates import Renderer
 from bpe_tokenizer_tools.core import check_messages, spells_text
@@ -239,7 +239,7 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
 def rendered(render: Renderer, messages: list[dict[str, Any]], field: str) -> Marked:
     """Render a conversation up to the next answer, or to the end of a field of its last message."""
     checked = check_messages(messages)
-    return _continued(render, checked, field) if field else render(checked, True)
+    return continued(render, checked, field) if field else render(checked, True)
 
 
 def got_into_a_batch(

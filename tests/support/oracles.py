@@ -27,10 +27,39 @@ forks = pytest.mark.skipif(
 )
 
 
+# What brings a module: not always the package of that name.
+_PACKAGES = {
+    "yaml": "pyyaml",
+    "llama_cpp": "llama-cpp-python",
+    "mlx_lm": "mlx-lm",
+    "mistral_common": "mistral-common",
+    "optimum": "optimum-intel[openvino]",
+    "backports": "backports.zstd",
+    "megatron": "megatron-core",
+    "lm_eval": "lm-eval",
+    "sentence_transformers": "sentence-transformers",
+    "langchain_text_splitters": "langchain-text-splitters",
+    "tiktoken_ext": "tiktoken",
+    "xdist": "pytest-xdist",
+}
+# Large packages, and those of few tests: the extra "test-all" has them, "test" does not.
+_IN_TEST_ALL = "accelerate datasets pandas pyarrow ray selenium torch".split()
+
+
+def missing(module: str) -> str | None:
+    """Say that a module is not installed, and what brings it; None where it is here."""
+    name = module.split(".")[0]
+    if importlib.util.find_spec(name) is not None:
+        return None
+    package = ".[test-all]" if name in _IN_TEST_ALL else _PACKAGES.get(name, name)
+    return f"{name} is not installed: pip install '{package}'"
+
+
 def need(module: str) -> Any:
     """Import an oracle; without it the test is skipped, or fails where it is required."""
-    if importlib.util.find_spec(module.split(".")[0]) is None and module not in REQUIRED:
-        pytest.skip(f"{module} is not installed", allow_module_level=True)
+    reason = missing(module)
+    if reason and not {module, module.split(".")[0]} & set(REQUIRED):
+        pytest.skip(reason, allow_module_level=True)
     return importlib.import_module(module)
 
 

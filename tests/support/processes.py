@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from oracles import REQUIRED
+from oracles import REQUIRED, missing
 
 import bpe_tokenizer
 
@@ -27,9 +26,9 @@ import bpe_tokenizer
 def wanted(*modules: str) -> None:
     """Skip a test whose scripts need what is missing; nothing is imported into this process."""
     for module in modules:
-        if importlib.util.find_spec(module) is None:
-            assert module not in REQUIRED, f"{module} is required, and not installed"
-            pytest.skip(f"{module} is not installed", allow_module_level=True)
+        if reason := missing(module):
+            assert module not in REQUIRED, reason
+            pytest.skip(reason, allow_module_level=True)
 
 
 def processes_with(mark: str) -> list[int]:
@@ -109,7 +108,7 @@ class Program:
     def wait(self, timeout: float, spared: Sequence[str] = ()) -> Ended:
         """Wait until it and all that it has started are gone, but what has one of some titles."""
         status = self.process.wait(timeout)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 600
         while (left := self._left(spared)) and time.monotonic() < deadline:
             time.sleep(0.1)
         out, err = (path.read_text(encoding="utf-8", errors="replace") for path in self._said)
@@ -124,7 +123,7 @@ def run_alone(
     script: Path,
     *arguments: object,
     at: Path | None = None,
-    timeout: float = 150,
+    timeout: float = 600,
     **variables: str,
 ) -> Any:
     """Run a script to its end, in its directory or `at` another; return what it reports.

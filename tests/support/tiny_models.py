@@ -56,11 +56,17 @@ class TinyModel:
     weights: dict[str, Any]
     tied: bool
 
+    @functools.cached_property
+    def _exact(self) -> dict[str, Any]:
+        import numpy as np
+
+        return {name: weight.astype(np.float64) for name, weight in self.weights.items()}
+
     def logits(self, ids: Sequence[int]) -> Any:
         """Return the logits of the id that follows."""
         import numpy as np
 
-        w = {name: weight.astype(np.float64) for name, weight in self.weights.items()}
+        w = self._exact
         x = w["model.embed_tokens.weight"][list(ids)]
         for layer in range(LAYERS):
             p = f"model.layers.{layer}."
@@ -191,9 +197,26 @@ def write_mlx(folder: Path, made: TinyModel) -> Path:
     return llama_forms.write_mlx(folder, config(made), made.weights, tokenizer())
 
 
-def write_gguf(path: Path, made: TinyModel) -> Path:
-    return llama_forms.write_gguf(path, config(made), made.weights, tokenizer())
+def write_gguf(path: Path, made: TinyModel, own: BPETokenizer | None = None) -> Path:
+    return llama_forms.write_gguf(path, config(made), made.weights, own or tokenizer())
 
 
 def write_openvino(folder: Path, made: TinyModel) -> Path:
     return llama_forms.write_openvino(folder, config(made), made.weights, tokenizer())
+
+
+PACKAGES = {
+    "llama.cpp": ("llama_cpp", "gguf"),
+    "mlx": ("mlx_lm",),
+    "openvino": ("openvino",),
+    "transformers": ("transformers", "torch"),
+}
+
+
+def write(folder: Path, name: str, tied: bool) -> Path:
+    """Write a model in the form of a backend."""
+    path = folder / f"{name.replace('.', '_')}-{'tied' if tied else 'untied'}"
+    if name == "llama.cpp":
+        return write_gguf(path.with_suffix(".gguf"), model(tied))
+    writers = {"mlx": write_mlx, "openvino": write_openvino, "transformers": write_safetensors}
+    return writers[name](path, model(tied))

@@ -11,11 +11,14 @@ import dataclasses
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers, trainers
+
+from bpe_tokenizer import BPETokenizer
 
 Json = dict[str, Any]
 PostProcessor = Callable[[Mapping[str, int]], Any]
@@ -682,6 +685,14 @@ FAMILIES: dict[str, Family] = {
 
 
 @functools.cache
+def families(folder: Path) -> Iterator[tuple[str, BPETokenizer]]:
+    """Load each family from a tokenizer.json written to a folder."""
+    for number, name in enumerate(FAMILIES):
+        path = folder / f"{number}.json"
+        path.write_text(text(name), encoding="utf-8")
+        yield name, BPETokenizer.from_file(path)
+
+
 def text(name: str) -> str:
     """Return a family's tokenizer.json."""
     return json.dumps(build(FAMILIES[name]), ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections import Counter
@@ -227,11 +228,11 @@ def test_what_the_report_says(tmp_path: Path) -> None:
         (255, "transition must be at least 256, got 255"),
         (301, "transition must be at most vocab_size, which is 300, got 301"),
         ({"transition": None}, "transition must be an int, got None"),
-        ({"transition": "auto"}, 'transition="auto" goes with rule="boundless" only'),
+        ({"transition": "auto"}, 'transition="auto" works only with rule="boundless"'),
         (Superwords(280, "super"), "rule must be one of superbpe, boundless, got 'super'"),
         (Superwords(280, max_words=0), "max_words must be at least 1, got 0"),
         (Superwords(280, never=": "), "never must be a list of strings"),  # type: ignore[arg-type]
-        (Superwords(280, pattern="(a"), "is no regular expression"),
+        (Superwords(280, pattern="(a"), "is not a regular expression"),
     ],
 )
 def test_bad_options(how: Any, problem: str) -> None:
@@ -244,12 +245,14 @@ def test_bad_combinations() -> None:
         with pytest.raises((TypeError, ValueError), match=re.escape(problem)):
             BPETokenizer().train(corpus, 300, superwords=280, verbose=False, **more)
 
-    refuse("superwords does not go with ties", ties="first")
-    refuse("superwords does not go with style", style="sentencepiece")
-    refuse("superwords does not go with parity", parity={"a": "a"})
-    refuse("superwords are learned from text, not from counts", None, counts={b"ab": 3})
-    refuse("train() takes a corpus", None)
-    refuse("need to read the corpus twice", iter(["a b"]))
+    refuse("superwords can't be combined with ties", ties="first")
+    refuse("superwords can't be combined with style", style="sentencepiece")
+    refuse("superwords can't be combined with parity", parity={"a": "a"})
+    refuse("these counts are of pre-tokens alone", None, counts={b"ab": 3})
+    refuse("train() takes a corpus or counts", None)
+    refuse("train() takes a corpus or counts", counts={b"ab": 3})
+    refuse("a corpus contains strings or paths, got an item of type int", iter(["a b", 5]))
+    refuse("lone surrogate", iter(["a b", "\ud800"]))
     refuse("the corpus is empty", "")
 
 
@@ -292,7 +295,7 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             "argument --superwords: expected a vocabulary size or 'auto', got 'many'",
         ),
         (["--superwords", "900"], 1, "transition must be at most vocab_size, which is 300"),
-        (["--superwords", "280", "--ties", "first"], 1, "superwords does not go with ties"),
+        (["--superwords", "280", "--ties", "first"], 1, "superwords can't be combined with ties"),
     ],
 )
 def test_command_refuses(
@@ -309,8 +312,41 @@ def test_command_refuses(
     assert not (tmp_path / "out").exists()
 
 
-def test_command_needs_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for source in (["--corpus", "-"], ["--counts", tmp_path / "counts.json"]):
-        command = ["train", *source, "--output", tmp_path / "out", "--superwords", 280]
-        status, _, err = run_command(capsys, *command)
-        assert (status, "--superwords" in err) == (2, True)
+def test_command_reads_standard_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = MANNERS * 9 + "\r\nél\u0301an\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8"))
+    command = ["train", "--corpus", "-", "--vocab-size", 300, "--output", tmp_path / "out"]
+    assert run_command(capsys, *command, "--superwords", 280, "--quiet") == (0, "", "")
+    made = BPETokenizer.from_pretrained(tmp_path / "out", verbose=False)
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    expected = BPETokenizer().train(tmp_path / "text.txt", 300, superwords=280, verbose=False)
+    assert made.merges == expected.merges
+
+
+@settings(max_examples=examples(30))
+@given(st.lists(prose | hard_text, min_size=1, max_size=5), st.sampled_from([280, "auto"]))
+def test_what_can_be_read_once(texts: list[str], transition: Any) -> None:
+    """A generator gives the merges that a list gives."""
+    texts = [*texts, MANNERS * 2]
+    how = Superwords(transition, "boundless" if transition == "auto" else "superbpe")
+    expected = trained(texts, 320, how)
+    once = BPETokenizer(normalizer=None).train(iter(texts), 320, superwords=how, verbose=False)
+    assert once.merges == expected.merges
+    assert once.training_report.documents == len(texts)  # type: ignore[union-attr]
+
+
+def test_paths_that_can_be_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(MANNERS * 5, encoding="utf-8")
+    paths = [tmp_path / "a.txt", MANNERS]
+    once = BPETokenizer().train(iter(paths), 320, superwords=280, verbose=False)
+    again = BPETokenizer().train([MANNERS * 5, MANNERS], 320, superwords=280, verbose=False)
+    assert once.merges == again.merges
+
+
+def test_long_documents_without_a_place_to_cut() -> None:
+    """Text is held until it is long; then both sides of a cut are encoded alone."""
+    texts = [MANNERS * 3_000, "by the way " * 20_000 + MANNERS, *[MANNERS * 30] * 9]
+    joined = trained(["<s>".join(texts)], 330, 280, special_tokens=["<s>"])
+    assert joined.merges == trained(texts, 330, 280, special_tokens=["<s>"]).merges

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import reference
+from hard_text import hard_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import examples
+from oracles import examples, need
 
 from bpe_tokenizer import AddedToken, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.held_out import CorpusReader
+from bpe_tokenizer_tools.training import joins
 from bpe_tokenizer_tools.vocabularies import extend, prune
 from bpe_tokenizer_tools.vocabularies.pretokens import Merger, encode_pretokens, stand_ins
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers = need("tokenizers")
 
 import tokenizer_files as files  # noqa: E402  (needs the library)
 
@@ -56,6 +59,27 @@ def check_like_home(tokenizer: BPETokenizer, text: str) -> None:
 @functools.lru_cache(2)
 def in_tokenizers(tokenizer: BPETokenizer) -> tokenizers.Tokenizer:
     return tokenizer.to_hf()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=examples(20), deadline=None)
+@given(st.lists(texts | hard_text, min_size=1, max_size=8), st.integers(0, 3))
+def test_the_learners_in_c_and_in_python_learn_the_same(
+    name: str, folder: Path, corpus: list[str], min_frequency: int
+) -> None:
+    old = load(name, folder)
+    corpus = [f"{text}\n" for text in corpus]  # no text is the name of a file
+    try:
+        counts = CorpusReader(old).count(corpus)
+    except ValueError:  # the tokenizer has no token for a character of it
+        return
+    options: dict[str, Any] = {"add": 30, "min_frequency": min_frequency, "verbose": False}
+    if not any(counts.values()):
+        return
+    new = extend(old, counts=counts, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "_learn_in_c", lambda *given: None)
+        assert extend(old, counts=counts, **options) == new
 
 
 @pytest.mark.parametrize("name", FAMILIES)

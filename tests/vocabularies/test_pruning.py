@@ -191,15 +191,15 @@ def test_bad_input_is_refused() -> None:
         prune(old, TEXT)
     with pytest.raises(ValueError, match="vocab_size is 321, but this tokenizer has 320"):
         prune(old, TEXT, vocab_size=321)
-    with pytest.raises(ValueError, match="vocab_size is 255, and 256 is the least"):
+    with pytest.raises(ValueError, match="vocab_size is 255, but must be at least 256"):
         prune(old, TEXT, vocab_size=255, verbose=False)
     with pytest.raises(ValueError, match="the corpus is empty|no text"):
         prune(old, [], vocab_size=300, verbose=False)
     with pytest.raises(ValueError, match="made with"):
         prune(old, counts=count_pretokens(TEXT, "cl100k"), vocab_size=300)
-    with pytest.raises(ValueError, match="keep: 'nope' is no token"):
+    with pytest.raises(ValueError, match="keep: 'nope' is not a token"):
         prune(old, TEXT, vocab_size=300, keep=["nope"])
-    with pytest.raises(ValueError, match="keep: 999 is no token"):
+    with pytest.raises(ValueError, match="keep: 999 is not a token"):
         prune(old, TEXT, vocab_size=300, keep=[999])
     with pytest.raises(TypeError, match="keep: expected ids, strings or bytes, got 1.5"):
         prune(old, TEXT, vocab_size=300, keep=[1.5])  # type: ignore[list-item]

@@ -329,7 +329,7 @@ def test_a_tokenizer_that_files_cannot_hold_is_refused(registry: Registry) -> No
     + ["a ", "a.", ".a", "-a", "a" * 101, "größe", "a@b", "CON", "nul.txt", "Com1", "lpt9.tar.gz"],
 )
 def test_names_that_would_leave_the_directory_or_confuse(registry: Registry, name: str) -> None:
-    with pytest.raises(ValueError, match="is no name for a registry|Windows reserves"):
+    with pytest.raises(ValueError, match="is not a valid registry name|Windows reserves"):
         registry.register(trained(), name)
     for ask in (registry.load, registry.show, registry.entries):
         with pytest.raises((ValueError, FileNotFoundError)):
@@ -353,7 +353,7 @@ def test_no_name_leads_elsewhere(name: str) -> None:
 )
 def test_references_that_are_none(registry: Registry, ref: str) -> None:
     registry.register(trained(), "web")
-    with pytest.raises(ValueError, match="hexadecimal digits|no name"):
+    with pytest.raises(ValueError, match="hexadecimal digits|not a valid registry name"):
         registry.load(ref)
 
 
@@ -757,7 +757,9 @@ def test_a_damaged_entry_is_listed_as_such_and_stops_no_other(registry: Registry
     _rewrite(second.path / "entry.json", b"{}")
     assert [entry.hash for entry in registry.entries()] == [first.hash, other.hash]
     assert registry.load(first.ref) == trained(280) and registry.load("mail") == trained()
-    with pytest.raises(FileFormatError, match=f"newest cannot be told: .*such as {first.ref}"):
+    with pytest.raises(
+        FileFormatError, match=f"which version is the newest: .*such as {first.ref}"
+    ):
         registry.load("web")  # the damaged one may be the newest: an older one is no answer
     with pytest.raises(FileFormatError, match=r"entry\.json.*register the tokenizer again"):
         registry.register(trained(290), "web")
@@ -868,7 +870,7 @@ def test_copies_are_byte_for_byte_and_whole(registry: Registry, tmp_path: Path) 
     registry.copy("web", tmp_path / "empty")
     assert BPETokenizer.from_file(tmp_path / "empty") == trained()
     registry.register(trained(290), "web")
-    with pytest.raises(FileExistsError, match="holds something else"):
+    with pytest.raises(FileExistsError, match="contains something else"):
         registry.copy("web", target)
     with pytest.raises(NotADirectoryError, match="is a file"):
         registry.copy("web", target / "tokenizer.json")
@@ -1059,7 +1061,7 @@ def test_list_tells_what_is_damaged(saved: Path, capsys: pytest.CaptureFixture[s
         (("show", "web"), 1, "no registry here; registering a tokenizer makes one"),
         (("list",), 1, "no registry here"),
         (("list", "--registry", ""), 2, "expected the directory of a registry"),
-        (("register", "{saved}", "../x"), 1, "is no name for a registry"),
+        (("register", "{saved}", "../x"), 1, "is not a valid registry name"),
         (("register", "{saved}", "web", "--metadata", "owner"), 2, "expected KEY=VALUE"),
         (("register", "{saved}", "web", "--metadata", "a=1", "a=2"), 2, "is given twice"),
         (

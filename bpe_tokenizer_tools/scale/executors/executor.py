@@ -25,8 +25,8 @@ EXECUTORS = ("local", "ray")
 class Task:
     """A piece of work."""
 
-    name: str  # what it is called in messages: usually the label of a shard
-    arguments: tuple[Any, ...]  # of the function, after what all tasks have in common
+    name: str  # its name in messages: usually the label of a shard
+    arguments: tuple[Any, ...]  # of the function, after the shared ones
     size: int = 0  # bytes of input
 
     def lost(self, what: str, attempts: int) -> RuntimeError:
@@ -60,7 +60,7 @@ class Executor:
         if self.kind not in EXECUTORS:
             raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, got {self.kind!r}")
         if self.address is not None and self.kind != "ray":
-            raise ValueError("address names a Ray cluster, and goes with executor='ray' only")
+            raise ValueError("address names a Ray cluster, and works only with executor='ray'")
         core.check_size("num_workers", self.num_workers, 1)
         core.check_size("max_retries", self.max_retries, 0)
 
@@ -76,7 +76,7 @@ class Executor:
         Closed before that, it gives up the rest, and leaves no process.
 
         The function, of a module that can be imported, is called as function(common, *arguments,
-        advance), where advance(n) is told of n bytes of input that are done.
+        advance), where advance(n) reports n more bytes of input as done.
 
         Raises:
             RuntimeError: the process that did a task was lost, and so were those that tried again.
@@ -118,5 +118,5 @@ def portable(error: Exception) -> tuple[Exception, str]:
 
 @functools.lru_cache(maxsize=2)
 def unpacked(payload: bytes) -> Any:
-    """Return a function and what its tasks have in common; once per process, not once per task."""
+    """Return a function and the shared arguments of its tasks; once per process, not per task."""
     return pickle.loads(payload)

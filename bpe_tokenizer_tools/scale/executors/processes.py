@@ -30,7 +30,7 @@ from bpe_tokenizer_tools.scale.executors.progress import Progress
 
 _PROGRAM = """
 import sys
-sys.path[:] = filter(None, sys.path)  # no module is looked for where the user happens to be
+sys.path[:] = filter(None, sys.path)  # don't import modules from the current directory
 import pickle
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from bpe_tokenizer_tools.scale.executors.processes import _serve
@@ -67,7 +67,7 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
             inbox.put(pickle.load(stream))
     except (EOFError, OSError, pickle.UnpicklingError):
         os._exit(0)
-    except BaseException:  # what cannot be unpickled here; whoever sent it takes note of the end
+    except BaseException:  # it can't be unpickled here; the sender notices the exit
         traceback.print_exc()
         os._exit(1)
 
@@ -98,7 +98,7 @@ class _LostError(Exception):
 
 
 class _Process:
-    """A process that works for this one."""
+    """A worker process."""
 
     def __init__(self, payload: bytes) -> None:
         if hasattr(signal, "pthread_sigmask"):  # Ctrl-C is for the main thread
@@ -113,7 +113,7 @@ class _Process:
         self._unsent: tuple[Any, ...] = (sys.path, payload)
 
     def call(self, task: Task, advance: Callable[[int], Any]) -> Any:
-        """Do a task there; raise what it raises, or `_LostError`."""
+        """Run a task there; raise its exception, or `_LostError`."""
         told = 0
         try:
             for message in (*self._unsent, task.arguments):

@@ -1,19 +1,20 @@
-"""How far a job is: a bar at a terminal, and a line now and then where there is none."""
+"""A job's progress: a bar at a terminal, and an occasional line elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from bpe_tokenizer_tools.support.progress import bar_class
+
 _EVERY = 30.0  # seconds between two lines
 
 
 def size(n_bytes: float) -> str:
-    """Write a number of bytes for people, in powers of ten: "1.24 GB"."""
+    """Format a number of bytes, in powers of ten: "1.24 GB"."""
     number, units = float(f"{n_bytes:.3g}"), ["TB", "GB", "MB", "kB", "B"]
     while number >= 1000 and len(units) > 1:
         number /= 1000
@@ -22,7 +23,7 @@ def size(n_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time for people: "7.2 s", "3:05", "12:00:00"."""
+    """Format a duration: "7.2 s", "3:05", "12:00:00"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -68,10 +69,7 @@ class Progress:
 @contextlib.contextmanager
 def show_progress(what: str, total: int, shards: int, verbose: bool) -> Iterator[Progress]:
     """Show progress on stderr: by tqdm, if that is a terminal and tqdm is there, else in lines."""
-    tqdm: Any = None
-    if verbose and sys.stderr is not None and sys.stderr.isatty():
-        with contextlib.suppress(ImportError):
-            tqdm = importlib.import_module("tqdm").tqdm
+    tqdm = bar_class() if verbose else None
     if tqdm is None:
         yield Progress(what, total, shards, None, verbose and sys.stderr is not None)
         return

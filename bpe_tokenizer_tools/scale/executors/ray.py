@@ -29,7 +29,7 @@ def run_on_ray(
     executor: Executor, work: bytes, tasks: Sequence[Task], progress: Progress
 ) -> Results:
     """Do tasks on a Ray cluster; see `Executor.run`.  `work` is function and common, pickled."""
-    ray = core.import_optional("ray", "executor='ray'", "'bpe-tokenizer[ray]'")
+    ray = core.import_optional("ray", "executor='ray'", "ray numpy pyarrow")
     if not tasks:
         return
     with _joined(ray, executor) as is_ours:
@@ -76,9 +76,9 @@ def _joined(ray: Any, executor: Executor) -> Iterator[bool]:
         _check_answers(executor.address)
         options = {"address": executor.address}
         problem = f"cannot join the Ray cluster at {executor.address}"
-        hint = "; see that the address, RAY_AUTH_MODE and the token are those of the cluster"
+        hint = "; check that the address, RAY_AUTH_MODE and the token are those of the cluster"
     try:
-        # What Ray has to say that matters comes as an exception.
+        # Ray reports what matters as exceptions.
         ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
         raise ConnectionError(f"{problem}: {_first_line(error)}{hint}") from None
@@ -125,7 +125,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _sent_to_nodes() -> Callable[..., Any]:
-    """Return what does a task on a node; sent as code, not by name, it can say what that lacks."""
+    """Return the function for a node; sent as code, not by name, it can report missing modules."""
 
     def do_task(version: str, directory: str, payload: bytes, arguments: bytes) -> Any:
         import platform
@@ -141,7 +141,7 @@ def _sent_to_nodes() -> Callable[..., Any]:
         if found != version:
             raise RuntimeError(
                 f"on node {platform.node()} of the Ray cluster, bpe-tokenizer is {found}; install "
-                f"{version} on all nodes, which is what this job was started by"
+                f"{version} on all nodes, the version that started this job"
             )
         return _do_on_node(directory, payload, arguments)
 
@@ -152,7 +152,7 @@ def _do_on_node(directory: str, payload: bytes, arguments: bytes) -> Any:
     """Do a task; runs on a node of the cluster."""
     before = os.getcwd()
     try:
-        with contextlib.suppress(OSError):  # what is named by its whole path is found anyhow
+        with contextlib.suppress(OSError):  # absolute paths work anyway
             os.chdir(directory)
         function, common = unpacked(payload)
         return function(common, *pickle.loads(arguments), lambda n_bytes: None)

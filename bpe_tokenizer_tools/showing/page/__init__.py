@@ -1,4 +1,4 @@
-"""One page that tokenises as you type, in any browser, with no network.
+"""One page that tokenizes as you type, in any browser, with no network.
 
 `write_page` puts together what stands beside this file: page.html, page.css, the encoder
 and the interface (encoder.js, page.js), and the packed tokenizers.  The encoder gives the
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bpe_tokenizer import BPETokenizer
+from bpe_tokenizer_tools.showing.page import conversations
 from bpe_tokenizer_tools.showing.page.packing import pack
 from bpe_tokenizer_tools.showing.page.template import fill
 from bpe_tokenizer_tools.support import outputs
@@ -35,7 +36,7 @@ def _named(tokenizers: Tokenizers) -> dict[str, BPETokenizer]:
             for i, tokenizer in enumerate(tokenizers, 1)
         }
     if not tokenizers:
-        raise ValueError("expected one tokenizer or more to put on the page, got none")
+        raise ValueError("expected at least one tokenizer for the page, got none")
     return dict(tokenizers)
 
 
@@ -44,7 +45,14 @@ def page(tokenizers: Tokenizers, text: str = "", *, allowed_special: str = "none
     if allowed_special not in ("none", "all"):
         raise ValueError(f"allowed_special must be 'none' or 'all', got {allowed_special!r}")
     packed = [pack(name, tokenizer) for name, tokenizer in _named(tokenizers).items()]
-    given = {"text": text, "special": allowed_special == "all", "tokenizers": packed}
+    given = {
+        "text": text,
+        "special": allowed_special == "all",
+        "roles": conversations.ROLES,
+        "templates": conversations.templates(),
+        "white_space": conversations.white_space(),
+        "tokenizers": packed,
+    }
     parts = {"STYLE": _source("page.css"), "SCRIPT": _source("encoder.js", "page.js")}
     return fill(_source("page.html"), given, parts)
 

@@ -225,11 +225,11 @@ class TokenFinder {
     this.pattern = new RegExp(escaped.join("|") || "(?!)", "g");
   }
 
-  /** Yield [begin, end, token] of each; a token may take in white space around it. */
-  *find(text) {
-    let start = 0;  // what stands before it was taken in by earlier ones
-    this.pattern.lastIndex = 0;
-    for (let at = 0, found; (found = this.match(text, at));) {
+  /** Yield [begin, end, token] of each between two places; a token may take in white space around
+      it.  What stands before `start` was taken in by earlier ones. */
+  *find(text, from = 0, to = text.length, start = from) {
+    const within = text.slice(0, to);
+    for (let at = from, found; (found = this.match(within, at));) {
       const token = this.tokens.get(found[0]);
       let begin = found.index, end = at = begin + found[0].length;
       if (token.single_word && this.touchesWord(text, begin, end)) continue;
@@ -435,7 +435,7 @@ class Vocabulary {
     const heap = new Heap(entries);
     while (heap.items.length) {
       const entry = heap.pop(), rank = Math.floor(entry / n), i = entry - rank * n, j = after[i];
-      // A part that was merged into its left neighbour is -1; then the pair is no longer there.
+      // A part that was merged into its left neighbor is -1; then the pair is no longer there.
       if (j === n || parts[i] === -1 || this.ranks.get(parts[i], parts[j]) !== rank) continue;
       const k = after[i] = after[j], h = before[i];
       before[k] = i;
@@ -497,7 +497,10 @@ class Encoder {
     this.ids = new Uint32Array(this.vocabulary.size + this.added.length);
     this.ids.set(this.vocabulary.ids);
     for (const {token, id} of this.added) this.ids[token] = id;
-    this.finders = new Map();
+    this.control = this.added.filter((token) => !token.is_text);
+    this.controlFinder = new TokenFinder(
+      this.control.map((token) => ({...token, written: token.content})), this.space, this.word);
+    this.found = new Map();  // by a name, what finds some of the added tokens
     this.cache = new Map();
   }
 
@@ -506,9 +509,11 @@ class Encoder {
   }
 
   /** Encode a text.
-   * @param special whether special tokens in it are recognized, or ordinary text. */
-  encode(text, special = false) {
-    const work = this.encoding(text, special);
+   * @param special whether special tokens in it are recognized, or ordinary text.
+   * @param trusted for a conversation, [begin, end] of each part that the template wrote: control
+   *   tokens are recognized there alone, whatever `special` says. */
+  encode(text, special = false, trusted = null) {
+    const work = this.encoding(text, special, trusted);
     for (;;) {
       const {done, value} = work.next();
       if (done) return value;
@@ -516,12 +521,20 @@ class Encoder {
   }
 
   /** Do what `encode` does, and pause again and again: yields how much is done, from 0 to 1. */
-  *encoding(text, special = false) {
+  *encoding(text, special = false, trusted = null) {
+    if (!trusted) return yield* this.encodeParts(this.parts(repaired(text), special), text.length);
+    const parts = [...this.conversation(repaired(text), trusted)];
+    const found = yield* this.encodeParts(parts, text.length);
+    return this.spellsControl(found.tokens, parts)
+      ? yield* this.encodeParts(this.cutControl(parts), text.length) : found;
+  }
+
+  *encodeParts(parts, total) {
     const tokens = [];
     let prepared = "";
-    for (const part of this.parts(repaired(text), special)) {
+    for (const part of parts) {
       if (typeof part === "string") {
-        yield* this.cut(part, tokens, prepared.length, text.length);
+        yield* this.cut(part, tokens, prepared.length, total);
         prepared += part;
       } else {
         tokens.push(part.token);
@@ -558,15 +571,60 @@ class Encoder {
   }
 
   /** Yield the added tokens in a text, and the text between them, ready to be cut. */
-  *parts(text, special) {
-    const [raw, normalized] = this.finder(special);
-    let done = 0;
-    for (const [begin, end, token] of raw.tokens.size ? raw.find(text) : []) {
+  parts(text, special) {
+    return this.between(text, 0, text.length,
+      this.finders(special, (token) => special || !token.special));
+  }
+
+  *between(text, from, to, [raw, normalized]) {
+    let done = from;
+    for (const [begin, end, token] of raw.tokens.size ? raw.find(text, from, to) : []) {
       yield* this.ordinary(text.slice(done, begin), normalized);
       yield token;
       done = end;
     }
-    yield* this.ordinary(text.slice(done), normalized);
+    yield* this.ordinary(text.slice(done, to), normalized);
+  }
+
+  // -- Conversations ---
+
+  /** Yield the same of a conversation: control tokens come out of the template's own text alone. */
+  *conversation(text, trusted) {
+    const finders = this.finders("conversation", (token) => token.is_text);
+    let done = 0;
+    for (const [from, to] of trusted) {
+      for (const [begin, end, token] of this.controlFinder.find(text, from, to, done)) {
+        yield* this.between(text, done, begin, finders);
+        yield token;
+        done = end;
+      }
+    }
+    yield* this.between(text, done, text.length, finders);
+  }
+
+  /** Tell whether merges gave a control token to its own text, where one was learned. */
+  spellsControl(tokens, parts) {
+    const ids = new Set(this.control.map(({id}) => id));
+    if (!this.vocabulary.ids.some((id) => ids.has(id))) return false;
+    const written = parts.filter((part) => ids.has(part.id)).length;
+    return tokens.filter((token) => ids.has(this.ids[token])).length > written;
+  }
+
+  /** Cut text behind the first character of each control token in it, so that none comes about. */
+  *cutControl(parts) {
+    const normalize = (text) => this.normalizer?.normalize(text) ?? text;
+    const contents = this.control.flatMap(({content}) => [content, normalize(content)])
+      .filter(Boolean);
+    for (const part of parts) {
+      let done = 0;
+      for (let at = 0; typeof part === "string" && at < part.length; at++) {
+        if (!contents.some((content) => part.startsWith(content, at))) continue;
+        const end = at + (part.codePointAt(at) > 0xffff ? 2 : 1);
+        yield part.slice(done, end);
+        done = end;
+      }
+      yield done ? part.slice(done) : part;
+    }
   }
 
   *ordinary(piece, normalized) {
@@ -585,13 +643,13 @@ class Encoder {
   }
 
   /** Return what finds added tokens in text as given, and what does in normalized text. */
-  finder(special) {
-    if (!this.finders.has(special)) {
-      const sought = this.added.filter((token) => special || !token.special);
-      this.finders.set(special, [false, true].map((normalized) => new TokenFinder(
+  finders(name, isSought) {
+    if (!this.found.has(name)) {
+      const sought = this.added.filter(isSought);
+      this.found.set(name, [false, true].map((normalized) => new TokenFinder(
         sought.filter((token) => token.normalized === normalized), this.space, this.word)));
     }
-    return this.finders.get(special);
+    return this.found.get(name);
   }
 
   isAdded(token) {

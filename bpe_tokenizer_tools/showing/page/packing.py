@@ -19,6 +19,7 @@ from typing import Any
 from bpe_tokenizer import AddedToken, BPETokenizer, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns.algebra import WORD_CHARS
+from bpe_tokenizer_tools.showing.page import conversations
 from bpe_tokenizer_tools.showing.page.splitting import Runs, members, translate
 from bpe_tokenizer_tools.support.offsets import starts_cluster
 
@@ -160,10 +161,12 @@ def pack(name: str, tokenizer: BPETokenizer) -> dict[str, Any]:
         "prefix_space": definition.prefix_space,
         "ignore_merges": definition.ignore_merges,
         "added": [_added(token, definition.normalizer) for token in definition.added],
+        "missing": conversations.missing(definition),
         "packed": writer.packed(),
     }
 
 
 def _added(token: AddedToken, form: str | None) -> dict[str, Any]:
     written = core.normalize(token.content, form) if token.normalized else token.content
-    return {**dataclasses.asdict(token), "written": written}
+    is_text = core.spells_text(token)  # found in what people wrote in a conversation, too
+    return {**dataclasses.asdict(token), "written": written, "is_text": is_text}

@@ -1,4 +1,4 @@
-// What is seen of the encoder: coloured tokens, figures, a card for each token, the vocabulary.
+// What is seen of the encoder: colored tokens, figures, a card for each token, the vocabulary.
 //
 // Nothing that comes from a text or a vocabulary is ever read as HTML: it goes into the page as
 // textContent, or as the value of an attribute, and nowhere else.
@@ -8,6 +8,8 @@ const HUES = 5;
 const RESULTS = 200;       // of a search in the vocabulary
 const SHORT_TEXT = 20_000; // characters; longer ones wait until typing stops
 const SLICE_MS = 12;       // of encoding, before the browser may do something else
+const LONGEST_LINK = 4000; // characters of text that a link carries
+const LINK_MS = 300;       // without a change, before the address follows
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const element = (id) => document.getElementById(id);
@@ -25,8 +27,8 @@ function encoderOf(index) {
 }
 
 /** Encode without holding up the page; null if what was asked for is out of date meanwhile. */
-async function encodeInSlices(encoder, text, special, isWanted, progress) {
-  const work = encoder.encoding(text, special);
+async function encodeInSlices(encoder, text, special, trusted, isWanted, progress) {
+  const work = encoder.encoding(text, special, trusted);
   for (;;) {
     for (const end = performance.now() + SLICE_MS; performance.now() < end;) {
       const {done, value} = work.next();
@@ -142,7 +144,8 @@ class Panel {
       this.index = Number(this.select.value);
       changed();
     });
-    this.part(".copy").addEventListener("click", () => this.copy());
+    const copied = () => JSON.stringify(this.tokens.map((token) => this.encoder.ids[token]));
+    this.part(".copy").addEventListener("click", (event) => copy(event.target, copied()));
     this.part(".more").addEventListener("click", () => this.showUpTo(this.shown + AT_ONCE));
     this.part(".query").addEventListener("input", () => this.search());
     this.part(".vocabulary").addEventListener("toggle", () => this.search());
@@ -153,8 +156,13 @@ class Panel {
     return data.tokenizers[this.index].name;
   }
 
+  choose(index) {
+    this.index = index;
+    this.select.value = index;
+  }
+
   /** Encode; false if that was given up. */
-  async encode(text, special, isWanted) {
+  async encode({text, trusted}, special, isWanted) {
     const note = this.part(".note");
     const status = (message) => {
       note.hidden = !message;
@@ -164,13 +172,17 @@ class Panel {
     const encoder = await encoderOf(this.index);
     if (!isWanted()) return false;
     const begun = performance.now();
-    const found = await encodeInSlices(encoder, text, special, isWanted, (share) => {
+    const missing = trusted ? encoder.given.missing[element("template").value] : [];
+    const progress = (share) => {
       if (performance.now() > begun + 300) status(`Encoding … ${Math.round(100 * share)} %`);
-    });
+    };
+    const found = missing.length ? {tokens: [], prepared: null}
+      : await encodeInSlices(encoder, text, special, trusted, isWanted, progress);
     if (found === null) return false;
     if (this.encoder !== encoder) this.describe(encoder);
     [this.tokens, this.prepared] = [found.tokens, found.prepared];
-    status(this.remark(text));
+    status(missing.length ? "This tokenizer has no tokens for what the template writes: "
+      + `${missing.join(" ")}. Choose another template or tokenizer.` : this.remark(text));
     this.ends = new Uint32Array(this.tokens.length);
     let end = 0;
     this.tokens.forEach((token, i) => { this.ends[i] = end += encoder.bytes(token).length; });
@@ -196,7 +208,8 @@ class Panel {
     const bytes = new TextEncoder().encode(text).length;
     const special = this.tokens.filter((token) => this.isSpecial(token)).length;
     const characters = charactersOf(text);
-    this.put(".tokens-count", number(count), other && against(count, other.tokens.length));
+    const comparison = other && this.prepared !== null && against(count, other.tokens.length);
+    this.put(".tokens-count", number(count), comparison);
     this.put(".characters-count", number(characters));
     this.put(".bytes-count", number(bytes));
     this.put(".ratio", count ? (bytes / count).toFixed(2) : "–");
@@ -253,7 +266,7 @@ class Panel {
   /** Note the tokens that the other panel does not have at the same place. */
   findCuts(other) {
     this.differing = null;
-    const comparable = other && other.prepared === this.prepared;
+    const comparable = other && this.prepared !== null && other.prepared === this.prepared;
     this.part(".of-cuts").hidden = !comparable;
     if (!comparable) return;
     const theirs = new Set(other.ends);
@@ -377,18 +390,6 @@ class Panel {
     return best;
   }
 
-  async copy() {
-    const ids = JSON.stringify(this.tokens.map((token) => this.encoder.ids[token]));
-    const button = this.part(".copy");
-    try {
-      await navigator.clipboard.writeText(ids);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = copyOldWay(ids) ? "Copied" : "Could not copy";
-    }
-    setTimeout(() => { button.textContent = "Copy ids"; }, 1500);
-  }
-
   // -- The vocabulary ---
 
   search() {
@@ -456,6 +457,18 @@ function holds(bytes, wanted) {
   return false;
 }
 
+/** Copy something, and say so on the button that was pressed. */
+async function copy(button, copied) {
+  const label = button.dataset.label ??= button.textContent;
+  try {
+    await navigator.clipboard.writeText(copied);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = copyOldWay(copied) ? "Copied" : "Could not copy";
+  }
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
+
 /** Copy where the clipboard is refused, as it may be for a file. */
 function copyOldWay(text) {
   const area = document.createElement("textarea");
@@ -495,11 +508,14 @@ const card = {
     this.uncover();
   },
 
-  /** Where the card lies at the bottom of a phone, scroll what it belongs to above it. */
+  /** Where the card covers what it belongs to, for want of room, scroll that above it. */
   uncover() {
     const card = this.root.getBoundingClientRect(), at = this.anchor.getBoundingClientRect();
-    const covered = at.bottom > card.top && at.top < card.bottom && card.bottom >= innerHeight;
-    if (this.pinned && covered) scrollBy(0, at.bottom - card.top + 24);
+    const covered = at.bottom > card.top && at.top < card.bottom && at.left < card.right
+      && at.right > card.left;
+    if (!this.pinned || !covered) return;
+    scrollBy(0, at.bottom - card.top + 24);
+    this.place();  // at once: the event comes with the next frame
   },
 
   fill(panel, token) {
@@ -531,24 +547,45 @@ const card = {
     box.hidden = title.hidden = !drawn;
     box.replaceChildren(...(drawn ? [drawing(encoder, trees)] : []));
     box.setAttribute("aria-label", trees.map((tree) => spoken(encoder, tree)).join("; "));
-    explained.textContent = length > LONGEST_TREE ? "It is too long for its merges to be drawn."
+    explained.textContent = length > LONGEST_TREE ? "This token is too long to draw its merges."
       : trees.length < 2 ? ""
-      : "Merging the bytes of this token ends in several: " + (encoder.given.ignore_merges
-        ? "it comes about only where it is a whole pre-token, which needs no merges."
+      : "Merging this token's bytes gives several tokens: " + (encoder.given.ignore_merges
+        ? "it occurs only as a whole pre-token, which needs no merges."
         : "no text gives this token.");
   },
 
-  /** Put the card below what it belongs to, or above where there is more room. */
+  /** Put the card near what it belongs to, where it covers neither that nor any figures; on a
+      phone, as low as that goes. */
   place() {
+    const {style} = this.root, phone = matchMedia("(max-width: 36rem)").matches;
+    style.maxHeight = `${HIGHEST_CARD}px`;
+    const {offsetWidth: width, offsetHeight: height} = this.root;
     const at = this.anchor.getClientRects()[0] ?? this.anchor.getBoundingClientRect();
-    const gap = 8, below = innerHeight - at.bottom - 2 * gap, above = at.top - 2 * gap;
-    const style = this.root.style;
-    style.maxHeight = "";
-    const goesBelow = below >= above || this.root.offsetHeight <= below;
-    style.maxHeight = `${Math.max(160, Math.min(goesBelow ? below : above, 560))}px`;
-    const {offsetWidth, offsetHeight} = this.root;
-    style.top = `${goesBelow ? at.bottom + gap : at.top - gap - offsetHeight}px`;
-    style.left = `${Math.max(gap, Math.min(at.left - 24, innerWidth - offsetWidth - gap))}px`;
+    const figures = panels.map((panel) => panel.part(".figures").getBoundingClientRect());
+    const taken = [at, ...figures].filter((box) => box.bottom > 0 && box.top < innerHeight);
+    const rightmost = innerWidth - width;
+    const edge = Math.min(GAP, rightmost / 2);
+    const lefts = [at.left - 24, ...taken.flatMap((box) => [box.right + GAP, box.left - width - GAP])]
+      .map((left) => Math.max(edge, Math.min(left, rightmost - edge)));
+    let best = null;
+    for (const left of lefts) {
+      for (const [top, bottom] of spans(taken, left, left + width)) {
+        const fits = Math.min(height, bottom - top);
+        if (fits <= 0) continue;
+        const isBelow = at.bottom + GAP <= top, isAbove = at.top - GAP >= bottom;
+        const wanted = isAbove || (isBelow && phone) ? bottom - fits : isBelow ? top : at.top;
+        const place = {left, fits, top: Math.max(top, Math.min(wanted, bottom - fits))};
+        const away = Math.max(0, place.top - at.bottom, at.top - place.top - fits)
+          + Math.max(0, left - at.right, at.left - left - width);
+        place.cost = height - fits + 1000 * (fits < Math.min(height, LOWEST_CARD))
+          + (phone ? 200 * !isBelow : away + 120 * !(isBelow || isAbove));
+        if (!best || place.cost < best.cost) best = place;
+      }
+    }
+    best ??= {left: edge, top: GAP, fits: height};
+    style.maxHeight = `${Math.floor(best.fits)}px`;
+    style.top = `${best.top}px`;
+    style.left = `${best.left}px`;
   },
 
   /** The pointer has left: close, unless it comes to the card. */
@@ -571,6 +608,21 @@ const card = {
     if (this.anchor?.role === "option") this.anchor.setAttribute("aria-selected", "false");
   },
 };
+
+const HIGHEST_CARD = 560, LOWEST_CARD = 200, GAP = 8;  // pixels
+
+/** Return the spans of height, from top to bottom, where nothing is taken between two sides. */
+function spans(taken, left, right) {
+  const free = [];
+  const boxes = taken.filter((box) => box.left < right + GAP && box.right > left - GAP);
+  let top = GAP;
+  for (const box of boxes.sort((a, b) => a.top - b.top)) {
+    if (box.top - GAP > top) free.push([top, box.top - GAP]);
+    top = Math.max(top, box.bottom + GAP);
+  }
+  if (innerHeight - GAP > top) free.push([top, innerHeight - GAP]);
+  return free;
+}
 
 function charactersIn(bytes) {
   const kinds = piecesOf(bytes).map(([kind]) => kind);
@@ -674,6 +726,8 @@ function shortened(text) {
 // -- The page ------------------------------------------------------------------------------------
 
 let text = data.text;  // as given, until it is edited: the box below changes line ends
+let trusted = null;    // of a conversation, [begin, end] of each part that the template wrote
+let refused = "";      // why the template does not take the conversation
 let panels = [];
 let latest = 0;        // the number of the newest request to encode
 
@@ -682,7 +736,8 @@ async function update() {
   const request = ++latest, isWanted = () => request === latest;
   const special = element("special").checked;
   try {
-    const done = await Promise.all(panels.map((panel) => panel.encode(text, special, isWanted)));
+    const done = await Promise.all(
+      panels.map((panel) => panel.encode({text, trusted}, special, isWanted)));
     if (!done.every(Boolean) || !isWanted()) return;
   } catch (error) {
     return isWanted() && fail(error);
@@ -692,6 +747,7 @@ async function update() {
   panels.forEach((panel, i) => panel.render(repaired(text), panels[1 - i]));
   remark();
   announce();
+  if (started) followSoon();
   document.documentElement.dataset.encoded = request;
 }
 
@@ -712,18 +768,22 @@ function fail(error) {
   const reason = error instanceof RangeError
     ? "this browser cannot match the split pattern against so long a text"
     : `${error.message}. Chrome, Edge, Firefox and Safari of 2024 or later can run this page`;
-  element("failure").textContent = "This text could not be encoded, and what is below is of an "
-    + `earlier one: ${reason}.`;
+  element("failure").textContent = "This text could not be encoded, so an earlier one is "
+    + `shown below: ${reason}.`;
 }
 
 function remark() {
-  const notes = [];
+  const notes = [refused, unknown].filter(Boolean);
   if (repaired(text) !== text) notes.push("Lone surrogates in this text were read as U+FFFD.");
-  if (text !== element("text").value && text.includes("\r")) {
-    notes.push("The text was given with carriage returns, which count until it is edited.");
+  if (!trusted && text !== element("text").value && text.includes("\r")) {
+    notes.push("The text contains carriage returns, which stay until you edit it.");
   }
-  if (panels.length > 1 && panels[0].prepared !== panels[1].prepared) {
+  const prepared = new Set(panels.map((panel) => panel.prepared));
+  if (prepared.size > 1 && !prepared.has(null)) {
     notes.push("The two tokenizers prepare this text differently, so cuts are not compared.");
+  }
+  if (isLong()) {
+    notes.push(`Links leave out this text, which has more than ${number(LONGEST_LINK)} characters.`);
   }
   element("text-note").textContent = notes.join(" ");
   element("text-note").hidden = !notes.length;
@@ -732,21 +792,165 @@ function remark() {
 let waiting = 0;
 
 function typed() {
-  text = element("text").value;
+  if (element("template").value) compose();
+  else [text, trusted, refused] = [element("text").value, null, ""];
   clearTimeout(waiting);
   latest++;  // what is under way is out of date
   waiting = setTimeout(update, text.length > SHORT_TEXT ? 250 : 0);
 }
 
-function arrange() {
+function arrange(left = -1, right = -1) {
   const two = element("compare").checked;
   panels[0] ??= new Panel(0, update);
+  if (left >= 0) panels[0].choose(left);
   if (two) panels[1] ??= new Panel(panels[0].index ? 0 : 1, update);
   else panels.length = 1;
+  if (two && right >= 0) panels[1].choose(right);
   element("panels").replaceChildren(...panels.map((panel) => panel.root));
   element("panels").classList.toggle("two", panels.length > 1);
   return update();
 }
+
+// -- Conversations -------------------------------------------------------------------------------
+
+const messages = () => Array.from(element("messages").children, (item) => ({
+  role: item.querySelector(".role").value, content: item.querySelector(".content").value}));
+
+function addMessage(role, content) {
+  const item = element("message").content.cloneNode(true).firstElementChild;
+  const [choice, box] = [item.querySelector(".role"), item.querySelector(".content")];
+  data.roles.forEach((name) => choice.append(new Option(name)));
+  [choice.value, box.value] = [role, content];
+  choice.addEventListener("change", typed);
+  box.addEventListener("input", typed);
+  item.querySelector(".remove").addEventListener("click", () => {
+    item.remove();
+    countMessages();
+    typed();
+  });
+  element("messages").append(item);
+  return box;
+}
+
+/** A conversation has a message at least. */
+function countMessages() {
+  const buttons = element("messages").querySelectorAll(".remove");
+  buttons.forEach((button) => { button.disabled = buttons.length < 2; });
+}
+
+/** Show the box of a text, or those of a conversation. */
+function chooseTemplate() {
+  const chats = Boolean(element("template").value);
+  element("conversation").hidden = !chats;
+  element("text").hidden = chats;
+  element("text-label").textContent = chats ? "Messages" : "Text";
+  const hasSpecial = data.tokenizers.some(({added}) => added.some((token) => token.special));
+  element("special").closest("label").hidden = chats || !hasSpecial;
+  if (chats && !element("messages").children.length) addMessage("user", element("text").value);
+  countMessages();
+}
+
+/** Put what the template writes around the messages; note which parts it wrote. */
+function compose() {
+  const {opening, between, closing, strips} = data.templates[element("template").value];
+  const talk = messages(), parts = [];
+  let before = null;
+  for (const {role, content} of talk) {
+    parts.push(before === null ? opening[role] : between[`${before} ${role}`]);
+    parts.push(repaired(strips ? stripped(content) : content));
+    before = role;
+  }
+  parts.push(closing[before]?.[Number(element("prompt").checked)]);
+  const wrong = parts.findIndex((part) => part === undefined);
+  refused = wrong < 0 ? "" : `The template ${element("template").value} doesn't allow a message of `
+    + `the role ${talk[Math.min(wrong >> 1, talk.length - 1)].role} here.`;
+  [text, trusted] = ["", []];
+  if (refused) return;
+  parts.forEach((part, i) => {
+    if (i % 2 === 0) trusted.push([text.length, text.length + part.length]);
+    text += part;
+  });
+}
+
+/** Do what Python's `str.strip` does. */
+function stripped(content) {
+  let [from, to] = [0, content.length];
+  while (from < to && data.white_space.includes(content[from])) from++;
+  while (from < to && data.white_space.includes(content[to - 1])) to--;
+  return content.slice(from, to);
+}
+
+// -- Links ---------------------------------------------------------------------------------------
+
+let started = false;  // the address stays as it was until something changes
+let unknown = "";     // what a link named and is not here
+let following = 0;
+
+const isLong = () => (element("template").value
+  ? messages().reduce((sum, {content}) => sum + content.length, 0) : text.length) > LONGEST_LINK;
+
+/** Return what the page shows, as what may stand behind # in its address. */
+function described() {
+  const link = new URLSearchParams(), template = element("template").value;
+  if (template) link.set("template", template);
+  if (template) link.set("prompt", Number(element("prompt").checked));
+  if (template && !isLong()) messages().forEach(({role, content}) => link.append(role, content));
+  if (!template && !isLong()) link.set("text", text);
+  panels.forEach((panel, i) => link.set(i ? "right" : "left", panel.name));
+  link.set("view", document.documentElement.dataset.view);
+  for (const id of ["special", "whitespace"]) link.set(id, Number(element(id).checked));
+  return `#${link}`;
+}
+
+function followSoon() {
+  clearTimeout(following);
+  following = setTimeout(follow, LINK_MS);
+}
+
+/** Write into the address what is shown. */
+function follow() {
+  clearTimeout(following);
+  unknown = "";
+  try {
+    history.replaceState(null, "", described());
+  } catch (error) {
+    console.warn(error);  // too often, for some browsers; the next change tries again
+  }
+}
+
+/** Show what the address describes, and where it says nothing, what the page was written with. */
+function restore() {
+  clearTimeout(following);
+  const link = new URLSearchParams(location.hash.slice(1));
+  const ticked = (id, otherwise) => {
+    element(id).checked = link.has(id) ? link.get(id) === "1" : otherwise;
+  };
+  const sides = ["left", "right"].map((side) =>
+    data.tokenizers.findIndex(({name}) => name === link.get(side)));
+  unknown = ["left", "right"].filter((side, i) => link.has(side) && sides[i] < 0)
+    .map((side) => `This page doesn't have the tokenizer that the link names, ${link.get(side)}.`).join(" ");
+  element("compare").checked = data.tokenizers.length > 1 && (link.has("right") || !link.has("left"));
+  ticked("special", data.special);
+  ticked("whitespace", true);
+  ticked("prompt", true);
+  const radios = Array.from(document.querySelectorAll("[name=view]"));
+  const radio = radios.find(({value}) => value === link.get("view")) ?? radios[0];
+  radio.checked = true;
+  document.documentElement.dataset.view = radio.value;
+  text = link.get("text") ?? data.text;
+  element("text").value = text;
+  const template = link.get("template") ?? "";
+  element("template").value = Object.hasOwn(data.templates, template) ? template : "";
+  element("messages").replaceChildren();
+  for (const [role, content] of link) if (data.roles.includes(role)) addMessage(role, content);
+  chooseTemplate();
+  [trusted, refused] = [null, ""];
+  if (element("template").value) compose();
+  const [left, right] = sides;
+  return arrange(Math.max(0, left), right < 0 ? Number(left < 1) : right);
+}
+
+// -- Beginning -----------------------------------------------------------------------------------
 
 const THEMES = {auto: ["◐", "as the system has it"], light: ["☀", "light"], dark: ["☾", "dark"]};
 
@@ -756,19 +960,33 @@ function nextTheme() {
   const [sign, words] = THEMES[name];
   root.dataset.theme = name;
   element("theme").textContent = sign;
-  element("theme").title = `Colours: ${words}`;
-  element("theme").setAttribute("aria-label", `Colours: ${words}`);
+  element("theme").title = `Colors: ${words}`;
+  element("theme").setAttribute("aria-label", `Colors: ${words}`);
 }
 
 function start() {
-  element("compare").checked = data.tokenizers.length > 1;
   element("compare").closest("label").hidden = data.tokenizers.length < 2;
-  const hasSpecial = data.tokenizers.some(({added}) => added.some((token) => token.special));
-  element("special").closest("label").hidden = !hasSpecial;
-  element("special").checked = data.special;
-  element("text").value = text;
+  for (const name of Object.keys(data.templates)) {
+    element("template").append(new Option(`Chat: ${name}`, name));
+  }
+  element("template").addEventListener("change", () => {
+    chooseTemplate();
+    typed();
+  });
+  element("add").addEventListener("click", () => {
+    const last = messages().at(-1).role;
+    addMessage(last === "user" ? "assistant" : "user", "").focus();
+    countMessages();
+    typed();
+  });
+  element("prompt").addEventListener("change", typed);
+  element("link").addEventListener("click", (event) => {
+    follow();
+    copy(event.target, location.href.split("#")[0] + described());
+  });
+  addEventListener("hashchange", restore);
   element("text").addEventListener("input", typed);
-  element("compare").addEventListener("change", arrange);
+  element("compare").addEventListener("change", () => arrange());
   element("special").addEventListener("change", update);
   element("whitespace").addEventListener("change", update);
   element("theme").addEventListener("click", nextTheme);
@@ -799,7 +1017,7 @@ function start() {
   });
   addEventListener("scroll", () => { if (!card.root.hidden) card.place(); }, {passive: true});
   addEventListener("resize", () => { if (!card.root.hidden) card.place(); });
-  return arrange();
+  return restore();
 }
 
-const ready = start();
+const ready = start().then(() => { started = true; });

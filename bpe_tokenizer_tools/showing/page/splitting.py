@@ -131,10 +131,12 @@ def translate(pattern: str) -> Split:
         source = _Writer(classes).write(tree)
     except (algebra.UnknownConstructError, RecursionError) as error:
         raise ValueError(
-            f"split pattern {shown}: {error} is more than the page's encoder can do"
+            f"split pattern {shown}: {error} is not supported by the page's encoder"
         ) from None
     if algebra.may_be_empty(tree):
-        raise ValueError(f"split pattern {shown} matches the empty text, which the page cannot do")
+        raise ValueError(
+            f"split pattern {shown} matches the empty string, which the page doesn't support"
+        )
     if max(number for _, number in runs) >= _MOST_CLASSES:
-        raise ValueError(f"split pattern {shown} tells too many classes of characters apart")
+        raise ValueError(f"split pattern {shown} distinguishes too many classes of characters")
     return Split(source, runs)

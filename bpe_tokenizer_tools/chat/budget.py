@@ -1,0 +1,199 @@
+"""How much a chat template may do: steps, bytes and seconds.
+
+Templates come from strangers.  A few characters of one can loop for years or ask for a text of a
+terabyte, and a single call of Python's own can do so too: it cannot be stopped once it runs.  So
+what a template does is paid for, before it is done where that is large:
+
+- steps: one for each iteration, call and filter, and more where it goes through a long text;
+- bytes: of the texts and lists that it makes.  A long text is given back when it is freed;
+- seconds of the processor in this thread, in case something costs more than it should.
+
+A long conversation needs more of each.  How long it is gets counted once a template has used up
+what every template has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# For 1,000 messages of 100 characters, 61 public templates take up to 2.6 million steps, a quarter
+# of what they may, and 16 MB.
+STEPS, BYTES, SECONDS = 500_000, 2**26, 2.0
+_LOOK_STEPS, _LOOK_BYTES = 1_000, 2**20  # how often the clock is read
+_MAX_DEPTH = 200  # of lists in lists; Python's hash of nested tuples uses the C stack
+LONG = 4_096  # characters; texts from this length are given back
+CONTAINERS: tuple[type, ...] = (
+    list,
+    tuple,
+    dict,
+    type({}.items()),
+    type({}.keys()),
+    type({}.values()),
+)
+
+
+class ExceededError(ValueError):
+    """A chat template does too much."""
+
+
+class Budget:
+    """What a template may still do; `given` is what it is given, by name."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given: Mapping[str, Any] | None = given
+        self._limits = STEPS, BYTES, SECONDS
+        self._steps, self._bytes, self._until = STEPS, BYTES, time.thread_time() + SECONDS
+        self._steps_at, self._bytes_at = STEPS - _LOOK_STEPS, BYTES - _LOOK_BYTES
+        self.lazy: dict[int, tuple[int, int]] = {}  # by id: see limits.py
+
+    def step(self, steps: int = 1, size: int = 0) -> bool:
+        """Pay for steps, and for bytes of small objects; True, to stand in a condition."""
+        self._steps -= steps
+        self._bytes -= size
+        if self._steps < self._steps_at or self._bytes < self._bytes_at:
+            self._look()
+        return True
+
+    def take(self, size: int) -> None:
+        """Pay for bytes."""
+        self._bytes -= size
+        if self._bytes < self._bytes_at:
+            self._look()
+
+    def need(self, size: int) -> None:
+        """Check, before they are made, that bytes can be paid for."""
+        if size > self._bytes:
+            self.take(size)
+            self._bytes += size
+
+    def lease(self, size: int) -> _Lease:
+        """Pay for bytes until the lease is freed."""
+        self.take(size)
+        return _Lease(self, size)
+
+    def scan(self, text: str) -> None:
+        """Pay for going through a text."""
+        if len(text) >= LONG:
+            self.step(len(text) >> 10)
+
+    def walk(self, value: Any, depth: int = 0) -> int:
+        """Pay for going through all that is in a container; return about its size as text.
+
+        A list that is in another one twice counts twice: who compares, hashes or prints it goes
+        through it twice.
+        """
+        if depth > _MAX_DEPTH:
+            raise ExceededError(f"the chat template nests lists more than {_MAX_DEPTH} deep")
+        self.step(1 + len(value))
+        size = 2 * len(value)
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            if isinstance(item, str):
+                self.scan(item)
+                size += len(item)
+            elif isinstance(item, CONTAINERS):
+                size += self.walk(item, depth + 1)
+            else:
+                size += 32
+        return size
+
+    def _look(self) -> None:
+        if min(self._steps, self._bytes) < 0 or time.thread_time() > self._until:
+            self._extend()
+        self._steps_at = max(self._steps - _LOOK_STEPS, 0)
+        self._bytes_at = max(self._bytes - _LOOK_BYTES, 0)
+        steps, size, seconds = self._limits
+        problem = ""
+        if self._steps < 0:
+            problem = f"takes more than {steps:,} steps"
+        elif self._bytes < 0:
+            problem = f"makes more than {size / 2**20:,.0f} MiB of text and lists"
+        elif time.thread_time() > self._until:
+            problem = f"runs for more than {seconds:.1f} seconds"
+        if problem:
+            raise ExceededError(
+                f"the chat template {problem}, the limit for a conversation of this length; "
+                "simplify the template, or pass a shorter conversation"
+            )
+
+    def _extend(self) -> None:
+        """Add what a conversation of this length needs, once."""
+        if self._given is None:
+            return
+        messages = self._given.get("messages")
+        given, self._given = {**self._given, "messages": _plain_messages(messages)}, None
+        n, characters = len(given["messages"]), _characters(given)
+        more = (
+            1_000 * n + 8 * n * n + characters,
+            256 * characters + 8 * n * n,
+            0.02 * n + 1e-5 * characters,
+        )
+        steps, size, seconds = self._limits
+        self._limits = steps + more[0], size + more[1], seconds + more[2]
+        self._steps += more[0]
+        self._bytes += more[1]
+        self._until += more[2]
+
+
+class _Lease:
+    """Bytes that are given back once this object is freed, with the text that it belongs to."""
+
+    __slots__ = ("_budget", "_size")
+
+    def __init__(self, budget: Budget, size: int) -> None:
+        self._budget, self._size = budget, size
+
+    def __del__(self) -> None:
+        self._budget._bytes += self._size
+
+
+def _plain_messages(messages: Any) -> list[Any]:
+    """Return messages that may be watched, without their watchers noticing."""
+    if isinstance(messages, list):
+        return messages
+    base, stop = getattr(messages, "_base", ()), getattr(messages, "_stop", 0)
+    return list(base[:stop])
+
+
+def _characters(value: Any) -> int:
+    """Return how much text there is, a number or name counting as one character."""
+    count, waiting = 0, [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            count += len(value)
+        elif isinstance(value, Mapping):
+            waiting += value
+            waiting += value.values()
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+        count += 1
+    return count
+
+
+class _Current(threading.local):
+    budget: Budget | None = None
+
+
+CURRENT = _Current()
+
+
+def current() -> Budget:
+    """Return the budget of the template that runs in this thread."""
+    return CURRENT.budget or Budget({})
+
+
+@contextlib.contextmanager
+def limited(given: Mapping[str, Any]) -> Iterator[None]:
+    """Limit what runs inside; inside another limit, that one counts."""
+    if CURRENT.budget is not None:
+        yield
+        return
+    CURRENT.budget = Budget(given)
+    try:
+        yield
+    finally:
+        CURRENT.budget = None

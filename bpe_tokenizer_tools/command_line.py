@@ -1,0 +1,199 @@
+"""What people expect of a command line, for all commands: the module's parser, with more comfort.
+
+Each command's help ends with examples; a misspelled command or option gets a suggestion; what a
+command is mainly about may be given by its place, without an option; numbers may be written as 32k;
+and `--color` says whether to use colors.  The module's own commands load this for every call, so it
+imports little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.support import colors
+
+# Two for each command.  A list of all commands shows the first ones.
+# tests/test_command_line.py runs them, in this order.
+EXAMPLES: dict[str, tuple[str, str]] = {
+    "train": (
+        "train corpus.txt --vocab-size 1k -o mine",
+        "train texts/ --pattern o200k --special-tokens '<|endoftext|>' --vocab-size 2k -o other",
+    ),
+    "encode": ("encode 'Hello, world!' -t mine", "encode --file corpus.txt -t mine --json"),
+    "decode": ("decode 72 101 108 108 111 -t mine", "decode - -t mine < ids.txt"),
+    "info": ("info mine", "info mine --sample-text 'Grüße' --json"),
+    "chat": (
+        "chat --model model.gguf",
+        "chat --model model.gguf --message 'Hello!' --max-tokens 100",
+    ),
+    "chunk": (
+        "chunk corpus.txt --tokens 512 --overlap 64 -t mine --jsonl",
+        "chunk - --boundary paragraph -t mine < corpus.txt",
+    ),
+    "tokens": ("tokens corpus.txt texts/ -t mine", "tokens - -t mine --limit 8k < corpus.txt"),
+    "check": ("check mine", "check mine --json"),
+    "convert": ("convert mine mine.json", "convert mine ranks.tiktoken --without-normalizer"),
+    "doctor": ("doctor model", "doctor model --limit 5 --csv doctor.csv"),
+    "evaluate": (
+        "evaluate mine other --texts texts/",
+        "evaluate mine o200k_base --texts prose=corpus.txt --csv figures.csv",
+    ),
+    "compare": (
+        "compare mine other --texts corpus.txt",
+        "compare mine other --texts prose=corpus.txt texts/ --json",
+    ),
+    "sweep": (
+        "sweep corpus.txt --held-out texts/b.txt --sizes 400 500",
+        "sweep texts/ --held-out corpus.txt --sizes 400 500 --width 64 --parameters 1M -o best",
+    ),
+    "extend": (
+        "extend model --corpus texts/ --add 20 -o extended",
+        "extend mine --tokens naïve 東京 -o with-words",
+    ),
+    "prune": (
+        "prune other --corpus corpus.txt --vocab-size 500 -o pruned",
+        "prune other --corpus corpus.txt --min-count 2 --keep at -o rare-removed",
+    ),
+    "align": ("align mine other --text 'Hello, world!'", "align mine other --text Hi --json"),
+    "adapt": (
+        "adapt model -t extended -o adapted",
+        "adapt model -t extended --init mean --pad-to-multiple-of 64 -o padded",
+    ),
+    "corpus": ("corpus recipe.toml --dry-run", "corpus recipe.toml -o drawn.jsonl --seed 7"),
+    "count": ("count texts/ -o texts.counts", "count 'texts/*.txt' -o some.counts --pattern o200k"),
+    "pack": ("pack texts/ -t other -o packed", "pack texts/ -t mine --no-eot -o packed-mine"),
+    "pipeline": ("pipeline pipeline.toml --dry-run", "pipeline pipeline.toml --until count"),
+    "register": (
+        "register mine web --registry registry",
+        "register other code --registry registry --metadata owner=me",
+    ),
+    "list": ("list --registry registry", "list web --registry registry --check"),
+    "show": ("show web --registry registry", "show code --registry registry --json"),
+    "load": ("load web --registry registry -o copy", "load code -o copy-2 --registry registry"),
+    "diff": ("diff web code --registry registry", "diff web code --registry registry --json"),
+    "view": ("view 'Hello, world!' -t mine", "view --file corpus.txt -t mine --html page.html"),
+    "trace": ("trace 'Hello, world!' -t mine", "trace Hello -t mine --html steps.html"),
+    "learn": ("learn corpus.txt", "learn corpus.txt --vocab-size 2k --pattern o200k"),
+    "completion": ("completion bash > bpe-tokenizer.bash", "completion zsh > _bpe-tokenizer"),
+}
+
+# Command -> the option that may be given by its place instead.
+_BY_PLACE = {
+    "train": "--corpus",
+    "encode": "--text",
+    "decode": "--ids",
+    "info": "--tokenizer",
+    "sweep": "--corpus",
+}
+
+_UNITS: dict[str, int] = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_UNITS.update({"ki": 2**10, "mi": 2**20})
+
+
+def read_number(text: str) -> int:
+    """Read a number as people write sizes.
+
+    >>> read_number("32k"), read_number("1.5B"), read_number("50,257"), read_number("64Ki")
+    (32000, 1500000000, 50257, 65536)
+    """
+    found = re.fullmatch(r"(\d[\d,_]*)(\.\d+)?\s*([kmbgt]|ki|mi|)", text.strip().lower())
+    unit: int = _UNITS[found[3]] if found else 1
+    decimals = found[2] or "." if found else "."
+    fraction, rest = divmod(int(decimals[1:] or 0) * unit, int(10 ** (len(decimals) - 1)))
+    if found is None or rest:
+        raise ValueError(f"expected a number such as 32000, 32k or 124M, got {core.shorten(text)}")
+    return int(re.sub("[,_]", "", found[1])) * unit + fraction
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text) if text.startswith("-") else read_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def transition(text: str) -> int | dict[str, str]:
+    """Read --superwords: a vocabulary size, or "auto", which goes with BoundlessBPE's rule."""
+    if text == "auto":
+        return {"transition": "auto", "rule": "boundless"}
+    try:
+        return int(text) if text.startswith("-") else read_number(text)
+    except ValueError:
+        problem = f"expected a vocabulary size or 'auto', got {core.shorten(text)}"
+        raise argparse.ArgumentTypeError(problem) from None
+
+
+class _Color(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        colors.choose(values)
+
+
+class Parser(core.Parser):
+    """The parser of all commands, or of one."""
+
+    _given: Sequence[str] = ()  # the arguments being parsed
+
+    @property
+    def _command(self) -> str:
+        return self.prog.partition(" ")[2]
+
+    def add_argument(self, *names: Any, **how: Any) -> Any:
+        """Add an argument, and what goes with it."""
+        if how.get("type") is int:
+            how["type"] = _number
+        if "--quiet" in names:
+            text = "whether to use colors (default: auto, only at a terminal)"
+            choices = ("auto", "always", "never")
+            self.add_argument("--color", action=_Color, choices=choices, help=text)
+        if _BY_PLACE.get(self._command) in names:
+            return self._add_by_place_too(*names, **how)
+        return super().add_argument(*names, **how)
+
+    def _add_by_place_too(self, *names: str, **how: Any) -> Any:
+        group = self.add_mutually_exclusive_group(required=how.pop("required", False))
+        dest = names[-1].removeprefix("--")
+        several = "nargs" in how
+        place = {"metavar": how.get("metavar", dest.upper()), "nargs": "*" if several else "?"}
+        # Where nothing is given by place, the default must not replace what the option said.
+        group.add_argument(dest, **{**how, **place, "default": argparse.SUPPRESS})
+        return group.add_argument(*names, **{**how, "help": f"the same as {place['metavar']}"})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse arguments; report unknown ones once the command is known."""
+        self._given = list(args or ())
+        if not self._command:
+            colors.choose("auto")
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
+
+    def error(self, message: str) -> Any:
+        """Exit with an error, and a suggestion if something was misspelled."""
+        found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if found:
+            close = difflib.get_close_matches(found[1], EXAMPLES, 1)
+            message = found[0] if close else message
+        else:
+            close = self._options_like_those_given() if self._command else []
+            if not self._command and self._given and self._given[0] in EXAMPLES:
+                self.prog += f" {self._given[0]}"  # what is wrong was found when it ran
+        super().error(message + (f"; did you mean {close[0]!r}?" if close else ""))
+
+    def _options_like_those_given(self) -> list[str]:
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        words = [str(word).partition("=")[0] for word in self._given]
+        unknown = [word for word in words if word.startswith("--") and word not in known]
+        return [close for word in unknown for close in difflib.get_close_matches(word, known, 1)]
+
+    def format_help(self) -> str:
+        """Return the help, with examples at its end."""
+        firsts = [first for first, _ in EXAMPLES.values()]
+        examples = EXAMPLES.get(self._command, firsts if not self._command else ())
+        lines = "".join(f"  {core.PROGRAM} {example}\n" for example in examples)
+        return super().format_help() + (f"\nexamples:\n{lines}" if lines else "")

@@ -1,0 +1,130 @@
+"""Counts from which superwords are learned: of pre-tokens, and of runs of tokens.
+
+    {"format": "bpe_tokenizer.PretokenCounts", ..., "counts": {"the": 7, ...},
+     "superwords": {"least": 3, ..., "runs": {"262 319 11": 5, ...}}}
+
+A run is what text is cut into where no superword can be.  Its numbers are those of the tokens of
+stage one, which is learned from the counts of pre-tokens.  So runs go with one stage one only, and
+with the rules by which they were cut.  What is learned without superwords needs neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bpe_tokenizer import PretokenCounts
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.training.joins import CountedWords
+from bpe_tokenizer_tools.training.neighbors import BETWEEN
+
+__all__ = ["CANNOT_ADD", "StageFacts", "SuperwordCounts", "runs_of", "written_runs"]
+
+CANNOT_ADD = (
+    "counts with superwords can't be added up: each has its own first stage; count the whole "
+    "corpus at once"
+)
+_RUN = re.compile(r"[0-9]{1,7}(?: [0-9]{1,7})*")
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """What runs of tokens depend on."""
+
+    superwords: dict[str, Any]  # the fields of `Superwords`
+    vocab_size: int  # the largest that they are enough for
+    special_tokens: tuple[str, ...]  # sorted
+    min_frequency: int  # for merges
+    max_token_length: int | None
+    stage_one: str  # a hash of the merges of stage one
+
+
+class SuperwordCounts(PretokenCounts):
+    """Counts of pre-tokens, with the runs of tokens that superwords are learned from.
+
+    Attributes:
+        facts: what they depend on.
+        runs: the runs, and how often each occurs.
+        least: no merge that occurs less often can be learned from them.
+    """
+
+    def __init__(
+        self,
+        counts: Any,
+        split_pattern: str,
+        normalizer: str | None,
+        documents: int,
+        bytes_read: int,
+        facts: StageFacts,
+        runs: CountedWords,
+        least: int,
+    ) -> None:
+        super().__init__(counts, split_pattern, normalizer, documents, bytes_read)
+        self.facts, self.runs, self.least = facts, runs, least
+
+    def save(self, path: Any) -> None:
+        """Write them to a JSON file, atomically."""
+        data: dict[str, Any] = {"format": core.COUNTS_FORMAT}
+        for name in ("split_pattern", "normalizer", "documents", "bytes_read"):
+            data[name] = getattr(self, name)
+        runs = dict(sorted(written_runs(self.runs)))
+        data["superwords"] = {"least": self.least, **dataclasses.asdict(self.facts), "runs": runs}
+        # NOTE: last, so that the first megabyte says that there are runs; see corpus/records.py.
+        data["counts"] = {core.to_printable(key): count for key, count in sorted(self.items())}
+        text = json.dumps(data, ensure_ascii=False)
+        if core.utf8_length(text) > core.MAX_FILE_BYTES:
+            problem = f"{path}: counts with superwords of more than {core.MAX_FILE_BYTES:,} bytes"
+            raise ValueError(f"{problem} can't be read again; leave out rare pre-tokens")
+        core.write_files({Path(path): text})
+
+    def _refuse(self, _: Any) -> NoReturn:
+        raise ValueError(CANNOT_ADD)
+
+    __add__ = __radd__ = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = self.split_pattern, self.normalizer, self.documents, self.bytes_read
+        return SuperwordCounts, (dict(self), *made, self.facts, self.runs, self.least)
+
+
+def written_runs(runs: CountedWords) -> Iterator[tuple[str, int]]:
+    """Yield runs as they are written, "262 319 11", and their counts."""
+    words = " ".join(map(str, runs.symbols)).split("-1")
+    return zip(map(str.strip, words), runs.counts)
+
+
+def runs_of(written: Iterable[tuple[str, int]]) -> CountedWords:
+    """Return the runs that were written."""
+    runs = CountedWords()
+    for numbers, count in written:
+        runs.add(map(int, numbers.split()), count)
+    return runs
+
+
+def read(data: core.JsonReader, counts: PretokenCounts) -> SuperwordCounts:
+    """Read what `save` wrote in the field "superwords", beside counts of pre-tokens."""
+    options, special = data.get("superwords", dict), data.get("special_tokens", list)
+    facts = StageFacts(
+        {key: tuple(value) if type(value) is list else value for key, value in options.items()},
+        data.get("vocab_size", int),
+        tuple(special),
+        data.get("min_frequency", int),
+        data.get("max_token_length", int, None),
+        data.get("stage_one", str),
+    )
+    if {*map(type, special)} - {str}:
+        raise data.error("expected a list of strings", "special_tokens")
+    written, largest = data.get("runs", dict), min(facts.vocab_size, BETWEEN)
+    for numbers, count in written.items():
+        sound = _RUN.fullmatch(numbers) and max(map(int, numbers.split())) < largest
+        if not sound or type(count) is not int or not 0 <= count < 2**62:
+            problem = f"bad entry {core.shorten(numbers)}: {core.shorten(count)}"
+            raise data.error(problem, "runs")
+    runs = runs_of(written.items())
+    made = counts.split_pattern, counts.normalizer, counts.documents, counts.bytes_read
+    return SuperwordCounts(counts, *made, facts, runs, data.get("least", int))

@@ -1,0 +1,84 @@
+"""Patterns that backtrack without end are stopped, with an error that names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+import bpe_tokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.formats import components
+from bpe_tokenizer_tools.patterns import automaton, re_dialect, timeouts
+from bpe_tokenizer_tools.patterns.known import SPELLINGS
+from bpe_tokenizer_tools.training import numbering
+
+ENDLESS = r"(?:a|a)+b|\w"  # 2^n ways to match n letters
+TEXT = "a" * 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    """Run these tests once: they ask neither engine."""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe_tokenizer, "_LEAST_SECONDS", 0.05)
+    monkeypatch.setattr(core, "LEAST_SECONDS", 0.05)
+
+
+CUTTERS: dict[str, Callable[[], object]] = {
+    "split": lambda: bpe_tokenizer._Splitter(ENDLESS).split(TEXT),
+    "split, empty matches too": lambda: bpe_tokenizer._Splitter(ENDLESS + "|").split(TEXT),
+    "split, groups": lambda: bpe_tokenizer._Splitter(ENDLESS + r"|(\s)").split(TEXT),
+    "a component": lambda: list(components._finder(ENDLESS)(TEXT)),
+    "a component, empty matches too": lambda: list(components._finder(ENDLESS + "|")(TEXT)),
+    "superwords": lambda: list(numbering._cutter(ENDLESS)(TEXT)),
+    "encode": lambda: bpe_tokenizer._Encoder(BPETokenizer(ENDLESS).definition).encode(TEXT),
+}
+
+
+@pytest.mark.parametrize("name", CUTTERS)
+def test_an_endless_pattern_is_stopped(name: str) -> None:
+    problem = f"split pattern {ENDLESS[:9]!r}"[:-1]
+    with pytest.raises(
+        ValueError, match=re.escape(problem) + ".* takes too long for 60 characters; .*possessive"
+    ):
+        CUTTERS[name]()
+
+
+def test_re_runs_only_patterns_in_use() -> None:
+    """It can't be stopped."""
+    assert re_dialect.finder(ENDLESS) and not re_dialect.finder_in_use(ENDLESS)
+    splitter = bpe_tokenizer._Splitter(ENDLESS)
+    splitter._until_fast = 1
+    assert splitter.split("bab") == ["b", "ab"] and splitter._fast is None
+    ours = [pattern for pattern in SPELLINGS if re_dialect.finder(pattern)]
+    assert all(map(re_dialect.finder_in_use, ours)) and ours
+
+
+def test_named_patterns_have_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe_tokenizer, "_LEAST_SECONDS", -1e9)
+    for pattern in SPLIT_PATTERNS.values():
+        assert bpe_tokenizer._Splitter(pattern).split("ab c") == ["ab", " c"]
+
+
+def test_the_limit_grows_with_the_text() -> None:
+    assert timeouts.seconds_for("a" * 10**6) - timeouts.seconds_for("") == 10
+
+
+@pytest.mark.parametrize("flags", ["(?if)", "(?V1i)", "(?iV1)", "(?fi)"])
+def test_full_case_folding_is_for_short_patterns(flags: str) -> None:
+    """A large set takes a millisecond and 140 kB to compile with it."""
+    assert bpe_tokenizer._Splitter(f"{flags}[^a]|a").split("ab") == ["a", "b"]
+    with pytest.raises(ValueError, match="longer, or more, than any in use"):
+        bpe_tokenizer._Splitter(flags + "[\0-\U0010ffff]" * 1_900)
+
+
+def test_an_automaton_of_many_sets_is_not_made() -> None:
+    """Finding the members of a set takes 15 ms."""
+    sets = [rf"[\p{{L}}{chr(0x4E00 + i)}]+" for i in range(60)]
+    assert automaton.automaton("|".join(sets[:20])) and not automaton.automaton("|".join(sets))
