@@ -309,6 +309,24 @@ CORES = {
         "gcc qemu-user",
     ),
     "musl": Core("musl-gcc", ["-O1", "-static"], [], None, "musl-tools"),
+    "x86-32": Core(
+        "i686-linux-gnu-gcc",
+        ["-O1", "-static"],
+        [],
+        "portable",
+        "gcc-i686-linux-gnu libc6-dev-i386-cross",
+    ),
+    # NOTE: without NODERAWFS Emscripten reads bytes as UTF-8 text, and the ids are other ones.
+    "webassembly": Core(
+        "emcc",
+        [
+            *("-O1", "-Wno-unused-command-line-argument", "-sUSE_PTHREADS=0", "-sNODERAWFS=1"),
+            *("-sSINGLE_FILE=1", "-sALLOW_MEMORY_GROWTH=1", "-sEXIT_RUNTIME=1"),
+        ],
+        ["node"],
+        "portable",
+        "emscripten nodejs",
+    ),
     "windows": Core(
         "x86_64-w64-mingw32-gcc",
         ["-O1", "-static"],
