@@ -357,7 +357,7 @@ static int put_text(PyObject *list, Py_ssize_t at, PyObject *text)
 /* The texts of rows in a list.  Reading one may run code that changes the list: so it is copied. */
 static PyObject *texts_of_list(Encoder *self, PyObject *rows, const struct decoding *how)
 {
-    PyObject *tuple = PyList_AsTuple(rows);
+    PyObject *tuple = tuple_of_list(rows);
     PyObject *texts = tuple ? PyList_New(PyTuple_GET_SIZE(tuple)) : NULL;
     uint8_t *scratch = texts ? take_scratch(self) : NULL;
     int status = scratch ? 0 : -1;

@@ -354,8 +354,10 @@ static bool has_added(const Encoder *self, PyObject *added)
                    *end = self->lists.ids + self->lists.n_ids;
     for (Py_ssize_t at = 0; added && PyDict_Next(added, &at, &key, &value);) {
         uint32_t id = read_id(value);
-        if (id == NO_TOKEN)
+        if (id == NO_TOKEN) { /* making the exception may have run code that changes the dict */
             PyErr_Clear();
+            return false;
+        }
         if (!PyBytes_Check(key) || !tokens_have(&self->tokens, id))
             return false;
         struct token token = self->tokens.by_id[id];
@@ -695,10 +697,32 @@ static PyObject *encoder_count_plain(Encoder *self, PyObject *string)
 
 /* -- Pre-tokens ------------------------------------------------------------------------------ */
 
+PyObject *tuple_of_list(PyObject *list)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyList_AsTuple(list);
+#else
+    /* NOTE: up to 3.11, making a tuple may collect garbage, whose finalizers may change the list.
+     * PyList_AsTuple, and PySequence_Tuple with it, would go on with memory that is gone. */
+    for (;;) {
+        Py_ssize_t n = PyList_GET_SIZE(list);
+        PyObject *tuple = PyTuple_New(n);
+        if (!tuple)
+            return NULL;
+        if (PyList_GET_SIZE(list) == n) {
+            for (Py_ssize_t i = 0; i < n; i++)
+                PyTuple_SET_ITEM(tuple, i, Py_NewRef(PyList_GET_ITEM(list, i)));
+            return tuple;
+        }
+        Py_DECREF(tuple);
+    }
+#endif
+}
+
 PyObject *items_of_list(PyObject *object, const char *name)
 {
     if (PyList_Check(object))
-        return PyList_AsTuple(object);
+        return tuple_of_list(object);
     PyErr_Format(PyExc_TypeError, "%s must be a list, got %.100s", name, Py_TYPE(object)->tp_name);
     return NULL;
 }

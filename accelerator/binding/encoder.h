@@ -91,6 +91,9 @@ static inline PyObject *int_of_id(const Encoder *self, uint32_t id)
 /* Check that text need not come cut into pre-tokens.  Returns 0, or -1 and an exception. */
 int check_scanner(const Encoder *self);
 
+/* A tuple of a list's items, as PyList_AsTuple makes it. */
+PyObject *tuple_of_list(PyObject *list);
+
 /* The items of an object that must be a list, as a tuple; NULL and an exception if it is none. */
 PyObject *items_of_list(PyObject *object, const char *name);
 

@@ -192,7 +192,7 @@ int read_ids(const struct tokens *tokens, PyObject *object, struct ids *ids)
                      Py_TYPE(object)->tp_name);
         return -1;
     }
-    PyObject *items = PySequence_Tuple(object);
+    PyObject *items = PyList_CheckExact(object) ? tuple_of_list(object) : PySequence_Tuple(object);
     if (!items)
         return -1;
     int status = make_room(ids, PyTuple_GET_SIZE(items));

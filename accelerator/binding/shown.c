@@ -69,15 +69,18 @@ static inline void fetch_ahead(const Shown *self, PyObject *const *ids, Py_ssize
 }
 #endif
 
-/* The forms of a list of ids that are all known; runs no Python code.  NULL without an exception if
- * one is not, or if memory is short. */
+/* The forms of a list of ids that are all known.  NULL without an exception if one is not, or if
+ * memory is short.  Making a list may run code that changes the other one: so it is looked at after
+ * that. */
 static PyObject *all_known(const Shown *self, PyObject *list)
 {
+    PyObject *found = PyList_New(PyList_GET_SIZE(list));
     PyObject *const *ids = ((PyListObject *)list)->ob_item;
     Py_ssize_t n = PyList_GET_SIZE(list);
-    PyObject *found = PyList_New(n);
     if (!found)
         PyErr_Clear();
+    else if (PyList_GET_SIZE(found) != n)
+        Py_CLEAR(found);
     for (Py_ssize_t i = 0; found && i < n; i++) {
 #if defined(__GNUC__)
         fetch_ahead(self, ids, i, n);
@@ -100,7 +103,8 @@ static PyObject *shown_of(Shown *self, PyObject *ids)
         LOCKED(ids, found = all_known(self, ids));
     if (found)
         return found;
-    PyObject *items = PySequence_Tuple(ids); /* `write` might change a list */
+    /* `write` might change a list. */
+    PyObject *items = PyList_CheckExact(ids) ? tuple_of_list(ids) : PySequence_Tuple(ids);
     if (!items)
         return NULL;
     found = PyList_New(0);

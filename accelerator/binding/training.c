@@ -190,7 +190,7 @@ static PyObject *count_list(PretokenCounter *self, PyObject *list, struct cutter
         PyErr_Format(PyExc_TypeError, "texts must be a list, got %.100s", Py_TYPE(list)->tp_name);
         return NULL;
     }
-    PyObject *texts = PyList_AsTuple(list); /* the list may change; the tuple does not */
+    PyObject *texts = tuple_of_list(list); /* the list may change; the tuple does not */
     PyObject *result = texts ? count_tuple(self, texts, cutter) : NULL;
     Py_XDECREF(texts);
     return result;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/processor.h"
+#include "binding/encoder.h"
 #include "binding/scan.h"
 #include "binding/text.h"
 #include "train/byte_map.h"
@@ -209,7 +210,7 @@ static PyObject *word_finder_find(WordFinder *self, PyObject *list)
         PyErr_Format(PyExc_TypeError, "texts must be a list, got %.100s", Py_TYPE(list)->tp_name);
         return NULL;
     }
-    PyObject *texts = PyList_AsTuple(list); /* the list may change; the tuple does not */
+    PyObject *texts = tuple_of_list(list); /* the list may change; the tuple does not */
     int status = texts ? 0 : -1;
     for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(texts); i++)
         status = find_in_string(self, PyTuple_GET_ITEM(texts, i), &found);

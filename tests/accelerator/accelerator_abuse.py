@@ -915,5 +915,42 @@ def interrupt() -> None:
     assert encoder.encode_batch(texts[:9], 2, 0) == expected
 
 
+IN_AN_INTERPRETER = """
+import sys
+sys.path[:0] = {path!r}
+import bpe_tokenizer
+assert bpe_tokenizer.ACCELERATED
+tokenizer = bpe_tokenizer.BPETokenizer().train("the cat sat on the mat " * 20, 280, verbose=False)
+for number in range(50):
+    text = f"the cat é中 {{number}} " * 900
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode_ordinary_batch([text] * 9, 4) == [ids] * 9
+"""
+
+
+def interpreters() -> None:
+    """Use all of it in several interpreters of one process, one after the other and at once."""
+    made: Any = importlib.import_module("_xxsubinterpreters")
+
+    def run() -> None:
+        interpreter = made.create(isolated=True)
+        try:
+            made.run_string(interpreter, IN_AN_INTERPRETER.format(path=sys.path))
+            done.append(interpreter)
+        finally:
+            made.destroy(interpreter)
+
+    done: list[Any] = []
+    run()
+    run()
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 5
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -96,6 +96,12 @@ def test_threads_at_odd_moments(name: str) -> None:
         abuse(name)
 
 
+def test_interpreters_in_one_process() -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("there `regex` can't be imported in another interpreter, which says so")
+    abuse("interpreters", PYTHONPATH=os.pathsep.join([str(ROOT), str(FOLDER)]))
+
+
 # -- The fuzzer ------------------------------------------------------------------
 
 
