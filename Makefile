@@ -143,9 +143,20 @@ warnings: ## gcc and clang compile the extension with all warnings as errors
 		else echo "no $$compiler here"; fi; \
 	done
 
+# The core in C, run by libFuzzer; core.c has image.c in it.
+CORE_SOURCES := $(filter-out %/image.c,$(wildcard $(addsuffix /*.c,$(addprefix accelerator/,base encode find scan train))))
+$(OUT)/fuzz-core: fuzz/core.c $(wildcard accelerator/*/*.[ch])
+	mkdir -p $(OUT)/fuzz-corpus
+	clang -std=c11 -g -O2 -Wall -Wextra -Werror -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+		-pthread -Iaccelerator $(CORE_SOURCES) fuzz/core.c -o $@
+
 SECONDS ?= 120
-fuzz: ## readers get changed files for SECONDS; see fuzz/README.md
+fuzz: ## readers get changed files for SECONDS, then the core in C inputs, if there is clang; see fuzz/README.md
 	python fuzz/run.py --seconds $(SECONDS) --seed 1
+	@if command -v clang; then \
+		$(MAKE) $(OUT)/fuzz-core && cd $(OUT) && \
+		./fuzz-core fuzz-corpus -len_control=0 -max_len=3000 -max_total_time=$(SECONDS); \
+	else echo "no clang here, so the core in C gets no inputs: apt-get install clang"; fi
 
 # Without the sweeps over all characters, which are many and alike, and without the tests that
 # compile the extension's core with sanitizers themselves.
