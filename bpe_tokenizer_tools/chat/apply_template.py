@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe_tokenizer import BPETokenizer, TensorBatch
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import rendering
+from bpe_tokenizer_tools.chat.budget import together
 from bpe_tokenizer_tools.chat.encoding import encode
 from bpe_tokenizer_tools.chat.marked_text import Marked, Origin
 from bpe_tokenizer_tools.chat.templates import (
@@ -103,6 +104,10 @@ class _Request(NamedTuple):
         return self._replace(render=render).text(messages)
 
     def row(self, messages: Sequence[Message]) -> dict[str, Any]:
+        with together(messages):
+            return self._row(messages)
+
+    def _row(self, messages: Sequence[Message]) -> dict[str, Any]:
         kept, limit = messages, self.limit
         if limit is not None:
             kept = newest(self.render, messages, limit, self._text, self.allowed_special)

@@ -10,6 +10,9 @@ what a template does is paid for, before it is done where that is large:
 
 A long conversation needs more of each.  How long it is gets counted once a template has used up
 what every template has.
+
+Some calls render a template many times: a mask of what the assistant wrote, or truncation by turns.
+All renderings of a call share a number of seconds, too.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from typing import Any
 # For 1,000 messages of 100 characters, 61 public templates take up to 2.6 million steps, a quarter
 # of what they may, and 16 MB.
 STEPS, BYTES, SECONDS = 500_000, 2**26, 2.0
+# All renderings of a call together take so many times as long as one; and for a mask each message
+# is rendered with those before it, though far faster than it may be.
+_TOGETHER, _MESSAGES = 4, 16
 _LOOK_STEPS, _LOOK_BYTES = 1_000, 2**20  # how often the clock is read
 _MAX_DEPTH = 200  # of lists in lists; Python's hash of nested tuples uses the C stack
 LONG = 4_096  # characters; texts from this length are given back
@@ -45,6 +51,7 @@ class Budget:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given: Mapping[str, Any] | None = given
+        self._call = CURRENT.call
         self._limits = STEPS, BYTES, SECONDS
         self._steps, self._bytes, self._until = STEPS, BYTES, time.thread_time() + SECONDS
         self._steps_at, self._bytes_at = STEPS - _LOOK_STEPS, BYTES - _LOOK_BYTES
@@ -101,7 +108,8 @@ class Budget:
         return size
 
     def _look(self) -> None:
-        if min(self._steps, self._bytes) < 0 or time.thread_time() > self._until:
+        now = time.thread_time()
+        if min(self._steps, self._bytes) < 0 or now > self._until:
             self._extend()
         self._steps_at = max(self._steps - _LOOK_STEPS, 0)
         self._bytes_at = max(self._bytes - _LOOK_BYTES, 0)
@@ -111,8 +119,10 @@ class Budget:
             problem = f"takes more than {steps:,} steps"
         elif self._bytes < 0:
             problem = f"makes more than {size / 2**20:,.0f} MiB of text and lists"
-        elif time.thread_time() > self._until:
+        elif now > self._until:
             problem = f"runs for more than {seconds:.1f} seconds"
+        elif self._call and now > self._call.until():
+            problem = f"runs for more than {self._call.seconds:.1f} seconds, time after time"
         if problem:
             raise ExceededError(
                 f"the chat template {problem}, the limit for a conversation of this length; "
@@ -123,19 +133,34 @@ class Budget:
         """Add what a conversation of this length needs, once."""
         if self._given is None:
             return
-        messages = self._given.get("messages")
-        given, self._given = {**self._given, "messages": _plain_messages(messages)}, None
-        n, characters = len(given["messages"]), _characters(given)
+        n, characters = _size(self._given)
+        self._given = None
         more = (
             1_000 * n + 8 * n * n + characters,
             256 * characters + 8 * n * n,
-            0.02 * n + 1e-5 * characters,
+            _more_seconds(n, characters),
         )
         steps, size, seconds = self._limits
         self._limits = steps + more[0], size + more[1], seconds + more[2]
         self._steps += more[0]
         self._bytes += more[1]
         self._until += more[2]
+
+
+class _Call:
+    """What all renderings of a call may take together, in seconds; `given` is a conversation."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given: Mapping[str, Any] | None = given
+        self._start, self.seconds = time.thread_time(), _TOGETHER * SECONDS
+
+    def until(self) -> float:
+        """Return when they must have ended; a long conversation gets more, once that is needed."""
+        if self._given is not None and time.thread_time() > self._start + self.seconds:
+            n, characters = _size(self._given)
+            self.seconds += (1 + n / _MESSAGES) * _more_seconds(n, characters)
+            self._given = None
+        return self._start + self.seconds
 
 
 class _Lease:
@@ -148,6 +173,17 @@ class _Lease:
 
     def __del__(self) -> None:
         self._budget._bytes += self._size
+
+
+def _size(given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many messages and characters a template is given."""
+    messages = _plain_messages(given.get("messages"))
+    return len(messages), _characters({**given, "messages": messages})
+
+
+def _more_seconds(n: int, characters: int) -> float:
+    """Return how much longer a template may run for a conversation."""
+    return 0.02 * n + 1e-5 * characters
 
 
 def _plain_messages(messages: Any) -> list[Any]:
@@ -176,6 +212,7 @@ def _characters(value: Any) -> int:
 
 class _Current(threading.local):
     budget: Budget | None = None
+    call: _Call | None = None
 
 
 CURRENT = _Current()
@@ -197,3 +234,16 @@ def limited(given: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         CURRENT.budget = None
+
+
+@contextlib.contextmanager
+def together(messages: Any) -> Iterator[None]:
+    """Limit all renderings of a conversation inside; inside another such limit, that one counts."""
+    if CURRENT.call is not None:
+        yield
+        return
+    CURRENT.call = _Call({"messages": messages})
+    try:
+        yield
+    finally:
+        CURRENT.call = None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.chat import rendering
+from bpe_tokenizer_tools.chat.budget import ExceededError
 from bpe_tokenizer_tools.chat.encoding import CONTENT_TOKENS
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, UNKNOWN, Marked, Origin, concat
 from bpe_tokenizer_tools.support.text import shared_length
@@ -428,6 +429,8 @@ def _if_possible(render: Callable[..., Marked], messages: Any, prompt: bool) -> 
     """Render messages; to nothing, if the template refuses them."""
     try:
         return render(messages, prompt)
+    except ExceededError:  # not because of these messages
+        raise
     except (ValueError, LookupError):
         return Marked("", TEMPLATE)
 

@@ -20,6 +20,7 @@ import regex
 from bpe_tokenizer import SPLIT_PATTERNS
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.learn.basic import BasicTokenizer, Pair, best_pair, join
+from bpe_tokenizer_tools.patterns import timeouts
 
 
 class SplitTokenizer(BasicTokenizer):
@@ -56,9 +57,12 @@ class SplitTokenizer(BasicTokenizer):
     def cut(self, text: str) -> list[str]:
         """Cut text into pre-tokens; text that the pattern doesn't match is one, too."""
         words, done = list[str](), 0
-        for found in self.pattern.finditer(text):
-            words += [text[done : found.start()], found[0]]
-            done = found.end()
+        try:
+            for found in self.pattern.finditer(text, timeout=timeouts.seconds_for(text)):
+                words += [text[done : found.start()], found[0]]
+                done = found.end()
+        except TimeoutError:
+            raise timeouts.too_slow(self.pattern.pattern, text) from None
         return [word for word in [*words, text[done:]] if word]
 
     def encode(self, text: str, allowed_special: str = "none") -> list[int]:

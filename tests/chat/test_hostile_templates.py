@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import hostile_templates
@@ -102,6 +103,45 @@ def test_limits_end_with_the_template() -> None:
         render("{{ 'x' * 10**9 }}")
     assert budget.CURRENT.budget is None
     assert len(Marked("x" * 5_000) * 2_000) == 10**7
+
+
+SLOW = (
+    "{% for i in range(5000) %}{% endfor %}"
+    "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}{% endfor %}<s>{{ messages|length }}"
+)
+
+
+@pytest.mark.filterwarnings("ignore:.* old messages are left out")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"return_assistant_tokens_mask": True, "add_generation_prompt": False},
+        {"truncation": True, "max_length": 40},
+    ],
+)
+def test_all_renderings_of_a_call_share_their_seconds(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is quick enough, by a clock that goes on whenever somebody looks at it."""
+    clock = itertools.count()
+    monkeypatch.setattr(budget, "time", SimpleNamespace(thread_time=lambda: next(clock) * 0.1))
+    tokenizer = BPETokenizer()
+    tokenizer.add_special_tokens(["<s>"])
+    roles = itertools.cycle(["user", "assistant"])
+    messages = [{"role": role, "content": "a"} for _, role in zip(range(60), roles)]
+
+    def apply(messages: Any, **more: Any) -> Any:
+        return tokenizer.apply_chat_template(messages, SLOW, return_dict=True, **more)
+
+    assert apply(messages)["input_ids"]
+    assert apply(messages[:2], **options)["input_ids"]
+    monkeypatch.setattr(budget, "_TOGETHER", 1)
+    monkeypatch.setattr(budget, "_more_seconds", lambda n, characters: 0.0)
+    with pytest.raises(budget.ExceededError, match="seconds, time after time, the limit for"):
+        apply(messages, **options)
+    assert budget.CURRENT.call is None and budget.CURRENT.budget is None
+    monkeypatch.setattr(budget, "_TOGETHER", 100)
+    assert apply([messages[:9]] * 3, **options)["input_ids"]
 
 
 # -- The same text and origins as before ---------------------------------------

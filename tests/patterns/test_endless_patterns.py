@@ -11,6 +11,7 @@ import bpe_tokenizer
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import components
+from bpe_tokenizer_tools.learn.split import SplitTokenizer
 from bpe_tokenizer_tools.patterns import automaton, re_dialect, timeouts
 from bpe_tokenizer_tools.patterns.known import SPELLINGS
 from bpe_tokenizer_tools.training import numbering
@@ -37,6 +38,7 @@ CUTTERS: dict[str, Callable[[], object]] = {
     "a component": lambda: list(components._finder(ENDLESS)(TEXT)),
     "a component, empty matches too": lambda: list(components._finder(ENDLESS + "|")(TEXT)),
     "superwords": lambda: list(numbering._cutter(ENDLESS)(TEXT)),
+    "learn": lambda: SplitTokenizer(ENDLESS).cut(TEXT),
     "encode": lambda: bpe_tokenizer._Encoder(BPETokenizer(ENDLESS).definition).encode(TEXT),
 }
 
