@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,16 @@ def test_random_attacks_get_nothing_in(models: Path) -> None:
     assert counts["got in"] == 0
     assert counts["refused"] < counts["attacks"] / 3
     assert counts["reacted"] < counts["attacks"] / 10
+
+
+def test_random_attacks_get_nothing_into_built_in_templates() -> None:
+    aims, n = list(chat_attacks.built_in(random.Random(3))), examples(600)
+    counts = chat_attacks.attack_all(aims, n, 3)
+    assert counts["got in"] == 0
+    assert counts["refused"] < n / 2
+    assert counts["reacted"] < n / 10
+    unguarded = chat_attacks.attack_all(aims, n, 3, content_tokens="as-huggingface")
+    assert unguarded["got in"] > n / 10
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Attacks on chat templates, made at random: control tokens wherever people may write.
 
 `python tests/support/chat_attacks.py 100000` makes that many and counts them; it needs
-BPE_TOKENIZER_LLAMA_CPP_SOURCE, a folder with llama-cpp-python's source.
+BPE_TOKENIZER_LLAMA_CPP_SOURCE, a folder with llama-cpp-python's source.  With `built-in` behind the
+number, and maybe a seed before that, it attacks the built-in templates, and needs nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bpe_tokenizer import AddedToken, BPETokenizer
+from bpe_tokenizer import (
+    CHATML_SPECIAL_TOKENS,
+    LLAMA3_SPECIAL_TOKENS,
+    AddedToken,
+    BPETokenizer,
+)
 from bpe_tokenizer_tools.chat import encoding
 from bpe_tokenizer_tools.chat.apply_template import continued
 from bpe_tokenizer_tools.chat.marked_text import Marked
 from bpe_tokenizer_tools.chat.templates import Renderer
-from bpe_tokenizer_tools.core import check_messages, spells_text
+from bpe_tokenizer_tools.core import BUILT_IN, check_messages, spells_text
 
 Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
 
@@ -32,6 +38,9 @@ LOOKS_LIKE_CONTROL = re.compile(
     r"<\|[^<>\s'\"+{}]{1,40}?\|?>|<[^|<>\s'\"+{}]{1,40}\|>|<｜[^｜<>]{1,40}｜>|</?[a-z_:]{1,20}>"
     r"|\[/?[A-Z_]{3,20}\]|\[e~\[|\]~b\]|\[gMASK\]|<SPECIAL_\d+>"
 )
+# What the built-in templates write.
+OWN = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+OWN += ("<|im_start|>", "<|im_end|>", "### Response:")
 # Which vocabulary that llama.cpp carries goes with which public templates.
 VOCABULARIES = {
     "command-r": ("CohereForAI", "Cohere2MoE"),
@@ -85,6 +94,22 @@ def targets(models: Path, rng: random.Random, vocabularies: Iterable[str]) -> It
         for name, template in templates.items():
             if name.startswith(VOCABULARIES[published]):
                 yield Target(f"{published} with {name}", template, tokenizer)
+
+
+def built_in(rng: random.Random) -> Iterator[Target]:
+    """Yield the built-in templates, with tokens of any of them and others."""
+    for name in ("llama3", "chatml", "alpaca"):
+        for normalizer in (None, "NFC", "NFKC"):
+            tokenizer = BPETokenizer("llama3", normalizer=normalizer)
+            contents = [*LLAMA3_SPECIAL_TOKENS, *CHATML_SPECIAL_TOKENS, "<s>", "### Response:"]
+            tokenizer.add_special_tokens(
+                [
+                    AddedToken(each, special=each in OWN or rng.random() < 0.4)
+                    for each in dict.fromkeys(contents)
+                ]
+            )
+            tokenizer.eos_token = "<|eot_id|>"
+            yield Target(name, name, tokenizer)
 
 
 # -- What is typed -------------------------------------------------------------
@@ -190,6 +215,9 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
         return words[-1]
 
     messages, options = conversation(write, rng)
+    is_built_in = target.template in BUILT_IN
+    if is_built_in:  # they take no options
+        options = {}
     rng.setstate(state)
 
     def write_harmless() -> str:
@@ -198,6 +226,7 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
 
     place = iter(range(len(words)))
     harmless, harmless_options = conversation(write_harmless, rng)
+    harmless_options = {} if is_built_in else harmless_options
     field = "content" if random.Random(seed).random() < 0.3 else ""  # the last message is continued
     given = {**options, **more}
     try:
@@ -261,10 +290,12 @@ def got_into_a_batch(
 
 def marks_in_answers(render: Renderer, tokens: list[str]) -> frozenset[str]:
     """Return the marks that may come out of what the assistant said; special tokens may not."""
+    if render.jinja_source is None:
+        return frozenset()
     added = render.tokenizer.added_tokens
     special = {token.content for token in added if token.special}
     marks = encoding.answer_marks(
-        str(render.jinja_source), render.role_tokens, frozenset(token.content for token in added)
+        render.jinja_source, render.role_tokens, frozenset(token.content for token in added)
     )
     return marks.intersection(tokens) - special
 
@@ -277,7 +308,8 @@ def _sources(target: Target) -> str:
     """All that a template can make control tokens of: its source, and role tokens."""
     tokenizer = target.tokenizer
     roles = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token)
-    return "\0".join((target.template, *(role or "" for role in roles)))
+    source = "\0".join(OWN) if target.template in BUILT_IN else target.template
+    return "\0".join((source, *(role or "" for role in roles)))
 
 
 def run(
@@ -296,7 +328,11 @@ def run(
         vocabularies: names of those that llama.cpp carries.
         options: for the rendering, such as ``content_tokens``.
     """
-    found = list(targets(models, random.Random(seed), vocabularies))
+    return attack_all(list(targets(models, random.Random(seed), vocabularies)), n, seed, **options)
+
+
+def attack_all(found: list[Target], n: int, seed: int = 0, **options: Any) -> Counter[str]:
+    """Do what `run` does with given targets."""
     counts: Counter[str] = Counter()
     for i in range(n):  # one template after the other: each is compiled once
         target = found[i * len(found) // n]
@@ -314,5 +350,10 @@ def run(
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    numbers = [int(each) for each in sys.argv[1:] if each != "built-in"]
+    if "built-in" in sys.argv:
+        aims = list(built_in(random.Random(sum(numbers[1:]))))
+        print(dict(attack_all(aims, *numbers)))
+        sys.exit()
     source = Path(os.environ["BPE_TOKENIZER_LLAMA_CPP_SOURCE"], "vendor/llama.cpp/models")
-    print(dict(run(source, int(sys.argv[1]), *map(int, sys.argv[2:]))))
+    print(dict(run(source, *numbers)))
