@@ -13,7 +13,7 @@ from typing import Any
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import transition
+from bpe_tokenizer_tools.command_line import superword_options, superwords_of
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say
 
@@ -132,9 +132,11 @@ def _count_options(add: Callable[..., Any]) -> None:
     add("--min-frequency", type=int, default=1, metavar="N", help=rare)
     _old_name(add, "--min-count", "min_frequency", type=int)
     words = "also count what superwords from this vocabulary size on are learned from, or 'auto'"
-    add("--superwords", type=transition, metavar="N", help=words)
+    superword_options(add, words)
     largest = "with --superwords: the largest vocabulary to train (default: 32000)"
     add("--vocab-size", type=int, metavar="N", help=largest)
+    longest = "with --superwords: maximum token length in bytes"
+    add("--max-token-length", type=int, metavar="N", help=longest)
     whole = "with --superwords, for a part of a corpus: what is known of all of it, as --add wrote"
     add("--whole", metavar="FILE", help=whole)
     added = "add up counts of the parts of a corpus, which IN names, instead of counting"
@@ -168,6 +170,8 @@ def _check_count(options: argparse.Namespace) -> None:
         raise core.UsageError("several machines need a --work-dir that all of them share")
     if options.vocab_size is not None and options.superwords is None:
         raise core.UsageError("--vocab-size goes with --superwords; other counts fit any size")
+    if options.max_token_length is not None and options.superwords is None:
+        raise core.UsageError("--max-token-length goes with --superwords")
     if options.whole is not None and options.superwords is None:
         raise core.UsageError("--whole goes with --superwords; other counts need only be added up")
     if options.superwords is not None and is_share:
@@ -179,7 +183,8 @@ def _check_count(options: argparse.Namespace) -> None:
 
 _OF_COUNTING: dict[str, Any] = {
     "pattern": "gpt2", "special_tokens": [], "normalizer": "NFC", "superwords": None, "whole": None,
-    "vocab_size": None, "work_dir": None, "shard_index": None, "separator": None, "dry_run": False,
+    "vocab_size": None, "max_token_length": None, "work_dir": None,
+    "shard_index": None, "separator": None, "dry_run": False,
 }  # fmt: skip
 
 
@@ -206,6 +211,7 @@ def _add_counts(options: argparse.Namespace) -> None:
 def _cmd_count(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.scale.counting import CountJob
 
+    superwords = superwords_of(options)
     if options.add:
         _add_counts(options)
         return
@@ -219,8 +225,9 @@ def _cmd_count(options: argparse.Namespace) -> None:
         work_dir=options.work_dir or f"{options.output}.work",
         partitions=options.partitions,
         max_keys=options.max_keys,
-        superwords=options.superwords,
+        superwords=superwords,
         vocab_size=options.vocab_size or 32_000,
+        max_token_length=options.max_token_length,
         whole=PretokenCounts.load(options.whole) if options.whole is not None else None,
         **fields,
     )

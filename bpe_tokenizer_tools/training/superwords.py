@@ -117,7 +117,8 @@ class Superwords:
         if not isinstance(given, cls):
             wanted = "Superwords(...), a mapping of its fields or an int"
             raise TypeError(f"superwords must be {wanted}, got {core.shorten(given)}")
-        return given
+        never = tuple(given.never) if isinstance(given.never, list) else given.never
+        return dataclasses.replace(given, never=never)
 
     def check(self, smallest: int, vocab_size: int) -> None:
         """Raise unless all of it is sound for a vocabulary of this size."""
