@@ -137,6 +137,8 @@ class Superwords:
         never = self.never
         if isinstance(never, str) or not all(isinstance(text, str) and text for text in never):
             raise TypeError(f"never must be a list of strings, got {core.shorten(never)}")
+        for text in never:
+            core.utf8_length(text)  # names a lone surrogate
 
     def final_pattern(self, split_pattern: str) -> str:
         """Return the split pattern of stage two."""
@@ -532,6 +534,8 @@ def checked(training: Training, superwords: Any) -> Superwords:
         options.final_pattern(training.empty.split_pattern),
     )
     core.splitter(final)  # is it a pattern?
+    if options.pattern is not None and before == final:
+        raise ValueError("pattern is that of stage one; superwords need one that cuts less text")
     if before == final or before.startswith(_RUN):
         problem = "this tokenizer's split pattern is that of stage two, as it has superwords"
         raise ValueError(f"{problem}; make a new one with the pattern of stage one")

@@ -225,6 +225,8 @@ def test_what_the_report_says(tmp_path: Path) -> None:
         ("many", "superwords must be Superwords(...), a mapping"),
         (True, "superwords must be Superwords(...), a mapping"),
         ({"rule": "superbpe"}, "superwords takes transition, rule"),
+        ({"transition": 280, "never": ["a\ud800"]}, "lone surrogate"),
+        ({"transition": 280, "pattern": "gpt2"}, "pattern is that of stage one; superwords need"),
         ({"transition": 280, "words": 3}, "superwords takes transition, rule"),
         (255, "transition must be at least 256, got 255"),
         (301, "transition must be at most vocab_size, which is 300, got 301"),
