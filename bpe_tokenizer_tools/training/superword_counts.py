@@ -35,6 +35,7 @@ _CANNOT_ADD = (
     "the whole corpus (whole=..., count --whole); or count the corpus at once"
 )
 _RUN = re.compile(r"[0-9]{1,7}(?: [0-9]{1,7})*")
+_TOO_MANY = 2**62
 _PAIR = re.compile(r"[0-9]{1,7} [0-9]{1,7}")
 
 
@@ -100,6 +101,8 @@ class SuperwordCounts(PretokenCounts):
         both = PretokenCounts(self, *self._made()) + PretokenCounts(other, *other._made())
         runs = Counter(dict(written_runs(self.runs)))
         runs.update(dict(written_runs(other.runs)))
+        if max(runs.values(), default=0) >= _TOO_MANY:
+            raise ValueError("these counts are too large to be added up")
         least = max(self.least, other.least) if self.cut else self.least + other.least - 1
         made = both.split_pattern, both.normalizer, both.documents, both.bytes_read
         return SuperwordCounts(both, *made, self.facts, runs_of(runs.items()), least, self.cut)
@@ -171,7 +174,7 @@ def read(data: core.JsonReader, counts: PretokenCounts) -> SuperwordCounts:
     pattern = _RUN if cut else _PAIR
     for numbers, count in written.items():
         sound = pattern.fullmatch(numbers) and max(map(int, numbers.split())) < largest
-        if not sound or type(count) is not int or not 0 <= count < 2**62:
+        if not sound or type(count) is not int or not 0 <= count < _TOO_MANY:
             problem = f"bad entry {core.shorten(numbers)}: {core.shorten(count)}"
             raise data.error(problem, "runs")
     runs = runs_of(written.items())

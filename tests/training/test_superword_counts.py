@@ -293,6 +293,9 @@ def test_what_does_not_add_up(counts: SuperwordCounts) -> None:
         counts + count_pretokens(MANNERS, "llama3")
     with pytest.raises(ValueError, match="leave out min_frequency"):
         merge_counts([counts, counts], min_frequency=2)
+    counts.runs.add([1, 2], 2**61)
+    with pytest.raises(ValueError, match="too large to be added up"):
+        counts + counts
     with pytest.raises(TypeError):
         counts + 1  # type: ignore[operator]
 
