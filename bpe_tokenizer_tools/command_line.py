@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bpe_tokenizer_tools import core
@@ -117,15 +117,47 @@ def _number(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def transition(text: str) -> int | dict[str, str]:
-    """Read --superwords: a vocabulary size, or "auto", which goes with BoundlessBPE's rule."""
+def _transition(text: str) -> int | str:
     if text == "auto":
-        return {"transition": "auto", "rule": "boundless"}
+        return text
     try:
         return int(text) if text.startswith("-") else read_number(text)
     except ValueError:
         problem = f"expected a vocabulary size or 'auto', got {core.shorten(text)}"
         raise argparse.ArgumentTypeError(problem) from None
+
+
+def _limit(text: str) -> int | str:
+    return text if text == "none" else _number(text)
+
+
+def superword_options(add: Callable[..., Any], what: str) -> None:
+    """Add --superwords, and an option for each other field of `Superwords`."""
+    add("--superwords", type=_transition, metavar="N", help=what)
+    rule = "how superwords join words (default: superbpe; boundless with --superwords auto)"
+    add("--superword-rule", choices=("superbpe", "boundless"), help=rule)
+    pattern = "split pattern for superwords, instead of the rule's"
+    add("--superword-pattern", metavar="NAME", help=pattern)
+    words = "the most words in a superword, or 'none' (default: 4)"
+    add("--superword-max-words", type=_limit, metavar="N", help=words)
+    never = "texts that no superword contains (default: ': ')"
+    add("--superword-never", nargs="*", metavar="TEXT", help=never)
+
+
+def superwords_of(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return what the options of `superword_options` say, as `Superwords` takes it."""
+    fields = ("rule", "pattern", "max_words", "never")
+    read = {field: getattr(options, f"superword_{field}") for field in fields}
+    given = {field: value for field, value in read.items() if value is not None}
+    if options.superwords is None:
+        if given:
+            name = next(iter(given)).replace("_", "-")
+            raise core.UsageError(f"--superword-{name} goes with --superwords")
+        return None
+    if given.get("max_words") == "none":
+        given["max_words"] = None
+    usual = {"rule": "boundless"} if options.superwords == "auto" else {}
+    return {"transition": options.superwords, **usual, **given}
 
 
 class _Color(argparse.Action):

@@ -14,7 +14,7 @@ from typing import Any
 import bpe_tokenizer
 from bpe_tokenizer import GPT2_SPLIT_PATTERN, BPETokenizer
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import transition
+from bpe_tokenizer_tools.command_line import superword_options, superwords_of
 from bpe_tokenizer_tools.formats import loaders
 from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.support import outputs
@@ -88,7 +88,7 @@ def _train_options(add: Callable[..., Any]) -> None:
     ties = "huggingface", "greatest", "first"
     add("--ties", choices=ties, default=ties[0], help="which of equally frequent pairs goes first")
     words = "vocabulary size from which to learn tokens of several words; 'auto' chooses it"
-    add("--superwords", type=transition, metavar="N", help=words)
+    superword_options(add, words)
     alike = "balance languages: a corpus for each, as LANGUAGE=FILE, instead of --corpus"
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
     threes = "group digits by threes from the right, such as 1|234|567, with any --pattern"
@@ -111,13 +111,13 @@ def _cmd_train(options: argparse.Namespace) -> int | None:
         options.pattern = digits_from_the_right(options.pattern or "gpt2")
     names = ["style", "ties", "byte_fallback", "character_coverage", "surround", "max_token_length"]
     more = {name: getattr(options, name) for name in names}
-    if options.superwords is not None:
-        more["superwords"] = options.superwords
-        if options.digits and isinstance(options.superwords, int):
+    if (superwords := superwords_of(options)) is not None:
+        more["superwords"] = superwords
+        if options.digits and superwords.get("rule") != "boundless":
             from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN
 
-            pattern = digits_from_the_right(SUPERBPE_PATTERN)
-            more["superwords"] = {"transition": options.superwords, "pattern": pattern}
+            pattern = superwords.get("pattern", SUPERBPE_PATTERN)
+            superwords["pattern"] = digits_from_the_right(pattern)
     outputs.check_directory(options.output)
     if options.parity:
         _train_alike(options, more)

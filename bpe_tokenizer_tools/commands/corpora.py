@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
-from bpe_tokenizer_tools.command_line import transition
+from bpe_tokenizer_tools.command_line import superword_options, superwords_of
+from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say
 
 
@@ -131,9 +132,15 @@ def _count_options(add: Callable[..., Any]) -> None:
     add("--min-frequency", type=int, default=1, metavar="N", help=rare)
     _old_name(add, "--min-count", "min_frequency", type=int)
     words = "also count what superwords from this vocabulary size on are learned from, or 'auto'"
-    add("--superwords", type=transition, metavar="N", help=words)
+    superword_options(add, words)
     largest = "with --superwords: the largest vocabulary to train (default: 32000)"
     add("--vocab-size", type=int, metavar="N", help=largest)
+    longest = "with --superwords: maximum token length in bytes"
+    add("--max-token-length", type=int, metavar="N", help=longest)
+    whole = "with --superwords, for a part of a corpus: what is known of all of it, as --add wrote"
+    add("--whole", metavar="FILE", help=whole)
+    added = "add up counts of the parts of a corpus, which IN names, instead of counting"
+    add("--add", action="store_true", help=added)
     add(
         "--partitions",
         type=int,
@@ -163,6 +170,10 @@ def _check_count(options: argparse.Namespace) -> None:
         raise core.UsageError("several machines need a --work-dir that all of them share")
     if options.vocab_size is not None and options.superwords is None:
         raise core.UsageError("--vocab-size goes with --superwords; other counts fit any size")
+    if options.max_token_length is not None and options.superwords is None:
+        raise core.UsageError("--max-token-length goes with --superwords")
+    if options.whole is not None and options.superwords is None:
+        raise core.UsageError("--whole goes with --superwords; other counts need only be added up")
     if options.superwords is not None and is_share:
         problem = "--superwords does not go with --shard-index, which counts pre-tokens only"
         raise core.UsageError(f"{problem}: leave it to the run without a share")
@@ -170,9 +181,40 @@ def _check_count(options: argparse.Namespace) -> None:
         raise core.UsageError("expected the path of a directory for --work-dir, got ''")
 
 
+_OF_COUNTING: dict[str, Any] = {
+    "pattern": "gpt2", "special_tokens": [], "normalizer": "NFC", "superwords": None, "whole": None,
+    "vocab_size": None, "max_token_length": None, "work_dir": None,
+    "shard_index": None, "separator": None, "dry_run": False,
+}  # fmt: skip
+
+
+def _add_counts(options: argparse.Namespace) -> None:
+    """Add up files of counts."""
+    from bpe_tokenizer_tools.scale.counting import merge_counts
+
+    given = [name for name, usual in _OF_COUNTING.items() if getattr(options, name) != usual]
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise core.UsageError(f"--add adds up counts as they are; leave out {names}")
+    if options.output is None:
+        raise core.UsageError("--add needs --output")
+    outputs.check_file(options.output)
+    total = merge_counts(map(PretokenCounts.load, options.inputs), options.min_frequency)
+    total.save(options.output)
+    report = {"documents": total.documents, "bytes": total.bytes_read, "distinct": len(total)}
+    if options.json:
+        print(json.dumps(report))
+    elif not options.quiet:
+        say(f"{total.documents:,} documents, {len(total):,} distinct pre-tokens")
+
+
 def _cmd_count(options: argparse.Namespace) -> None:
     from bpe_tokenizer_tools.scale.counting import CountJob
 
+    superwords = superwords_of(options)
+    if options.add:
+        _add_counts(options)
+        return
     fields = _shared_fields(options)
     _check_count(options)
     job = CountJob(
@@ -183,8 +225,10 @@ def _cmd_count(options: argparse.Namespace) -> None:
         work_dir=options.work_dir or f"{options.output}.work",
         partitions=options.partitions,
         max_keys=options.max_keys,
-        superwords=options.superwords,
+        superwords=superwords,
         vocab_size=options.vocab_size or 32_000,
+        max_token_length=options.max_token_length,
+        whole=PretokenCounts.load(options.whole) if options.whole is not None else None,
         **fields,
     )
     if options.dry_run:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer, PretokenCounts
 from bpe_tokenizer_tools import core
+from bpe_tokenizer_tools.command_line import superword_options, superwords_of
 from bpe_tokenizer_tools.commands.basic import languages_of
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.text import say
@@ -109,7 +110,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
     add("--counts", metavar="FILE", help="counts written by 'count', instead of --corpus")
     alike = "a corpus for each language, instead: compare training with parity and without"
     add("--parity", nargs="+", action="extend", default=[], metavar="LANGUAGE=FILE", help=alike)
-    add("--superwords", type=int, metavar="N", help="learn superwords from this size on")
+    superword_options(add, "learn superwords from this size on")
     apart = "text to measure on, as LANGUAGE=FILE with --parity; default: some of the corpus's "
     apart += "documents, kept out of training"
     add("--held-out", nargs="+", action="extend", metavar="FILE", help=apart)
@@ -146,7 +147,7 @@ def _sweep_options(add: Callable[..., Any]) -> None:
 
 _TRAINING = (
     "held_out_share", "pattern", "normalizer", "special_tokens", "min_frequency",
-    "max_token_length", "superwords",
+    "max_token_length",
 )  # fmt: skip
 
 
@@ -190,6 +191,8 @@ def _check_targets(options: argparse.Namespace) -> None:
 def _training(options: argparse.Namespace) -> dict[str, Any]:
     """Return how to train, which a tokenizer that is trained already has no use for."""
     given = {name: value for name in _TRAINING if (value := getattr(options, name)) is not None}
+    if (superwords := superwords_of(options)) is not None:
+        given["superwords"] = superwords
     if given and options.tokenizer is not None:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise core.UsageError(f"{named}: for a training, and --tokenizer is trained already")

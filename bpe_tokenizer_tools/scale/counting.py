@@ -29,7 +29,7 @@ from bpe_tokenizer_tools.scale.inputs import Paths, Reader, Reading, Shard, find
 from bpe_tokenizer_tools.scale.job import Job, JobReport, Work, takes_old_names
 from bpe_tokenizer_tools.support import outputs
 from bpe_tokenizer_tools.support.files import flush
-from bpe_tokenizer_tools.training.superword_counts import CANNOT_ADD, SuperwordCounts
+from bpe_tokenizer_tools.training.superword_counts import SuperwordCounts
 
 _FORMAT = "bpe_tokenizer.counted_shard"
 _PARTITION_FORMAT = "bpe_tokenizer.counted_partition"
@@ -149,8 +149,9 @@ def merge_counts(parts: Iterable[PretokenCounts], min_frequency: int = 1) -> Pre
     for part in parts:
         if not isinstance(part, PretokenCounts):
             raise TypeError(f"expected PretokenCounts, got {type(part).__name__}")
-        if isinstance(part, SuperwordCounts):
-            raise ValueError(CANNOT_ADD)
+        if isinstance(part, SuperwordCounts) or isinstance(total, SuperwordCounts):
+            total = part if total is None else total + part
+            continue
         if total is None:
             total = PretokenCounts({}, part.split_pattern, part.normalizer)
         total.check_made_by(part.split_pattern, part.normalizer)
@@ -159,6 +160,8 @@ def merge_counts(parts: Iterable[PretokenCounts], min_frequency: int = 1) -> Pre
         _add(total, part.items())
     if total is None:
         raise ValueError("expected counts to add up, got none")
+    if min_frequency > 1 and isinstance(total, SuperwordCounts):
+        raise ValueError("counts with superwords need all pre-tokens; leave out min_frequency")
     for pretoken in [key for key, count in total.items() if count < min_frequency]:
         del total[pretoken]
     return total
@@ -340,6 +343,9 @@ class CountJob(Job):
     superwords: Any = None
     vocab_size: int = 32_000
     max_token_length: int | None = None
+    # if the paths are a part of a corpus: the sum of the pre-tokens of all parts, and then of their
+    # neighbors. Then the counts are of neighbors or of runs, to be added up again
+    whole: PretokenCounts | None = None
 
     def __post_init__(self) -> None:
         self._keep("paths")
@@ -348,7 +354,7 @@ class CountJob(Job):
     @takes_old_names
     def counts(self, min_frequency: int = 1) -> PretokenCounts:
         """Count, and return the counts of all pre-tokens that occur so often."""
-        _check_number("min_frequency", min_frequency)
+        self._check_least(min_frequency)
         with self._begun() as (work, shards):
             partitions = work.reduce(shards, min_frequency)
             counts = self._in_memory(work, shards, partitions)
@@ -362,7 +368,7 @@ class CountJob(Job):
         The counts are never all in memory, unless they are for superwords.  That the file can be
         written is seen before counting.
         """
-        _check_number("min_frequency", min_frequency)
+        self._check_least(min_frequency)
         outputs.check_file(output)
         with self._begun(output=output) as (work, shards):
             partitions = work.reduce(shards, min_frequency)
@@ -372,6 +378,11 @@ class CountJob(Job):
                 streams = [runs.scan_piece(path, piece) for path, piece in work.merged(partitions)]
                 records.write_counts(Path(output), work.made(), heapq.merge(*streams))
             return self._report(work, min_frequency, partitions)
+
+    def _check_least(self, min_frequency: object) -> None:
+        _check_number("min_frequency", min_frequency)
+        if self.whole is not None and min_frequency != 1:
+            raise ValueError("a part of a corpus needs all its pre-tokens; leave out min_frequency")
 
     def _in_memory(
         self, work: Counting, shards: Sequence[Shard], partitions: Iterable[Mapping[str, Any]]

@@ -182,14 +182,17 @@ class _Shards:
 def count(
     job: CountJob, folder: Path, shards: Sequence[Shard], counts: PretokenCounts
 ) -> SuperwordCounts:
-    """Count the runs of shards whose pre-tokens are counted, and return both counts."""
+    """Count the runs of shards whose pre-tokens are counted, and return both counts.
+
+    If the job's are a part of a corpus, count what is next: their neighbors or their runs.
+    """
     training, options = training_of(job, counts)
-    stages = superwords.Stages(training, options, counts)
+    whole = job.whole
+    stages = superwords.stages_of(training, options, counts if whole is None else whole)
     facts = [stages.digest(), dataclasses.asdict(options), training.longest, training.contents]
     digest = hashlib.sha256(core.to_json([*facts, training.vocab_size]).encode()).hexdigest()
     settings = _Settings(stages.numbering, digest, job._reading())
-    stages.learn(_Shards(job, folder, shards, settings))
-    return stages.counts(counts)
+    return stages.counts(_Shards(job, folder, shards, settings), counts, whole)
 
 
 def training_of(job: CountJob, counts: PretokenCounts) -> tuple[Training, superwords.Superwords]:
@@ -206,7 +209,10 @@ def training_of(job: CountJob, counts: PretokenCounts) -> tuple[Training, superw
         "text_field": job.text_field,
     }
     training = Training(tokenizer, given)
-    return training, superwords.checked(training, job.superwords)
+    options = superwords.checked(training, job.superwords)
+    if job.whole is not None:
+        superwords.check_whole(training, options, job.whole)
+    return training, options
 
 
 def clear(folder: Path) -> None:

@@ -6,6 +6,9 @@
 A run is what text is cut into where no superword can be.  Its numbers are those of the tokens of
 stage one, which is learned from the counts of pre-tokens.  So runs go with one stage one only, and
 with the rules by which they were cut.  What is learned without superwords needs neither.
+
+Counts of the parts of a corpus add up if all of them were cut alike.  Where to cut depends on the
+whole, so the parts are first counted uncut: then each run is a pair of neighbors.
 """
 
 from __future__ import annotations
@@ -13,23 +16,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from bpe_tokenizer import PretokenCounts
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.training.joins import CountedWords
 from bpe_tokenizer_tools.training.neighbors import BETWEEN
 
-__all__ = ["CANNOT_ADD", "StageFacts", "SuperwordCounts", "runs_of", "written_runs"]
+__all__ = ["StageFacts", "SuperwordCounts", "pairs_of", "records_of", "runs_of", "written_runs"]
 
-CANNOT_ADD = (
-    "counts with superwords can't be added up: each has its own first stage; count the whole "
-    "corpus at once"
+_CANNOT_ADD = (
+    "these counts don't add up: with superwords, each part must be counted with the same counts of "
+    "the whole corpus (whole=..., count --whole); or count the corpus at once"
 )
 _RUN = re.compile(r"[0-9]{1,7}(?: [0-9]{1,7})*")
+_TOO_MANY = 2**62
+_PAIR = re.compile(r"[0-9]{1,7} [0-9]{1,7}")
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,9 @@ class SuperwordCounts(PretokenCounts):
 
     Attributes:
         facts: what they depend on.
-        runs: the runs, and how often each occurs.
+        runs: the runs, and how often each occurs; or all pairs of neighbors.
         least: no merge that occurs less often can be learned from them.
+        cut: a hash of where text was cut; "" if the runs are pairs of neighbors.
     """
 
     def __init__(
@@ -63,9 +71,10 @@ class SuperwordCounts(PretokenCounts):
         facts: StageFacts,
         runs: CountedWords,
         least: int,
+        cut: str,
     ) -> None:
         super().__init__(counts, split_pattern, normalizer, documents, bytes_read)
-        self.facts, self.runs, self.least = facts, runs, least
+        self.facts, self.runs, self.least, self.cut = facts, runs, least, cut
 
     def save(self, path: Any) -> None:
         """Write them to a JSON file, atomically."""
@@ -73,7 +82,8 @@ class SuperwordCounts(PretokenCounts):
         for name in ("split_pattern", "normalizer", "documents", "bytes_read"):
             data[name] = getattr(self, name)
         runs = dict(sorted(written_runs(self.runs)))
-        data["superwords"] = {"least": self.least, **dataclasses.asdict(self.facts), "runs": runs}
+        rules = {"least": self.least, "cut": self.cut, **dataclasses.asdict(self.facts)}
+        data["superwords"] = {**rules, "runs": runs}
         # NOTE: last, so that the first megabyte says that there are runs; see corpus/records.py.
         data["counts"] = {core.to_printable(key): count for key, count in sorted(self.items())}
         text = json.dumps(data, ensure_ascii=False)
@@ -82,14 +92,32 @@ class SuperwordCounts(PretokenCounts):
             raise ValueError(f"{problem} can't be read again; leave out rare pre-tokens")
         core.write_files({Path(path): text})
 
-    def _refuse(self, _: Any) -> NoReturn:
-        raise ValueError(CANNOT_ADD)
+    def __add__(self, other: PretokenCounts) -> PretokenCounts:
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        self.check_made_by(other.split_pattern, other.normalizer)
+        if not isinstance(other, SuperwordCounts) or self._rules() != other._rules():
+            raise ValueError(_CANNOT_ADD)
+        both = PretokenCounts(self, *self._made()) + PretokenCounts(other, *other._made())
+        runs = Counter(dict(written_runs(self.runs)))
+        runs.update(dict(written_runs(other.runs)))
+        if max(runs.values(), default=0) >= _TOO_MANY:
+            raise ValueError("these counts are too large to be added up")
+        least = max(self.least, other.least) if self.cut else self.least + other.least - 1
+        made = both.split_pattern, both.normalizer, both.documents, both.bytes_read
+        return SuperwordCounts(both, *made, self.facts, runs_of(runs.items()), least, self.cut)
 
-    __add__ = __radd__ = _refuse
+    __radd__ = __add__
+
+    def _made(self) -> tuple[Any, ...]:
+        return self.split_pattern, self.normalizer, self.documents, self.bytes_read
+
+    def _rules(self) -> tuple[StageFacts, str]:
+        return self.facts, self.cut
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = self.split_pattern, self.normalizer, self.documents, self.bytes_read
-        return SuperwordCounts, (dict(self), *made, self.facts, self.runs, self.least)
+        rest = self.facts, self.runs, self.least, self.cut
+        return SuperwordCounts, (dict(self), *self._made(), *rest)
 
 
 def written_runs(runs: CountedWords) -> Iterator[tuple[str, int]]:
@@ -106,6 +134,26 @@ def runs_of(written: Iterable[tuple[str, int]]) -> CountedWords:
     return runs
 
 
+def pairs_of(records: bytes) -> CountedWords:
+    """Return the pairs that a `PairCounter` has counted, as runs of two."""
+    numbers, counts, pairs = array("i"), array("q"), CountedWords()
+    numbers.frombytes(records)
+    counts.frombytes(records)
+    pairs.counts = counts[1::2]
+    pairs.symbols = array("i", [-1]) * (3 * len(pairs.counts))
+    pairs.symbols[::3], pairs.symbols[1::3] = numbers[::4], numbers[1::4]
+    return pairs
+
+
+def records_of(pairs: CountedWords) -> bytes:
+    """Return pairs as a `PairCounter` takes them."""
+    counts, numbers = array("q", bytes(16 * len(pairs.counts))), array("i")
+    counts[1::2] = pairs.counts
+    numbers.frombytes(counts.tobytes())
+    numbers[::4], numbers[1::4] = pairs.symbols[::3], pairs.symbols[1::3]
+    return numbers.tobytes()
+
+
 def read(data: core.JsonReader, counts: PretokenCounts) -> SuperwordCounts:
     """Read what `save` wrote in the field "superwords", beside counts of pre-tokens."""
     options, special = data.get("superwords", dict), data.get("special_tokens", list)
@@ -119,12 +167,16 @@ def read(data: core.JsonReader, counts: PretokenCounts) -> SuperwordCounts:
     )
     if {*map(type, special)} - {str}:
         raise data.error("expected a list of strings", "special_tokens")
+    least, cut = data.get("least", int), data.get("cut", str)
+    if least < 1:
+        raise data.error(f"expected 1 or more, got {core.shorten(least)}", "least")
     written, largest = data.get("runs", dict), min(facts.vocab_size, BETWEEN)
+    pattern = _RUN if cut else _PAIR
     for numbers, count in written.items():
-        sound = _RUN.fullmatch(numbers) and max(map(int, numbers.split())) < largest
-        if not sound or type(count) is not int or not 0 <= count < 2**62:
+        sound = pattern.fullmatch(numbers) and max(map(int, numbers.split())) < largest
+        if not sound or type(count) is not int or not 0 <= count < _TOO_MANY:
             problem = f"bad entry {core.shorten(numbers)}: {core.shorten(count)}"
             raise data.error(problem, "runs")
     runs = runs_of(written.items())
     made = counts.split_pattern, counts.normalizer, counts.documents, counts.bytes_read
-    return SuperwordCounts(counts, *made, facts, runs, data.get("least", int))
+    return SuperwordCounts(counts, *made, facts, runs, least, cut)

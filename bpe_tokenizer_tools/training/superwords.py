@@ -32,9 +32,11 @@ scripts/extend_tokenizer.sh, and its fork of tokenizers, models/bpe/trainer.rs.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
 import struct
 import sys
@@ -51,7 +53,12 @@ from bpe_tokenizer_tools.training.joins import CountedWords, Refused
 from bpe_tokenizer_tools.training.joins import learn as learn_joins
 from bpe_tokenizer_tools.training.neighbors import count_runs, listed, pair_counter
 from bpe_tokenizer_tools.training.numbering import BOUNDLESS_WORD, Numbering
-from bpe_tokenizer_tools.training.superword_counts import StageFacts, SuperwordCounts
+from bpe_tokenizer_tools.training.superword_counts import (
+    StageFacts,
+    SuperwordCounts,
+    pairs_of,
+    records_of,
+)
 from bpe_tokenizer_tools.training.variants import Training
 
 __all__ = ["SUPERBPE_PATTERN", "Stages", "Superwords", "count_superwords", "train"]
@@ -110,7 +117,8 @@ class Superwords:
         if not isinstance(given, cls):
             wanted = "Superwords(...), a mapping of its fields or an int"
             raise TypeError(f"superwords must be {wanted}, got {core.shorten(given)}")
-        return given
+        never = tuple(given.never) if isinstance(given.never, list) else given.never
+        return dataclasses.replace(given, never=never)
 
     def check(self, smallest: int, vocab_size: int) -> None:
         """Raise unless all of it is sound for a vocabulary of this size."""
@@ -129,6 +137,8 @@ class Superwords:
         never = self.never
         if isinstance(never, str) or not all(isinstance(text, str) and text for text in never):
             raise TypeError(f"never must be a list of strings, got {core.shorten(never)}")
+        for text in never:
+            core.utf8_length(text)  # names a lone surrogate
 
     def final_pattern(self, split_pattern: str) -> str:
         """Return the split pattern of stage two."""
@@ -188,13 +198,14 @@ class _StageTwo:
     Attributes:
         runs: what they were learned from.
         least: no merge that is rarer can be learned from these.
+        keep: the pairs at which text was not cut.
     """
 
     def __init__(self, training: Training, options: Superwords, tokens: list[bytes]) -> None:
         self._training, self._tokens = training, tokens
         self._refused = options.refused(training.forbidden)
         self.runs: Any = None
-        self.least = 0
+        self.least, self.keep = 0, list[tuple[int, int]]()
 
     def _rarest(self, beside: Any, n_tokens: int) -> int:
         """Return how often the last of the most frequent pairs occurs; 0 if there are fewer."""
@@ -222,16 +233,26 @@ class _StageTwo:
             self.least = least = max(least, floor)
             if 0 < least <= beside.missed:  # too many were forgotten
                 beside = source.pairs(sys.maxsize)
-            keep = [pair for pair, _ in beside.frequent(least) if self._may_join(pair)]
-            self.runs = source.runs(keep)
+            self._cut(source, beside)
             try:
                 found, counts = self.learn_from(self.runs, n_tokens, least)
             except OverflowError:  # what was counted in C can't be learned from in C
-                self.runs = source.runs(keep, in_python=True)
+                self.runs = source.runs(self.keep, in_python=True)
                 found, counts = self.learn_from(self.runs, n_tokens, least)
             if least == floor or len(found.tokens) == n_tokens:
                 return found, counts
             least //= 4
+
+    def _cut(self, source: Source, beside: Any) -> None:
+        self.keep = [pair for pair, _ in beside.frequent(self.least) if self._may_join(pair)]
+        self.runs = source.runs(self.keep)
+
+    def count(self, source: Source, neighbors: SuperwordCounts, n_tokens: int, floor: int) -> None:
+        """Count the runs of a part of a corpus, whose neighbors were counted before."""
+        beside = pair_counter(sys.maxsize)
+        beside.merge(records_of(neighbors.runs), neighbors.least - 1)
+        self.least = max(self._rarest(beside, n_tokens) // 2, floor, neighbors.least)
+        self._cut(source, beside)
 
     def learn_from(self, runs: Any, n_tokens: int, least: int) -> tuple[core.Learned, list[int]]:
         """Learn the same from runs of tokens, none that is rarer than `least`."""
@@ -391,8 +412,6 @@ class Stages:
     def learn_again(self, counts: SuperwordCounts) -> core.Learned:
         """Learn the second from what `counts` kept."""
         n_tokens, floor = self._asked
-        if max(counts.runs.symbols, default=0) >= len(self.numbering.tokens):
-            raise ValueError("these counts have runs of tokens that aren't there: count again")
         least = max(counts.least, floor)
         supers, merge_counts = self._two.learn_from(counts.runs, n_tokens, least)
         if len(supers.tokens) < n_tokens and floor < counts.least:
@@ -403,8 +422,34 @@ class Stages:
             )
         return self._both(supers, merge_counts)
 
-    def counts(self, counts: PretokenCounts) -> SuperwordCounts:
-        """Return counts of pre-tokens with what the second was learned from."""
+    def counts(
+        self, source: Source, counts: PretokenCounts, whole: PretokenCounts | None = None
+    ) -> SuperwordCounts:
+        """Return counts of pre-tokens with what the second is learned from.
+
+        Args:
+            source: the text, as numbers.
+            counts: of its pre-tokens.
+            whole: what is known of the whole corpus, if the text is a part of it.  If that is its
+                pre-tokens, neighbors are counted; if it is those, runs are.
+        """
+        two = self._two
+        if whole is None:
+            two.learn(source, *self._asked)
+        elif isinstance(whole, SuperwordCounts):
+            n_tokens, floor = self._asked
+            # "auto" takes all superwords that are frequent enough, so it can't ask for more.
+            two.count(source, whole, 0 if self._options.transition == "auto" else n_tokens, floor)
+        else:
+            beside = source.pairs(_MOST_PAIRS)
+            return self._with_facts(counts, pairs_of(beside.records()), beside.missed + 1, "")
+        keep = array("I", itertools.chain.from_iterable(sorted(two.keep)))
+        cut = hashlib.sha256(f"{two.least} {keep.tolist()}".encode()).hexdigest()
+        return self._with_facts(counts, listed(two.runs), two.least, cut)
+
+    def _with_facts(
+        self, counts: PretokenCounts, runs: CountedWords, least: int, cut: str
+    ) -> SuperwordCounts:
         training = self._training
         made = counts.split_pattern, counts.normalizer, counts.documents, counts.bytes_read
         facts = StageFacts(
@@ -415,7 +460,7 @@ class Stages:
             training.longest,
             self.digest(),
         )
-        return SuperwordCounts(counts, *made, facts, listed(self._two.runs), self._two.least)
+        return SuperwordCounts(counts, *made, facts, runs, least, cut)
 
     def digest(self) -> str:
         """Return a hash of what the first has learned: it says what numbers mean."""
@@ -438,8 +483,11 @@ class Stages:
 # -- Training and counting --------------------------------------------------------
 
 
-def _read(training: Training, options: Superwords, corpus: Any) -> tuple[Stages, Any, Any]:
-    """Learn both stages from a corpus; return them, the counts, and what was learned."""
+@contextlib.contextmanager
+def _read(
+    training: Training, options: Superwords, corpus: Any, whole: PretokenCounts | None = None
+) -> Iterator[tuple[Stages, _OnDisk, PretokenCounts]]:
+    """Learn stage one from a corpus, or from the whole; yield what stage two needs."""
     empty = training.empty
     with tempfile.TemporaryFile() as kept, tempfile.TemporaryFile() as numbers:
         once = isinstance(corpus, (Iterator, core.Document))
@@ -454,13 +502,27 @@ def _read(training: Training, options: Superwords, corpus: Any) -> tuple[Stages,
             verbose=training.verbose,
         )
         training.counted()
-        stages = Stages(training, options, counts)
+        stages = stages_of(training, options, counts if whole is None else whole)
         texts = core.documents(spool.again() if spool else corpus, training.text_field)
         with core.progress("encoding", "B", None, training.verbose) as advance:
             blocks = stages.numbering.blocks(advance).of(texts)
             workers = training.workers or core.cores()
             source = _OnDisk(numbers, stages.numbering.arrays(blocks, workers))
-        return stages, counts, stages.learn(source)
+        yield stages, source, counts
+
+
+def stages_of(training: Training, options: Superwords, counts: PretokenCounts) -> Stages:
+    """Learn stage one from counts; ValueError if they know of another one."""
+    stages = Stages(training, options, counts)
+    if not isinstance(counts, SuperwordCounts):
+        return stages
+    if stages.digest() != counts.facts.stage_one:
+        problem = "stage one differs from that of these counts, made with min_frequency"
+        hint = "pass that, add the parts that are missing, or count again"
+        raise ValueError(f"{problem} {counts.facts.min_frequency}: {hint}")
+    if max(counts.runs.symbols, default=0) >= len(stages.numbering.tokens):
+        raise ValueError("these counts have runs of tokens that aren't there: count again")
+    return stages
 
 
 def checked(training: Training, superwords: Any) -> Superwords:
@@ -472,6 +534,8 @@ def checked(training: Training, superwords: Any) -> Superwords:
         options.final_pattern(training.empty.split_pattern),
     )
     core.splitter(final)  # is it a pattern?
+    if options.pattern is not None and before == final:
+        raise ValueError("pattern is that of stage one; superwords need one that cuts less text")
     if before == final or before.startswith(_RUN):
         problem = "this tokenizer's split pattern is that of stage two, as it has superwords"
         raise ValueError(f"{problem}; make a new one with the pattern of stage one")
@@ -485,15 +549,12 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
     if (corpus is None) == (counts is None):
         raise TypeError("train() takes a corpus or counts=..., one of the two")
     if counts is None:
-        _, counts, learned = _read(training, options, corpus)
+        with _read(training, options, corpus) as (stages, source, counts):
+            learned = stages.learn(source)
     else:
         _check_counts(training, options, counts)
         training.counted()
-        stages = Stages(training, options, counts)
-        if stages.digest() != counts.facts.stage_one:
-            problem = "stage one differs from that of these counts, made with min_frequency"
-            raise ValueError(f"{problem} {counts.facts.min_frequency}: pass that, or count again")
-        learned = stages.learn_again(counts)
+        learned = stages_of(training, options, counts).learn_again(counts)
     return training.finish(learned, counts, options.final_pattern(training.empty.split_pattern))
 
 
@@ -501,16 +562,37 @@ def _check_counts(training: Training, options: Superwords, counts: Any) -> None:
     """Raise an error unless counts are for this training."""
     if not isinstance(counts, SuperwordCounts):
         raise ValueError(NO_RUNS)
-    counts.check_made_by(training.empty.split_pattern, training.empty.normalizer)
-    facts = counts.facts
+    if not counts.cut:
+        problem = "these counts are of neighbors, which say where to cut text"
+        raise ValueError(f"{problem}; count each part of the corpus again with their sum")
     largest = training.vocab_size
-    if training.vocab_size < facts.vocab_size and options.transition != "auto":
-        largest = facts.vocab_size  # a smaller vocabulary is the beginning of a larger one
+    if training.vocab_size < counts.facts.vocab_size:
+        largest = counts.facts.vocab_size  # a smaller vocabulary is the beginning of a larger one
+    _check_facts(training, options, counts, largest)
+
+
+def check_whole(training: Training, options: Superwords, whole: Any) -> None:
+    """Raise an error unless counts are for this training, and for parts of a corpus."""
+    if not isinstance(whole, PretokenCounts):
+        raise TypeError(f"whole must be PretokenCounts, got {type(whole).__name__}")
+    whole.check_made_by(training.empty.split_pattern, training.empty.normalizer)
+    if isinstance(whole, SuperwordCounts):
+        if whole.cut:
+            raise ValueError("these counts are complete; train from them")
+        _check_facts(training, options, whole, whole.facts.vocab_size)  # neighbors fit any
+
+
+def _check_facts(
+    training: Training, options: Superwords, counts: SuperwordCounts, vocab_size: int
+) -> None:
+    """Raise an error unless counts were made for this training, but for a vocabulary's size."""
+    counts.check_made_by(training.empty.split_pattern, training.empty.normalizer)
+    facts, is_auto = counts.facts, options.transition == "auto"
     asked = {
         "superwords": dataclasses.asdict(options),
         "special_tokens": tuple(sorted(training.contents)),
         "max_token_length": training.longest,
-        "vocab_size": largest,
+        "vocab_size": training.vocab_size if is_auto else vocab_size,
     }
     for name, value in asked.items():
         made = getattr(facts, name)
@@ -536,11 +618,16 @@ def count_superwords(
     num_workers: int | None = None,
     text_field: str = "text",
     verbose: bool = False,
+    whole: PretokenCounts | None = None,
 ) -> SuperwordCounts:
     """Count what superwords are learned from; `train(counts=..., superwords=...)` takes it.
 
     The arguments are those of `BPETokenizer.train`, and training has to name the same; only
     `vocab_size` may be smaller then, unless the transition is "auto".
+
+    If the corpus is a part of another, pass what is known of the `whole`.  With the sum of the
+    parts' pre-tokens, this counts the neighbors in a part; with the sum of these, its runs.  The
+    sum of the runs is what counting the whole at once gives.
 
     >>> text = "by the way, he said. by the way, she said. " * 20
     >>> counts = count_superwords(text, 275, vocab_size=290)
@@ -550,5 +637,8 @@ def count_superwords(
     """
     tokenizer = BPETokenizer(split_pattern, normalizer=normalizer)
     training = Training(tokenizer, {**locals(), "surround": None})
-    stages, counts, _ = _read(training, checked(training, superwords), corpus)
-    return stages.counts(counts)
+    options = checked(training, superwords)
+    if whole is not None:
+        check_whole(training, options, whole)
+    with _read(training, options, corpus, whole) as (stages, source, counts):
+        return stages.counts(source, counts, whole)

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from bpe_tokenizer import AddedToken, BPETokenizer, Definition, PretokenCounts, TrainingReport
 from bpe_tokenizer_tools import core
@@ -32,9 +32,9 @@ from bpe_tokenizer_tools.training.joins import CountedWords
 from bpe_tokenizer_tools.vocabularies.pretokens import (
     Merger,
     check_counts,
-    check_mergeable,
     count_tokens,
     encode_pretokens,
+    prefix_of,
     stand_ins,
 )
 
@@ -107,7 +107,7 @@ def extend(
     printable form and other tokens by id.  No merge makes a token that is there already.
 
     Args:
-        tokenizer: BPE of any kind that can be loaded, except with a continuing_subword_prefix.
+        tokenizer: BPE of any kind that can be loaded.
         corpus, num_workers, text_field: the new text, as for `count_pretokens`.  Added tokens in
             it are not counted.
         counts: of pre-tokens, instead of a corpus.
@@ -179,7 +179,6 @@ def _check(
         if value is None:
             raise TypeError(f"{name} must be an int, got None")
         core.check_size(name, value, 0)
-    check_mergeable(tokenizer, "extend")
     strings = list(tokens or ())
     for string in strings:
         if not isinstance(string, str):
@@ -274,19 +273,54 @@ def _learn(
             for word in cut(ids):
                 words.add(map(number.__getitem__, word), count)
     contents = (definition.read(token.content) for token in definition.added)
-    forbidden = frozenset([*definition.vocab, *filter(None, contents)])
-    tokens = [token for token, _ in items]
+    prefix = prefix_of(tokenizer)
+    taken = (_as_joined(token, prefix) for token in (*definition.vocab, *filter(None, contents)))
+    forbidden = joins.Refused(taken, never=[_FIRST + prefix] if prefix else ())
+    tokens = [_as_joined(token, prefix) for token, _ in items]
     learned, _ = joins.learn(
         tokens, words, add, min_frequency, forbidden=forbidden, advance=advance
     )
-    return learned
+    merges = [tuple(_as_written(token, prefix) for token in pair) for pair in learned.merges]
+    made = [_as_written(token, prefix) for token in learned.tokens]
+    return core.Learned(cast("Any", merges), made, learned.stopped)
+
+
+_FIRST = b"\xff"  # before a token that begins a word; no text has this byte
+
+
+def _as_joined(token: bytes, prefix: bytes) -> bytes:
+    """Return a token as merges join it: without the prefix of those within a word."""
+    if not prefix:
+        return token
+    return token.removeprefix(prefix) if _is_within(token, prefix) else _FIRST + token
+
+
+def _as_written(token: bytes, prefix: bytes) -> bytes:
+    if not prefix:
+        return token
+    return token[1:] if token.startswith(_FIRST) else prefix + token
+
+
+def _is_within(token: bytes, prefix: bytes) -> bool:
+    return token.startswith(prefix) and token != prefix
 
 
 def _cutter(tokenizer: BPETokenizer) -> _Cut:
     """Return what cuts the ids of a pre-token into words that merges may join."""
     apart = stand_ins(tokenizer)
-    cut = functools.partial(_cut_at, apart)
+    cut: _Cut = functools.partial(_cut_at, apart)
+    if prefix := prefix_of(tokenizer):
+        cut = _cutter_of_first(tokenizer.definition, prefix, cut)
     return _cutter_at_spaces(tokenizer.definition, cut) if tokenizer.components else cut
+
+
+def _cutter_of_first(definition: Definition, prefix: bytes, cut: _Cut) -> _Cut:
+    """Return what also leaves out the first token of a word that is written as if within one.
+
+    It is that of a word that begins with "##", say, and merges would take that away.
+    """
+    within = {id_ for token, id_ in definition.vocab.items() if token.startswith(prefix)}
+    return lambda ids: cut(ids[1:] if ids[0] in within else ids)
 
 
 def _cut_at(apart: set[int], ids: list[int]) -> Iterable[Word]:
@@ -352,7 +386,7 @@ def _with_strings(tokenizer: BPETokenizer, strings: list[str]) -> BPETokenizer:
         ids = merger.encode(pretoken)
         while len(ids) > 1:
             pair = ids[0], ids[1]
-            joined = merger.token[pair[0]] + merger.token[pair[1]]
+            joined = merger.joined(pair)
             if not kept_apart.isdisjoint(ids):
                 raise ValueError(f"{string!r} can't be one token: a character of it has no token")
             if joined in taken:

@@ -23,14 +23,10 @@ def check_counts(reader: CorpusReader, counts: Any) -> Mapping[bytes, int]:
     return reader.count(counts) if isinstance(counts, PretokenCounts) else counts
 
 
-def check_mergeable(tokenizer: BPETokenizer, what: str) -> None:
-    """Raise ValueError for a tokenizer whose tokens are not written as what merges join."""
+def prefix_of(tokenizer: BPETokenizer) -> bytes:
+    """Return what tokens within a word begin with, such as "##", which merges take away."""
     model = (tokenizer.components or {}).get("model", {})
-    if prefix := model.get("continuing_subword_prefix"):
-        raise ValueError(
-            f"can't {what} a tokenizer with continuing_subword_prefix {prefix!r}: its merges do "
-            "not join tokens as they are written"
-        )
+    return (model.get("continuing_subword_prefix") or "").encode()
 
 
 def encode_pretokens(tokenizer: BPETokenizer, pretokens: Sequence[bytes]) -> Iterator[list[int]]:
@@ -94,8 +90,8 @@ class Merger:
         self.vocab = dict(definition.vocab)
         self.token = {id_: token for token, id_ in self.vocab.items()}
         self.ranks = core.rank_pairs(definition.merges)
-        token = self.token
-        self.merged = [self.vocab[token[left] + token[right]] for left, right in definition.merges]
+        self._skip = len(prefix_of(tokenizer))
+        self.merged = [self.vocab[self.joined(pair)] for pair in definition.merges]
         self._whole = self.vocab if definition.ignore_merges else {}
         self._symbols = core.symbols(tokenizer)
 
@@ -114,9 +110,13 @@ class Merger:
             for right, rank in row.items():
                 yield (left, right), rank
 
+    def joined(self, pair: tuple[int, int]) -> bytes:
+        """Return the token that a merge makes."""
+        return self.token[pair[0]] + self.token[pair[1]][self._skip :]
+
     def append(self, pair: tuple[int, int], new_id: int) -> None:
         """Add a merge behind all others; it makes a token that is there, or one with a new id."""
-        joined = self.token[pair[0]] + self.token[pair[1]]
+        joined = self.joined(pair)
         id_ = self.vocab.setdefault(joined, new_id)
         self.token[id_] = joined
         self.ranks.setdefault(pair[0], {})[pair[1]] = len(self.merged)

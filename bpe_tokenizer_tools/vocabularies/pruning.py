@@ -36,8 +36,8 @@ from bpe_tokenizer_tools.support.transactions import save_files
 from bpe_tokenizer_tools.vocabularies.pretokens import (
     Merger,
     check_counts,
-    check_mergeable,
     encode_pretokens,
+    prefix_of,
     stand_ins,
 )
 
@@ -120,7 +120,7 @@ def prune(
     Text is encoded as by the old tokenizer without the merges of the removed tokens.
 
     Args:
-        tokenizer: BPE of any kind that can be loaded, except with a continuing_subword_prefix.
+        tokenizer: BPE of any kind that can be loaded.
         corpus, num_workers, text_field: text of the kind to encode, as for `count_pretokens`;
             added tokens in it are not counted.
         counts: of pre-tokens, instead of a corpus.
@@ -177,7 +177,6 @@ def _check(
         raise TypeError("prune() takes vocab_size=..., min_count=..., or both")
     core.check_size("vocab_size", vocab_size, 1)
     core.check_size("min_count", min_count, 0)
-    check_mergeable(tokenizer, "prune")
     if vocab_size is not None and vocab_size > tokenizer.vocab_size:
         has = f"this tokenizer has {tokenizer.vocab_size}"
         raise ValueError(f"vocab_size is {vocab_size}, but {has}; pass a smaller one")
@@ -289,11 +288,12 @@ def _staying(tokenizer: BPETokenizer) -> set[int]:
     """Return the ids that are never removed: what merging starts from, and added tokens."""
     definition = tokenizer.definition
     model = (tokenizer.components or {}).get("model", {})
-    suffix, marker = model.get("end_of_word_suffix") or "", model.get("end_of_word_marker")
+    prefix, suffix = prefix_of(tokenizer).decode(), model.get("end_of_word_suffix") or ""
+    marker = model.get("end_of_word_marker")
     found = {cast("int", token.id) for token in definition.added} | stand_ins(tokenizer)
     for token, id_ in definition.vocab.items():
         written = definition.write(token)
-        if len(written.removesuffix(suffix)) <= 1 or written == marker:
+        if len(written.removeprefix(prefix).removesuffix(suffix)) <= 1 or written == marker:
             found.add(id_)
     return found
 

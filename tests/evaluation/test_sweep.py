@@ -141,6 +141,16 @@ def test_superwords_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     how = {"superwords": 285, "verbose": False}
     assert made.merges == BPETokenizer().train(tmp_path / "a.txt", made.vocab_size, **how).merges
     points = {point["size"]: point["tokens"] for point in json.loads(out)["points"]}
+    files = ["--corpus", tmp_path / "a.txt", "--held-out", tmp_path / "b.txt"]
+    status, out, err = run_command(capsys, "sweep", *files, *options, "--superword-max-words", 2)
+    result = sweep(
+        [tmp_path / "a.txt"],
+        [tmp_path / "b.txt"],
+        [300, 320],
+        superwords={"transition": 285, "max_words": 2},
+    )
+    fewer = {point["size"]: point["tokens"] for point in json.loads(out)["points"]}
+    assert fewer == {point.size: point.tokens for point in result.points} != points
     text = (tmp_path / "b.txt").read_text(encoding="utf-8")
     assert points[made.vocab_size] == made.count_tokens(text)
 

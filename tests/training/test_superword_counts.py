@@ -117,6 +117,8 @@ def test_large_files(
         ("runs", []),
         ("special_tokens", [1]),
         ("least", "1"),
+        ("least", 0),
+        ("cut", None),
         ("superwords", None),
         ("stage_one", 5),
     ],
@@ -127,6 +129,14 @@ def test_damaged_files(counts: SuperwordCounts, tmp_path: Path, key: str, value:
     data["superwords"][key] = value
     (tmp_path / "counts").write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(FileFormatError, match=rf"counts: superwords\.{key}: "):
+        PretokenCounts.load(tmp_path / "counts")
+
+
+def test_neighbors_are_pairs(tmp_path: Path) -> None:
+    neighbors = count_superwords(MANNERS, 280, 310, whole=count_pretokens(MANNERS))
+    neighbors.runs.add([1, 2, 3], 5)
+    neighbors.save(tmp_path / "counts")
+    with pytest.raises(FileFormatError, match="bad entry 1 2 3: 5|bad entry '1 2 3': 5"):
         PretokenCounts.load(tmp_path / "counts")
 
 
@@ -172,16 +182,144 @@ def test_auto_has_one_size() -> None:
         BPETokenizer().train(counts=counts, vocab_size=300, superwords=AUTO, verbose=False)
 
 
-def test_they_do_not_add_up(counts: SuperwordCounts) -> None:
+# -- Parts of a corpus --------------------------------------------------------------
+
+
+def added(parts: list[Any], count: Any) -> SuperwordCounts:
+    """Count neighbors in each part, add them up, and do the same with runs."""
+    total = merge_counts([count_pretokens(part, normalizer=None) for part in parts])
+    for _ in range(2):
+        total = merge_counts([count(part, whole=total) for part in parts])
+    assert isinstance(total, SuperwordCounts)
+    return total
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(
+        st.lists((prose | hard_text).map("{}\n".format), min_size=1, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 25),
+    st.integers(0, 15),
+    st.integers(1, 3),
+    st.sampled_from(["superbpe", "boundless", "auto"]),
+)
+def test_parts_add_up(
+    parts: list[list[str]], n_words: int, n_supers: int, least: int, rule: str
+) -> None:
+    """Parts, counted apart, give what all of them give at once."""
+    how = AUTO if rule == "auto" else Superwords(256 + n_words, rule)
+    size = 256 + n_words + n_supers
+    given: dict[str, Any] = {"superwords": how, "normalizer": None, "min_frequency": least}
+    given["num_workers"] = 1
+    text = [document for part in parts for document in part]
+    expected = count_superwords(text, vocab_size=size, **given)
+
+    def count(part: list[str], whole: Any) -> SuperwordCounts:
+        return count_superwords(part, vocab_size=size, whole=whole, **given)
+
+    counts = added(parts, count)
+    assert counts == expected and counts.facts == expected.facts
+    assert (counts.documents, counts.bytes_read) == (expected.documents, expected.bytes_read)
+    if counts.least == expected.least:
+        assert runs_of(counts) == runs_of(expected) and counts.cut == expected.cut
+    merges = trained(text, size, how, min_frequency=least).merges
+    try:
+        assert trained(counts, size, how, min_frequency=least).merges == merges
+    except ValueError as error:  # the guess how rare superwords are was bad: as the error says,
+        assert "count again with a larger vocab_size" in str(error) and rule != "auto"
+        size += 10_000
+        more = added(parts, count)
+        assert trained(more, size - 10_000, how, min_frequency=least).merges == merges
+
+
+def test_parts_that_forget_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was forgotten is said: no superword is learned that may be more frequent."""
+    parts = [MANNERS * 9, "by the way, the cat sat on the mat. " * 30, "in a way. " * 20]
+    monkeypatch.setattr(superwords, "_MOST_PAIRS", 12)
+
+    def count(part: str, whole: Any) -> SuperwordCounts:
+        return count_superwords(part, 280, 284, normalizer=None, whole=whole)
+
+    whole = merge_counts([count_pretokens(part, normalizer=None) for part in parts])
+    neighbors = merge_counts([count(part, whole) for part in parts])
+    assert isinstance(neighbors, SuperwordCounts) and neighbors.least > 2
+    runs = merge_counts([count(part, neighbors) for part in parts])
+    assert isinstance(runs, SuperwordCounts) and runs.least >= neighbors.least
+    expected = trained(parts, 284, 280).merges
+    learned = [trained(runs, size, 280).merges for size in (280, 281, 282)]
+    assert learned == [expected[: len(merges)] for merges in learned]
+    assert len(learned[-1]) > len(learned[0])
+
+
+def test_parts_in_files(corpus: Path, tmp_path: Path) -> None:
+    """Files, counted on two machines and written, are what `count_superwords` gives."""
+    paths = sorted(corpus.iterdir())
+    parts, how = [paths[:2], paths[2:]], {"superwords": 280, "vocab_size": 310, "num_workers": 1}
+
+    def count(part: list[Path], whole: Any) -> PretokenCounts:
+        counts = count_files(part, special_tokens=["<s>"], whole=whole, **how)
+        expected = count_superwords(part, special_tokens=["<s>"], whole=whole, **how)
+        assert isinstance(counts, SuperwordCounts)
+        assert counts == expected and runs_of(counts) == runs_of(expected)
+        assert (counts.facts, counts.cut) == (expected.facts, expected.cut)
+        counts.save(tmp_path / "counts")
+        return PretokenCounts.load(tmp_path / "counts")
+
+    total = merge_counts([count_files(part, special_tokens=["<s>"]) for part in parts])
+    for _ in range(2):
+        total = merge_counts([count(part, total) for part in parts])
+    expected = count_superwords(paths, special_tokens=["<s>"], **how)
+    assert isinstance(total, SuperwordCounts) and runs_of(total) == runs_of(expected)
+    assert (total, total.cut, total.least) == (expected, expected.cut, expected.least)
+    assert sum(pickle.loads(pickle.dumps([total])), expected).documents == 10
+
+
+def test_what_does_not_add_up(counts: SuperwordCounts) -> None:
     plain = count_pretokens(MANNERS)
+    other = count_superwords([MANNERS * 8], 280, 310, special_tokens=["<s>"])
     for add in (
-        lambda: counts + counts,
+        lambda: counts + other,
         lambda: plain + counts,
         lambda: counts + plain,
         lambda: merge_counts([plain, counts]),
+        lambda: merge_counts([counts, plain]),
     ):
-        with pytest.raises(ValueError, match="counts with superwords can't be added up"):
+        with pytest.raises(ValueError, match="these counts don't add up: with superwords"):
             add()
+    with pytest.raises(ValueError, match="these counts were made with pattern"):
+        counts + count_pretokens(MANNERS, "llama3")
+    with pytest.raises(ValueError, match="leave out min_frequency"):
+        merge_counts([counts, counts], min_frequency=2)
+    counts.runs.add([1, 2], 2**61)
+    with pytest.raises(ValueError, match="too large to be added up"):
+        counts + counts
+    with pytest.raises(TypeError):
+        counts + 1  # type: ignore[operator]
+
+
+def test_what_a_part_refuses(counts: SuperwordCounts, corpus: Path) -> None:
+    plain = count_pretokens(MANNERS)
+    part = count_superwords(MANNERS, 280, 310, whole=plain)
+    with pytest.raises(ValueError, match="these counts are of neighbors"):
+        BPETokenizer().train(counts=part, vocab_size=310, superwords=280, verbose=False)
+    incomplete = part + part
+    del incomplete[b" way"]
+    for whole, how, problem in (
+        (counts, 280, "these counts are complete; train from them"),
+        (part, 281, "transition=280, not with transition=281"),
+        (count_pretokens(MANNERS, "llama3"), 280, "these counts were made with pattern"),
+        (incomplete, 280, "stage one differs from that of these counts"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            count_superwords(MANNERS, how, 310, whole=whole)
+    with pytest.raises(TypeError, match="whole must be PretokenCounts, got dict"):
+        count_superwords(MANNERS, 280, 310, whole={})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="leave out min_frequency"):
+        count_files(corpus, superwords=280, vocab_size=310, whole=plain, min_frequency=2)
+    count_superwords(MANNERS, 280, 400, whole=part)  # neighbors fit any size
 
 
 # -- Files, and any number of workers -----------------------------------------------
@@ -287,9 +425,41 @@ def test_commands(
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize("how", ["280", "auto"])
+def test_parts_by_commands(
+    capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path, how: str
+) -> None:
+    """Parts, counted and added up step by step, give the file of counting all at once."""
+    sized = ["--superwords", how, "--vocab-size", 310]
+    paths, quiet = sorted(corpus.iterdir()), ["--num-workers", 1, "--quiet"]
+    counted: list[Any] = []
+    for step in range(3):
+        files = [tmp_path / f"{step}{part}" for part in "ab"]
+        for file, part in zip(files, (paths[:2], paths[2:])):
+            more = [*sized, "--whole", counted[-1]] if counted else []
+            run = run_command(capsys, "count", *part, "-o", file, *more, *quiet)
+            assert run == (0, "", "")
+        counted.append(tmp_path / f"all{step}")
+        added = run_command(capsys, "count", "--add", *files, "-o", counted[-1], "--json")
+        assert added[0] == 0 and json.loads(added[1])["documents"] == 5
+    assert run_command(capsys, "count", corpus, "-o", tmp_path / "c", *sized, *quiet) == (0, "", "")
+    if how != "auto":  # which may cut less then
+        assert counted[-1].read_bytes() == (tmp_path / "c").read_bytes()
+    made = []
+    for file in (counted[-1], tmp_path / "c"):
+        command = ["train", "--counts", file, "-o", tmp_path / "t", "--force", *sized, "--quiet"]
+        assert run_command(capsys, *command) == (0, "", "")
+        made.append((tmp_path / "t" / "tokenizer.json").read_bytes())
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize(
     ("options", "status", "problem"),
     [
+        (["--whole", "x"], 2, "--whole goes with --superwords"),
+        (["--superwords", 280, "--whole", "missing"], 1, "missing: "),
+        (["--add"], 1, "is not a regular file"),
+        (["--add", "--pattern", "llama3", "--superwords", 280], 2, "out --pattern, --superwords"),
         (["--superwords", "x"], 2, "expected a vocabulary size or 'auto', got 'x'"),
         (["--vocab-size", 300], 2, "--vocab-size goes with --superwords"),
         (

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from oracles import examples, need
 
 from bpe_tokenizer import SPLIT_PATTERNS, BPETokenizer
+from bpe_tokenizer_tools.patterns.digits import digits_from_the_right
 from bpe_tokenizer_tools.training import superwords
 from bpe_tokenizer_tools.training.superwords import SUPERBPE_PATTERN, Superwords
 
@@ -224,6 +225,8 @@ def test_what_the_report_says(tmp_path: Path) -> None:
         ("many", "superwords must be Superwords(...), a mapping"),
         (True, "superwords must be Superwords(...), a mapping"),
         ({"rule": "superbpe"}, "superwords takes transition, rule"),
+        ({"transition": 280, "never": ["a\ud800"]}, "lone surrogate"),
+        ({"transition": 280, "pattern": "gpt2"}, "pattern is that of stage one; superwords need"),
         ({"transition": 280, "words": 3}, "superwords takes transition, rule"),
         (255, "transition must be at least 256, got 255"),
         (301, "transition must be at most vocab_size, which is 300, got 301"),
@@ -286,9 +289,69 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert made.split_pattern == expected.split_pattern
 
 
+BOUNDLESS = {"transition": 280, "rule": "boundless"}
+LLAMA3 = {"pattern": SPLIT_PATTERNS["llama3"]}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("280 --superword-rule boundless", BOUNDLESS),
+        ("280 --superword-max-words none --superword-never", {"max_words": None, "never": ()}),
+        ("280 --superword-max-words 2 --superword-never way is", {"never": ["way", "is"]}),
+        ("280 --superword-pattern llama3", {"max_words": 4, **LLAMA3}),
+        ("auto --superword-rule boundless --superword-max-words 3", {"transition": "auto"}),
+        ("280 --digits right --superword-rule boundless", BOUNDLESS),
+        ("280 --digits right --superword-pattern llama3", LLAMA3),
+    ],
+)
+def test_each_field_by_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, written: str, meant: dict[str, Any]
+) -> None:
+    """The commands take what `Superwords` takes, and counts for it."""
+    (tmp_path / "text.txt").write_text(MANNERS * 9, encoding="utf-8")
+    size, options = ["--vocab-size", 300, "--quiet"], ["--superwords", *written.split()]
+    command = ["train", "--corpus", tmp_path / "text.txt", *size, *options]
+    assert run_command(capsys, *command, "--output", tmp_path / "out") == (0, "", "")
+    made = BPETokenizer.from_pretrained(tmp_path / "out", verbose=False)
+    pattern = SPLIT_PATTERNS["gpt2"]
+    how: dict[str, Any] = {"transition": 280, **meant}
+    if "auto" in written:
+        how |= {"rule": "boundless", "max_words": 3}
+    if "max-words 2" in written:
+        how["max_words"] = 2
+    if "digits" in written:
+        pattern = digits_from_the_right(pattern)
+        if "pattern" in how:
+            how["pattern"] = digits_from_the_right(how["pattern"])
+    expected = BPETokenizer(pattern).train(
+        tmp_path / "text.txt", 300, superwords=how, verbose=False
+    )
+    assert made.merges == expected.merges
+    assert made.split_pattern == expected.split_pattern
+    if "digits" not in written:
+        counts = tmp_path / "counts"
+        command = ["count", tmp_path / "text.txt", "-o", counts, "--num-workers", 1]
+        assert run_command(capsys, *command, *size, *options) == (0, "", "")
+        command = ["train", "--counts", counts, *size, *options]
+        assert run_command(capsys, *command, "-o", tmp_path / "again") == (0, "", "")
+        again = BPETokenizer.from_pretrained(tmp_path / "again", verbose=False)
+        assert again.merges == expected.merges
+
+
 @pytest.mark.parametrize(
     ("options", "status", "problem"),
     [
+        (["--superword-rule", "boundless"], 2, "--superword-rule goes with --superwords"),
+        (["--superword-max-words", "2"], 2, "--superword-max-words goes with --superwords"),
+        (["--superwords", 280, "--superword-max-words", "x"], 2, "expected a number such as"),
+        (["--superwords", 280, "--superword-max-words", 0], 1, "max_words must be at least 1"),
+        (["--superwords", 280, "--superword-rule", "x"], 2, "invalid choice: 'x'"),
+        (
+            ["--superwords", "auto", "--superword-rule", "superbpe"],
+            1,
+            'transition="auto" works only with rule="boundless"',
+        ),
         (
             ["--superwords", "many"],
             2,

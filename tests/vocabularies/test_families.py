@@ -27,7 +27,7 @@ import tokenizer_files as files  # noqa: E402  (needs the library)
 # Many of the small vocabularies lack characters of ASCII, and loading them says so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no token for these characters")
 
-FAMILIES = [name for name in files.FAMILIES if name != "continuing prefix"]
+FAMILIES = list(files.FAMILIES)
 TEXTS = [
     *files.CORPUS,
     "The lazy tokenizers' lowland catalog, 12345 mattresses; 世界 世界 ☃☃ \t\t x",
@@ -112,6 +112,15 @@ def test_extending(name: str, folder: Path) -> None:
         ranks[token] = ord(written) if len(written) == 1 else 10**7 + id_
     added = [old.definition.read(token.content) or b"" for token in old.added_tokens]
     learned = new.merges[len(old.merges) :]
+    if name == "continuing prefix":  # merges take it away; mark the beginning of words instead
+
+        def marked(token: bytes) -> bytes:
+            return token[2:] if token.startswith(b"##") else b"\xff" + token
+
+        words = [([*map(marked, word)], count) for word, count in words]
+        ranks = {marked(token): rank for token, rank in ranks.items()}
+        added = [*map(marked, added)]
+        learned = [(marked(left), marked(right)) for left, right in learned]
     assert learned == reference.extend(words, ranks, 40, forbidden=added)
 
     made = set(range(old.max_id + 1, new.max_id + 1))
@@ -164,9 +173,28 @@ def test_pruning(name: str, folder: Path) -> None:
     assert taken == after - before
 
 
-def test_a_continuing_prefix_is_refused(folder: Path) -> None:
-    old = load("continuing prefix", folder)
-    with pytest.raises(ValueError, match="can't extend a tokenizer with continuing_subword_prefix"):
-        extend(old, TEXTS)
-    with pytest.raises(ValueError, match="can't prune a tokenizer with continuing_subword_prefix"):
-        prune(old, TEXTS, min_count=1)
+@pytest.mark.parametrize("prefix", ["##", "#", "b", "aa"])
+@settings(max_examples=examples(25), deadline=None)
+@given(st.lists(st.text("ab#. ", max_size=9), min_size=2, max_size=9), st.integers(0, 9))
+def test_words_that_begin_like_a_continuing_prefix(prefix: str, corpus: list[str], at: int) -> None:
+    """Tokens are what `tokenizers` makes of the new file, whatever a word begins with."""
+    theirs = tokenizers.Tokenizer(
+        tokenizers.models.BPE(unk_token="[UNK]", continuing_subword_prefix=prefix)
+    )
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=30, special_tokens=["[UNK]"], continuing_subword_prefix=prefix,
+        show_progress=False,
+    )  # fmt: skip
+    theirs.train_from_iterator(["ab ba #a ##b . a#b.", *corpus[1:]], trainer)
+    old = BPETokenizer.from_hf(theirs)
+    text = f"{prefix}ab a{prefix} {' '.join(corpus)} ##ab#a"
+    string = (text.split() * 9)[at]
+    new = extend(old, [text, "abba ##abba"], add=9, min_frequency=1, tokens=[string], held_out={})
+    assert len(new.encode(string)) == 1
+    pruned = prune(new, [text], min_count=2, verbose=False)
+    for tokenizer in (new, pruned.tokenizer):
+        for each in (text, *corpus):
+            check_like_home(tokenizer, each)
+    assert len(new.encode(text)) <= len(old.encode(text))
+    assert len(pruned.tokenizer.encode(text)) == pruned.tokens_after
