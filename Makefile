@@ -102,8 +102,12 @@ core: ENGINE = accelerated
 core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tokenizers jinja2
 	$(PYTEST_INSTALLED) --ignore=tests/module/test_huggingface.py --ignore=tests/accelerator --engine $(ENGINE) tests
 
+# Without the sweeps of patterns over all characters, which are the same in each Python: `test-more` makes
+# them.
 extension: ## the extension against the engine in Python; needs what core does
-	$(PYTEST_INSTALLED) --engine both --slow -k "not core_alone" $(EXTENSION) tests/patterns/test_split_patterns.py
+	$(PYTEST_INSTALLED) --engine both --slow \
+		-k "not core_alone and not test_every_character and not cut_every_character and not cuts_every_character" \
+		$(EXTENSION) tests/patterns/test_split_patterns.py
 
 transformers4: ## what this library saves loads there too; needs transformers==4.57.6
 	$(PYTEST_INSTALLED) --engine both tests/module/test_huggingface.py tests/dropin/test_dropin_transformers.py
@@ -158,8 +162,8 @@ fuzz: ## readers get changed files for SECONDS, then the core in C inputs, if th
 		./fuzz-core fuzz-corpus -len_control=0 -max_len=3000 -max_total_time=$(SECONDS); \
 	else echo "no clang here, so the core in C gets no inputs: apt-get install clang"; fi
 
-# Without the sweeps over all characters, which are many and alike, and without the tests that
-# compile the extension's core with sanitizers themselves.
+# Without the sweeps over all characters, which are many and alike, without the tests that compile the
+# extension or its core themselves, and without the fuzzer's test: the last line runs it for longer.
 sanitizers: export BPE_TOKENIZER_EXAMPLES = 0.5
 sanitizers: export BPE_TOKENIZER_ACCELERATOR_DIR = $(OUT)/checked
 sanitizers: export PYTHONMALLOC = malloc
@@ -167,6 +171,7 @@ sanitizers: export ASAN_OPTIONS = detect_leaks=0
 sanitizers: PRELOAD = LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)"
 sanitizers: ## the extension with every access to memory checked
 	python accelerator/tools/build.py $(OUT)/checked --sanitize
-	$(PRELOAD) $(PYTEST) --engine both --slow -k "not every_character and not core_alone" $(EXTENSION)
+	$(PRELOAD) $(PYTEST) --engine both --slow \
+		-k "not every_character and not core_alone and not wide_instructions and not fuzzer_runs" $(EXTENSION)
 	$(PRELOAD) $(PYTEST) $(CORE)
 	$(PRELOAD) PYTHONPATH=$(OUT)/checked python accelerator/tools/fuzz.py --seconds 40

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import tiny_models
 from conftest import ROOT, run_command
+from example_files import write_settings_and_model
 from oracles import missing, need
 
 import bpe_tokenizer
@@ -28,19 +29,6 @@ from bpe_tokenizer_tools.support import colors
 
 ALL = {**core.COMMANDS, **commands.COMMANDS}
 TEXT = "The cat sat on the mat. Hello, world! naïve 東京 🙂 return x + 12\n"
-RECIPE = """
-target_size = "1 kB"
-[[sources]]
-name = "all"
-path = "texts/*.txt"
-fraction = 1.0
-"""
-PIPELINE = """
-[corpus]
-recipe = "recipe.toml"
-[train]
-vocab_size = 300
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +42,8 @@ def place(engine: str, tmp_path_factory: pytest.TempPathFactory, vocab_dir: Path
             encoding="utf-8",
         )
     (folder / "ids.txt").write_text("72 105")
-    (folder / "recipe.toml").write_text(RECIPE)
-    (folder / "pipeline.toml").write_text(PIPELINE)
     need("numpy")
-    model = tiny_models.write_safetensors(folder / "model", tiny_models.model(False))
-    tiny_models.tokenizer().save(model, verbose=False)
+    write_settings_and_model(folder)
     (folder / "cache").mkdir()
     shutil.copy(vocab_dir / "o200k_base.tiktoken", folder / "cache")
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shlex
 import sys
@@ -11,8 +10,8 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-import tiny_models
 from conftest import run_command
+from example_files import write_settings_and_model
 from oracles import need
 
 import bpe_tokenizer
@@ -26,19 +25,6 @@ pytestmark = pytest.mark.parametrize("engine", ["accelerated"], indirect=True)
 NAME = "\x1b]0;owned\x07\x9b31m\u202e\u2066\u2028"  # sets a title, colors and reverses what follows
 TEXT = f"\x1b[8m{NAME}\r\x08"
 OURS = {*view._COLORS, view._BOLD, view._DIM, view._RESET, view._SPECIAL, trace._MADE}
-RECIPE = f"""
-target_size = "1 kB"
-[[sources]]
-name = "all"
-path = {json.dumps(f"texts{NAME}/*.txt")}
-fraction = 1.0
-"""
-PIPELINE = """
-[corpus]
-recipe = "recipe.toml"
-[train]
-vocab_size = 300
-"""
 
 
 def unsafe(shown: str) -> list[str]:
@@ -75,10 +61,7 @@ def place(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = "".join(f"{words} {number} {chr(97 + number % 26) * 3}\n" for number in range(80))
         (folder / name).write_text(lines, encoding="utf-8")
     (folder / "ids.txt").write_text("27 91 256 257")
-    (folder / "recipe.toml").write_text(RECIPE)
-    (folder / "pipeline.toml").write_text(PIPELINE)
-    tiny_models.write_safetensors(folder / f"model{NAME}", tiny_models.model(False))
-    tiny_models.tokenizer().save(folder / f"model{NAME}", verbose=False)
+    write_settings_and_model(folder, NAME)
     tokenizer(280).save(folder / f"mine{NAME}", verbose=False)
     other = tokenizer(600)
     other.add_special_tokens([AddedToken(f"[{TEXT}]", special=False)])

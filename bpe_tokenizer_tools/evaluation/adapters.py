@@ -27,7 +27,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.formats import by_name
 from bpe_tokenizer_tools.support.text import name_of, shortened
 
-numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "numpy")
+numpy = core.import_optional("numpy", "measuring tokenizers", "numpy")
 
 _SPECS = (
     "the path of a tokenizer, o200k_base or the like, hf:PATH, hf:NAME, tiktoken:NAME or sp:PATH"

@@ -26,7 +26,7 @@ from bpe_tokenizer_tools.showing.view import shown
 from bpe_tokenizer_tools.support.tables import Table
 from bpe_tokenizer_tools.support.text import Printed, printable, shortened
 
-numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "numpy")
+numpy = core.import_optional("numpy", "measuring tokenizers", "numpy")
 
 _CONTEXT = 24  # characters before and after a word
 _MOST_STRETCHES = 1 << 19  # of text that are kept count of; some 250 MB

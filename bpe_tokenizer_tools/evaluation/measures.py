@@ -17,7 +17,7 @@ from bpe_tokenizer_tools.evaluation.adapters import Adapter, reason_of
 from bpe_tokenizer_tools.evaluation.texts import Part
 from bpe_tokenizer_tools.evaluation.words import Pieces
 
-numpy = core.import_optional("numpy", "measuring tokenizers, by numpy,", "numpy")
+numpy = core.import_optional("numpy", "measuring tokenizers", "numpy")
 
 ALPHA = 2.5
 _CHUNK_CHARS = 2 << 20

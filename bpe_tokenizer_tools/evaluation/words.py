@@ -20,7 +20,7 @@ import regex
 
 from bpe_tokenizer_tools import core
 
-numpy = core.import_optional("numpy", "counting words, by numpy,", "numpy")
+numpy = core.import_optional("numpy", "counting words", "numpy")
 
 OTHER, WORD, SOLO, SPACE = 0, 1, 2, 3  # kinds of pieces; SOLO is a word of one letter
 _MARK, _APOSTROPHE = 4, 5  # of characters only

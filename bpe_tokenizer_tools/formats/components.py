@@ -93,9 +93,9 @@ def _empty_too(compiled: regex.Pattern[str], text: str, seconds: float) -> Itera
     Like Oniguruma's callers, and unlike `finditer`: after an empty match, skip another match that
     begins at the same place.
     """
-    at, done, until = 0, -1, time.monotonic() + seconds
+    at, done, until = 0, -1, time.process_time() + seconds  # the clock of `regex`
     while at <= len(text):
-        found = compiled.search(text, at, timeout=max(until - time.monotonic(), 0.001))
+        found = compiled.search(text, at, timeout=max(until - time.process_time(), 0.001))
         if found is None:
             return
         start, end = found.span()

@@ -81,7 +81,7 @@ def open_writer(format: str, stem: Path, dtype: str) -> Writer:
 
 def import_numpy() -> Any:
     """Return the module numpy, or raise an error that says what needs it."""
-    return core.import_optional("numpy", "packing token ids, by numpy,", "numpy")
+    return core.import_optional("numpy", "packing token ids", "numpy")
 
 
 def npy_header(entries: int) -> bytes:

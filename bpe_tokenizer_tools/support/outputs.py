@@ -86,7 +86,7 @@ def plot_format(path: str | os.PathLike[str]) -> str:
     kind = _PLOTS.get(Path(path).suffix.lower())
     if kind is None:
         raise ValueError(f"{path}: a plot must be a .png or .svg file")
-    core.import_optional("matplotlib", "drawing plots, by matplotlib,", "matplotlib")
+    core.import_optional("matplotlib", "drawing plots", "matplotlib")
     return kind
 
 

@@ -1,9 +1,9 @@
 """Draw the pictures of the documents: `make pictures`, or python docs/site/pictures.py [NAME ...].
 
 They show what the code of this folder does now, with the vocabularies in tests/data.  Pictures of
-pages need Chromium.  Three pictures need more text, or a model, than the repository has: evaluate
-takes `--texts FOLDER`, sweep `--corpus FILE`, and doctor `--model FOLDER`.  Without these options
-they are left as they are.  Benchmarks draw the others, whose bars are measurements.
+pages need Chromium.  Two pictures need more text, or a model, than the repository has: evaluate
+takes `--texts FOLDER`, and doctor `--model FOLDER`.  Without these options they are left as they
+are.  Benchmarks draw the others, whose bars are measurements.
 """
 
 from __future__ import annotations
@@ -183,11 +183,24 @@ def evaluate(path: Path, folder: Path) -> None:
     run("evaluate", *specs, "--texts", *named, "--plot", path)
 
 
-def sweep(path: Path, corpus: Path) -> None:
-    """Draw the sizes of docs/sweep.md."""
-    budget = ["--width", "4096", "--parameters", "7B", "--untied"]
-    special = ["--special-tokens", "<|endoftext|>"]
-    run("sweep", "--corpus", corpus, "--pattern", "cl100k", *special, *budget, "--plot", path)
+def sweep(path: Path) -> None:
+    """Draw the first table of docs/sweep.md; the repository doesn't have its corpus."""
+    from bpe_tokenizer_tools.evaluation.sweep import Point, Recommendation, Sweep
+
+    page = (DOCS / "sweep.md").read_text(encoding="utf-8").replace(",", "")
+    first = page.partition("Took:")[0]
+    patterns = (r"(\d+) bytes of held-out text", r"Recommended: (\d+)", r"of (\d+) parameters")
+    held_out, best, parameters = (int(re.findall(each, first)[0]) for each in patterns)
+    row = r"^ *(\d+) +[\d.]+ +(\d+) .* (\d+) +[\d.]+% +[\d.]+%$"
+    rows = re.findall(row, first, re.MULTILINE)
+    found = [tuple(map(int, row)) for row in rows]
+    worth = [(parameters - embedding) / tokens for _, tokens, embedding in found]
+    points = [
+        Point(size, tokens, held_out / tokens, None, 0, worth=each / max(worth))
+        for (size, tokens, _), each in zip(found, worth)
+    ]
+    drawn = Sweep(points, Recommendation(best, "worth", ""), (), 0, 0, {}, {}, BPETokenizer())
+    drawn.plot(path)
 
 
 def tokenizations(path: Path) -> None:
@@ -225,14 +238,12 @@ def draw() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {known}; else all")
     texts = "english.txt, code.txt and multi.txt, for evaluate-four-vocabularies.svg"
     parser.add_argument("--texts", type=Path, metavar="FOLDER", help=texts)
-    parser.add_argument("--corpus", type=Path, metavar="FILE", help="the text for sweep.png")
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="the model for doctor.png")
     options = parser.parse_args()
     if unknown := set(options.names) - set(PICTURES):
         parser.error(f"no picture is called {', '.join(sorted(unknown))}: expected {known}")
     needs = {
         "evaluate-four-vocabularies.svg": ("texts", options.texts),
-        "sweep.png": ("corpus", options.corpus),
         "doctor.png": ("model", options.model),
     }
     for name in options.names or PICTURES:

@@ -382,18 +382,25 @@ def write_many(form: Form, folder: Path, seed: int, times: int) -> None:
 @forks
 def test_two_processes_save_to_one_place(form: Form, tmp_path: Path) -> None:
     form.write(tmp_path, 0)
-    times = examples(40)
-    writers = [in_child(lambda s=seed: write_many(form, tmp_path, s, times)) for seed in (1, 2)]  # type: ignore[misc]
+    times, read_enough = examples(40), tmp_path / "read_enough"
+
+    def write(seed: int) -> None:
+        write_many(form, tmp_path, seed, times)
+        while not read_enough.exists():
+            write_many(form, tmp_path, seed, 1)
+
+    writers = [in_child(lambda s=seed: write(s)) for seed in (1, 2)]  # type: ignore[misc]
     left, seen = set(writers), []
     while left:
         seen.append(form.which(tmp_path))
+        if len(seen) > times / 4:
+            read_enough.touch()
         for process in list(left):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
                 assert status == 0
                 left.remove(process)
     assert form.which(tmp_path) in range(4) and not hidden(tmp_path)
-    assert len(seen) > times / 4
 
 
 def test_two_threads_save_to_one_place(form: Form, tmp_path: Path) -> None:

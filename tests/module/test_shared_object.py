@@ -278,11 +278,11 @@ def test_a_child_forked_while_another_thread_writes_can_write() -> None:
     def hold() -> None:
         with tokenizer._changed():
             held.set()
-            done.wait(60)
+            done.wait(600)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(60)
+    assert held.wait(600)
     child = os.fork()
     if child == 0:
         os._exit(tokenizer.add_special_tokens(["<new>"]) - 1)

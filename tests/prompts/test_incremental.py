@@ -511,7 +511,7 @@ def test_a_session_is_for_one_thread_at_a_time() -> None:
     class Slow(BPETokenizer):
         def encode(self, *given: Any, **options: Any) -> list[int]:
             entered.set()
-            go_on.wait(9)
+            go_on.wait(600)
             return super().encode(*given, **options)
 
     go_on.set()
@@ -520,7 +520,7 @@ def test_a_session_is_for_one_thread_at_a_time() -> None:
     entered.clear()
     thread = threading.Thread(target=session.encode, args=("a b c",))
     thread.start()
-    assert entered.wait(9)
+    assert entered.wait(600)
     with pytest.raises(RuntimeError, match="another thread is using this session"):
         session.encode("a")
     go_on.set()

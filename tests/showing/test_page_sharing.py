@@ -328,8 +328,13 @@ def test_what_an_address_holds_stays_text(state: Any, page: Browser, chat_file: 
     page.driver.get_log("browser")
     open_at(page, chat_file, state)
     check_harmless(page)
-    page.run("location.hash = arguments[0]", "%E0%A4%A&text=%&view=%FF&" + urlencode(state))
-    page.wait("await new Promise((resume) => { setTimeout(resume, 50); })")
+    page.wait(
+        "const heard = new Promise((resume) => {"
+        " addEventListener('hashchange', resume, {once: true}); });"
+        " location.hash = given[0]; await heard; await update();"
+        " await new Promise((resume) => { setTimeout(resume, 50); })",
+        "%E0%A4%A&text=%&view=%FF&" + urlencode(state),
+    )
     check_harmless(page)
     if "left" in state:
         assert f"doesn't have the tokenizer that the link names, {state['left']}." in page.run(
