@@ -75,7 +75,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypedDict, cast, overload
 
 import regex
 
@@ -759,11 +759,10 @@ def _transactions(folder: Path) -> Any:
     except ImportError:
         if (folder / _JOURNAL).exists():
             raise
-
-    def read(paths: Iterable[Path]) -> dict[Path, bytes]:
-        return {path: raw for path in paths if (raw := _read_file(path)) is not None}
-
-    return argparse.Namespace(read_files=read, save_files=_write_files)
+    return argparse.Namespace(
+        read_files=lambda paths: {p: raw for p in paths if (raw := _read_file(p)) is not None},
+        save_files=_write_files,
+    )
 
 
 _REQUIRED: Any = object()
@@ -868,11 +867,8 @@ def _documents(corpus: Any, text_field: str) -> Iterator[Iterable[str]]:
 def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
     """Yield the documents of a file, or of all files below a directory, sorted."""
     if path.is_dir():
-        found = sorted(
-            file
-            for file in path.rglob("*")
-            if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
-        )
+        files = (file for file in path.rglob("*") if file.is_file())
+        found = sorted(f for f in files if "/." not in f"/{f.relative_to(path).as_posix()}")
         if not found:
             raise ValueError(f"the corpus is empty: expected files in the directory {path}")
         with contextlib.suppress(ImportError):  # alone, this file takes all of them for text
@@ -891,6 +887,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
 
 
 _FileName = str | os.PathLike[str]
+_Corpus = _FileName | Iterable[_FileName]
 # The module that reads files with each ending.
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "backports.zstd"}
 
@@ -1053,9 +1050,6 @@ class PretokenCounts(dict[bytes, int]):
         data = _JsonReader.open(Path(path))
         return _read_counts(data, data.get("counts", dict).items())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PretokenCounts, (dict(self), *vars(self).values())
-
 
 _COUNTS_FORMAT = "bpe_tokenizer.PretokenCounts"
 
@@ -1146,7 +1140,7 @@ def _cores() -> int:  # that this process may use
 
 
 def count_pretokens(
-    corpus: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    corpus: _Corpus,
     split_pattern: str = GPT2_SPLIT_PATTERN,
     *,
     special_tokens: Iterable[str] = (),
@@ -1860,11 +1854,9 @@ def _post_processor_json(definition: Definition, around: _Template) -> dict[str,
         content = {token.id: token.content for token in definition.added}
         ids = {content[id_]: id_ for side in around for id_ in side}
         before, after = ([content[id_] for id_ in side] for side in around)
+        parts = [*before, "", *after]  # "" is the text
         first, second = (
-            [
-                {"SpecialToken" if name else "Sequence": {"id": name or text, "type_id": i}}
-                for name in (*before, "", *after)
-            ]
+            [{"SpecialToken" if n else "Sequence": {"id": n or text, "type_id": i}} for n in parts]
             for i, text in enumerate("AB")
         )
         tokens = {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in ids.items()}
@@ -1913,8 +1905,7 @@ def _config_json(
     if isinstance(definition.template, str):
         config["surround"] = definition.template
     if templates.keys() - {"default"}:
-        items = templates.items()
-        config["chat_template"] = [{"name": name, "template": text} for name, text in items]
+        config["chat_template"] = [{"name": n, "template": text} for n, text in templates.items()]
     return config, names
 
 
@@ -2326,6 +2317,10 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
     ``dict(batch)`` and ``model(**batch)`` have the fields that a model takes.
     """
 
+    data: dict[str, list[list[int]]]
+    input_ids: list[list[int]]
+    attention_mask: list[list[int]]
+
     def __init__(self, encodings: Iterable[EncodingResult]) -> None:
         self.encodings = list(encodings)
         names = self.encodings[0].keys() if self.encodings else ["input_ids", "attention_mask"]
@@ -2353,17 +2348,29 @@ class BatchEncoding(_Batch, Sequence[EncodingResult]):
         """Return the fields that a model takes."""
         return list(self.data)
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[list[list[int]]]:
         """Return the values of these fields."""
         return list(self.data.values())
 
-    def items(self) -> list[tuple[str, Any]]:
+    def items(self) -> list[tuple[str, list[list[int]]]]:
         """Return the fields with their values."""
         return list(self.data.items())
 
     def __contains__(self, item: object) -> bool:
         return item in (self.data if isinstance(item, str) else self.encodings)
 
+    @overload
+    def __getitem__(self, key: int) -> EncodingResult: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[EncodingResult]: ...
+    @overload
+    def __getitem__(self, key: Literal["tokens"]) -> list[list[str]]: ...
+    @overload
+    def __getitem__(self, key: Literal["offsets"]) -> list[list[_Span]]: ...
+    @overload
+    def __getitem__(self, key: Literal["input_ids", "attention_mask"]) -> list[list[int]]: ...
+    @overload
+    def __getitem__(self, key: str) -> list[list[Any]]: ...
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return self.encodings[key]
@@ -3137,8 +3144,7 @@ def _is_apple() -> bool:
 def _has_nvidia_gpu() -> bool:
     subprocess = importlib.import_module("subprocess")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = ["nvidia-smi", "--list-gpus"]
-        run = subprocess.run(command, capture_output=True, timeout=10, check=False)
+        run = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, timeout=10)
         return run.returncode == 0 and bool(run.stdout.strip())
     return False
 
@@ -3499,9 +3505,8 @@ def _to_json(data: Any) -> str:
 
 def _pack(definition: Definition, *rest: Any) -> bytes:
     """Serialize a definition, and more, canonically: equal ones give equal bytes."""
-    state = dict(vars(definition))
+    state = {**vars(definition), "merges": list(definition.merges)}
     state["vocab"] = {_to_printable(token): id_ for token, id_ in definition.vocab.items()}
-    state["merges"] = list(definition.merges)
     state["added"] = [dataclasses.asdict(token) for token in definition.added]
     return json.dumps([state, *rest], sort_keys=True).encode()
 
@@ -3707,10 +3712,9 @@ class BPETokenizer:
         plain = not (of_tools or definition.prefix_space or _recognized(definition, _NONE))
         self._encode_plain = encoder.encode_plain if plain else None
         # The pipeline for each set of special tokens to recognize.
-        pipeline: Callable[[frozenset[str]], _Pipeline] = functools.lru_cache(64)(
-            lambda allowed: encoder.pipeline(_recognized(definition, allowed))
-        )
-        self._pipeline, cached = pipeline, functools.lru_cache(64)
+        cached = functools.lru_cache(64)
+        pipeline = cached(lambda allowed: encoder.pipeline(_recognized(definition, allowed)))
+        self._pipeline: Callable[[frozenset[str]], _Pipeline] = pipeline
         self._plain = cached(lambda allowed, *method: encoder.plain(pipeline(allowed), *method))
         self._derived = functools.cache(lambda derive: derive(encoder, definition))  # for tools
         kept = {role: token for role, token in self._roles.items() if token in self._added}
@@ -3729,7 +3733,7 @@ class BPETokenizer:
 
     def train(
         self,
-        corpus: Any = None,
+        corpus: _Corpus | None = None,
         vocab_size: int = 32_000,
         min_frequency: int = 2,
         special_tokens: _SpecialTokens | None = None,
@@ -3772,18 +3776,14 @@ class BPETokenizer:
         errors of `count_pretokens`.
         """
         verbose = _is_watched(verbose)
-        if (superwords, parity) != (None, None):
+        ordinary = (style, byte_fallback, character_coverage) == ("byte-level", None, None)
+        if (superwords, parity) != (None, None) or not ordinary:
             return cast("BPETokenizer", _tools("training.variants").train(self, locals()))
         if (corpus is None) == (counts is None):
             raise TypeError("train() takes a corpus or counts=..., one of the two")
         if not isinstance(counts, (Mapping, type(None))) or {*map(type, counts or ())} - {bytes}:
             raise TypeError("counts must map pre-tokens (bytes) to how often they occur")
         rule = self._definition.template if surround is None else str(surround)
-        if (style, byte_fallback, character_coverage) != ("byte-level", None, None):
-            asked = _tools("training.sentencepiece").Style(style, byte_fallback, character_coverage)
-            options = vocab_size, min_frequency, special_tokens, verbose, counts, max_token_length
-            asked.train(self, corpus, *options, num_workers, text_field, ties, rule)
-            return self
         if self._definition.components is not None:
             problem = "only byte-level BPE with one split pattern can be trained like this"
             raise ValueError(f"{problem}; make a new tokenizer, or pass style='sentencepiece'")
@@ -4564,8 +4564,7 @@ class BPETokenizer:
     def get_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, size and hit_rate_pct of the pre-token cache."""
         lookups, misses, size = self._encoder.cache_info()
-        hits = max(0, lookups - misses)
-        rate = 100 * hits / max(1, lookups)
+        rate = 100 * (hits := max(0, lookups - misses)) / max(1, lookups)
         return {"hits": hits, "misses": misses, "size": size, "hit_rate_pct": rate}
 
     def clear_cache(self) -> None:
@@ -4770,9 +4769,10 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
     tokenizer = BPETokenizer(pattern, normalizer=None if form == "none" else form)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
+    corpus: Any = _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)]
     names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
     tokenizer.train(
-        _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)] or None,
+        corpus or None,
         special_tokens=[*map(_parse_special_token, options.special_tokens)],
         verbose=not options.quiet,
         counts=counts if options.counts else None,

@@ -3,15 +3,52 @@
 `make hints` runs mypy --strict, which also fails if an `ignore` has no mistake to ignore.
 """
 
-from bpe_tokenizer import BatchEncoding, BPETokenizer, TensorBatch
+from collections.abc import Iterator
+from pathlib import Path
+
+from typing_extensions import assert_type
+
+from bpe_tokenizer import BatchEncoding, BPETokenizer, EncodingResult, TensorBatch, count_pretokens
 
 tokenizer = BPETokenizer("gpt2")
-ids: list[int] = tokenizer.encode("text")
-called: list[int] = tokenizer("text", add_special_tokens=True)
-batch: BatchEncoding = tokenizer("text", padding=True)
-tensors: TensorBatch = tokenizer(["text"], return_tensors="pt")
+assert_type(tokenizer.encode("text"), list[int])
+assert_type(tokenizer.encode_ordinary_batch(["text"]), list[list[int]])
+assert_type(tokenizer("text", add_special_tokens=True), list[int])
+assert_type(tokenizer("text", padding=True), BatchEncoding)
+assert_type(tokenizer(["text"]), BatchEncoding)
+assert_type(tokenizer(["text"], return_tensors="pt"), TensorBatch)
 pair: dict[str, list[int]] = tokenizer("question", "answer")
+
+batch = tokenizer.encode_batch(["text"])
+assert_type(batch, BatchEncoding)
+assert_type(batch[0], EncodingResult)
+assert_type(batch[:1], list[EncodingResult])
+assert_type(batch["input_ids"], list[list[int]])
+assert_type(batch["attention_mask"], list[list[int]])
+assert_type(batch["tokens"], list[list[str]])
+assert_type(batch["offsets"], list[list[tuple[int, int]]])
+assert_type(batch.input_ids, list[list[int]])
+assert_type([result.tokens for result in batch], list[list[str]])
+assert_type(tokenizer.encode_batch(["text"], return_tensors="np"), TensorBatch)
+
+
+def lines() -> Iterator[str]:
+    yield "text"
+
+
+# A corpus is text, a path, or any iterable of them.
+assert_type(tokenizer.train("text", 300), BPETokenizer)
+tokenizer.train(Path("corpus.txt"), 300)
+tokenizer.train(["one.txt", Path("two.txt")], 300)
+tokenizer.train([Path("one.txt"), Path("two.txt")], 300)
+tokenizer.train(lines(), 300)
+tokenizer.train(counts=count_pretokens(lines()), vocab_size=300)
 
 text: str = tokenizer.encode("text")  # type: ignore[assignment]
 tokenizer.encode(5)  # type: ignore[arg-type]
 padded: list[int] = tokenizer("text", padding=True)  # type: ignore[assignment]
+tokenizer.train(5)  # type: ignore[arg-type]
+tokenizer.train([b"text"])  # type: ignore[list-item]
+count_pretokens([["text"]])  # type: ignore[list-item]
+words: list[str] = batch["input_ids"]  # type: ignore[assignment]
+batch[0].missing  # type: ignore[attr-defined]

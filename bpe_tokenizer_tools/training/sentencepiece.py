@@ -50,6 +50,19 @@ _FEW = len(core.ALPHABET)  # characters that one byte each can stand for
 _words = r"[{0}][^{0}\r\n]*|[^{0}\r\n]+|[\r\n]+".format  # a pattern, from what begins a word
 
 
+def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
+    """Train with the arguments of `BPETokenizer.train`; return the tokenizer."""
+    if (given["corpus"] is None) == (given["counts"] is None):
+        raise TypeError("train() takes a corpus or counts=..., one of the two")
+    surround = given["surround"]
+    rule = core.frozen(tokenizer).definition.template if surround is None else str(surround)
+    names = ["corpus", "vocab_size", "min_frequency", "special_tokens", "verbose", "counts"]
+    names += ["max_token_length", "num_workers", "text_field", "ties"]
+    asked = Style(given["style"], given["byte_fallback"], given["character_coverage"])
+    asked.train(tokenizer, **{name: given[name] for name in names}, surround=rule)
+    return tokenizer
+
+
 class Style(NamedTuple):
     """How `BPETokenizer.train` was asked to train."""
 

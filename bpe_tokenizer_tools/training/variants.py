@@ -72,7 +72,11 @@ class Training:
 
 
 def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
-    """Train as `BPETokenizer.train` was asked to, with superwords or with parity."""
+    """Train as `BPETokenizer.train` was asked to: superwords, parity, or SentencePiece's style."""
+    if given["superwords"] is None and given["parity"] is None:
+        from bpe_tokenizer_tools.training import sentencepiece
+
+        return sentencepiece.train(tokenizer, given)
     usual: dict[str, Any] = {"style": "byte-level", "ties": "huggingface"}
     usual |= {"byte_fallback": None, "character_coverage": None}
     asked = "superwords" if given["superwords"] is not None else "parity"
