@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 from jinja2.runtime import LoopContext, Macro
+from jinja2.sandbox import MAX_RANGE, safe_range
 from jinja2.utils import Namespace
 
 from bpe_tokenizer_tools.chat.marked_text import TEMPLATE, Marked, concat
@@ -32,7 +33,8 @@ _Key = tuple[Any, ...]
 MISSING: Any = object()
 _FEW = 3  # how many messages before a place to look at first
 _RECENT = 4  # how many earlier renderings of a loop are looked at
-_NUMBERS: Sequence[int] = range(2**31)  # the items of a loop over a range
+_MANY = 2**31
+_NUMBERS: Sequence[int] = range(_MANY)  # the items of a loop over a range
 
 
 class Refused(ValueError):
@@ -120,25 +122,29 @@ class Number:
     def __mod__(self, other: Any) -> Any:
         return self.__index__() % plain(other)
 
+    def _below(self, first: int) -> Any:
+        """Return the numbers from `first` to below this one, as far as `range` may go."""
+        begin = first - self._more
+        if begin < 0 or self - first > MAX_RANGE:
+            return None
+        loop = self._loop
+        span = Span(loop._run, range(self._more, _MANY), begin, self._value - self._more)
+        span._loop, span._key = loop, self._key
+        return span
+
     def __str__(self) -> str:
         return str(self.__index__())
 
 
 class Selection:
-    """The messages that match, among those checked so far; shared by all renderings."""
+    """The messages that match, of a whole conversation; shared by all renderings."""
 
-    def __init__(self, base: Sequence[Any]) -> None:
-        self._base, self._seen = base, 0
-        self.found: list[Any] = []
-        self._places: list[int] = []
+    def __init__(self, base: Sequence[Any], fits: Callable[[Any], bool]) -> None:
+        self._places = [at for at, message in enumerate(base) if fits(message)]
+        self.found = [base[at] for at in self._places]
 
-    def number(self, n: int, fits: Callable[[Any], bool]) -> int:
+    def number(self, n: int) -> int:
         """Return how many of the first n messages fit."""
-        for at in range(self._seen, n):
-            if fits(self._base[at]):
-                self.found.append(self._base[at])
-                self._places.append(at)
-        self._seen = max(self._seen, n)
         return bisect.bisect_left(self._places, n)
 
 
@@ -211,9 +217,27 @@ class Span:
 
     def _selected(self, key: tuple[Any, ...], fits: Callable[[Any], bool]) -> Span:
         """Return the messages that fit; `key` says what that means."""
-        chosen = self._run.selected.setdefault((id(self._base), key), Selection(self._base))
-        start, stop = (chosen.number(each, fits) for each in (self._start, self._stop))
-        return Span(self._run, chosen.found, start, stop)
+        known, name = self._run.selected, (id(self._base), key)
+        if name not in known:
+            known[name] = Selection(self._base, fits)
+        chosen = known[name]
+        return Span(self._run, chosen.found, *map(chosen.number, (self._start, self._stop)))
+
+    def _ends_with(self, message: Any) -> bool | None:
+        """Return False, noting for which lengths, if the last one certainly differs; else None."""
+        loop, stop = self._watched(), self._stop
+        content = message.get("content") if isinstance(message, dict) else None
+        if loop is None or self._key is None or type(content) is not Marked:
+            return None
+        if self._start >= stop or not isinstance(self._base, list):
+            return None
+        places = self._run.places(self._base).get(content, [])  # elsewhere, none is equal
+        at = bisect.bisect_left(places, stop - 1)
+        following = places[at] if at < len(places) else None
+        if following == stop - 1:
+            return None
+        loop._note(self._key, max([self._start + 1, *(p + 2 for p in places[:at][-1:])]), following)
+        return False
 
     def __eq__(self, other: object) -> bool:
         return list(self) == (list(other) if isinstance(other, Span) else other)
@@ -282,12 +306,24 @@ class Run:
         loops: dict[int, list[Loop]],
         rests: dict[int, dict[int, _Rest]],
         selected: dict[tuple[Any, ...], Selection],
+        said: dict[int, dict[str, list[int]]],
     ) -> None:
         self.loops = loops  # the last loops of earlier renderings
         self.rests = rests  # the records of loops from the last message to the first
         self.selected = selected  # by what they are of, and how
+        self._said = said  # by the messages: the places of each content
         self.loop: Loop | None = None  # the one that runs
         self.written: list[str | Part] = []
+
+    def places(self, base: Sequence[Any]) -> dict[str, list[int]]:
+        """Return the places of the messages with each content."""
+        if id(base) not in self._said:
+            known = self._said[id(base)] = {}
+            for at, message in enumerate(base):
+                content = message.get("content") if isinstance(message, dict) else None
+                if type(content) is Marked:
+                    known.setdefault(content, []).append(at)
+        return self._said[id(base)]
 
 
 class Part:
@@ -604,6 +640,21 @@ def selected(value: Any, key: tuple[Any, ...], fits: Callable[[Any], bool]) -> A
     return value._selected(key, fits)
 
 
+def numbers(stop: Any, *rest: Any) -> Any:
+    """The function `range`, of a number that is watched."""
+    first, end = (stop, rest[0]) if rest else (0, stop)
+    if len(rest) < 2 and isinstance(end, Number):
+        found = end._below(plain(first))
+        if found is not None:
+            return found
+    return safe_range(*map(plain, (stop, *rest)))
+
+
+def ends_with(messages: Any, message: Any) -> bool | None:
+    """Return False if a message certainly differs from the last of some; else None."""
+    return messages._ends_with(message) if isinstance(messages, Span) else None
+
+
 def as_list(value: Any) -> Any:
     """The filter `list`."""
     return value if isinstance(value, Span) else list(value)
@@ -692,6 +743,7 @@ class Beginnings:
         self._loops: dict[int, list[Loop]] = {}
         self._rests: dict[int, dict[int, _Rest]] = {}
         self._selected: dict[tuple[Any, ...], Selection] = {}
+        self._said: dict[int, dict[str, list[int]]] = {}
         # Steps of two renderings known to be equal; keeping them keeps their ids unique.
         self._alike: dict[tuple[int, int], tuple[Step, Step]] = {}
 
@@ -705,11 +757,11 @@ class Beginnings:
             prompt, alone = self._written(i, True), self._written(i + 1, False)
         except Unknown:
             return None
-        return self._ends(prompt, alone) or (_whole(prompt), _whole(alone))
+        return self._ends(prompt, alone) or self._shortened(_whole(prompt), _whole(alone))
 
     def _written(self, n: int, prompt: bool) -> list[str | Part] | None:
         """Render the first messages; return None if the template refuses them."""
-        run = Run(self._loops, self._rests, self._selected)
+        run = Run(self._loops, self._rests, self._selected, self._said)
         try:
             for part in self._render(Span(run, self._messages, 0, n), prompt):
                 run.written.append(part)
@@ -736,8 +788,23 @@ class Beginnings:
                 continue
             text = _whole(prompt[at:], cut)
             if self._last(text) > max(before, cut.latest, other.latest):
-                return text, _whole(alone and alone[at:], other)
+                return self._shortened(text, _whole(alone and alone[at:], other))
         return None
+
+    def _shortened(self, prompt: Marked, alone: Marked) -> tuple[Marked, Marked]:
+        """Leave out what both begin with, if a template collected the text and wrote it at once."""
+        a, b = prompt._runs, alone._runs
+        n = _FEW
+        while (k := min(len(a), len(b)) - n) > 0:
+            n *= 4
+            start = len(prompt) - sum(length for length, _ in a[k:])
+            if a[:k] != b[:k] or prompt.plain[:start] != alone.plain[:start]:
+                continue
+            text = Marked._make(prompt.plain[start:], a[k:])
+            said = (origin.message for _, origin in a[:k] if origin.message is not None)
+            if self._last(text) > max(said, default=-1):
+                return text, Marked._make(alone.plain[start:], b[k:])
+        return prompt, alone
 
     def _is_alike(self, a: Step | None, b: Step | None) -> bool:
         """Return True if two loops wrote the same text, each up to a step."""

@@ -225,6 +225,13 @@ class MarkingGenerator(CodeGenerator):
         self.write(")")
 
     def visit_Compare(self, node: Any, frame: Any) -> None:
+        if len(node.ops) == 1 and node.ops[0].op in ("eq", "ne") and _is_last(node.ops[0].expr):
+            self.write("(" if node.ops[0].op == "eq" else "(not ")
+            self._wrapped("equals_last", node.expr, frame)
+            self.write(", ")
+            self.visit(node.ops[0].expr.node, frame)
+            self.write("))")
+            return
         sides = [node.expr, *(op.expr for op in node.ops)]
         known = [isinstance(side, nodes.Const) or _is_constant_list(side) for side in sides]
         self.write("(")
@@ -315,6 +322,11 @@ def _is_constant_list(node: Any) -> bool:
     return is_list and all(isinstance(item, nodes.Const) for item in node.items)
 
 
+def _is_last(node: Any) -> bool:
+    """Return True for `items[-1]`."""
+    return isinstance(node, nodes.Getitem) and node.arg == nodes.Neg(nodes.Const(1))
+
+
 def _is_text(node: Any) -> bool:
     """Return True for a sum that can only be text: a part of it is."""
     if isinstance(node, nodes.Add):
@@ -332,15 +344,51 @@ def _cost(node: nodes.Node) -> str:
     return f"{1 + len(parts) // 8}, {sum(sizes)}"
 
 
-def _loops(body: Iterable[nodes.Node]) -> list[nodes.For]:
-    """Return a template's outermost loops that write straight to its output."""
-    found: list[nodes.For] = []
+def _loops(body: list[Any]) -> list[tuple[list[Any], nodes.For]]:
+    """Return a template's outermost loops that write straight to its output, and their blocks."""
+    found: list[tuple[list[Any], nodes.For]] = []
     for node in body:
         if isinstance(node, nodes.If):
-            found += _loops([*node.body, *node.elif_, *node.else_])
+            for part in (node.body, node.elif_, node.else_):
+                found += _loops(part)
         elif isinstance(node, nodes.For) and not (node.test or node.recursive or node.else_):
-            found.append(node)
+            found.append((body, node))
     return found
+
+
+def _leave_when_done(loop: nodes.For) -> None:
+    """Leave a loop over numbers once a flag says that it does nothing more.
+
+    That is, its body is ``{% if not flags.found %}...{% endif %}``, or begins with
+    ``{% if flags.found %}{% elif ...`` and has nothing around.
+    """
+    only, target = loop.body[0] if len(loop.body) == 1 else None, loop.target
+    over = loop.iter.node if isinstance(loop.iter, nodes.Call) else None
+    if loop.test or loop.else_ or over != nodes.Name("range", "load"):
+        return
+    if not isinstance(target, nodes.Name) or not isinstance(only, nodes.If):
+        return
+    negated = isinstance(only.test, nodes.Not)
+    flag: Any = only.test.node if isinstance(only.test, nodes.Not) else only.test
+    if not isinstance(flag, nodes.Getattr) or not isinstance(flag.node, nodes.Name):
+        return
+    if flag.node.name in ("loop", target.name):  # these change by themselves
+        return
+    idle = only.else_ if negated else only.body
+    if not (idle or (negated and only.elif_)):
+        idle.append(nodes.Break(lineno=only.lineno))
+
+
+def _compared_alone(loop: nodes.For) -> dict[str, list[Any]]:
+    """Return the variables that a loop only compares, and where it does."""
+    found: dict[str, list[Any]] = {}
+    sides: list[Any] = list(loop.find_all((nodes.Compare, nodes.Operand)))
+    for side in sides:
+        if isinstance(side.expr, nodes.Name) and getattr(side, "op", "") not in ("in", "notin"):
+            found.setdefault(side.expr.name, []).append(side)
+    names: list[Any] = list(loop.find_all((nodes.Name, nodes.NSRef)))
+    used = [name.name for name in names]
+    return {name: given for name, given in found.items() if used.count(name) == len(given)}
 
 
 def _names(body: Iterable[nodes.Node]) -> set[str]:
@@ -367,6 +415,8 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def _generate(self, source: nodes.Template, *rest: Any, **more: Any) -> str:
         for node in list[Any](source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))):
+            if isinstance(node, nodes.For):
+                _leave_when_done(node)
             cost = nodes.EnvironmentAttribute(_cost(node), lineno=node.lineno)
             if isinstance(node, nodes.For) and node.test:
                 node.test = nodes.And(cost, node.test, lineno=node.lineno)
@@ -374,12 +424,37 @@ class Environment(ImmutableSandboxedEnvironment):
         loops = _loops(source.body)
         macros = list(source.find_all((nodes.Macro, nodes.CallBlock)))
         outside: set[str] = _names(macros)
-        for i, loop in enumerate(loops):
+        own = {x.target.name for x in source.find_all(nodes.Assign) if type(x.target) is nodes.Name}
+        for i, (body, loop) in enumerate(loops):
+            self._watch(body, loop, f"_compared_{i}", own - outside)
             names = [nodes.Name(name, "load") for name in sorted(outside | _names([loop]))]
             given: list[nodes.Expr] = [nodes.Const(i), nodes.List(names)]
             loop.iter = nodes.Filter(loop.iter, "over messages", given, [], None, None)
             loop.iter.set_environment(self)
         return super()._generate(source, *rest, **more)
+
+    def _watch(self, body: list[Any], loop: nodes.For, name: str, own: set[str]) -> None:
+        """Let a loop read variables that it only compares from a namespace, which is watched."""
+        found = {each: sides for each, sides in _compared_alone(loop).items() if each in own}
+        if not found:
+            return
+        values = [nodes.Pair(nodes.Const(f"of_{x}"), nodes.Name(x, "load")) for x in found]
+        made = nodes.Filter(nodes.Dict(values), "as namespace", [], [], None, None)
+        at = next(i for i, node in enumerate(body) if node is loop)
+        body.insert(at, nodes.Assign(nodes.Name(name, "store"), made, lineno=loop.lineno))
+        for each, sides in found.items():
+            for side in sides:
+                side.expr = nodes.Getattr(nodes.Name(name, "load"), f"of_{each}", "load")
+        for node in (body[at], loop):
+            node.set_environment(self)
+
+    def equals_last(self, value: Any, items: Any) -> bool:
+        """Compare with the last item."""
+        limits.compared(value)
+        found = beginnings.ends_with(items, value)
+        if found is None:
+            found = value == limits.compared(self.getitem(items, -1))
+        return bool(found)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         limits.operate(operator, left, right)
@@ -549,6 +624,7 @@ _ENVIRONMENT.filters.update(
         "selectattr": _selecting("selectattr"),
         "rejectattr": _selecting("rejectattr"),
         "over messages": beginnings.over,
+        "as namespace": PlainNamespace,
     }
 )
 for _name, _plain in _ENVIRONMENT.filters.items():
@@ -559,7 +635,10 @@ for _name, _plain in _ENVIRONMENT.tests.items():
 for _kind in ("number", "integer"):
     _ENVIRONMENT.tests[_kind] = _of_number(_ENVIRONMENT.tests[_kind])
 _ENVIRONMENT.globals.update(
-    raise_exception=_refuse, strftime_now=_strftime_now, namespace=PlainNamespace
+    raise_exception=_refuse,
+    strftime_now=_strftime_now,
+    namespace=PlainNamespace,
+    range=beginnings.numbers,
 )
 del _ENVIRONMENT.globals["lipsum"]  # Latin text at random, without end
 

@@ -175,7 +175,7 @@ _FILTERS: dict[str, Callable[..., None]] = {
 _SHALLOW = {"batch", "items", "list", "map", "slice", "reverse"}
 _SHALLOW |= {"reject", "rejectattr", "select", "selectattr"}
 FREE_FILTERS = {"abs", "attr", "count", "d", "default", "first", "last", "length"}
-FREE_FILTERS |= {"random", "trim", "over messages", "filesizeformat"}
+FREE_FILTERS |= {"random", "trim", "over messages", "as namespace", "filesizeformat"}
 _EFFORT = {"groupby": 8, "sort": 4, "unique": 4, "min": 2, "max": 2, "map": 2}  # for each item
 _MAX_LAZY = 50  # generators over generators; Python frees them by recursion
 

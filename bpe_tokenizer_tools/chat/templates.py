@@ -36,6 +36,7 @@ Template = Callable[..., Marked]  # (messages, add_generation_prompt, **variable
 Span = tuple[int, int]
 
 _ASSISTANTS = ("assistant", "model")
+_WHO = (None, "role", "name")  # the fields that say who wrote
 _SAID = ("content", *rendering.THOUGHTS)  # the fields of a message with its text
 
 
@@ -299,7 +300,7 @@ def _pieces(text: Marked) -> list[_Piece]:
     found: list[_Piece] = []
     at = 0
     for part, origin in text.runs():
-        if origin.message is not None and origin.field not in (None, "role", "name"):
+        if origin.message is not None and origin.field not in _WHO:
             found.append(_Piece(at, at + len(part), origin.message, str(origin.field)))
         at += len(part)
     full = {piece.message for piece in found if piece.start < piece.stop}
@@ -308,6 +309,11 @@ def _pieces(text: Marked) -> list[_Piece]:
 
 def _last_message(text: Marked) -> int:
     """Return the last message that says something in a text; -1 if none does."""
+    for length, origin in reversed(text._runs):
+        if origin.message is not None and origin.field not in _WHO:
+            if length:
+                return origin.message
+            break  # what is empty counts only if its message says nothing else
     return next((piece.message for piece in _pieces(text)[::-1]), -1)
 
 

@@ -60,10 +60,7 @@ def check(name: str, text: str) -> None:
     assert native.split(automaton_of(NAMED[name]), text) == expected
 
 
-@pytest.mark.skipif(
-    regex.__version__ not in native.UNICODE_TABLES_FROM,
-    reason=f"the tables name {native.UNICODE_TABLES_FROM}, this is {regex.__version__}",
-)
+@SAME_UNICODE
 def test_tables_are_what_the_script_makes() -> None:
     script = ROOT / "accelerator" / "tools" / "make_tables.py"
     run = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)

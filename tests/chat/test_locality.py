@@ -31,6 +31,7 @@ from test_chat_templates import (
 
 from bpe_tokenizer import BPETokenizer
 from bpe_tokenizer_tools.chat import locality, truncation
+from bpe_tokenizer_tools.chat.budget import Budget
 from bpe_tokenizer_tools.chat.templates import Renderer
 
 __all__ = ["compiled_templates_are_kept", "templates"]  # fixtures
@@ -265,6 +266,10 @@ SCANS = [
     "{{ m.content }}{{ loop.index }}{% endfor %}",
     "{% set first = namespace(x='one') %}{% set second = namespace(x='two') %}"
     "{% set k = first if messages | length > 4 else second %}",
+    "{% set last = messages | length - 1 %}{% set k = messages[-1].role %}",
+    "{% for m in messages[::-1] %}{% if m.role == 'user' %}"
+    "{% set n.i = messages | length - loop.index %}{% break %}{% endif %}{% endfor %}"
+    "{% set last = n.i %}",
 ]
 REMEMBERING = [
     BODY,
@@ -304,6 +309,24 @@ REMEMBERING = [
     "{{ (messages | selectattr('role', 'equalto', 'tool') | list)[0].content }}",
     "{% for i in range(loop.index0, messages | length) %}{{ i if loop.last else '' }}{% endfor %}",
     "{% if messages | length > 9 %}{{ raise_exception('long') }}{% endif %}",
+    "{% if m == messages[-1] %}{{ 'the last' }}{% endif %}",
+    "{% if m.role == 'user' and some is defined and some[-1] != m %}{{ 'not it' }}{% endif %}",
+    "{% if some is defined and m != some[-1] %}{{ m.role }}{% endif %}",
+    "{{ messages[0] == messages[1:][-1] }}",
+    "{% if last is defined and loop.index0 > n.i %}{{ 'late' }}{% endif %}",
+    "{% if loop.index0 > last %}{{ 'after' }}{% elif last == loop.index0 %}{{ 'at' }}{% endif %}",
+    "{% if k == 'user' or loop.index0 == 2 and 'tool' != k %}{{ 'k' }}{% endif %}",
+    "{% set f = namespace(x=false) %}{% for i in range(loop.index0 + 1, messages | length) %}"
+    "{% if f.x %}{% elif messages[i].role != 'tool' %}{% set f.x = true %}"
+    "{% else %}{{ messages[i].content }}{% endif %}{% endfor %}",
+    "{% set f = namespace(x=false) %}{% for i in range(loop.index0 - 1, -1, -1) %}{% if not f.x %}"
+    "{% if messages[i].role == 'user' %}{{ i }}{% set f.x = true %}{% endif %}{% endif %}"
+    "{% endfor %}",
+    "{% for i in range(messages[2:] | length) %}{{ i if loop.index > 7 else '' }}{% endfor %}",
+    "{{ loop.index in range(3, messages | length) }}{{ range(n.i, messages | length) | first }}",
+    "{{ range(messages | length) is sequence }}{{ range(2, n.i) | list | length }}",
+    "{% for i in range(n.i) %}{{ i }}{% endfor %}{% set n.i = n.i + 1 %}",
+    "{% set n.x = n.x ~ m.role[:1] ~ m.content %}",
 ]
 
 BITS = [
@@ -386,7 +409,84 @@ def test_any_template_gives_the_same_masks(
     check(f"{before}{loop}{body}{{% endfor %}}{after}", messages, [masks])
 
 
+# The last question repeats others or not; templates that write tools before it.
+REPEATED = st.lists(
+    st.sampled_from(
+        [
+            [USER, {"role": "assistant", "content": "Hello."}],
+            [{"role": "user", "content": "ok"}, CALL, RESULT, {"role": "assistant", "content": ""}],
+            [{"role": "user", "content": "x"}, {"role": "assistant", "content": "ok"}],
+        ]
+    ),
+    min_size=1,
+    max_size=9,
+).map(lambda turns: [SYSTEM, *sum(turns, [])])
+LOOK_AROUND = [
+    "google-gemma-4-31B-it",
+    "Reka-Edge",
+    "mistralai-Mistral-Nemo-Instruct-2407",
+    "Mistral-Small-3.2-24B-Instruct-2506",
+]
+
+
+@pytest.mark.parametrize("name", LOOK_AROUND)
+@settings(max_examples=examples(40))
+@given(st.one_of(REPEATED, CONVERSATIONS), st.sampled_from([{}, {"tools": TOOLS}]))
+def test_templates_that_look_around_give_the_same_masks(
+    templates: dict[str, str], name: str, messages: Messages, options: dict[str, Any]
+) -> None:
+    check(templates[name], messages, [masks], **options)
+    check(templates[name], messages, [masks], **options, enable_thinking=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{% if f.x %}{% else %}{{ i }}{% if i == 2 %}{% set f.x = true %}{% endif %}{% endif %}",
+        "{% if not f.x %}{{ i }}{% if loop.index == 2 %}{% set f.x = i %}{% endif %}{% endif %}",
+        "{% if not f.x %}{{ i }}{% else %}{% set f.x = i == 3 %}{{ 'x' }}{% endif %}",
+        "{% if not f.x %}{% elif f.x != i %}{% set f.x = false %}{{ i }}{% endif %}",
+        "{% if f.x %}{% set f.x = false %}{% else %}{% set f.x = true %}{{ i }}{% endif %}",
+        "{% if loop.first %}{% else %}{{ i }}{% endif %}",
+        "{% if not loop.last %}{{ i }}{% endif %}",
+        "{% if i.real %}{% else %}{{ 'zero' }}{% endif %}",
+        "{% if not f.x %}{{ i }}{% set f.x = true %}{% endif %}{{ '.' }}",
+    ],
+)
+def test_loops_end_early_only_if_they_do_nothing_more(body: str) -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    template = f"{{% for i in range(-1, 6) %}}{body}{{% endfor %}}"
+    template = f"{{% set f = namespace(x=false) %}}{template}{{{{ f.x }}}}"
+    tokenizer = tokenizer_of(template)
+    plain = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).from_string(template)
+    assert tokenizer.apply_chat_template([USER], template, tokenize=False) == plain.render()
+
+
 # -- The work ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOOK_AROUND)
+def test_work_of_templates_that_look_around(
+    name: str, templates: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = tokenizer_of(templates[name])
+    done: list[int] = []  # an entry for each iteration, call and filter
+    step = Budget.step
+
+    def counting(self: Budget, steps: int = 1, size: int = 0) -> bool:
+        done.append(steps)
+        return step(self, steps, size)
+
+    monkeypatch.setattr(Budget, "step", counting)
+    counts = []
+    for n in (10, 40):
+        done.clear()
+        asked = [{"role": "user", "content": f"Question {i}"} for i in range(n)]
+        turns = [[each, CALL, RESULT, {"role": "assistant", "content": "Fine."}] for each in asked]
+        found = masks(tokenizer, [SYSTEM, *sum(turns, [])], templates[name], tools=TOOLS)
+        assert sum(found["assistant_masks"]) > 20 * n
+        counts.append(len(done))
+    assert counts[1] < 5 * counts[0], counts
 
 
 @pytest.mark.parametrize("template", ["chatml", CHATML, "Qwen-Qwen2.5-7B-Instruct"])
