@@ -152,11 +152,11 @@ ALWAYS_INLINE uint64_t newlines_taken(uint64_t newline, uint64_t slash, uint64_t
     return (tail & ~(tail + seed)) | seed;
 }
 
-/* Mend the starts around the apostrophes of `candidates`, which are pre-tokens of their own or
+/* Fix the starts around the apostrophes of `candidates`, which are pre-tokens of their own or
  * start one.  Returns how much of the block is decided. */
-ALWAYS_INLINE unsigned mend_contractions(const uint8_t *p, unsigned n, uint64_t candidates,
-                                         uint64_t letter, uint64_t *starts,
-                                         struct split_rules rules)
+ALWAYS_INLINE unsigned fix_contractions(const uint8_t *p, unsigned n, uint64_t candidates,
+                                        uint64_t letter, uint64_t *starts,
+                                        struct split_rules rules)
 {
     unsigned end = 64; /* of the contraction before */
     for (; candidates; candidates &= candidates - 1) {
@@ -265,7 +265,7 @@ ALWAYS_INLINE uint64_t block_starts(const uint8_t *p, unsigned n, struct split_r
         if (rules.contractions == CONTRACTIONS_LAST)
             candidates &= letter << 1;
         if (candidates) {
-            unsigned decided = mend_contractions(p, n, candidates, letter, &starts, rules);
+            unsigned decided = fix_contractions(p, n, candidates, letter, &starts, rules);
             starts &= below(decided);
         }
     }
