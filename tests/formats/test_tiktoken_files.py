@@ -729,7 +729,7 @@ def other_steps(data):
     [
         (swap_merges, "merges are in another order"),
         (drop_a_merge, "for which this tokenizer has no merge"),
-        (add_a_whole_token, "no merges lead to 1 tokens, such as b'qqqq'"),
+        (add_a_whole_token, "no merges make 1 tokens, such as b'qqqq'"),
         (add_prefix_space, "add_prefix_space"),
         (other_steps, "not byte-level, or prepares text in more steps"),
     ],
