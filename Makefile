@@ -37,23 +37,23 @@ lint: ## ruff finds nothing
 types: ## mypy finds nothing
 	mypy --strict
 
-test: ## the tests, but slow ones, with the engine in use and a quarter of the random examples
+test: ## all tests except slow ones, with the engine in use and a quarter of the random examples
 	python -m pytest -n auto --dist loadfile
 
-test-more: ## slow tests, skipped ones, all random examples, but for LEFT_TO; then what the engine in Python does
+test-more: ## slow tests, skipped ones, all random examples, except LEFT_TO; then the tests of the Python engine
 	python -m pytest -n auto --dist loadfile --no-loadscope-reorder --slow \
 		-m "slow or hypothesis or skipped_before" $(addprefix --ignore=,$(LEFT_TO)) \
 		$(filter-out $(LEFT_TO),$(LONGEST)) tests
 	python -m pytest -n auto --dist loadfile --slow --engine python -k "not either" $(ENGINES)
 
-docs: ## the documents as a web site, in build/site; needs `pip install '.[docs]'`
+docs: ## the documentation as a web site, in build/site; needs `pip install '.[docs]'`
 	python docs/site/build.py
 
 site: export BPE_TOKENIZER_REQUIRE = mkdocs,material,mkdocstrings,selenium,chromium
-site: ## the site builds without a warning and fetches nothing; needs '.[docs]', what core does, selenium and Chromium
+site: ## the site builds without a warning and fetches nothing; needs '.[docs]', core's packages, selenium and Chromium
 	$(PYTEST) --slow tests/test_site.py
 
-pictures: ## the pictures in docs/, drawn again; needs what core does, selenium, Chromium, rich and matplotlib
+pictures: ## redraws the pictures in docs/; needs core's packages, selenium, Chromium, rich and matplotlib
 	python docs/site/pictures.py
 
 # The date of all files in them: that of the version.
@@ -104,7 +104,7 @@ core: ## the core with ENGINE=python or accelerated; needs pytest hypothesis tok
 
 # Without the sweeps of patterns over all characters, which are the same in each Python: `test-more` makes
 # them.
-extension: ## the extension against the engine in Python; needs what core does
+extension: ## the extension compared with the Python engine; needs core's packages
 	$(PYTEST_INSTALLED) --engine both --slow \
 		-k "not core_alone and not test_every_character and not cut_every_character and not cuts_every_character" \
 		$(EXTENSION) tests/patterns/test_split_patterns.py
@@ -113,20 +113,20 @@ transformers4: ## what this library saves loads there too; needs transformers==4
 	$(PYTEST_INSTALLED) --engine both tests/module/test_huggingface.py tests/dropin/test_dropin_transformers.py
 
 loaders: export BPE_TOKENIZER_REQUIRE = $(LOADERS)
-loaders: ## what is saved loads in LOADERS, modules that clash with others or stand on tiktoken; needs them and what core does
+loaders: ## saved files load in LOADERS, modules that clash with others or are built on tiktoken; needs them and core's packages
 	$(PYTEST_INSTALLED) tests/dropin/test_loaders.py tests/dropin/test_dropin_tiktoken.py
 
 uses: export BPE_TOKENIZER_REQUIRE = $(USES)
-uses: ## training stacks, harnesses, text splitters and servers' plugins; needs what .ci/run installs for it
+uses: ## training stacks, harnesses, text splitters and servers' plugins; needs the packages that .ci/run installs
 	$(PYTEST) tests/dropin/test_dropin_uses.py tests/dropin/test_twin.py tests/dropin/test_servers.py
 	$(PYTEST) -k litellm tests/dropin/test_dropin_tiktoken.py
 
 grammars: export BPE_TOKENIZER_REQUIRE = llguidance,xgrammar,transformers,sentencepiece
-grammars: ## grammar engines take tokenizers; needs llguidance xgrammar transformers sentencepiece and what core does
+grammars: ## grammar engines take tokenizers; needs llguidance xgrammar transformers sentencepiece and core's packages
 	$(PYTEST) tests/dropin/test_dropin_grammars.py
 
 optimum: export BPE_TOKENIZER_REQUIRE = optimum.intel,openvino,numpy,transformers
-optimum: ## what optimum-intel exports runs here; needs it, and it wants older libraries than the others
+optimum: ## models exported by optimum-intel run here; needs it, and it wants older libraries than the others
 	$(PYTEST) --engine python -k "openvino or optimum" tests/backends/test_generation.py
 
 # MLX compiles kernels in TMPDIR and loads them from there.
@@ -136,8 +136,8 @@ backends: ## models run and vocabularies load; needs all backends, and a missing
 	mkdir -p $(OUT)/tmp
 	$(PYTEST) --slow $(BACKENDS)
 	$(PYTEST) -k chat tests/test_module_alone.py
-	# A process of its own: these tests send it signals, and one that had loaded all four
-	# libraries was seen to crash.
+	# In its own process: these tests send it signals, and a process that had loaded all four
+	# libraries once crashed.
 	$(PYTEST) tests/chat/test_terminal.py
 
 warnings: ## gcc and clang compile the extension with all warnings as errors
@@ -155,7 +155,7 @@ $(OUT)/fuzz-core: fuzz/core.c $(wildcard accelerator/*/*.[ch])
 		-pthread -Iaccelerator $(CORE_SOURCES) fuzz/core.c -o $@
 
 SECONDS ?= 120
-fuzz: ## readers get changed files for SECONDS, then the core in C inputs, if there is clang; see fuzz/README.md
+fuzz: ## gives readers mutated files for SECONDS, then the core in C inputs, if there is clang; see fuzz/README.md
 	python fuzz/run.py --seconds $(SECONDS) --seed 1
 	@if command -v clang; then \
 		$(MAKE) $(OUT)/fuzz-core && cd $(OUT) && \

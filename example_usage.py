@@ -30,7 +30,7 @@ def show(name: str, value: object) -> None:
 
 
 def is_utf8(path: Path) -> bool:
-    """Tell whether a source file can be read: some link to nothing, a few are not UTF-8."""
+    """Return whether a source file can be read: some link to nothing, a few are not UTF-8."""
     try:
         path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Tell whether a library is here; those that are not are left out."""
+    """Return whether a library is here; those that are not are left out."""
     return importlib.util.find_spec(package) is not None
 
 

@@ -260,7 +260,7 @@ def usable(calls: Sequence[Call]) -> list[Call]:
 
 
 def is_usable(library: str) -> bool:
-    """Tell whether a library is here, or in an environment that was named."""
+    """Return whether a library is here, or in an environment that was named."""
     if library == TOKENIZERS_1:
         return elsewhere.python_of_tokenizers_1() is not None
     return is_installed(library.split(",")[0])

@@ -1,14 +1,14 @@
-"""Write a model of the Llama architecture in the forms of four libraries.
+"""Write a model of the Llama architecture in the formats of four libraries.
 
-The same weights, of float32, and the same tokenizer each time:
+Each gets the same float32 weights and the same tokenizer:
 
     write_safetensors    a directory, for Transformers
     write_mlx            a directory, for MLX
     write_gguf           a file, for llama.cpp (needs the package gguf)
     write_openvino       a directory, for OpenVINO (needs openvino)
 
-Each takes the model's configuration as config.json holds it, the weights by the names
-HuggingFace gives them, and a tokenizer of this library, which goes into the files.
+Each function takes the model's configuration as in config.json, the weights by their
+HuggingFace names, and a tokenizer of this library, which goes into the files.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class _Graph:
         self.cos, self.sin = ops.cos(angles), ops.sin(angles)
 
     def hide_what_follows(self) -> None:
-        """Compute what is added to the scores: a very negative number for what lies ahead."""
+        """Compute the mask to add to the scores: very negative for later tokens."""
         ops, one = self.ops, self.number(1)
         length = ops.gather(ops.shape_of(self.mask), one, self.number(0))
         columns = ops.range(self.number(0), length, one, "i64")
@@ -256,14 +256,14 @@ class _Graph:
         self.hidden = ops.select(seen, self.real(0), self.real(-1e30))
 
     def rotated(self, x: Any) -> Any:
-        """Turn queries or keys by their positions."""
+        """Rotate queries or keys by their positions."""
         ops = self.ops
         a, b = ops.split(x, self.number(-1), 2).outputs()
         turned = ops.concat([ops.negative(b), a], -1)
         return ops.add(ops.multiply(x, self.cos), ops.multiply(turned, self.sin))
 
     def remembered(self, x: Any, name: str) -> Any:
-        """Put keys or values behind those of before."""
+        """Append keys or values to the earlier ones."""
         ops = self.ops
         info = self.VariableInfo()
         info.data_shape = self.openvino.PartialShape([-1, self.kv_heads, -1, self.head])
@@ -286,7 +286,7 @@ class _Graph:
         return self.ops.transpose(x, self.number(0, 2, 1, 3))
 
     def attention(self, h: Any, p: str) -> Any:
-        """Let each token take what it needs from itself and those before."""
+        """Let each token attend to itself and the tokens before it."""
         ops = self.ops
         q = self.rotated(self.split_heads(h, p + "self_attn.q_proj", self.heads))
         k = self.rotated(self.split_heads(h, p + "self_attn.k_proj", self.kv_heads))

@@ -4,13 +4,13 @@
     python examples/make_tiny_chat_model.py --output tiny-chat
     bpe-tokenizer chat --model tiny-chat/safetensors
 
-In some minutes on two cores, offline: a tokenizer of this library and a model of the Llama
-architecture are trained on the questions and answers in tokenization_qa.txt, and written in
-the forms of four libraries: safetensors for Transformers, GGUF for llama.cpp, OpenVINO, MLX.
+In a few minutes on two cores, offline, it trains a tokenizer of this library and a model of the
+Llama architecture on the questions and answers in tokenization_qa.txt.  It writes them in the
+formats of four libraries: safetensors for Transformers, GGUF for llama.cpp, OpenVINO, MLX.
 
-What it learns from is conversations in ChatML, one question after another in random order
-and spelling.  It learns to write the assistant's tokens and no others: the mask that
-`apply_chat_template` gives says which those are.  The model knows its answers by heart and
+The training data are conversations in ChatML, one question after another in random order
+and spelling.  The model learns to write only the assistant's tokens: the mask of
+`apply_chat_template` marks those.  The model knows its answers by heart and
 nothing else.
 """
 
@@ -66,7 +66,7 @@ class Entry:
 
 
 class Turn(NamedTuple):
-    """A question, what is answered, and what is answered to a follow-up."""
+    """A question, its answer, and the answer to a follow-up."""
 
     question: str
     answer: str
@@ -119,7 +119,7 @@ def all_turns(entries: Sequence[Entry]) -> list[Turn]:
 def conversations(
     entries: Sequence[Entry], times: int, chance: random.Random
 ) -> Iterator[Conversation]:
-    """Yield conversations in which each question is asked so many times."""
+    """Yield conversations that ask each question that many times."""
     turns = all_turns(entries)
     for _ in range(times):
         chance.shuffle(turns)
@@ -216,14 +216,14 @@ def new_model(config: dict[str, Any], seed: int) -> Any:
 
 
 def weights_of(model: Any) -> dict[str, Any]:
-    """Return the weights as arrays, but for the one that is the embedding again."""
+    """Return the weights as arrays, without the output table, which is the embedding."""
     named = {name: weight.detach().numpy() for name, weight in model.state_dict().items()}
     del named["lm_head.weight"]
     return named
 
 
 def padded(examples: Sequence[Example], pad: int) -> tuple[Any, Any]:
-    """Return ids and masks as two tensors; what pads has mask 0."""
+    """Return ids and masks as two tensors; padding has mask 0."""
     import torch
 
     length = max(len(example.ids) for example in examples)
@@ -236,8 +236,8 @@ def padded(examples: Sequence[Example], pad: int) -> tuple[Any, Any]:
 def logits_of_answers(model: Any, ids: Any, mask: Any) -> tuple[Any, Any]:
     """Return the logits for each token that the assistant wrote, and the token.
 
-    Padding stands behind everything and a token sees only what stands before it, so that
-    no attention mask is needed.
+    Padding comes last, and a token sees only the tokens before it, so no attention mask is
+    needed.
     """
     hidden = model.model(ids[:, :-1]).last_hidden_state[mask[:, 1:]]
     return model.lm_head(hidden), ids[:, 1:][mask[:, 1:]]
@@ -301,14 +301,14 @@ def clock(started: float) -> str:
     return f"{minutes}:{seconds:02}"
 
 
-# -- What it has learned ------------------------------------------------------
+# -- Checking what it has learned ---------------------------------------------
 
 
 def right_answers(model: Any, examples: Sequence[Example]) -> list[bool]:
-    """Tell for each answer whether greedy decoding gives it word for word.
+    """Return for each answer whether greedy decoding gives it word for word.
 
-    It does if behind the prompt, and behind each token of the answer, the likeliest token
-    is the right one; so one pass finds out, without generating.
+    It does if the likeliest token is right after the prompt and after each token of the
+    answer; so one pass finds out, without generating.
     """
     import torch
 

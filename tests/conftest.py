@@ -150,7 +150,7 @@ def extension() -> ModuleType:
 
 @functools.cache
 def knows_the_same_unicode(native: ModuleType) -> bool:
-    """Tell whether the extension's tables are those of the `regex` that is installed."""
+    """Return whether the extension's tables are those of the `regex` that is installed."""
     from _bpe_tokenizer.characters import character_classes
 
     same: bool = native.character_classes() == character_classes()

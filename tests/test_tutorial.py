@@ -46,7 +46,7 @@ def shown(page: str) -> str:
 def run_page(
     engine: str, vocab_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Namespace]:
-    """Give a function that runs a page's code and returns its names, in a folder of its own."""
+    """Give a function that runs a page's code and returns its names, in its own folder."""
     done: dict[str, Namespace] = {}
 
     def run(page: str) -> Namespace:

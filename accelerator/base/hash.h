@@ -1,4 +1,4 @@
-/* Hashing for tables of what strangers may have chosen: their text, their vocabularies. */
+/* Hashing for tables whose keys strangers may choose: their text, their vocabularies. */
 
 #ifndef BPE_BASE_HASH_H
 #define BPE_BASE_HASH_H
@@ -25,8 +25,8 @@ static inline uint64_t fold_product(uint64_t a, uint64_t b)
 #endif
 }
 
-/* The hash of a key with a length, and that of more bytes than have a key.  Who does not know the
- * seed cannot make up strings that collide. */
+/* The hash of a key with a length, and of a string too long for a key.  Without knowing the seed,
+ * nobody can make up strings that collide. */
 static inline uint64_t seeded_hash_key(uint64_t seed, struct key key)
 {
     return fold_product(key.low ^ seed, key.high ^ HASH_FACTOR);

@@ -1,4 +1,4 @@
-/* Short strings of bytes as two numbers, to compare and to hash them at once. */
+/* Short strings of bytes as two numbers, to compare and hash them in one step. */
 
 #ifndef BPE_BASE_KEY_H
 #define BPE_BASE_KEY_H
@@ -36,8 +36,8 @@ struct key {
 /* Masks that keep the first n bytes of 16. */
 extern const uint64_t key_masks[KEY_BYTES + 1][2];
 
-/* The key of a pre-token of 1 to 15 bytes, padded with zeros.  Reads 16 bytes at p.  To
- * tell it from one that ends in zeros, its length is put into the highest byte, where needed. */
+/* The key of a pre-token of 1 to 15 bytes, padded with zeros.  Reads 16 bytes at p.  Where
+ * it must differ from one that ends in zeros, its length goes into the highest byte. */
 static inline struct key make_key(const uint8_t *p, size_t length)
 {
     return (struct key){load_64(p) & key_masks[length][0], load_64(p + 8) & key_masks[length][1]};
@@ -63,7 +63,7 @@ static inline struct key with_length(struct key key, size_t length)
     return key;
 }
 
-/* A hash of more bytes than have a key; never 0. */
+/* A hash of a string too long for a key; never 0. */
 static inline uint64_t hash_long(const uint8_t *bytes, size_t length)
 {
     uint64_t hash = length;

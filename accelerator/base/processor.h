@@ -1,11 +1,11 @@
-/* What is known of the processor: some when this is compiled, some when it runs. */
+/* Features of the processor: some known at compile time, some at run time. */
 
 #ifndef BPE_BASE_PROCESSOR_H
 #define BPE_BASE_PROCESSOR_H
 
 #include <stdbool.h>
 
-/* An x86 processor may have AVX2 and BMI: has_avx2 asks it, while the program runs. */
+/* An x86 processor may have AVX2 and BMI: has_avx2 asks it at run time. */
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define BPE_WITH_AVX2
 #endif
@@ -15,12 +15,12 @@
 #define BPE_WITH_NEON
 #endif
 
-/* Whether the processor has all that code between AVX2_BEGIN and AVX2_END is compiled for. */
+/* Whether the processor can run code between AVX2_BEGIN and AVX2_END. */
 bool has_avx2(void);
 
 /* Between these two, all functions are compiled for x86 processors with AVX2 and BMI.
  *
- * INVARIANT: what a file gives to others from there is only called where has_avx2 says so. */
+ * INVARIANT: other files call functions from there only if has_avx2 returns true. */
 #if defined(__clang__)
 #define AVX2_BEGIN                                                                                 \
     _Pragma("clang attribute push(__attribute__((target(\"avx2,bmi,bmi2,lzcnt\"))),apply_to=function)")

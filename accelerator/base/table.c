@@ -8,7 +8,7 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #elif defined(_WIN32)
-#include <malloc.h> /* which has no aligned_alloc: its free would have to know */
+#include <malloc.h> /* Windows has no aligned_alloc, because free couldn't handle its memory */
 #define aligned_alloc(alignment, size) _aligned_malloc(size, alignment)
 #define free _aligned_free
 #endif
@@ -31,7 +31,7 @@ void *table_new(size_t size)
         return NULL;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (alignment == LARGE_PAGE)
-        (void)madvise(table, size, MADV_HUGEPAGE); /* a wish: it may be refused */
+        (void)madvise(table, size, MADV_HUGEPAGE); /* only a hint: the system may refuse */
 #endif
     return memset(table, 0, size);
 }

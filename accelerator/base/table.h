@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Zeroed memory that starts at a line of the processor's cache; NULL if there is none.  On Linux a
+/* Zeroed memory that starts at a cache line; NULL if memory is short.  On Linux a
  * large table asks for large pages, so that a look-up does not miss the page table as well. */
 void *table_new(size_t size);
 void table_free(void *table);

@@ -1,4 +1,4 @@
-/* Threads: POSIX's or those of Windows. */
+/* Threads, on POSIX or Windows. */
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static unsigned __stdcall run_task(void *argument)
     return 0;
 }
 
-/* NOTE: here all threads that were started are waited for. */
+/* NOTE: this waits for all threads that were started. */
 void run_in_threads(unsigned n, void (*enter)(void *context),
                     void (*work)(void *context, unsigned index), void *context)
 {
@@ -62,11 +62,11 @@ void run_in_threads_and_wait(unsigned n, void (*work)(void *context, unsigned in
 
 #include <pthread.h>
 
-/* Where all processors are busy, a new thread may have to wait for milliseconds until it begins, and
- * as long again when its time is up: longer than a batch of a megabyte takes.  So the caller waits
- * for no thread.  One that comes late takes another job, or ends.
+/* If all processors are busy, a new thread may wait for milliseconds until it begins, and as long
+ * again when its time slice ends: longer than a batch of a megabyte takes.  So the caller waits for
+ * no thread.  A thread that comes late takes another job, or ends.
  *
- * A job is open, that is in the list, while its caller is at work. */
+ * A job is open, which means it is in the list, while its caller is at work. */
 struct job {
     void (*enter)(void *context);
     void (*work)(void *context, unsigned index);
@@ -76,7 +76,7 @@ struct job {
     struct job *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for everything below */
 static struct job *jobs;  /* the open ones */
 static unsigned wanted;   /* by all of them */
 static unsigned starting; /* threads that have not begun */
@@ -107,7 +107,7 @@ static void watch_forks(void)
     (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* What each new thread does. */
+/* The body of each new thread. */
 static void *enter_job(void *unused)
 {
     (void)unused;
@@ -149,7 +149,7 @@ static void close_job(struct job *job)
     struct job **place = &jobs;
     while (*place && *place != job)
         place = &(*place)->next;
-    if (*place) { /* it is not there in the child of a fork during `work` */
+    if (*place) { /* false in the child of a fork during `work` */
         *place = job->next;
         wanted -= job->wanted;
     }
@@ -178,7 +178,7 @@ void run_in_threads(unsigned n, void (*enter)(void *context),
     free(job);
 }
 
-/* Those who work on something that is waited for. */
+/* The threads of a job whose caller waits for them. */
 struct crew {
     void (*work)(void *context, unsigned index);
     void *context;

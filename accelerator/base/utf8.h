@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes of a character up to `highest`, the first one lowest, and how many they are.  All ways
- * are gone before one is taken: which it is, often nobody can predict. */
+/* The bytes of a character up to `highest`, the first one lowest, and how many there are.  Computes
+ * all cases and then picks one: which case it is can often not be predicted. */
 static inline uint32_t utf8_bytes(uint32_t c, uint32_t highest, unsigned *width)
 {
     uint32_t last = (c & 0x3F) | 0x80, middle = (c >> 6 & 0x3F) | 0x80;

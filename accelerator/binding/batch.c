@@ -1,8 +1,8 @@
 /* Many texts at once, on several threads.
  *
- * The texts are cut into shares.  Each thread takes the next share, and encodes its texts with a
- * worker of its own.  This doesn't need the interpreter's lock.  The caller's thread takes part; in
- * between, it turns what is ready into Python objects.  Only that needs the lock, and the other
+ * The texts are divided into shares.  Each thread takes the next share, and encodes its texts with
+ * its own worker.  This doesn't need the interpreter's lock.  The caller's thread takes part; in
+ * between, it turns finished shares into Python objects.  Only that needs the lock, and the other
  * threads continue in the meantime.
  *
  * The caller never waits for another thread, which may have to wait for a processor itself.  When
@@ -22,7 +22,7 @@ enum {
     PATIENCE = 10000, /* looks at whether other threads have left: some microseconds */
 };
 
-/* What became of the texts of a share. */
+/* The results of a share's texts. */
 struct outcome {
     uint32_t *ids; /* of all its texts, one after the other; NULL if one was refused */
     size_t n_ids;
@@ -50,11 +50,11 @@ struct batch {
     atomic_size_t next; /* share to be taken */
     atomic_bool stop;      /* take no more shares */
     atomic_bool no_memory;
-    bool raised;           /* there is an exception already */
+    bool raised;           /* an exception is set */
     PyThreadState *caller; /* its state, while it does not hold the lock */
 
     atomic_size_t users;  /* the caller, and each thread that entered and has not left */
-    int64_t interpreter;  /* whose objects these are */
+    int64_t interpreter;  /* that the objects belong to */
     struct batch *behind; /* the next in the list of those left behind */
 };
 
@@ -108,7 +108,7 @@ static int encode_texts(const struct batch *batch, struct worker *worker, struct
     if (!outcome->ids)
         return -1;
     outcome->n_ids = worker->n_ids;
-    if (worker->n_ids) /* if there are none, there may be no memory they would be in */
+    if (worker->n_ids) /* without ids, there may be no array of ids either */
         memcpy(outcome->ids, worker->ids, worker->n_ids * sizeof *outcome->ids);
     return 0;
 }
@@ -137,7 +137,7 @@ static void encode_share(struct batch *batch, struct worker *worker, struct shar
     atomic_store(&share->done, true);
 }
 
-/* Encode the shares that other threads have taken, but are not done with. */
+/* Encode the shares that other threads have taken but not finished. */
 static void finish_shares(struct batch *batch, struct worker *worker)
 {
     size_t taken = atomic_load(&batch->next);
@@ -152,7 +152,7 @@ static void enter_batch(void *context)
     atomic_fetch_add(&batch->users, 1);
 }
 
-/* NOTE: a batch is only released by who holds the lock: so not here. */
+/* NOTE: only a thread that holds the lock may release a batch: so not here. */
 static void leave_batch(struct batch *batch)
 {
     if (atomic_fetch_sub(&batch->users, 1) > 1)
@@ -198,7 +198,7 @@ static void make_ready(struct batch *batch)
 
 /* -- Both ------------------------------------------------------------------------------------ */
 
-/* Encode shares, as long as there are any. */
+/* Encode shares until none is left. */
 static void encode_shares(struct batch *batch, struct worker *worker, bool is_caller)
 {
     while (!atomic_load(&batch->stop)) {
@@ -253,8 +253,8 @@ static int share_texts(struct batch *batch)
     return 0;
 }
 
-/* Raise what went wrong, if anything did.  Shares are taken in order, and each that was taken is
- * gone through: the first text that is refused does not depend on the threads. */
+/* Raise an exception if anything went wrong.  Shares are taken in order, and each share taken is
+ * processed to its end, so the first refused text doesn't depend on the threads. */
 static int raise_failure(const struct batch *batch)
 {
     if (batch->raised)
@@ -339,7 +339,7 @@ void release_left_behind(void)
     }
 }
 
-/* A batch with room for its results; NULL and an exception if there can be none.
+/* A batch with room for its results; NULL and an exception if that fails.
  *
  * NOTE: it is not on the stack.  If the interpreter ends while the caller's thread waits for the
  * lock, that thread ends there and then, and its stack is gone; the others go on for a while. */
@@ -373,7 +373,7 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
     int threads, least = THREAD_CHARACTERS;
     if (!PyArg_ParseTuple(args, "Oi|iO!", &texts, &threads, &least, &PyLong_Type, &most))
         return NULL;
-    Py_ssize_t room = most ? PyNumber_AsSsize_t(most, NULL) : -1; /* cut off at both ends */
+    Py_ssize_t room = most ? PyNumber_AsSsize_t(most, NULL) : -1; /* clamped */
     if (threads < 1 || least < 0) {
         PyErr_Format(PyExc_ValueError, "%s must be at least %d, got %d",
                      threads < 1 ? "threads" : "least", threads < 1, threads < 1 ? threads : least);
@@ -395,9 +395,9 @@ static PyObject *encode_batch(Encoder *self, PyObject *args, maker *make)
 
 const char encode_batch_doc[] =
     PyDoc_STR("encode_batch(texts, threads, least=131072, most=-1, /)\n--\n\n"
-              "Return the ids of each text of a list, encoded on up to so many threads.\n\n"
-              "Only as many are used as have `least` characters each.  Of each text, the first\n"
-              "`most` ids are returned; -1 is for all.");
+              "Return the ids of each text of a list, encoded on at most `threads` threads.\n\n"
+              "It uses only as many as get `least` characters each.  Of each text, it returns the\n"
+              "first `most` ids; -1 means all.");
 
 PyObject *encoder_encode_batch(Encoder *self, PyObject *args)
 {

@@ -1,4 +1,4 @@
-/* How much of a text fits into a number of ids: without encoding the rest. */
+/* How much of a text fits into a number of ids, without encoding the rest. */
 
 #include "binding/encoder.h"
 
@@ -9,9 +9,9 @@
 #include "scan/normal.h"
 
 enum {
-    CHARACTERS = 6, /* of a token, more than most have */
+    CHARACTERS = 6, /* of a token; most have fewer */
     MARGIN = 256,
-    NEAR = 64, /* characters, of which one mostly begins what NFC treats apart */
+    NEAR = 64, /* characters; usually NFC treats what begins at one of them independently */
 };
 
 /* A text with strings in it that all map to an id, and room for `most` ids. */
@@ -34,7 +34,7 @@ struct part {
     size_t kept;
 };
 
-/* How many bytes the i-th id of a part has. */
+/* The number of bytes of a part's i-th id. */
 static inline size_t bytes_of(const struct beginning *given, const struct part *part, size_t i)
 {
     return token_length(&given->encoder->tokens, given->worker->ids[part->first + i]);
@@ -44,8 +44,8 @@ static inline size_t bytes_of(const struct beginning *given, const struct part *
  * or -1 if out of memory.  In the whole text the first i ids end at `position`, inside the last
  * character of these bytes, or after it.
  *
- * Up to a place where text can always be cut, the ids are those of the whole text.  There a token
- * ends, as no pre-token goes beyond it. */
+ * Until a place where text can always be cut, the ids are those of the whole text.  A token ends at
+ * that place, because no pre-token crosses it. */
 static int fits(struct beginning *given, const struct part *part, size_t end, size_t i,
                 size_t position)
 {
@@ -154,7 +154,7 @@ static int encode_part(struct beginning *given, struct part *part, size_t start,
                         given->most);
 }
 
-/* Whether only the beginning of the text between two places needs to be looked at first. */
+/* Whether to look only at the beginning of the text between two places first. */
 static bool is_much(const struct beginning *given, size_t room, size_t start, size_t end)
 {
     return !PyUnicode_IS_ASCII(given->string) && given->encoder->cutter.cuts_safely &&
@@ -231,14 +231,14 @@ static PyObject *length_of(struct beginning *given)
 
 const char begin_doc[] =
     PyDoc_STR("begin(finder, text, most, /)\n--\n\n"
-              "Return how many characters of a text fit into so many ids.\n\n"
-              "They are all of it, or end where one of the first `most` tokens of the text does;\n"
+              "Return how many characters of a text fit into `most` ids.\n\n"
+              "They are all of it, or end where one of the first `most` tokens of the text ends;\n"
               "encoded alone, they have `most` ids or fewer.\n\n"
               "Args:\n"
               "    finder: a Finder, as for encode_around; None for text as of encode_plain.\n"
               "    most: an int, 0 or more.\n\n"
               "Returns:\n"
-              "    How many, or None where these return that.");
+              "    How many; None where encode_around or encode_plain return None.");
 
 PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
 {
@@ -246,7 +246,7 @@ PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
         PyErr_SetString(PyExc_TypeError, "begin() takes a Finder or None, a text and an int");
         return NULL;
     }
-    Py_ssize_t most = PyNumber_AsSsize_t(args[2], NULL); /* cut off at both ends */
+    Py_ssize_t most = PyNumber_AsSsize_t(args[2], NULL); /* clamped */
     if (most == -1 && PyErr_Occurred())
         return NULL;
     if (!is_plain_but_for_nfc(self, args[1]))
@@ -261,7 +261,7 @@ PyObject *encoder_begin(Encoder *self, PyObject *const *args, Py_ssize_t n_args)
         free(matches.items);
         return NULL;
     }
-    /* Where it isn't much, or there are strings in it, all of it is checked now. */
+    /* If the text is short, or contains strings, check all of it now. */
     given.unsure = self->or_nfc && !matches.n && is_much(&given, given.most, 0, length);
     if (!have_ids(self, given.finder, &matches) || (!given.unsure && !is_plain(self, args[1])))
         result = Py_NewRef(Py_None);

@@ -21,7 +21,7 @@ static inline const uint8_t *slot_of(const struct tokens *tokens, uint32_t id)
     return tokens->by_slot + (size_t)id * SLOT_BYTES;
 }
 
-/* The ids to leave out: those from `low` on that have a flag. */
+/* The ids to leave out: those from `low` on whose flag is set. */
 struct left_out {
     uint32_t low;
     size_t n;
@@ -98,7 +98,7 @@ static void put_back_scratch(Encoder *self, uint8_t *scratch)
     PyMem_Free(atomic_exchange(&self->scratch, scratch)); /* another thread's, or none */
 }
 
-/* What the plain ints of a list stand for, if it is not long: text, or bytes if `errors` is NULL.
+/* The text of a list of plain ints, if it is not long, or its bytes if `errors` is NULL.
  * Returns 1 if so, 0 if not, or -1 and an exception. */
 static int decode_quickly(Encoder *self, PyObject *list, const char *errors, PyObject **made)
 {
@@ -120,7 +120,7 @@ static int decode_quickly(Encoder *self, PyObject *list, const char *errors, PyO
 
 /* -- In two passes: the first has found the length ------------------------------------------- */
 
-/* Write the bytes of tokens, which take just the room there is. */
+/* Write the bytes of tokens, which fill the room exactly. */
 static void write_tokens(const struct tokens *tokens, const struct ids *ids, uint8_t *out)
 {
     const uint8_t *end = out + ids->length;
@@ -151,7 +151,7 @@ const char decode_doc[] = PyDoc_STR("decode(ids, /)\n--\n\n"
                                     "Join the bytes of tokens.\n\n"
                                     "Raises:\n"
                                     "    KeyError: an id has no token.\n"
-                                    "    TypeError: it is no list, tuple or buffer of integers.");
+                                    "    TypeError: it is not a list, a tuple or a buffer of integers.");
 
 PyObject *encoder_decode(Encoder *self, PyObject *object)
 {
@@ -174,12 +174,12 @@ PyObject *encoder_decode(Encoder *self, PyObject *object)
 
 /* -- To text --------------------------------------------------------------------------------- */
 
-/* The text of tokens.  The bytes are written where those of an ASCII string belong, which they
- * mostly are; else they are decoded from there. */
+/* The text of tokens.  The bytes are written to where an ASCII string has them, because most text
+ * is ASCII; otherwise they are decoded from there. */
 static PyObject *text_of(const Encoder *self, const struct ids *ids, const char *errors)
 {
     if (!ids->length)
-        return PyUnicode_New(0, 0); /* a string that others have, too */
+        return PyUnicode_New(0, 0); /* the shared empty string */
     if (check_length(ids) < 0)
         return NULL;
     PyObject *text = PyUnicode_New((Py_ssize_t)ids->length, 0x7F);
@@ -237,9 +237,9 @@ static Py_ssize_t count_kept(PyObject *list, const struct left_out *left_out)
     return n_kept;
 }
 
-/* Copy a list, without some ids, or return it, if it has none of them.  None if it is not one of
- * ints; NULL and an exception, if memory is short.  Making a list may run code that changes the other
- * one: so it is looked at again. */
+/* Copy a list without some ids, or return it as it is if it has none of them.  None if it is not a
+ * list of ints; NULL and an exception if memory is short.  Making a list may run code that changes
+ * the other one, so it is checked again. */
 static PyObject *copy_without(PyObject *list, const struct left_out *left_out)
 {
     Py_ssize_t n_kept = count_kept(list, left_out), at = 0;
@@ -354,7 +354,7 @@ static int put_text(PyObject *list, Py_ssize_t at, PyObject *text)
     return 0;
 }
 
-/* The texts of rows in a list.  Reading one may run code that changes the list: so it is copied. */
+/* The texts of rows in a list.  Reading a row may run code that changes the list, so copy it. */
 static PyObject *texts_of_list(Encoder *self, PyObject *rows, const struct decoding *how)
 {
     PyObject *tuple = tuple_of_list(rows);
@@ -381,7 +381,7 @@ static PyObject *texts_of_array(Encoder *self, PyObject *array, const struct dec
     if (view.ndim == 2)
         texts = PyList_New(view.shape[0]);
     else
-        PyErr_SetString(PyExc_TypeError, "expected a list, or a buffer of two dimensions");
+        PyErr_SetString(PyExc_TypeError, "expected a list or a two-dimensional buffer");
     for (Py_ssize_t i = 0; texts && i < view.shape[0]; i++)
         if (read_ids_of_row(&self->tokens, &view, i, &ids) < 0 ||
             put_text(texts, i, text_of_some(self, &ids, how)) < 0)
@@ -395,10 +395,10 @@ const char decode_rows_doc[] =
               "Do what decode_to_str does for each row, without the id `pad` at both ends, and without\n"
               "the ids that `low` and `flags` tell `without` to leave out.\n\n"
               "Args:\n"
-              "    rows: a list of what decode_to_str takes, or a buffer of two dimensions.\n"
-              "    pad: an id; -1 leaves everything at the ends.\n\n"
+              "    rows: a list of rows that decode_to_str takes, or a two-dimensional buffer.\n"
+              "    pad: an id; -1 keeps everything at the ends.\n\n"
               "Raises:\n"
-              "    KeyError: an id has no token, be it left out or not.\n"
+              "    KeyError: an id has no token, whether it is left out or not.\n"
               "    TypeError: the rows are something else.");
 
 PyObject *encoder_decode_rows(Encoder *self, PyObject *args)

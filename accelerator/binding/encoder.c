@@ -1,8 +1,8 @@
 /* Python's side of the encoder: the type `Encoder`.
  *
- * What is asked for here has been checked in Python; what is checked here again is all that could
- * lead C astray.  An OverflowError says that something is too large for this engine, not that it
- * is wrong: the Python engine takes it. */
+ * Python has checked the arguments.  C checks again everything that could make it read or write
+ * wrong memory.  An OverflowError says that something is too large for this engine, not that it is
+ * wrong: the Python engine takes it. */
 
 #include "binding/encoder.h"
 #include "binding/scan.h"
@@ -96,7 +96,7 @@ int open_ints(Encoder *self)
 
 bool is_encoder(PyObject *object)
 {
-    /* Nothing else has this function: the type itself is hard to come by here. */
+    /* Recognize the type by its function: the type object isn't at hand here. */
     return Py_TYPE(object)->tp_dealloc == (destructor)encoder_dealloc;
 }
 
@@ -127,7 +127,8 @@ uint32_t read_id(PyObject *object)
         return NO_TOKEN;
     }
     if (value >= MAX_IDS) {
-        PyErr_Format(PyExc_OverflowError, "id %ld is %d or more", value, MAX_IDS);
+        PyErr_Format(PyExc_OverflowError, "id %ld is too large, expected less than %d", value,
+                     MAX_IDS);
         return NO_TOKEN;
     }
     return (uint32_t)value;
@@ -145,7 +146,7 @@ static int read_largest(PyObject *ids, uint32_t *n_ids)
     return 0;
 }
 
-/* Add a token, unless its id has one already: that keeps it.  There is room in the lists. */
+/* Add a token, unless its id already has one.  There is room in the lists. */
 static int add_token(Encoder *self, uint32_t id, const uint8_t *bytes, size_t length)
 {
     if (tokens_have(&self->tokens, id)) {
@@ -172,7 +173,7 @@ static int read_tokens(Encoder *self, PyObject *vocab)
         if (id == NO_TOKEN)
             return -1;
         if (id >= self->tokens.n_ids) {
-            PyErr_SetString(PyExc_RuntimeError, "the vocabulary was changed while it was read");
+            PyErr_SetString(PyExc_RuntimeError, "the vocabulary changed while it was read");
             return -1;
         }
         if (add_token(self, id, (const uint8_t *)PyBytes_AS_STRING(key),
@@ -240,7 +241,7 @@ static int list_merges(Encoder *self, PyObject *merges, const Encoder *other)
 {
     Py_ssize_t n = other ? (Py_ssize_t)other->lists.n_merges : PyTuple_GET_SIZE(merges);
     if (n > MAX_MERGES) {
-        PyErr_Format(PyExc_OverflowError, "more than %d merges", MAX_MERGES);
+        PyErr_Format(PyExc_OverflowError, "expected at most %d merges", MAX_MERGES);
         return -1;
     }
     struct id_pair *pairs = self->lists.merges = PyMem_New(struct id_pair, n + 1);
@@ -306,7 +307,7 @@ static int open_tokens(Encoder *self, PyObject *vocab, const Encoder *other, PyO
     if ((!other && read_largest_of(vocab, &n_ids) < 0) ||
         (added && read_largest_of(added, &n_ids) < 0))
         return -1;
-    /* No id is listed twice, so that n_ids is room enough, too. */
+    /* Each id is listed once, so room for n_ids is enough. */
     n += added ? PyDict_GET_SIZE(added) : 0;
     self->lists.ids = PyMem_New(uint32_t, (n > (Py_ssize_t)n_ids ? n : (Py_ssize_t)n_ids) + 1);
     if (self->lists.ids && tokens_open(&self->tokens, n_ids, seed) == 0)
@@ -345,8 +346,8 @@ static int load(Encoder *self, PyObject *vocab, PyObject *merges, const Encoder 
 
 /* -- Sharing --------------------------------------------------------------------------------- */
 
-/* Whether an encoder has just these added tokens, besides those of its vocabulary: in the same
- * order, as of several for one id the first counts. */
+/* Whether these are all the tokens that an encoder has in addition to its vocabulary, in the same
+ * order.  The order matters: if several have one id, the first counts. */
 static bool has_added(const Encoder *self, PyObject *added)
 {
     PyObject *key, *value;
@@ -392,11 +393,11 @@ static bool share(Encoder *self, Encoder *other, PyObject *added, int ignore_mer
     return true;
 }
 
-/* Decide how to encode with what was loaded. */
+/* Decide how to encode, once everything is loaded. */
 static void prepare(Encoder *self, bool use_avx2)
 {
     self->vocabulary.use_avx2 = use_avx2;
-    self->vocabulary.superwords = NULL; /* those of another encoder may go before this one does */
+    self->vocabulary.superwords = NULL; /* another encoder's, which may be freed before this one */
     if (!self->cutter.cuts_safely)      /* if it does, pre-tokens are short */
         self->superwords = superwords_new(&self->vocabulary, &self->tokens);
     self->vocabulary.superwords = self->superwords;
@@ -407,16 +408,16 @@ PyDoc_STRVAR(encoder_doc,
              "        portable=False, seed=None)\n--\n\n"
              "Turns text into ids and ids into bytes.\n\n"
              "Args:\n"
-             "    vocab: token -> id, dict of bytes; with all 256 bytes.  Or an Encoder, to take it\n"
-             "        and the merges from.\n"
+             "    vocab: token -> id, dict of bytes; with all 256 bytes.  Or an Encoder, whose\n"
+             "        vocabulary and merges are used.\n"
              "    merges: list of (left, right) ids, in rank order.\n"
-             "    pattern: the name of a built-in split pattern, or an automaton; None if text is\n"
-             "        given to encode_pretokens only.\n"
+             "    pattern: the name of a built-in split pattern, or an automaton; None if only\n"
+             "        encode_pretokens is used.\n"
              "    ignore_merges: a pre-token that is a token needs no merges.\n"
              "    added: content -> id of added tokens, dict of bytes; for decoding.\n"
              "    normalizer: its name; encode_plain takes text that it surely doesn't change:\n"
              "        ASCII; with \"NFC\", most text.\n"
-             "    portable: do without special instructions of this processor.\n"
+             "    portable: don't use this processor's special instructions.\n"
              "    seed: a secret number; by default one that belongs to this process.\n\n"
              "Raises:\n"
              "    OverflowError: an id, or the number of merges, is too large for this engine.");
@@ -478,7 +479,7 @@ int encode_into(Encoder *self, struct worker *worker, PyObject *string, bool kee
     const uint8_t *text = utf8_of(worker, string, &size);
     if (!text || check_scanner(self) < 0)
         return -1;
-    /* NOTE: the caller has a reference to the string, whoever else drops theirs. */
+    /* NOTE: the caller has a reference to the string, even if everyone else drops theirs. */
     int status;
     if (size < LONG_TEXT) {
         status = encode_text(&self->vocabulary, worker, self->cutter, text, size, keep);
@@ -567,7 +568,7 @@ static PyObject *encoder_encode_to_buffer(Encoder *self, PyObject *string)
     return buffer;
 }
 
-/* Which bytes are side by side in a token. */
+/* Which bytes are adjacent in a token. */
 static void find_meetings(const struct tokens *tokens, uint64_t meet[MEETINGS])
 {
     memset(meet, 0, MEETINGS * sizeof *meet);
@@ -581,7 +582,7 @@ static void find_meetings(const struct tokens *tokens, uint64_t meet[MEETINGS])
 PyDoc_STRVAR(encode_apart_doc,
              "encode_apart(texts, between, /)\n--\n\n"
              "Return the ids of texts, a list of str, as encode_to_buffer does, and a number\n"
-             "behind the ids of each pre-token.  With ignore_merges, this can't be done.");
+             "after the ids of each pre-token.  Not for encoders with ignore_merges.");
 
 static PyObject *encoder_encode_apart(Encoder *self, PyObject *args)
 {
@@ -591,7 +592,7 @@ static PyObject *encoder_encode_apart(Encoder *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OI:encode_apart", &list, &between) || check_scanner(self) < 0)
         return NULL;
     if (self->vocabulary.whole) {
-        PyErr_SetString(PyExc_ValueError, "with ignore_merges, merging is not all there is to do");
+        PyErr_SetString(PyExc_ValueError, "encode_apart() can't be used with ignore_merges");
         return NULL;
     }
     if (!(texts = items_of_list(list, "texts")))
@@ -647,10 +648,10 @@ static inline PyObject *ids_or_none(PyObject *ids)
 
 PyDoc_STRVAR(encode_plain_doc,
              "encode_plain(text, /)\n--\n\n"
-             "Do what encode does, if there is no more to do for this text.\n\n"
+             "Do what encode does, if this text needs nothing else.\n\n"
              "Returns:\n"
-             "    The ids; None if it is no str, `normalizer` might change it, or it cannot be\n"
-             "    encoded.");
+             "    The ids; None if the text isn't a str, `normalizer` might change it, or it can't\n"
+             "    be encoded.");
 
 static PyObject *encoder_encode_plain(Encoder *self, PyObject *string)
 {
@@ -801,7 +802,7 @@ static PyObject *with_pretokens(Encoder *self, PyObject *pretokens, bool keep)
 
 PyDoc_STRVAR(encode_pretokens_doc,
              "encode_pretokens(pretokens, /)\n--\n\n"
-             "Return the ids of a text that is cut already, a list of str.");
+             "Return the ids of a text that is already cut, a list of str.");
 
 static PyObject *encoder_encode_pretokens(Encoder *self, PyObject *pretokens)
 {
@@ -936,7 +937,7 @@ static PyGetSetDef encoder_getters[] = {
      "Whether the pattern always cuts where a letter or number meets a space or sign.", NULL},
     {"largest_id", (getter)get_largest_id, NULL, "The largest id that has a token.", NULL},
     {"sizes", (getter)get_sizes, NULL,
-     "How many tokens the vocabulary has, how many there are with added ones, and merges.", NULL},
+     "How many tokens the vocabulary has, how many with added ones, and how many merges.", NULL},
     {"shares_ids", (getter)get_shares_ids, NULL,
      "Whether two tokens of the vocabulary have one id, so that `listed` lacks one.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -29,11 +29,11 @@ typedef struct {
     bool ascii_only; /* encode_plain leaves other text to the caller, */
     bool or_nfc;     /* except for text that NFC surely doesn't change */
     /* Each id as an object, made when it is first needed, so that a list takes a reference to it.
-     * What is there stays, so that any thread may read it. */
+     * An entry never changes again, so any thread may read it. */
     _Atomic(PyObject *) *ints;
 
-    /* Workers that nobody uses now.  Who encodes takes one out, or makes one, and puts it back:
-     * threads never share one, with or without the interpreter's lock. */
+    /* Workers that nobody uses now.  A thread that encodes takes one out, or makes one, and puts it
+     * back: threads never share one, with or without the interpreter's lock. */
     _Atomic(struct worker *) spare[SPARE_WORKERS];
     _Atomic(struct spans *) spans; /* the same for the spans of offsets, */
     _Atomic(uint8_t *) scratch;    /* and for room to write tokens */
@@ -94,7 +94,7 @@ int check_scanner(const Encoder *self);
 /* A tuple of a list's items, as PyList_AsTuple makes it. */
 PyObject *tuple_of_list(PyObject *list);
 
-/* The items of an object that must be a list, as a tuple; NULL and an exception if it is none. */
+/* The items of a list, as a tuple; NULL and an exception if the object isn't a list. */
 PyObject *items_of_list(PyObject *object, const char *name);
 
 /* Write up to CHUNK pre-tokens of a tuple, one after the other, to worker->text, and the ends of
@@ -105,7 +105,7 @@ Py_ssize_t gather(struct worker *worker, PyObject *items, Py_ssize_t first, size
 typedef PyObject *maker(const Encoder *self, const uint32_t *ids, size_t n);
 maker list_of, buffer_of; /* a list; a bytearray */
 
-/* Make the objects of ids.  Returns for how many: for fewer, there is an exception. */
+/* Make the objects of ids.  Returns how many; if fewer than all, an exception is set. */
 size_t fill_ints(const Encoder *self, const uint32_t *ids, size_t n, PyObject **items);
 
 /* Release the batches that threads have left after they were returned.  May run Python code. */

@@ -1,7 +1,7 @@
 /* Python's side of vocabulary files.
  *
- * Only files that are written exactly as nearly all of them are.  For any other, damaged ones
- * included, the answer is None: Python reads them, and reports the error. */
+ * This reads only files in the form that nearly all have.  For any other file, damaged ones
+ * included, the answer is None: then Python reads it, and reports any error. */
 
 #include "binding/files.h"
 
@@ -97,8 +97,8 @@ PyDoc_STRVAR(read_ranks_doc,
              "read_ranks(data, /)\n--\n\n"
              "Read the content of a .tiktoken file.\n\n"
              "Returns:\n"
-             "    Token -> rank, in the order of the file; None if it is not plain: each line one\n"
-             "    token in base64, a space and the rank; ranks rise, and no token is there twice.");
+             "    Token -> rank, in the order of the file; None if it is not plain: each line a token\n"
+             "    in base64, a space and the rank; ranks rise, and each token occurs once.");
 
 static PyObject *read_ranks(PyObject *Py_UNUSED(module), PyObject *data)
 {
@@ -207,7 +207,7 @@ static void fill_alphabet(int16_t byte_of[ALPHABET_CODES])
     }
 }
 
-/* The code point of an escape, behind its backslash; of all those that can be in the alphabet. */
+/* The code point of an escape, after its backslash; only for escapes the alphabet can need. */
 static bool read_escape(struct text *text, uint32_t *code)
 {
     if (text->at == text->end)
@@ -226,7 +226,7 @@ static bool read_escape(struct text *text, uint32_t *code)
     return true;
 }
 
-/* What becomes of the file while it is read. */
+/* The file, as far as it has been read. */
 struct model {
     struct text text;
     int16_t byte_of[ALPHABET_CODES];
@@ -249,8 +249,8 @@ struct chained {
     uint32_t left, before;
 };
 
-/* Read the bytes of a token up to what ends it: a quotation mark, or a space.  Returns which, or 0
- * if it is not written in the alphabet. */
+/* Read the bytes of a token until a quotation mark or a space.  Returns which one, or 0 if the
+ * token is not written in the alphabet. */
 static uint8_t read_token(struct model *model, uint8_t *out, size_t *length)
 {
     struct text *text = &model->text;
@@ -397,8 +397,8 @@ static bool read_parts(struct model *model, size_t *left, size_t *right)
            (!is_list || take(text, ']'));
 }
 
-/* Whether a merge was there before.  Those that make a token differ in their left part, and each
- * is the beginning of it, so these are few. */
+/* Whether a merge occurred before.  Merges that make the same token differ in their left part,
+ * which is a beginning of the token, so there are few. */
 static bool is_known(const struct model *model, uint32_t left, uint32_t joined)
 {
     for (uint32_t i = model->last_made[joined]; i; i = model->chained[i - 1].before)
@@ -458,7 +458,7 @@ static int read_merges(struct model *model)
 
 /* -- All of it ------------------------------------------------------------------------------- */
 
-/* Read an object in which nothing but one or two keys matters. */
+/* Read an object of which only one or two keys matter. */
 static int read_object(struct model *model, bool is_top)
 {
     struct text *text = &model->text;
@@ -508,10 +508,10 @@ PyDoc_STRVAR(read_model_doc,
              "read_model(data, /)\n--\n\n"
              "Read the vocabulary and the merges of a tokenizer.json of byte-level BPE.\n\n"
              "Returns:\n"
-             "    The file with both empty, which may still be no JSON; token -> id, as bytes; the\n"
-             "    same for keys that the byte alphabet cannot write, as str; the merges, as pairs\n"
-             "    of ids; and for each id, 0 if no such bytes have it, 1 if some have, and 3 if\n"
-             "    they are also in a merge.  None if anything in it is unusual, or wrong.");
+             "    The file with both emptied, which may still be invalid JSON; token -> id, as\n"
+             "    bytes; the same for keys that the byte alphabet can't write, as str; the merges,\n"
+             "    as pairs of ids; and for each id, 0 if no bytes have it, 1 if some have, and 3 if\n"
+             "    they are also in a merge.  None if anything in the file is unusual or wrong.");
 
 static PyObject *read_model(PyObject *Py_UNUSED(module), PyObject *data)
 {

@@ -19,31 +19,31 @@ static void finder_dealloc(Finder *self)
 
 const struct finder *finder_of(PyObject *object)
 {
-    /* Nothing else has this function: the type itself is hard to come by here. */
+    /* Recognize the type by its function: the type object isn't at hand here. */
     bool is_one = Py_TYPE(object)->tp_dealloc == (destructor)finder_dealloc;
     return is_one ? &((const Finder *)object)->finder : NULL;
 }
 
 /* -- Loading --------------------------------------------------------------------------------- */
 
-/* What a dict of strings says, read at once. */
+/* The contents of a dict of strings, read in one go. */
 struct strings {
     uint32_t *characters, *lengths, *ids;
     size_t n, total;
 };
 
-/* Read one string: its length; its id; and its characters, if there is room for them already. */
+/* Read one string: its length; its id; and its characters, once there is room for them. */
 static int read_string(struct strings *strings, PyObject *string, PyObject *id)
 {
     if (check_string(string) < 0)
         return -1;
     size_t length = (size_t)PyUnicode_GET_LENGTH(string);
     if (length == 0) {
-        PyErr_SetString(PyExc_ValueError, "an empty string is everywhere");
+        PyErr_SetString(PyExc_ValueError, "a string to find must not be empty");
         return -1;
     }
     if (strings->total + length > MAX_FIND_LENGTH) {
-        PyErr_SetString(PyExc_OverflowError, "the strings are too long");
+        PyErr_SetString(PyExc_OverflowError, "the strings to find are too long in total");
         return -1;
     }
     if (strings->characters) {
@@ -87,12 +87,12 @@ static int read_strings(struct strings *strings, PyObject *dict)
 
 PyDoc_STRVAR(finder_doc,
              "Finder(strings, /)\n--\n\n"
-             "Finds any of some strings: the leftmost, of those the longest.\n\n"
+             "Finds any of a set of strings: the leftmost, and of those the longest.\n\n"
              "Args:\n"
-             "    strings: string -> the id it has as an added token; None if it has none, or if\n"
-             "        encode_around is not to take it.\n\n"
+             "    strings: string -> its id as an added token; None if it has no id, or if\n"
+             "        encode_around must not replace it.\n\n"
              "Raises:\n"
-             "    OverflowError: the strings are too long, or an id is too large.");
+             "    OverflowError: the strings are too long in total, or an id is too large.");
 
 static PyObject *finder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -142,7 +142,7 @@ int find_in(const Finder *self, PyObject *string, size_t start, size_t end,
     return status;
 }
 
-/* A place in a string, as `re` takes it: cut off at both ends. */
+/* A place in a string, clamped as in `re`. */
 static int read_place(PyObject *object, Py_ssize_t length, size_t *place)
 {
     Py_ssize_t at = PyNumber_AsSsize_t(object, NULL);
@@ -169,8 +169,8 @@ static PyObject *list_of_spans(const Finder *self, const struct matches *matches
 
 PyDoc_STRVAR(find_doc,
              "find(text, start, end, /)\n--\n\n"
-             "Return the (start, end) of each string in text[start:end], places in the text.\n\n"
-             "The next is looked for behind the one before.");
+             "Return the (start, end) of each string in text[start:end], as places in the text.\n\n"
+             "Matches don't overlap.");
 
 static PyObject *finder_find_all(Finder *self, PyObject *const *args, Py_ssize_t n_args)
 {
@@ -258,7 +258,7 @@ static PyObject *encode_matches(Encoder *encoder, PyObject *string, const Finder
 
 const char encode_around_doc[] =
     PyDoc_STR("encode_around(finder, text, /)\n--\n\n"
-              "Do what encode_plain does, with strings in the text that stand for their ids.\n\n"
+              "Do what encode_plain does, but replace the finder's strings by their ids.\n\n"
               "Returns:\n"
               "    The ids; None where encode_plain returns that, and for text in which a string\n"
               "    without an id is found.");
@@ -311,8 +311,8 @@ PyObject *encoder_count_around(Encoder *self, PyObject *const *args, Py_ssize_t 
 
 /* -- Segments -------------------------------------------------------------------------------- */
 
-/* What a text is joined from: (string, object) pairs.  Strings are looked for in those whose object
- * is the mark. */
+/* The pairs (string, object) that make up a text.  The finder searches those whose object is the
+ * mark. */
 struct segments {
     PyObject *items; /* a tuple of them */
     PyObject *mark;

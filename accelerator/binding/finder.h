@@ -12,15 +12,15 @@
 typedef struct {
     PyObject_HEAD
     struct finder finder;
-    uint32_t *ids; /* of each string; NO_TOKEN where it needs more than to be found */
+    uint32_t *ids; /* of each string; NO_TOKEN if finding it isn't enough */
 } Finder;
 
 extern PyType_Spec finder_spec;
 
-/* What a Finder finds; NULL, without an exception, if the object is none. */
+/* The strings of a Finder; NULL, without an exception, if the object isn't a Finder. */
 const struct finder *finder_of(PyObject *object);
 
-/* Find in part of a string that check_string has seen.  Returns 0, or -1 and an exception. */
+/* Search part of a string that check_string has checked.  Returns 0, or -1 and an exception. */
 int find_in(const Finder *self, PyObject *string, size_t start, size_t end,
             struct matches *matches);
 

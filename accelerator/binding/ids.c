@@ -1,4 +1,4 @@
-/* Reading ids that Python gives. */
+/* Reading ids that Python passes. */
 
 #include "binding/ids.h"
 
@@ -7,7 +7,7 @@
 enum { AHEAD = 32 }; /* ids that are looked at ahead of their use */
 
 /* Read ids, and the length of their tokens together; runs no Python code.  Returns how many were
- * read: less than n if one is no plain int, or has no token. */
+ * read: fewer than n if one isn't a plain int, or has no token. */
 static Py_ssize_t read_plain(const struct tokens *tokens, PyObject *const *items, Py_ssize_t n,
                              uint32_t *ids, size_t *length)
 {
@@ -81,7 +81,7 @@ static int read_list(const struct tokens *tokens, PyObject *list, struct ids *id
 /* -- Buffers --------------------------------------------------------------------------------- */
 
 /* Read ids of one type.  Each is read once: another thread may be changing it.  A negative number
- * becomes one that is too large.  Returns how many were read: less than n if one has no token. */
+ * becomes one that is too large.  Returns how many were read: fewer than n if one has no token. */
 #define READ_NUMBERS(NAME, TYPE)                                                                   \
     static Py_ssize_t NAME(const struct tokens *tokens, const void *items, struct ids *ids)        \
     {                                                                                              \
@@ -106,7 +106,7 @@ READ_NUMBERS(read_long_long, long long)
 READ_NUMBERS(read_unsigned_long_long, unsigned long long)
 
 struct number_type {
-    char format; /* as the module `struct` writes it */
+    char format; /* as in the module `struct` */
     Py_ssize_t (*read)(const struct tokens *tokens, const void *items, struct ids *ids);
 };
 
@@ -129,7 +129,7 @@ static int read_view(const struct tokens *tokens, const Py_buffer *view, struct 
     const struct number_type *type = view->ndim == 1 ? type_of(view) : NULL;
     if (!type || !PyBuffer_IsContiguous(view, 'C')) {
         PyErr_SetString(PyExc_TypeError,
-                        "expected a contiguous buffer of integers, of one dimension");
+                        "expected a contiguous, one-dimensional buffer of integers");
         return -1;
     }
     if (make_room(ids, view->len / view->itemsize) < 0)
@@ -159,7 +159,7 @@ int get_buffer(PyObject *object, Py_buffer *view)
 {
     if (PyObject_GetBuffer(object, view, PyBUF_FULL_RO) == 0)
         return 0;
-    /* NumPy raises a ValueError for dates, say. */
+    /* NumPy raises a ValueError, for dates for example. */
     if (PyErr_ExceptionMatches(PyExc_BufferError) || PyErr_ExceptionMatches(PyExc_ValueError))
         PyErr_SetString(PyExc_TypeError, "expected a buffer of integers");
     return -1;

@@ -1,4 +1,4 @@
-/* Ids that Python gives, read for decoding. */
+/* Ids that Python passes, read for decoding. */
 
 #ifndef BPE_BINDING_IDS_H
 #define BPE_BINDING_IDS_H
@@ -45,7 +45,7 @@ void release_ids(struct ids *ids);
 /* Get a buffer.  Returns 0, or -1 and an exception: a TypeError if the object has no buffer. */
 int get_buffer(PyObject *object, Py_buffer *view);
 
-/* Read a row of a buffer of two dimensions, as read_ids does. */
+/* Read a row of a two-dimensional buffer, as read_ids does. */
 int read_ids_of_row(const struct tokens *tokens, const Py_buffer *view, Py_ssize_t row,
                     struct ids *ids);
 

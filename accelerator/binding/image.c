@@ -3,7 +3,7 @@
 #include "binding/encoder.h"
 
 const char image_doc[] = PyDoc_STR("image(rest, /)\n--\n\n"
-                                   "Return all that the encoder knows, and some bytes, as bytes.");
+                                   "Return the encoder's state, followed by `rest`, as bytes.");
 
 PyObject *encoder_image(Encoder *self, PyObject *rest)
 {
@@ -12,7 +12,7 @@ PyObject *encoder_image(Encoder *self, PyObject *rest)
         return NULL;
     }
     if (self->lists.shares_ids || (uint64_t)PyBytes_GET_SIZE(rest) > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "this encoder has no image");
+        PyErr_SetString(PyExc_OverflowError, "this encoder can't be written as an image");
         return NULL;
     }
     struct image image = {self->tokens, self->vocabulary, self->lists,

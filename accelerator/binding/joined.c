@@ -1,9 +1,9 @@
 /* One long text, on several threads.
  *
- * It comes with places where it can be cut.  Each thread takes the next part, encodes it with a
- * worker of its own, and says that it is ready.  None of this needs the interpreter's lock.  The
- * caller's thread takes part; in between, it appends the ids of the parts that are ready to the
- * result, in their order.  Only that needs the lock; the other threads go on in the meantime. */
+ * The caller passes the places where the text can be cut.  Each thread takes the next part, encodes
+ * it with its own worker, and marks it as ready.  None of this needs the interpreter's lock.  The
+ * caller's thread takes part; in between, it appends the ids of ready parts to the result, in
+ * order.  Only that needs the lock; the other threads continue in the meantime. */
 
 #include "binding/encoder.h"
 
@@ -13,12 +13,12 @@
 #include "binding/text.h"
 #include "scan/normal.h"
 
-/* What can go wrong without the lock; of several things, the last of these counts. */
+/* What can go wrong without the lock.  If several things do, the last in this list is reported. */
 enum failure { NONE, NOT_PLAIN, SURROGATE, NO_MEMORY };
 
 struct part {
     size_t start, end;  /* in characters */
-    uint32_t *ids;      /* NULL before it is ready, and once they are in the result */
+    uint32_t *ids;      /* NULL until the part is ready, and again once they are in the result */
     size_t n_ids;
     atomic_bool ready;
 };
@@ -33,9 +33,9 @@ struct joined {
     atomic_size_t next; /* part to be taken */
     atomic_int failure;
     PyObject *result;  /* nobody else sees it before it is complete */
-    size_t room, n_ids; /* of how many ids it has room, and how many are in it */
-    size_t done;       /* parts whose ids these are */
-    bool raised;       /* there is an exception already */
+    size_t room, n_ids; /* ids it has room for, and ids in it */
+    size_t done;       /* parts whose ids are in the result */
+    bool raised;       /* an exception is set */
     PyThreadState *caller; /* its state, while it does not hold the lock */
 };
 
@@ -81,7 +81,7 @@ static int make_room_in_list(struct joined *joined, size_t room)
     PyObject *list = PyList_New((Py_ssize_t)room);
     if (!list)
         return -1;
-    PyObject_GC_UnTrack(list); /* nobody may find it half empty, while the lock is not held */
+    PyObject_GC_UnTrack(list); /* nobody may find it half filled while the lock is not held */
     if (joined->result) {
         memcpy(((PyListObject *)list)->ob_item, ((PyListObject *)joined->result)->ob_item,
                joined->n_ids * sizeof(PyObject *));
@@ -107,8 +107,8 @@ static int grow(struct joined *joined, size_t room)
     return joined->to_buffer ? make_room_in_buffer(joined, room) : make_room_in_list(joined, room);
 }
 
-/* Make room for the ids of the next part, and for the rest if that is like the text so far: the
- * pages of a result that grows would be touched more than once.  Returns 0, or -1 and an
+/* Make room for the ids of the next part, and for as many more as the rest of the text will need if
+ * it is like the text so far: growing again would touch pages twice.  Returns 0, or -1 and an
  * exception. */
 static int make_room(struct joined *joined, const struct part *part)
 {
@@ -121,7 +121,7 @@ static int make_room(struct joined *joined, const struct part *part)
     return grow(joined, room);
 }
 
-/* Append the ids of a part.  Returns how many: if less than all, there is an exception. */
+/* Append the ids of a part.  Returns how many; if fewer than all, an exception is set. */
 static size_t append(struct joined *joined, const struct part *part)
 {
     if (!joined->to_buffer) {
@@ -184,7 +184,7 @@ static void work(void *context, unsigned index)
     put_back(joined->encoder, worker);
 }
 
-/* Append what is left, and hand the result out. */
+/* Append the remaining ids, and return the result. */
 static PyObject *complete(struct joined *joined)
 {
     append_ready(joined);
@@ -196,7 +196,7 @@ static PyObject *complete(struct joined *joined)
     if (joined->raised)
         return NULL;
     if (!joined->to_buffer) {
-        Py_SET_SIZE(result, (Py_ssize_t)joined->n_ids); /* the room behind is that of any list */
+        Py_SET_SIZE(result, (Py_ssize_t)joined->n_ids); /* lists may have room to spare */
         PyObject_GC_Track(result);
     }
     joined->result = NULL;
@@ -240,7 +240,7 @@ static void release(struct joined *joined)
     PyMem_Free(joined);
 }
 
-/* Read the places where parts end, a list of rising numbers up to the length of the text. */
+/* Read where parts end: a list of rising numbers that ends with the length of the text. */
 static int read_places(struct joined *joined, PyObject *places)
 {
     size_t start = 0, length = (size_t)PyUnicode_GET_LENGTH(joined->text);
@@ -259,7 +259,7 @@ static int read_places(struct joined *joined, PyObject *places)
     return -1;
 }
 
-/* What there is to do; NULL and an exception if it can't be done.
+/* Make the job; NULL and an exception if that fails.
  *
  * NOTE: it is not on the stack.  If the interpreter ends while the caller's thread waits for the
  * lock, that thread ends there and then, and its stack is gone; the others go on for a while. */
@@ -316,7 +316,7 @@ static PyObject *encode_joined(Encoder *self, PyObject *args, bool to_buffer)
 const char encode_joined_doc[] =
     PyDoc_STR("encode_joined(text, ends, threads, is_normal, least=131072, /)\n--\n\n"
               "Return the ids of a text in parts, encoded on at most `threads` threads.\n\n"
-              "Only as many are used as have `least` characters each.  `ends`, a list, says where\n"
+              "It uses only as many as get `least` characters each.  `ends`, a list, says where\n"
               "the parts end, each of which must be encoded as it is within the text.\n\n"
               "Returns:\n"
               "    A list; None if `normalizer` might change the text, unless it `is_normal`.");

@@ -1,5 +1,5 @@
 /* What an encoder was made from, as Python's objects.  They take three times the memory of the
- * encoder, so they are made when somebody asks for them, and not kept. */
+ * encoder, so they are made on demand, and not kept. */
 
 #include "binding/encoder.h"
 #include "binding/ids.h"
@@ -13,7 +13,7 @@ static PyObject *bytes_of(const Encoder *self, uint32_t id)
 }
 
 const char token_doc[] = PyDoc_STR("token(id, /)\n--\n\n"
-                                   "Return the bytes of a token; None if no plain int, or no id.");
+                                   "Return the bytes of a token; None if not a plain int, or no id.");
 
 PyObject *encoder_token(Encoder *self, PyObject *object)
 {
@@ -24,8 +24,8 @@ PyObject *encoder_token(Encoder *self, PyObject *object)
 }
 
 const char id_of_doc[] = PyDoc_STR("id_of(token, /)\n--\n\n"
-                                  "Return the id of a token of the vocabulary, which is bytes; "
-                                  "None if there is none.");
+                                  "Return the id of a token of the vocabulary, given as bytes; "
+                                  "None if it has no such token.");
 
 PyObject *encoder_id_of(Encoder *self, PyObject *token)
 {

@@ -1,4 +1,4 @@
-/* Which characters each token is of. */
+/* Which characters each token comes from. */
 
 #include "binding/encoder.h"
 #include "binding/ids.h"
@@ -6,7 +6,7 @@
 
 /* -- Spans ----------------------------------------------------------------------------------- */
 
-/* An int, which the encoder has already if some id equals it. */
+/* An int object; the encoder already has it if some id is equal to it. */
 static inline PyObject *int_of(const Encoder *self, Py_ssize_t value)
 {
     if (value >= (Py_ssize_t)self->tokens.n_ids)
@@ -29,7 +29,7 @@ static inline PyObject *new_pair(void)
 #endif
 }
 
-/* A new span.  Mostly it begins where the one before ends, and the int for that is at hand. */
+/* A new span.  Usually it begins where the one before ends, and that int is at hand. */
 static PyObject *new_span(const Encoder *self, PyObject *before, Py_ssize_t start, Py_ssize_t end)
 {
     PyObject *first = before ? Py_NewRef(PyTuple_GET_ITEM(before, 1)) : int_of(self, start);
@@ -72,7 +72,7 @@ void free_spans(struct spans *spans)
     PyMem_Free(spans);
 }
 
-/* Where a span is kept; NULL if it is not. */
+/* Where a span is kept; NULL if it isn't kept. */
 static inline PyObject **place_of(struct spans *spans, Py_ssize_t start, Py_ssize_t end)
 {
     if (!spans || start < 0 || start >= SPAN_STARTS || end - start > SPAN_LENGTHS || end <= start)
@@ -138,7 +138,7 @@ struct run {
 
 struct runs {
     const struct run *run;  /* the one looked at last; NULL if the text was not changed */
-    const struct run *last; /* NOTE: never looked beyond, whatever somebody writes into the runs */
+    const struct run *last; /* NOTE: the limit, whatever somebody writes into the runs */
     Py_ssize_t begin;       /* of the run's first character */
 };
 
@@ -158,11 +158,11 @@ struct how {
     bool first; /* the next token is the first */
 };
 
-/* Find out where tokens are, from the character `next` on that has not begun, and return the next.
- * Where a character is parted between tokens, all of them have it.  A token of no bytes, which no
- * text gives, is at (0, 0).
+/* Find out where tokens are, starting at character `next`, which has not begun, and return the next
+ * one.  If a character is divided among several tokens, all of them get it.  A token without bytes,
+ * which no text gives, is at (0, 0).
  *
- * NOTE: this never looks at the text.  If the ids are not those of it, the spans are not either. */
+ * NOTE: this never looks at the text.  If the ids don't match the text, the spans don't either. */
 static Py_ssize_t locate(const struct tokens *tokens, struct spans *spans, struct how *how,
                          const uint32_t *ids, Py_ssize_t next, struct block *block)
 {
@@ -247,7 +247,7 @@ static PyObject *spans_of(Encoder *self, struct how how, const uint32_t *ids, si
     struct spans *spans = take_spans(self);
     if (fill(self, spans, how, list, ids) < 0)
         Py_CLEAR(list);
-    free_spans(atomic_exchange(&self->spans, spans)); /* those of another thread, if any */
+    free_spans(atomic_exchange(&self->spans, spans)); /* another thread's, if any */
     return list;
 }
 
@@ -255,21 +255,21 @@ static PyObject *spans_of(Encoder *self, struct how how, const uint32_t *ids, si
 
 const char offsets_doc[] =
     PyDoc_STR("offsets(text, ids, runs=None, trimming=0, /)\n--\n\n"
-              "Return the (start, end) of the characters that each token has bytes of.\n\n"
+              "Return the (start, end) of the characters that each token comes from.\n\n"
               "The ids may be a record of `encode_batch_recorded`, also of the first ids only.\n\n"
               "If the text was made from another, `runs` say where its characters come from, and so\n"
               "do the offsets: an `array` of \"i\" with four numbers for each run, its length, the\n"
-              "start and end of what its first character comes from, and 1 if each one comes from\n"
-              "behind the one before it, 0 if all come from the same place.\n\n"
-              "With `trimming`, spaces at the ends of tokens are left out: 1 all, 2 but for one space\n"
-              "at the start of the text, 3 or at the start of the first token.\n\n"
+              "start and end of the source of its first character, and 1 if each character comes\n"
+              "from right after the one before, 0 if all come from the same place.\n\n"
+              "`trimming` leaves out spaces at the ends of tokens: 1 all; 2 all except one at the\n"
+              "start of the text; 3 also except one at the start of the first token.\n\n"
               "Raises:\n"
               "    KeyError: an id has no token.\n"
-              "    ValueError: the ids are not those of the text, or the runs are not.");
+              "    ValueError: the ids or the runs don't match the text.");
 
 static PyObject *raise_other_text(void)
 {
-    PyErr_SetString(PyExc_ValueError, "the ids are not those of the text");
+    PyErr_SetString(PyExc_ValueError, "the ids don't match the text");
     return NULL;
 }
 
@@ -280,7 +280,7 @@ static PyObject *spans_of_record(Encoder *self, PyObject *text, PyObject *record
     size_t n = (size_t)PyBytes_GET_SIZE(record) / sizeof *ids, characters = 0;
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= self->tokens.n_ids || self->tokens.lengths[ids[i]] == NOT_IN_SLOT) {
-            PyErr_SetString(PyExc_KeyError, "the record is not of this encoder");
+            PyErr_SetString(PyExc_KeyError, "the record comes from another encoder");
             return NULL;
         }
         characters += characters_of(&self->tokens, ids[i]);
@@ -316,7 +316,7 @@ static int check_runs(const Py_buffer *view, Py_ssize_t n)
     }
     if (fits && !left)
         return 0;
-    PyErr_SetString(PyExc_ValueError, "the runs are not those of the text");
+    PyErr_SetString(PyExc_ValueError, "the runs don't match the text");
     return -1;
 }
 

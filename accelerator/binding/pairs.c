@@ -1,6 +1,6 @@
 /* Python's side of learning where Python chooses the pairs: the type `PairLearner`.
  *
- * Threads may share one; then one goes after the other. */
+ * Threads may share one; they take turns. */
 
 #include "binding/pairs.h"
 
@@ -14,7 +14,7 @@
 typedef struct {
     PyObject_HEAD
     struct learner *learner;
-    bool failed; /* memory was short in the middle of a merge */
+    bool failed; /* ran out of memory in the middle of a merge */
 } PairLearner;
 
 static void pair_learner_dealloc(PairLearner *self)
@@ -27,13 +27,13 @@ static void pair_learner_dealloc(PairLearner *self)
 
 PyDoc_STRVAR(pair_learner_doc,
              "PairLearner(counts, alphabet, max_token_length=None)\n--\n\n"
-             "Merges pairs that the caller chooses in a text of which pre-tokens were counted.\n\n"
+             "Merges pairs that the caller chooses, in the counted pre-tokens of a text.\n\n"
              "Tokens are numbers: bytes by their place in the alphabet, then merged ones by age.\n\n"
              "Args:\n"
              "    counts: pre-token -> count, a dict of bytes.\n"
-             "    alphabet: all 256 bytes; of pairs equal in count, the one that sorts first by\n"
-             "        it is the best.\n"
-             "    max_token_length: in bytes; pairs that make a token as long are not the best.\n\n"
+             "    alphabet: all 256 bytes; ties go to the pair that sorts first in their\n"
+             "        order.\n"
+             "    max_token_length: in bytes; pairs that make a token this long are skipped.\n\n"
              "Raises:\n"
              "    OverflowError: the counts are too large for this engine.");
 
@@ -77,11 +77,11 @@ static PyObject *pair_learner_make(PyTypeObject *type, PyObject *args, PyObject 
     return (PyObject *)self;
 }
 
-/* Whether there is no way on; then there is an exception. */
+/* Whether the learner has failed; if so, an exception is set. */
 static bool has_failed(const PairLearner *self)
 {
     if (self->failed)
-        PyErr_SetString(PyExc_RuntimeError, "this learner ran out of memory before");
+        PyErr_SetString(PyExc_RuntimeError, "this learner ran out of memory; make a new one");
     return self->failed;
 }
 
@@ -112,7 +112,7 @@ static void drop(struct learner *learner)
         learner_drop_best(learner);
 }
 
-PyDoc_STRVAR(drop_doc, "drop()\n--\n\nForget the pair that is the best.");
+PyDoc_STRVAR(drop_doc, "drop()\n--\n\nForget the best pair.");
 
 static PyObject *pair_learner_drop(PairLearner *self, PyObject *Py_UNUSED(ignored))
 {
@@ -124,7 +124,7 @@ static PyObject *pair_learner_drop(PairLearner *self, PyObject *Py_UNUSED(ignore
 
 PyDoc_STRVAR(join_doc,
              "join(left, right, /)\n--\n\n"
-             "Merge a pair everywhere; the new token has the next number.  Returns how often the\n"
+             "Merge a pair everywhere; the new token gets the next number.  Returns how often the\n"
              "pair was merged.");
 
 enum joining { JOINED, NO_SUCH_TOKEN, TOO_MANY_TOKENS, JOIN_OUT_OF_MEMORY };
@@ -157,8 +157,9 @@ static PyObject *pair_learner_join(PairLearner *self, PyObject *args)
         return PyLong_FromLongLong(times);
     if (status == JOIN_OUT_OF_MEMORY)
         return PyErr_NoMemory();
-    PyErr_SetString(PyExc_ValueError, status == NO_SUCH_TOKEN ? "there is no token of that number"
-                                                              : "there are too many tokens");
+    PyErr_SetString(PyExc_ValueError, status == NO_SUCH_TOKEN
+                                          ? "left and right must be numbers of existing tokens"
+                                          : "too many tokens for this engine");
     return NULL;
 }
 

@@ -10,7 +10,7 @@
 
 enum { AHEAD = 16 }; /* ints fetched ahead of their use */
 
-#define MAX_STEPS ((uint64_t)1 << 30) /* finding a merge takes the square of the length */
+#define MAX_STEPS ((uint64_t)1 << 30) /* finding a merge takes quadratic time in the length */
 
 static int check_tokens(PyObject *items)
 {
@@ -23,12 +23,12 @@ static int check_tokens(PyObject *items)
         }
         uint64_t length = (uint64_t)PyBytes_GET_SIZE(token);
         if (length > MAX_STEPS || (steps += length * length) > MAX_STEPS) {
-            PyErr_SetString(PyExc_OverflowError, "tokens are too long for this engine");
+            PyErr_SetString(PyExc_OverflowError, "tokens too long for this engine");
             return -1;
         }
     }
     if (PyTuple_GET_SIZE(items) >= MAX_IDS) {
-        PyErr_Format(PyExc_OverflowError, "%d tokens or more", MAX_IDS);
+        PyErr_Format(PyExc_OverflowError, "expected fewer than %d tokens", MAX_IDS);
         return -1;
     }
     return 0;
@@ -59,7 +59,7 @@ static PyObject *make_numbers(Py_ssize_t n)
     return numbers;
 }
 
-/* What merges call the tokens instead of numbers.  Only what pair_of may take. */
+/* The names that merges use for tokens, instead of numbers.  Only types that pair_of allows. */
 static PyObject *check_names(PyObject *names, Py_ssize_t n)
 {
     PyObject *items = items_of_list(names, "names");
@@ -90,7 +90,7 @@ PyObject *pair_of(PyObject *left, PyObject *right)
     return pair;
 }
 
-/* The two tokens that a token is made of; both are NO_TOKEN if there are none. */
+/* The two tokens that a token is made of; both NO_TOKEN if there are none. */
 struct made_of {
     uint32_t left, right;
 };
@@ -140,15 +140,15 @@ PyDoc_STRVAR(merges_from_ranks_doc,
              "merges_from_ranks(tokens, names=None, /)\n--\n\n"
              "Find the merges that encode as the ranks of tokens do.\n\n"
              "Args:\n"
-             "    tokens: list of bytes, the lowest rank first, none of them twice.  Those of one\n"
-             "        byte are what text begins as; they may stand anywhere.\n"
-             "    names: what the merges call each token, a list of int or bytes.\n\n"
+             "    tokens: list of bytes, the lowest rank first, each once.  Merging starts from\n"
+             "        those of one byte, which may be anywhere in the list.\n"
+             "    names: a name for each token in the merges, a list of int or bytes.\n\n"
              "Returns:\n"
-             "    For each token the places in the list of the two that it is made of: what is\n"
-             "    left of it, encoded on its own, before the last step.  None for a token of one\n"
-             "    byte, and for one that cannot be made; with names, these are left out.\n\n"
+             "    For each token, the places in the list of the two tokens it is made of: those\n"
+             "    that remain before the last step when it is encoded by itself.  None for a\n"
+             "    token of one byte, or one that can't be made; with names, these are left out.\n\n"
              "Raises:\n"
-             "    OverflowError: the tokens are too many, or too long, for this engine.");
+             "    OverflowError: too many tokens, or too long ones, for this engine.");
 
 /* The same for tokens that were checked; for NULL as names, numbers. */
 static PyObject *merges_of(PyObject *items, PyObject *names, uint64_t seed)

@@ -8,8 +8,8 @@
 
 extern PyMethodDef ranks_methods[];
 
-/* A tuple of two ints, or two bytes.  It can be in no cycle, so that the garbage collector need not know it; it
- * would find that out by itself, and be busy with it over and over again. */
+/* A tuple of two ints, or two bytes.  It can't be part of a cycle, so the garbage collector need
+ * not track it; otherwise the collector would look at each of them again and again. */
 PyObject *pair_of(PyObject *left, PyObject *right);
 
 #endif

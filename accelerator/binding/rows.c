@@ -7,7 +7,7 @@
 
 enum { AHEAD = 32 }; /* ints fetched ahead of their use */
 
-/* What is filled: `ids`, and `mask` if it is not NULL, with rows of the same length. */
+/* The tensors to fill: `ids`, and `mask` if it is not NULL, with rows of the same length. */
 struct tensor {
     int64_t *ids, *mask;
     Py_ssize_t length;
@@ -21,7 +21,7 @@ static void set_all(int64_t *numbers, Py_ssize_t n, int64_t value)
         numbers[i] = value;
 }
 
-/* Read the ints of a list; runs no Python code, so that nobody changes it meanwhile. */
+/* Read the ints of a list.  Runs no Python code, so nobody changes the list meanwhile. */
 static int read_row(PyObject *row, int64_t *out)
 {
     PyObject *const *items = ((PyListObject *)row)->ob_item;
@@ -52,7 +52,8 @@ static int fill_row(const struct tensor *tensor, Py_ssize_t at, PyObject *row)
 {
     Py_ssize_t n = PyList_GET_SIZE(row), n_pads = tensor->length - n;
     if (n_pads < 0) {
-        PyErr_Format(PyExc_ValueError, "row %zd has %zd ids, more than %zd", at, n, tensor->length);
+        PyErr_Format(PyExc_ValueError, "row %zd has %zd ids, expected at most %zd", at, n,
+                     tensor->length);
         return -1;
     }
     Py_ssize_t start = at * tensor->length, first = start + (tensor->left ? n_pads : 0);
@@ -92,7 +93,7 @@ static int get_memory(PyObject *object, Py_ssize_t n, Py_buffer *view)
     bool is_integer = (format[0] == 'l' || format[0] == 'q') && !format[1];
     if (is_integer && view->itemsize == sizeof(int64_t) && view->ndim == 2 && view->shape[0] == n)
         return 0;
-    PyErr_Format(PyExc_TypeError, "expected a buffer of int64, of two dimensions, with %zd rows", n);
+    PyErr_Format(PyExc_TypeError, "expected a two-dimensional buffer of int64 with %zd rows", n);
     PyBuffer_Release(view);
     return -1;
 }
@@ -112,13 +113,13 @@ static int fill_views(struct tensor *tensor, PyObject *rows, const Py_buffer *id
 
 PyDoc_STRVAR(fill_rows_doc,
              "fill_rows(rows, ids, mask, pad_id, left, /)\n--\n\n"
-             "Write lists of ids into a tensor, each in a row of its own, and fill up the rows.\n\n"
+             "Write lists of ids into a tensor, one list per row, and pad the rows.\n\n"
              "Args:\n"
              "    rows: list of n lists of ints, none of them longer than a row of the tensor.\n"
              "    ids: a contiguous, writable buffer of int64, n times a length.\n"
-             "    mask: the same, for 1 where an id is and 0 where not; or None.\n"
-             "    pad_id: what the rest of `ids` is filled with.\n"
-             "    left: whether it is put before the ids.\n\n"
+             "    mask: the same, for 1 at ids and 0 at padding; or None.\n"
+             "    pad_id: fills the rest of `ids`.\n"
+             "    left: whether padding comes before the ids.\n\n"
              "Raises:\n"
              "    ValueError: a row has too many ids.\n"
              "    OverflowError: an id takes more than 64 bits.");

@@ -1,7 +1,7 @@
 /* Python's side of runs: the types `PairCounter` and `RunCounter`.
  *
- * Threads may share one; then one counts after the other.  What a caller gives is a buffer of
- * numbers, of which any is right: those that are no token stand between tokens. */
+ * Threads may share one; they take turns.  The caller passes a buffer of numbers.  Any number is
+ * allowed: those that are not a token separate tokens. */
 
 #include "binding/runs.h"
 #include "binding/encoder.h"
@@ -16,7 +16,7 @@ static int get_numbers(PyObject *object, size_t size, Py_buffer *buffer)
     if (is_aligned && (size_t)buffer->len % size == 0)
         return 0;
     PyBuffer_Release(buffer);
-    PyErr_SetString(PyExc_ValueError, "a buffer of 32-bit integers is needed");
+    PyErr_SetString(PyExc_ValueError, "expected an aligned buffer of 32-bit integers");
     return -1;
 }
 
@@ -44,8 +44,8 @@ static void pair_counter_dealloc(PairCounter *self)
 
 PyDoc_STRVAR(pair_counter_doc,
              "PairCounter(most)\n--\n\n"
-             "Counts pairs of neighbors in bounded memory: the rarer half is forgotten when they\n"
-             "are more than `most`.");
+             "Counts adjacent pairs in bounded memory: when there are more than `most`, it\n"
+             "forgets the rarer half.");
 
 static PyObject *pair_counter_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -67,8 +67,8 @@ static PyObject *pair_counter_make(PyTypeObject *type, PyObject *args, PyObject 
 
 PyDoc_STRVAR(pair_add_doc,
              "add(text, /)\n--\n\n"
-             "Count the pairs of a text, a buffer of 32-bit numbers.  After an error, what was\n"
-             "counted is only a part.");
+             "Count the pairs of a text, a buffer of 32-bit numbers.  After an error, only a part\n"
+             "has been counted.");
 
 static PyObject *pair_counter_add(PairCounter *self, PyObject *text)
 {
@@ -89,7 +89,7 @@ PyDoc_STRVAR(nth_doc,
 
 static PyObject *pair_counter_nth(PairCounter *self, PyObject *place)
 {
-    Py_ssize_t n = PyNumber_AsSsize_t(place, NULL); /* one that is too large is too large */
+    Py_ssize_t n = PyNumber_AsSsize_t(place, NULL); /* clamped */
     if (n == -1 && PyErr_Occurred())
         return NULL;
     int64_t count;
@@ -99,8 +99,8 @@ static PyObject *pair_counter_nth(PairCounter *self, PyObject *place)
 
 PyDoc_STRVAR(frequent_doc,
              "frequent(least, /)\n--\n\n"
-             "Return the pairs that may occur so often, as bytes: of each the two tokens, 32 bits,\n"
-             "and its count, 64 bits.");
+             "Return the pairs that may occur `least` times or more, as bytes: for each, the two\n"
+             "tokens, 32 bits, and its count, 64 bits.");
 
 static PyObject *list_frequent(const struct pair_sums *sums, long long least)
 {
@@ -134,8 +134,8 @@ static PyObject *pair_counter_frequent(PairCounter *self, PyObject *number)
 
 PyDoc_STRVAR(merge_doc,
              "merge(records, missed, /)\n--\n\n"
-             "Add what another one has counted: what its `frequent` returned, and its `missed`.\n"
-             "After an error, what was added is only a part.");
+             "Add the counts of another one: the result of its `frequent`, and its `missed`.\n"
+             "After an error, only a part has been added.");
 
 static PyObject *pair_counter_merge(PairCounter *self, PyObject *args)
 {
@@ -177,7 +177,7 @@ static PyMethodDef pair_counter_methods[] = {
 
 static PyGetSetDef pair_counter_getset[] = {
     {"missed", (getter)pair_counter_missed, NULL,
-     "A pair occurred at most so much more often than its count says.", NULL},
+     "A pair occurred at most this much more often than its count says.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -214,7 +214,7 @@ static void run_counter_dealloc(RunCounter *self)
 
 const struct byte_map *runs_of(PyObject *object)
 {
-    /* Nothing else has this function: the type itself is hard to come by here. */
+    /* Recognize the type by its function: the type object isn't at hand here. */
     if (Py_TYPE(object)->tp_dealloc != (destructor)run_counter_dealloc)
         return NULL;
     return &((RunCounter *)object)->sums.runs;
@@ -250,8 +250,8 @@ static PyObject *run_counter_make(PyTypeObject *type, PyObject *args, PyObject *
 
 PyDoc_STRVAR(run_add_doc,
              "add(text, /)\n--\n\n"
-             "Count the runs of a text, a buffer of 32-bit numbers.  After an error, what was\n"
-             "counted is only a part.");
+             "Count the runs of a text, a buffer of 32-bit numbers.  After an error, only a part\n"
+             "has been counted.");
 
 static PyObject *run_counter_add(RunCounter *self, PyObject *text)
 {
@@ -265,7 +265,7 @@ static PyObject *run_counter_add(RunCounter *self, PyObject *text)
     return none_or_no_memory(status);
 }
 
-/* Write a run with -1 behind it. */
+/* Write a run, then -1. */
 static uint32_t *list_run(const uint8_t *key, size_t size, uint32_t *out)
 {
     for (size_t at = 0; at < size; at += PACKED)
@@ -274,7 +274,7 @@ static uint32_t *list_run(const uint8_t *key, size_t size, uint32_t *out)
     return out;
 }
 
-/* How many numbers all runs have, with one behind each. */
+/* How many numbers all runs have, with a -1 after each. */
 static size_t runs_length(const struct byte_map *map)
 {
     size_t length = byte_map_size(map);

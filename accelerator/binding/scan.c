@@ -142,7 +142,7 @@ static PyObject *module_automaton(PyObject *Py_UNUSED(module), PyObject *args)
         automaton = automaton_new(&tables, &valid);
     }
     if (!valid) {
-        PyErr_SetString(PyExc_ValueError, "these are no tables of an automaton");
+        PyErr_SetString(PyExc_ValueError, "invalid automaton tables");
         return NULL;
     }
     if (!automaton)

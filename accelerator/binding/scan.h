@@ -9,8 +9,8 @@
 
 #include "scan/scan.h"
 
-/* What cuts text by a pattern: the name of a built-in one, an automaton, or None, for nothing.  It
- * is good as long as the pattern lives.  Returns 0, or -1 and an exception. */
+/* Make a cutter for a pattern: the name of a built-in one, an automaton, or None for no cutter.  It
+ * is valid as long as the pattern lives.  Returns 0, or -1 and an exception. */
 int cutter_of(PyObject *pattern, bool portable, struct cutter *cutter);
 
 /* Add PATTERNS, the names of all patterns that have one.  Returns 0, or -1 and an exception. */

@@ -1,4 +1,4 @@
-/* What two strings share: how many characters from their beginnings, or back from their ends. */
+/* How many characters two strings share from their beginnings, or back from their ends. */
 
 #include "binding/shared.h"
 
@@ -6,7 +6,7 @@
 
 #include "binding/text.h"
 
-/* Bytes that are compared at once, where all are the same and near the first that are not. */
+/* Bytes compared in one step: many at first, few near the first difference. */
 enum { LARGEST = 1 << 16, SMALLEST = 64 };
 
 /* How many of n characters two strings share, from a place in each on; or, `backward`, before it. */

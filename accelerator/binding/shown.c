@@ -8,8 +8,8 @@
 #include "binding/ids.h"
 
 enum {
-    /* Of the ints in a list, of the places they lead to, and of what is there, each is fetched well
-     * ahead of the next: all three are at random. */
+    /* The ints of a list, the places they lead to, and the objects there are all at random
+     * addresses, so each is fetched well ahead of the next. */
     INTS_AHEAD = 32,
     PLACES_AHEAD = 20,
     ITEMS_AHEAD = 10,
@@ -19,11 +19,11 @@ typedef struct {
     PyObject_HEAD
     PyObject *write; /* makes the form of an id */
     Py_ssize_t n_ids;
-    /* NULL: not asked for yet.  What is there stays, so that any thread may read it. */
+    /* NULL until first asked for.  An entry never changes again, so any thread may read it. */
     _Atomic(PyObject *) *items;
 } Shown;
 
-/* What is known of an object, if it is a plain int below n_ids; else NULL. */
+/* The entry of an object, if it is a plain int below n_ids; else NULL. */
 static inline PyObject *known(const Shown *self, PyObject *object)
 {
     uint32_t id = small_int(object); /* NO_TOKEN is never below n_ids */
@@ -123,9 +123,9 @@ static PyObject *shown_of(Shown *self, PyObject *ids)
 PyDoc_STRVAR(shown_doc,
              "Shown(write, n_ids)\n--\n\n"
              "Id -> printable form, made by write(id) when it is first asked for.\n\n"
-             "Ids of n_ids and above, and what is no plain int, are never kept.\n\n"
+             "Keeps no entry for ids from n_ids on, or for objects that aren't plain ints.\n\n"
              "Raises:\n"
-             "    OverflowError: there are more ids than an encoder takes.");
+             "    OverflowError: n_ids is larger than an encoder allows.");
 
 static PyObject *shown_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

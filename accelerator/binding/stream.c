@@ -1,7 +1,7 @@
 /* Encoding text that arrives in chunks: the type `Stream`.
  *
- * It keeps, as UTF-8, the text after the last cut.  When there is another place to cut, it encodes
- * the text before that.  Each chunk costs only its own length, however much text is kept.
+ * It keeps the text after the last cut, as UTF-8.  When it finds another place to cut, it encodes
+ * the text before it.  Each chunk costs only its own length, however much text is kept.
  *
  * Text can be cut between two characters if each side is processed independently of the other.
  * These two characters, and the one after them, decide that:
@@ -31,17 +31,17 @@ enum { PAIRS = 1 << 16 };
 typedef struct {
     PyObject_HEAD
     Encoder *encoder;
-    PyObject *chunks;         /* an iterator; NULL if nothing more is to come */
+    PyObject *chunks;         /* an iterator; NULL at the end */
     PyObject *refuse, *encode; /* functions */
     PyObject *finder, *together; /* a Finder of bytes, and PAIRS bytes; NULL if there are no tokens */
     atomic_flag at_work;
 
     uint8_t *text;
     size_t size, room;
-    size_t searched; /* the first character that may still be left of a cut */
+    size_t searched; /* the first character that may still be just before a cut */
 } Stream;
 
-/* -- The text held --------------------------------------------------------------------------- */
+/* -- The kept text --------------------------------------------------------------------------- */
 
 /* The start of the character that ends at `end`, which is not 0. */
 static inline size_t character_before(const uint8_t *text, size_t end)
@@ -52,14 +52,14 @@ static inline size_t character_before(const uint8_t *text, size_t end)
     return end;
 }
 
-/* Append a string that check_string has seen.  Returns 0; 1 if it has a surrogate; or -1 and an
+/* Append a string that check_string has checked.  Returns 0; 1 if it has a surrogate; or -1 and an
  * exception. */
 static int hold(Stream *self, PyObject *string)
 {
     size_t length = (size_t)PyUnicode_GET_LENGTH(string);
     bool ascii = PyUnicode_IS_ASCII(string);
     size_t more = ascii ? length : 4 * length + 4;
-    if (!length) /* there may be no memory for text yet */
+    if (!length) /* there may be no buffer yet */
         return 0;
     if (length > SIZE_MAX / 16 || self->size > SIZE_MAX / 4) {
         PyErr_NoMemory();
@@ -105,7 +105,7 @@ static void drop(Stream *self, size_t n)
 
 /* -- Cutting --------------------------------------------------------------------------------- */
 
-/* Whether normalization neither changes a character nor joins it with the one before. */
+/* Whether normalization leaves a character as it is, and doesn't join it with the one before. */
 static bool is_stable(const Encoder *encoder, const uint8_t *text)
 {
     if (text[0] < 0x80 || !encoder->ascii_only)
@@ -136,7 +136,7 @@ static bool can_cut_at(const Stream *self, size_t at)
             is_stable(self->encoder, text + at) && is_stable(self->encoder, text + after));
 }
 
-/* The last place to cut at, of those that are new; 0 if there is none. */
+/* The last new place to cut at; 0 if there is none. */
 static size_t new_cut(Stream *self)
 {
     size_t from = self->searched, end = self->size;
@@ -227,7 +227,7 @@ static int take_in(Stream *self, PyObject *chunk)
     PyObject *none = PyObject_CallOneArg(self->refuse, chunk);
     Py_XDECREF(none);
     if (none)
-        PyErr_SetString(PyExc_TypeError, "a chunk that is not text was not refused");
+        PyErr_SetString(PyExc_TypeError, "expected a chunk to be a str");
     return -1;
 }
 
@@ -259,14 +259,14 @@ static PyObject *stream_next(Stream *self)
     }
     PyObject *ids = next_ids(self);
     if (!ids)
-        Py_CLEAR(self->chunks); /* after an error, too, it has ended */
+        Py_CLEAR(self->chunks); /* an error ends the stream, too */
     atomic_flag_clear(&self->at_work);
     return ids;
 }
 
 PyDoc_STRVAR(close_doc,
              "close()\n--\n\n"
-             "End the stream, as `close` of a generator does; what it reads from is let go.\n\n"
+             "End the stream, as a generator's `close` does, and release its source.\n\n"
              "Raises:\n"
              "    ValueError: the stream is being read.");
 
@@ -298,11 +298,11 @@ PyDoc_STRVAR(stream_doc,
              "    chunks: an iterable of strings.\n"
              "    refuse: called with a chunk that is not text; it raises an exception.\n"
              "    encode: returns the ids of text with tokens in it, or that may not be normalized.\n"
-             "    finder: a Finder of added tokens, which are their UTF-8, each byte a character.\n"
+             "    finder: a Finder of added tokens, spelled as UTF-8, each byte as a character.\n"
              "    together: 65,536 bytes; the one at 256 * a + b is not 0 if text must not be cut between\n"
              "        the bytes a and b, because of a token.\n\n"
              "Raises:\n"
-             "    ValueError: the encoder's pattern has no place where it always cuts.");
+             "    ValueError: the encoder's pattern has no safe cuts.");
 
 static int check_encoder(PyObject *object)
 {
@@ -313,7 +313,7 @@ static int check_encoder(PyObject *object)
     }
     if (((Encoder *)object)->cutter.cuts_safely)
         return 0;
-    PyErr_SetString(PyExc_ValueError, "the encoder's pattern has no place where it always cuts");
+    PyErr_SetString(PyExc_ValueError, "expected an encoder whose pattern has safe cuts");
     return -1;
 }
 
@@ -329,7 +329,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         check_encoder(encoder) < 0)
         return NULL;
     if (!finder != !together || (finder && (!finder_of(finder) || PyBytes_GET_SIZE(together) != PAIRS))) {
-        PyErr_SetString(PyExc_TypeError, "Stream() takes a Finder with 65,536 bytes");
+        PyErr_SetString(PyExc_TypeError, "Stream() takes a Finder and 65,536 bytes, or neither");
         return NULL;
     }
     Stream *self = (Stream *)type->tp_alloc(type, 0); /* all zero */
@@ -357,7 +357,7 @@ static int stream_traverse(Stream *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* Break cycles: the chunks may refer to who reads them. */
+/* Break cycles: the chunks may refer to their reader. */
 static int stream_clear(Stream *self)
 {
     Py_CLEAR(self->chunks);

@@ -37,7 +37,7 @@ typedef struct {
 
     /* Held by the one thread that uses the counter.
      * INVARIANT: while it is held, no Python code runs in that thread, so it never waits for
-     * itself; and who waits for it has no interpreter's lock. */
+     * itself; a thread that waits for it doesn't hold the interpreter's lock. */
     PyThread_type_lock lock;
     struct counter *counter; /* NULL until it is needed */
 } PretokenCounter;
@@ -56,7 +56,7 @@ static void leave(PretokenCounter *self)
     PyThread_release_lock(self->lock);
 }
 
-/* The counter, ready to count; NULL if memory is short.  For who has entered. */
+/* The counter, ready to count; NULL if memory is short.  Only after `enter`. */
 static struct counter *need_counter(PretokenCounter *self)
 {
     if (!self->counter)
@@ -85,12 +85,12 @@ static void counter_dealloc(PretokenCounter *self)
 PyDoc_STRVAR(counter_doc,
              "PretokenCounter(pattern=None, portable=False)\n--\n\n"
              "Counts pre-tokens.\n\n"
-             "Threads may share one; then one counts after the other.  After an error, what was\n"
-             "counted is only a part.\n\n"
+             "Threads may share one; they take turns.  After an error, only a part has been\n"
+             "counted.\n\n"
              "Args:\n"
-             "    pattern: the name of a built-in split pattern, or an automaton; None if text is\n"
-             "        given to count_pretokens only.\n"
-             "    portable: do without special instructions of this processor.");
+             "    pattern: the name of a built-in split pattern, or an automaton; None if only\n"
+             "        count_pretokens is used.\n"
+             "    portable: don't use this processor's special instructions.");
 
 static PyObject *counter_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -141,8 +141,8 @@ static const uint8_t *counter_utf8(struct counter *counter, PyObject *string, bo
     return end ? counter->text : NULL;
 }
 
-/* Count strings, from the first on; *at is where it ended.  A string never changes, and the tuple
- * keeps each alive, so this needs no interpreter's lock. */
+/* Count strings, starting with the first; *at is where it ended.  A string never changes, and the
+ * tuple keeps each alive, so this needs no interpreter's lock. */
 static enum outcome count_strings(PretokenCounter *self, struct cutter cutter, PyObject *texts,
                                   Py_ssize_t *at)
 {
@@ -196,7 +196,7 @@ static PyObject *count_list(PretokenCounter *self, PyObject *list, struct cutter
     return result;
 }
 
-/* Whether there is what cuts text; if not, there is an exception. */
+/* Whether the counter has a scanner; if not, an exception is set. */
 static bool has_cutter(const PretokenCounter *self)
 {
     if (!can_cut(self->cutter))
@@ -215,7 +215,7 @@ static PyObject *counter_count(PretokenCounter *self, PyObject *texts)
 
 PyDoc_STRVAR(count_pretokens_doc,
              "count_pretokens(pretokens, /)\n--\n\n"
-             "Count text that is cut already, a list of str.  Empty ones do not count.");
+             "Count text that is already cut, a list of str.  Empty strings don't count.");
 
 static PyObject *counter_count_pretokens(PretokenCounter *self, PyObject *pretokens)
 {
@@ -228,12 +228,12 @@ struct part {
     size_t start, end;
 };
 
-/* Bytes that are UTF-8, or refused. */
+/* Bytes to count, which must be UTF-8. */
 struct encoded {
     const uint8_t *text;
     size_t size;
     bool only_nfc;      /* leave out what NFC may change */
-    struct matches cuts; /* strings that are not counted, but cut the text */
+    struct matches cuts; /* strings that cut the text and aren't counted */
     struct part *left;  /* parts that were left out; room for all */
     size_t n_left;
 };
@@ -296,7 +296,7 @@ static PyObject *answer_encoded(const struct encoded *given, enum outcome outcom
         return PyErr_NoMemory();
     Py_XDECREF(PyUnicode_DecodeUTF8((const char *)given->text, (Py_ssize_t)given->size, NULL));
     if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "a string of the finder is part of a character");
+        PyErr_SetString(PyExc_ValueError, "the finder's strings must be whole characters");
     return NULL;
 }
 
@@ -349,7 +349,7 @@ PyDoc_STRVAR(add_doc,
 static PyObject *counter_add(PretokenCounter *self, PyObject *object)
 {
     if (Py_TYPE(object) != Py_TYPE(self)) {
-        PyErr_Format(PyExc_TypeError, "a PretokenCounter is needed, not %.100s",
+        PyErr_Format(PyExc_TypeError, "expected a PretokenCounter, got %.100s",
                      Py_TYPE(object)->tp_name);
         return NULL;
     }
@@ -365,7 +365,7 @@ static PyObject *counter_add(PretokenCounter *self, PyObject *object)
     } else if (counts) {
         Py_BEGIN_ALLOW_THREADS;
         status = byte_map_add(&self->counter->map, &counts->map);
-        /* What is counted next must have its room. */
+        /* Whatever is counted next needs room. */
         if (status == 0)
             status = counter_finish(self->counter);
         if (status < 0)
@@ -540,13 +540,13 @@ struct question {
     long long n_tokens, min_frequency, limit;
 };
 
-/* Read an int; one that is too large or too small for a count is as good as the largest or smallest
+/* Read an int; one that is too large or too small for a count becomes the largest or smallest
  * count. */
 static int read_number(PyObject *object, void *number)
 {
     int overflow;
     if (!PyLong_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "an int is needed, not %.100s", Py_TYPE(object)->tp_name);
+        PyErr_Format(PyExc_TypeError, "expected an int, got %.100s", Py_TYPE(object)->tp_name);
         return 0;
     }
     long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -554,7 +554,7 @@ static int read_number(PyObject *object, void *number)
     return 1;
 }
 
-/* The limit of a token's length: none if it is None or 0. */
+/* The limit of a token's length: no limit if it is None or 0. */
 static int read_limit(PyObject *object, void *limit)
 {
     long long value = 0;
@@ -610,8 +610,8 @@ static int read_question(PyObject *args, struct question *question)
 
 /* -- Learning: the words --------------------------------------------------------------------- */
 
-/* One item of the counts.  Returns 1 if it is a word, 0 if it has no pairs to count, and -1 and an
- * exception if it is none. */
+/* Read one item of the counts.  Returns 1 for a word, 0 if it has no pairs to count, or -1 and an
+ * exception if it is invalid. */
 static int read_item(PyObject *key, PyObject *value, int64_t *count)
 {
     if (!PyBytes_Check(key) || !PyLong_Check(value)) {
@@ -626,10 +626,10 @@ static int read_item(PyObject *key, PyObject *value, int64_t *count)
     return 1;
 }
 
-/* What the words take, as far as they were looked at. */
+/* The room that the words looked at so far take. */
 struct measure {
     size_t n_cells;
-    int64_t left; /* symbols there may still be */
+    int64_t left; /* symbols that may still be added */
 };
 
 /* Returns 0, or -1 and an exception if a word is too long, or its count too large. */
@@ -709,9 +709,9 @@ static int add_map(const struct byte_map *map, struct learner *learner)
     return 0;
 }
 
-/* A learner with all words; NULL and an exception if there can be none.  Between measuring and
- * adding nothing may change the counts: no Python code runs.  `map` has the counts of a
- * PretokenCounter; NULL for a dict, or if there are none. */
+/* A learner with all words; NULL and an exception if that fails.  Between measuring and adding,
+ * nothing may change the counts: no Python code runs.  `map` has the counts of a PretokenCounter;
+ * it is NULL for a dict, or without counts. */
 static struct learner *load_words(const struct question *question, const struct byte_map *map,
                                   uint64_t seed)
 {
@@ -783,7 +783,7 @@ static int load_forbidden(struct learner *learner, PyObject *forbidden)
 
 /* -- Learning: the work ---------------------------------------------------------------------- */
 
-/* Tell of new tokens, and look for Ctrl-C. */
+/* Report new tokens, and check for Ctrl-C. */
 static int report(const struct question *question, size_t new_tokens)
 {
     if (PyErr_CheckSignals() < 0)
@@ -807,8 +807,8 @@ static enum learning learn_slice(struct learner *learner, bool first)
     return state;
 }
 
-/* Learn all that is to be learned.  Returns why it ended, or NO_MEMORY and an exception, which may
- * say that it is not for this engine. */
+/* Learn all merges.  Returns why it ended, or NO_MEMORY and an exception: an OverflowError if the
+ * Python engine must do it. */
 static enum learning learn_all(const struct question *question, struct learner *learner)
 {
     learner->wanted = question->n_tokens > 0 ? (size_t)question->n_tokens : 0;
@@ -821,7 +821,7 @@ static enum learning learn_all(const struct question *question, struct learner *
         if (state == NO_MEMORY)
             PyErr_NoMemory();
         else if (state == MADE_TWICE)
-            PyErr_SetString(PyExc_OverflowError, "a merge makes a token that is there already");
+            PyErr_SetString(PyExc_OverflowError, "a merge makes a token that already exists");
         else if (report(question, learner->n_tokens - before) < 0)
             state = NO_MEMORY;
     }
@@ -898,15 +898,14 @@ PyDoc_STRVAR(learn_merges_doc,
              "Learn merges from counts of pre-tokens.\n\n"
              "Args:\n"
              "    counts: pre-token -> count, a dict of bytes; or a PretokenCounter.\n"
-             "    alphabet: all 256 bytes; of pairs equal in count, the one that sorts first by\n"
-             "        it is merged.\n"
+             "    alphabet: all 256 bytes; ties go to the pair that sorts first in their order.\n"
              "    n_tokens: how many tokens may be added to the 256 bytes.\n"
              "    min_frequency: pairs that occur less often are not merged.\n"
              "    max_token_length: or None.\n"
              "    forbidden: byte strings that must not become a token, a frozenset.\n"
-             "    advance: told now and then how many tokens are new; or None.\n\n"
+             "    advance: called now and then with the number of new tokens; or None.\n\n"
              "Returns:\n"
-             "    Merges, as tuples of two tokens; tokens that are new; and why it stopped.\n\n"
+             "    Merges, as tuples of two tokens; the new tokens; and why it stopped.\n\n"
              "Raises:\n"
              "    OverflowError: the counts, or n_tokens, are too large for this engine.");
 
@@ -932,10 +931,10 @@ static PyObject *module_learn_merges(PyObject *Py_UNUSED(module), PyObject *args
 
 /* -- Learning from words of tokens ------------------------------------------------------------ */
 
-/* What is asked for, beside the question. */
+/* The rest of the question. */
 struct joins {
     PyObject *tokens, *never;
-    const struct byte_map *runs; /* of a RunCounter; if NULL, there are words and counts */
+    const struct byte_map *runs; /* of a RunCounter; NULL if words and counts were passed */
     Py_buffer words, counts;
     long long max_words;
 };
@@ -968,7 +967,7 @@ static int check_bytes(PyObject *items, const char *name)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
         PyObject *item = PyTuple_GET_ITEM(items, i);
         if (!PyBytes_Check(item) || !PyBytes_GET_SIZE(item)) {
-            PyErr_Format(PyExc_TypeError, "%s must be bytes that are not empty", name);
+            PyErr_Format(PyExc_TypeError, "%s must be non-empty bytes", name);
             return -1;
         }
     }
@@ -1005,8 +1004,8 @@ fail:
     return -1;
 }
 
-/* Another thread may write to a buffer, so its numbers are not trusted twice: each is read once,
- * into memory that nobody else has. */
+/* Another thread may write to a buffer, so each number is read only once, into memory that nobody
+ * else has. */
 static int copy_words(const struct joins *joins, uint32_t **words, int64_t **counts)
 {
     *words = PyMem_Malloc((size_t)joins->words.len + 1);
@@ -1046,8 +1045,8 @@ static int read_words(const struct joins *joins, const uint32_t *words, const in
         if (words[i] < (size_t)PyTuple_GET_SIZE(joins->tokens))
             continue;
         if (words[i] != UINT32_MAX || word == n_counts) {
-            PyErr_SetString(PyExc_ValueError, "words must have numbers of tokens, and -1 behind "
-                                              "each word, of which counts has as many");
+            PyErr_SetString(PyExc_ValueError, "words must be numbers of tokens, with -1 after each "
+                                              "word, and counts must have one count per word");
             return -1;
         }
         if (take_word(words + start, i - start, counts[word++], measure, learner) < 0)
@@ -1056,7 +1055,7 @@ static int read_words(const struct joins *joins, const uint32_t *words, const in
     }
     if (word == n_counts && start == n)
         return 0;
-    PyErr_SetString(PyExc_ValueError, "words must end with -1, each, and have a count each");
+    PyErr_SetString(PyExc_ValueError, "each word must end with -1 and have one count");
     return -1;
 }
 
@@ -1076,7 +1075,7 @@ static int read_run(const struct joins *joins, const uint8_t *key, size_t size, 
             status = -1;
     }
     if (status < 0)
-        PyErr_SetString(PyExc_ValueError, "a run has a token that is not there");
+        PyErr_SetString(PyExc_ValueError, "a run contains a number that no token has");
     else
         status = take_word(symbols, length, count_of(count), measure, learner);
     if (symbols != few)
@@ -1123,7 +1122,7 @@ static int add_tokens(const struct joins *joins, struct learner *learner)
     return 0;
 }
 
-/* A learner with all tokens, and room for words; NULL and an exception if there can be none. */
+/* A learner with all tokens, and room for words; NULL and an exception if that fails. */
 static struct learner *new_joins(const struct joins *joins, const struct measure *measure,
                                  uint64_t seed)
 {
@@ -1166,11 +1165,11 @@ static struct learner *load_buffers(const struct joins *joins, uint64_t seed)
     return learner;
 }
 
-/* A learner with all tokens and words; NULL and an exception if there can be none. */
+/* A learner with all tokens and words; NULL and an exception if that fails. */
 static struct learner *load_joins(const struct joins *joins, PyObject *words, uint64_t seed)
 {
     struct learner *learner;
-    (void)words; /* where nothing is locked */
+    (void)words; /* unused in builds without locks */
     if (!joins->runs)
         return load_buffers(joins, seed);
     LOCKED(words, learner = load_runs(joins, seed));
@@ -1190,23 +1189,23 @@ static PyObject *answer_joins(const struct learner *learner, enum learning state
 PyDoc_STRVAR(learn_joins_doc,
              "learn_joins(tokens, words, counts, n_tokens, min_frequency, max_token_length,\n"
              "            forbidden, max_words, never, advance, /)\n--\n\n"
-             "Learn merges from counted words of tokens that are there already.\n\n"
+             "Learn merges from counted words of existing tokens.\n\n"
              "Args:\n"
-             "    tokens: all that words are made of, a tuple of bytes, each once, in the order of\n"
-             "        ties: of pairs equal in count, the one that sorts first is merged.\n"
-             "    words: a buffer of 32-bit integers: of each word the places of its tokens in\n"
-             "        `tokens`, and -1.  Or a RunCounter.\n"
+             "    tokens: all tokens that words are made of, a tuple of bytes, each once.  Ties go\n"
+             "        to the pair that sorts first in this order.\n"
+             "    words: a buffer of 32-bit integers: for each word, the places of its tokens in\n"
+             "        `tokens`, then -1.  Or a RunCounter.\n"
              "    counts: a buffer of 64-bit integers, how often each word occurs; None for a\n"
              "        RunCounter.\n"
-             "    max_words: no new token has more words, with spaces between them; or None.\n"
-             "    never: no new token has one of these in it, a tuple of bytes.\n"
+             "    max_words: no new token has more words, separated by spaces; or None.\n"
+             "    never: no new token contains one of these, a tuple of bytes.\n"
              "    n_tokens, min_frequency, max_token_length, forbidden, advance: as for\n"
              "        learn_merges; the length limits no merge of two of the given tokens.\n\n"
              "Returns:\n"
              "    What learn_merges returns, and how often each merge occurred.\n\n"
              "Raises:\n"
              "    OverflowError: the counts, or n_tokens, are too large for this engine; or a merge\n"
-             "        would make a token that is there.");
+             "        would make a token that already exists.");
 
 static PyObject *module_learn_joins(PyObject *Py_UNUSED(module), PyObject *args)
 {

@@ -8,10 +8,10 @@
 
 #include "train/learn.h"
 
-/* Add what there is to the module.  Returns 0, or -1 and an exception. */
+/* Add the type and the functions to the module.  Returns 0, or -1 and an exception. */
 int add_training(PyObject *module);
 
-/* A learner of the words in a dict of bytes and counts; NULL and an exception if there can be none. */
+/* A learner of the words in a dict of bytes and counts; NULL and an exception if that fails. */
 struct learner *learner_of(PyObject *counts, PyObject *alphabet);
 
 #endif

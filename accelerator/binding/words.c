@@ -1,7 +1,7 @@
 /* Python's side of whole words: the type `WordFinder`.
  *
- * Text is cut to pieces, these to words, and each word becomes its number.  Nothing in a finder
- * changes once it is made, so threads may share one. */
+ * It cuts text into pieces, and pieces into words, and replaces each word by its number.  A finder
+ * never changes after it is made, so threads may share one. */
 
 #include "binding/words.h"
 
@@ -41,14 +41,14 @@ static void word_finder_dealloc(WordFinder *self)
 static int add_word(struct byte_map *numbers, PyObject *word, PyObject *number)
 {
     if (!PyBytes_Check(word) || !PyBytes_GET_SIZE(word) || !PyLong_Check(number)) {
-        PyErr_SetString(PyExc_TypeError, "numbers must map bytes that are not empty to ints");
+        PyErr_SetString(PyExc_TypeError, "numbers must map non-empty bytes to ints");
         return -1;
     }
     unsigned long value = PyLong_AsUnsignedLong(number);
     if (value == (unsigned long)-1 && PyErr_Occurred())
         return -1;
     if (value > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a number has more than 32 bits");
+        PyErr_SetString(PyExc_OverflowError, "numbers must fit in 32 bits");
         return -1;
     }
     uint64_t *place = byte_map_at(numbers, (const uint8_t *)PyBytes_AS_STRING(word),
@@ -67,7 +67,7 @@ static int add_words(WordFinder *self, PyObject *numbers)
     if (get_seed(&seed) < 0)
         return -1;
     byte_map_open(&self->numbers, seed);
-    PyObject *items = PyDict_Items(numbers); /* the dict may change; the list is only here */
+    PyObject *items = PyDict_Items(numbers); /* the dict may change; nobody else has the list */
     int status = items ? 0 : -1;
     for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(items); i++) {
         PyObject *item = PyList_GET_ITEM(items, i);
@@ -82,10 +82,10 @@ PyDoc_STRVAR(word_finder_doc,
              "Turns texts into numbers of whole words.\n\n"
              "Args:\n"
              "    numbers: word -> number, a dict of bytes.\n"
-             "    pieces, words: what cuts text to pieces, and each piece, by itself, to words:\n"
-             "        names of built-in split patterns, or automatons.\n"
-             "    between: stands for a word without a number, and behind each piece.\n"
-             "    portable: do without special instructions of this processor.");
+             "    pieces, words: the patterns that cut text into pieces, and each piece, by\n"
+             "        itself, into words: names of built-in split patterns, or automatons.\n"
+             "    between: replaces a word without a number, and follows each piece.\n"
+             "    portable: don't use this processor's special instructions.");
 
 static PyObject *word_finder_make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -118,7 +118,7 @@ static PyObject *word_finder_make(PyTypeObject *type, PyObject *args, PyObject *
 
 /* -- Using it -------------------------------------------------------------------------------- */
 
-/* The numbers of texts, as many as there are yet. */
+/* The numbers found so far. */
 struct found {
     uint32_t *items;
     size_t n, room;

@@ -1,7 +1,7 @@
-/* Encoding pieces that stay apart.
+/* Encoding pieces separately.
  *
- * Pieces of superwords are long, so few of them come up twice.  But no merge crosses a place where
- * two bytes meet that are side by side in no token.  Cut there, a piece falls into parts that the
+ * Pieces of superwords are long, so few of them occur twice.  But no merge crosses a place between
+ * two bytes that are adjacent in no token.  Cut at these places, a piece falls into parts that the
  * cache knows; most of them are words. */
 
 #include "encode/encode.h"

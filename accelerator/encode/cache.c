@@ -1,4 +1,4 @@
-/* The cache of pre-tokens: everything but the look-up of short ones. */
+/* The cache of pre-tokens: everything except looking up short ones. */
 
 #include <stdlib.h>
 
@@ -110,7 +110,7 @@ static size_t find_short(const struct cache *cache, struct key key, uint32_t *id
     return second == NO_ID ? 1 : 2;
 }
 
-/* INVARIANT: a stored key was looked up before, so that no key is there twice. */
+/* INVARIANT: a key is looked up before it is stored, so each key is there once. */
 static void keep_short(struct cache *cache, struct key key, const uint32_t *ids, size_t count)
 {
     uint64_t first = ids[0], second = count == 2 ? ids[1] : NO_ID;

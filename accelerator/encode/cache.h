@@ -8,7 +8,7 @@
  *   16 to 256 bytes  hash and length, the rest in a store of bytes and one of ids
  *
  * Pre-tokens are compared in full, never by a hash.  All tables are bounded: in the first two, a
- * new entry drives out the oldest of its line; the last is emptied when it is full, and so is the
+ * new entry evicts the oldest of its line; the last is emptied when it is full, and so is the
  * store of ids that did not fit.
  *
  * A cache belongs to one thread at a time. */
@@ -98,9 +98,9 @@ static inline struct short_line *short_line_of(const struct cache *cache, struct
     return &cache->lines[hash_key(key) >> (64 - cache->line_bits)];
 }
 
-/* The word with the ids of the entry that has a key; 0 if there is none.  Without branches, or a
- * load that waits for the comparison: which of the four it is, nobody can predict.  No key is there
- * twice, so that the ids of two are never mixed. */
+/* The word with the ids of the entry that has a key; 0 if there is none.  It has
+ * no branches, and no load that waits for the comparison: which of the four entries it is can't be
+ * predicted.  Each key is there once, so the ids of two entries are never mixed. */
 static inline uint64_t find_in_line(const struct short_line *line, struct key key)
 {
     uint64_t found = 0;
@@ -147,7 +147,7 @@ void cache_close(struct cache *cache);
 /* The key of a pre-token in the last table is its hash_long, and 0.
  *
  * Look up a pre-token.  Writes its ids, for which there must be room for as many
- * as it has bytes, and at least 3; returns their number, or 0 if it is not there. */
+ * as it has bytes, and at least 3; returns their number, or 0 if it is not cached. */
 size_t cache_find(struct cache *cache, struct key key, const uint8_t *bytes, size_t length,
                   uint32_t *ids);
 

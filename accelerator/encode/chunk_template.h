@@ -1,6 +1,6 @@
 /* A chunk of pre-tokens to ids, by the cache: the loop in which most time is spent.
  *
- * Who includes this defines `find_ids` first, which does what find_in_line (cache.h) does. */
+ * Files that include this define `find_ids` first, which does what find_in_line (cache.h) does. */
 
 #ifndef BPE_ENCODE_CHUNK_TEMPLATE_H
 #define BPE_ENCODE_CHUNK_TEMPLATE_H
@@ -33,7 +33,7 @@ static void find_places(struct worker *worker, const uint8_t *text, size_t size,
         start = worker->ends[i];
         struct key key = {0, 0};
         worker->places[i] = NOT_SHORT;
-        worker->lengths[i] = (uint8_t)length; /* asked of short ones only */
+        worker->lengths[i] = (uint8_t)length; /* used for short ones only */
         if (LIKELY(length <= KEY_BYTES)) {
             /* A key takes 16 bytes, and nothing is read beyond the text. */
             key = LIKELY((size_t)(text + size - p) >= 16) ? make_key(p, length)
@@ -54,7 +54,7 @@ static void find_places(struct worker *worker, const uint8_t *text, size_t size,
     }
 }
 
-/* What was found of a chunk: how many pre-tokens need more than their words, and how many of the
+/* The result for a chunk: how many pre-tokens need more than their words, and how many of the
  * others have one id, not two. */
 struct found {
     size_t n_special, n_single;

@@ -1,9 +1,9 @@
 /* Merging with dropout, as in "BPE-Dropout: Simple and Effective Subword Regularization" (Provilkov
- * et al., 2020) and in the way of HuggingFace's tokenizers, so that results are distributed alike:
+ * et al., 2020), and as in HuggingFace's tokenizers, with the same distribution of results:
  *
- * a heap holds the merges that are possible, lowest rank first, of equals the leftmost.  The one on
- * top is passed over at random.  One that is not lets all that were passed over come back, and is
- * applied, unless its parts are gone.  When the heap is empty, what was passed over is left undone.
+ * a heap contains the possible merges, the lowest rank first, then the leftmost.  The merge on top
+ * is skipped at random.  If it isn't skipped, it is applied, unless its parts are gone, and all
+ * skipped merges come back.  When the heap is empty, the skipped merges are not applied.
  *
  * bpe_tokenizer_tools/support/dropout.py does the same in Python, draw for draw. */
 
@@ -11,7 +11,7 @@
 
 #include "encode/dropout.h"
 
-#define NOWHERE UINT32_MAX /* no part, or one that was merged into its left neighbor */
+#define NOWHERE UINT32_MAX /* no part, or a part that was merged into its left neighbor */
 
 enum { MAX_DROPPING_BYTES = 1 << 28 }; /* of a pre-token: it takes 60 times as much memory */
 

@@ -1,13 +1,13 @@
-/* Merging with dropout: each time a merge is the next, it is passed over with some probability. */
+/* Merging with dropout: each time a merge is next, it is skipped with some probability. */
 
 #ifndef BPE_ENCODE_DROPOUT_H
 #define BPE_ENCODE_DROPOUT_H
 
 #include "encode/encode.h"
 
-/* What decides, and memory that the next pre-token uses again. */
+/* The random generator, and memory that the next pre-token uses again. */
 struct dropout {
-    uint64_t limit; /* of 2^53: how likely a merge is passed over */
+    uint64_t limit; /* of 2^53: how likely a merge is skipped */
     uint64_t state; /* of the generator, SplitMix64 */
     void *block;
     size_t size;
@@ -16,7 +16,7 @@ struct dropout {
 void dropout_release(struct dropout *dropout);
 
 /* Append the ids of a text, or of `count` pre-tokens that end at worker->ends, the first of which
- * begins at text[0].  No cache is asked.  Both return 0, or -1 if memory is short. */
+ * begins at text[0].  They use no cache.  Both return 0, or -1 if memory is short. */
 int encode_text_dropping(const struct vocabulary *vocabulary, struct worker *worker,
                          struct cutter cutter, struct dropout *dropout, const uint8_t *text,
                          size_t size);

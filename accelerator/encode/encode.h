@@ -14,7 +14,7 @@
 enum {
     CHUNK = 512,               /* pre-tokens whose cache lines are fetched together */
     CHUNK_ROOM = CHUNK + SCAN_MARGIN,
-    KEPT_IDS = 1 << 20,        /* room for more is given back after use */
+    KEPT_IDS = 1 << 20,        /* room for more is freed after use */
 };
 
 /* What one thread needs to encode: a cache, and memory for results. */
@@ -35,7 +35,7 @@ struct worker {
     struct key keys[CHUNK_ROOM];
     uint32_t places[CHUNK_ROOM];
     uint64_t words[CHUNK_ROOM];   /* what was found there */
-    uint16_t special[CHUNK_ROOM]; /* those for which this is not all */
+    uint16_t special[CHUNK_ROOM]; /* those that need more */
     uint8_t lengths[CHUNK_ROOM];
     size_t pieces[CHUNK_ROOM]; /* ends of pre-tokens, while `ends` has those of their parts */
 };
@@ -72,8 +72,8 @@ int encode_plain_pieces(const struct vocabulary *vocabulary, struct worker *work
 int encode_in_two_stages(const struct vocabulary *vocabulary, struct worker *worker,
                          const uint8_t *text, size_t size, size_t start, size_t count);
 
-/* encode_apart: append the ids of each piece of a text, and `between` behind each.  `meet` has the
- * bit first << 8 | second set for all bytes that are side by side in a token, at least. */
+/* encode_apart: append the ids of each piece of a text, and `between` after each.  `meet` has the
+ * bit first << 8 | second set at least for all bytes that are adjacent in a token. */
 int encode_apart(const struct vocabulary *vocabulary, struct worker *worker, struct cutter cutter,
                  const uint8_t *text, size_t size, const uint64_t meet[MEETINGS],
                  uint32_t between);
@@ -97,7 +97,7 @@ int worker_add_id(struct worker *worker, uint32_t id);
 
 /* Make room for `size` bytes of text at worker->text. */
 int worker_reserve_text(struct worker *worker, size_t size);
-/* Give back memory of an exceptionally long text. */
+/* Free the memory of an exceptionally long text. */
 void worker_trim(struct worker *worker);
 
 #endif

@@ -1,10 +1,11 @@
-/* All that an encoder knows, as one block of bytes, which can be kept in a file and used from there:
- * nothing in it has to be made again, and processes that map the file share it.
+/* An encoder as one block of bytes, which can be kept in a file and used directly from there:
+ * nothing in it has to be rebuilt, and processes that map the file share it.
  *
- * Such a file may be damaged, or written by an enemy.  So it is read like one: a checksum tells of
- * damage, and whatever C relies on is checked, above all that each number is in its range and that
- * the tokens of a text have as many bytes as the text.  A file that passes can give wrong ids, as
- * can any file of a vocabulary, but never lead C astray.  Only nobody may change it afterwards. */
+ * Such a file may be damaged, or written by an attacker.  So a checksum detects damage, and
+ * everything that C relies on is checked, above all that each number is in its range and that the
+ * tokens of a text have as many bytes as the text.  A file that passes can give wrong ids, as any
+ * vocabulary file can, but it can't make C read or write wrong memory, if nobody changes it
+ * afterward. */
 
 #ifndef BPE_ENCODE_IMAGE_H
 #define BPE_ENCODE_IMAGE_H
@@ -37,7 +38,7 @@ struct image {
     size_t rest_size;
 };
 
-/* How many bytes an image takes; write it there, at a multiple of 8. */
+/* The size of an image; and write it, at an address that is a multiple of 8. */
 size_t image_size(const struct image *image);
 void image_write(const struct image *image, uint8_t *out);
 

@@ -1,9 +1,9 @@
-/* Merging: of all pairs of neighbors that are a merge, the one with the lowest rank is joined, of
- * equals the leftmost, until none is left.
+/* Merging: join the neighboring pair with the lowest rank, the leftmost first, until no merge
+ * applies.
  *
- * How the lowest is found depends on the number of parts: by looking at all of them, in arrays
+ * How to find it depends on the number of parts: by looking at all of them, in arrays
  * that stay dense (up to 16) or have holes (up to 64), or else by lists of the places of each
- * rank, with a heap of ranks; a vocabulary in odd order needs a heap of places. */
+ * rank, with a heap of ranks; a vocabulary in unusual order needs a heap of places. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum {
     DENSE_UP_TO = 16,
-    KEPT_BYTES = 1 << 20, /* memory above it is not kept for the next pre-token */
+    KEPT_BYTES = 1 << 20, /* larger memory is not kept for the next pre-token */
     MAX_MERGED_BYTES = 1 << 30,
     MEMORY_PER_BYTE = 64, /* of a long pre-token: more than is borrowed for it */
 };
@@ -137,8 +137,8 @@ void merge_memory_release(struct merge_memory *memory)
 }
 
 /* The parts as a linked list.  One that was merged into its left neighbor has id NOWHERE.  The
- * rest is for merge_by_ranks: parts of one rank are in a list, too; what is looked at together,
- * stands together. */
+ * rest is for merge_by_ranks: parts of one rank are also in a list.  Fields that are used together
+ * are next to each other. */
 struct part {
     uint32_t id, before, after;
     uint32_t rank; /* of the list; NO_RANK if the part is in none */

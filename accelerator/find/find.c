@@ -28,7 +28,7 @@ static inline uint8_t *start_slot(const struct finder *finder, uint32_t characte
     return (uint8_t *)&finder->starts[character % START_SLOTS];
 }
 
-/* Two pairs may share a slot: then text is looked at in vain. */
+/* Two pairs may share a slot: then some text is searched for nothing. */
 static inline uint8_t *pair_slot(const struct finder *finder, uint32_t left, uint32_t right)
 {
     uint64_t pair = (uint64_t)left << CHARACTER_BITS | right;
@@ -69,7 +69,7 @@ struct origin {
     uint32_t length;
 };
 
-/* The ending with one more character in front; it is made if there is none. */
+/* The ending with one more character in front; it is made if it doesn't exist yet. */
 static uint32_t longer_ending(struct finder *finder, uint32_t ending, uint32_t character,
                               struct origin *origins)
 {
@@ -233,8 +233,8 @@ static int add_match(struct matches *matches, size_t start, uint32_t string)
     return 0;
 }
 
-/* Of matches from `first` on, the last begins leftmost.  Turn them around, and keep those that
- * begin behind the one before. */
+/* The last of the matches from `first` on begins leftmost.  Reverse them, and keep those that begin
+ * after the end of the one before. */
 static void keep_leftmost(const struct finder *finder, struct matches *matches, size_t first)
 {
     struct match *items = matches->items;

@@ -1,12 +1,12 @@
 /* Finding any of many strings in a text: the leftmost match, the longest there, then the next.
  *
- * That is how added tokens are looked for.  Most texts have none, so the first thing is to get over
- * text in which none can begin: by the strings' first two characters, many at a time where
- * these are few.  From a place that may be a beginning, the text is taken in
- * for as long as each two characters are neighbors in some string: a stretch that no string can
- * cross the end of.  The stretch is read backward by an automaton of all strings (Aho and Corasick,
- * "Efficient string matching", 1975), which knows at each character the longest string that begins
- * there.  So each character is read three times at most, whatever the strings and the text. */
+ * This finds added tokens.  Most texts have none, so the search first skips text where no string can
+ * begin, judging by the strings' first two characters; if there are few of these, it skips many
+ * characters at a time.  From a place where a string may begin, it goes on as long as every two
+ * characters are adjacent in some string.  No string can cross the end of that stretch.  An
+ * automaton of all strings (Aho and Corasick, "Efficient string matching", 1975) reads the stretch
+ * backward and knows, at each character, the longest string that begins there.  So each character
+ * is read at most three times, whatever the strings and the text. */
 
 #ifndef BPE_FIND_FIND_H
 #define BPE_FIND_FIND_H
@@ -15,18 +15,18 @@
 #include <stdint.h>
 
 enum {
-    FEW = 4,                   /* characters that are looked for many at a time */
+    FEW = 4,                   /* characters that can be searched for many at a time */
     START_SLOTS = 1 << 10,     /* of the table of first characters */
     MAX_FIND_LENGTH = 1 << 28, /* characters of all strings */
 };
 
 #define NO_STRING UINT32_MAX
 
-/* What the automaton has read, backward: how some string ends. */
+/* What the automaton has read, backward: the end of some string. */
 struct ending {
     uint32_t shorter;   /* the longest other ending that this one begins with */
     uint32_t longest;   /* the longest string that this one begins with, or NO_STRING */
-    uint32_t character; /* one that goes before it; the only one, mostly */
+    uint32_t character; /* one that can come before it; usually the only one */
     uint32_t next;      /* the ending with that in front, or 0 */
 };
 

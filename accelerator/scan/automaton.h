@@ -1,14 +1,14 @@
 /* Cutting text by an automaton: for split patterns that no scanner was written for.
  *
- * bpe_tokenizer_tools/patterns/automaton.py makes the tables from a pattern, and says how they
- * work.  Here they are followed, character by character. */
+ * bpe_tokenizer_tools/patterns/automaton.py makes the tables from a pattern, and explains them.
+ * This code follows them, character by character. */
 
 #ifndef BPE_SCAN_AUTOMATON_H
 #define BPE_SCAN_AUTOMATON_H
 
 #include "scan/scan.h"
 
-/* What an automaton is made from. */
+/* The tables of an automaton. */
 struct automaton_tables {
     const uint16_t *index; /* the block of each 256 code points: AUTOMATON_INDEX of them */
     const uint8_t *blocks; /* 256 classes to a block */
@@ -21,7 +21,7 @@ struct automaton_tables {
 enum {
     AUTOMATON_BLOCK = 256,
     AUTOMATON_INDEX = 0x110000 / AUTOMATON_BLOCK,
-    AUTOMATON_STATES = 1 << 13, /* the most states there may be */
+    AUTOMATON_STATES = 1 << 13, /* the largest number of states */
 };
 
 /* Copy and check tables.  Returns NULL if memory is short, or, with *valid false, if a number in

@@ -8,7 +8,7 @@
  * before.  All starts that the block alone decides are taken, and the next block begins at the
  * last of them.  Where a block decides nothing, one pre-token is scanned by characters.
  *
- * Who includes this defines `classify_ascii` first. */
+ * Files that include this define `classify_ascii` first. */
 
 #ifndef BPE_SCAN_BLOCKS_TEMPLATE_H
 #define BPE_SCAN_BLOCKS_TEMPLATE_H
@@ -30,7 +30,7 @@ struct block {
     uint64_t inner;                    /* bytes of a character that are not its first */
 };
 
-/* Fills all of a block that ASCII has, as if bytes above 0x7F had no class. */
+/* Fills a block from its ASCII bytes, as if bytes above 0x7F had no class. */
 static inline void classify_ascii(const uint8_t *p, struct block *block);
 
 ALWAYS_INLINE unsigned lowest(uint64_t mask)
@@ -76,7 +76,7 @@ ALWAYS_INLINE bool note_class(struct block *block, unsigned class, uint64_t byte
 }
 
 /* Give the characters above U+007F their class.  Returns how many bytes of the block can be used:
- * it ends before a character that goes on beyond it, and before rare ones. */
+ * it ends before a character that crosses its end, and before rare ones. */
 ALWAYS_INLINE unsigned classify_high(const uint8_t *p, unsigned n, struct block *block,
                                      struct split_rules rules)
 {
@@ -116,7 +116,7 @@ ALWAYS_INLINE uint64_t white_starts(uint64_t blank, uint64_t newline, uint64_t e
     uint64_t last = blank & ~((white | end) >> 1);
     uint64_t after_newline = blank & (newline << 1);
     /* Blanks that another newline follows belong to it.  Adding carries each start through its
-     * run of blanks, to the bit behind it. */
+     * run of blanks, to the bit after it. */
     uint64_t taken = (after_newline + blank) & newline;
     for (; taken; taken &= taken - 1) {
         uint64_t before = after_newline & below(lowest(taken));
@@ -152,11 +152,11 @@ ALWAYS_INLINE uint64_t newlines_taken(uint64_t newline, uint64_t slash, uint64_t
     return (tail & ~(tail + seed)) | seed;
 }
 
-/* Mend the starts around the apostrophes of `candidates`, which are pre-tokens of their own or
+/* Fix the starts around the apostrophes of `candidates`, which are pre-tokens of their own or
  * start one.  Returns how much of the block is decided. */
-ALWAYS_INLINE unsigned mend_contractions(const uint8_t *p, unsigned n, uint64_t candidates,
-                                         uint64_t letter, uint64_t *starts,
-                                         struct split_rules rules)
+ALWAYS_INLINE unsigned fix_contractions(const uint8_t *p, unsigned n, uint64_t candidates,
+                                        uint64_t letter, uint64_t *starts,
+                                        struct split_rules rules)
 {
     unsigned end = 64; /* of the contraction before */
     for (; candidates; candidates &= candidates - 1) {
@@ -253,7 +253,7 @@ ALWAYS_INLINE uint64_t block_starts(const uint8_t *p, unsigned n, struct split_r
     starts |= white_starts(blank, newline, kana | (rules.numbers_first ? number : 0));
     starts |= first_bits(block.kana & valid) | first_bits(block.kana_sign & valid);
 
-    /* White space at the end of the block may go on. */
+    /* White space at the end of the block may continue in the next one. */
     uint64_t white = blank | newline;
     if (white >> (n - 1) & 1) {
         uint64_t not_white = ~white & valid;
@@ -265,7 +265,7 @@ ALWAYS_INLINE uint64_t block_starts(const uint8_t *p, unsigned n, struct split_r
         if (rules.contractions == CONTRACTIONS_LAST)
             candidates &= letter << 1;
         if (candidates) {
-            unsigned decided = mend_contractions(p, n, candidates, letter, &starts, rules);
+            unsigned decided = fix_contractions(p, n, candidates, letter, &starts, rules);
             starts &= below(decided);
         }
     }

@@ -1,9 +1,9 @@
 /* Whether text is in normal form C: the quick check of Unicode Standard Annex 15, section 9.
  *
  * Text is in that form if NFC replaces no character of it, if marks on one letter come in the order
- * of their combining classes, and if no character composes with one before.  Characters that may
- * compose are few, and of those that are common it is known what they compose with.  Which kind of
- * character may follow which is worked out in make_tables.py. */
+ * of their combining classes, and if no character composes with one before.  Few
+ * characters can compose, and for the common ones the tables know what they compose with.
+ * make_tables.py works out which kind of character may follow which. */
 
 #include "scan/normal.h"
 

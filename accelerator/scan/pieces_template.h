@@ -1,4 +1,4 @@
-/* Scanning character by character: the reference, and what finishes where blocks cannot tell. */
+/* Scanning character by character: the reference, and the way on where a block can't decide. */
 
 #ifndef BPE_SCAN_PIECES_TEMPLATE_H
 #define BPE_SCAN_PIECES_TEMPLATE_H
@@ -121,7 +121,7 @@ ALWAYS_INLINE size_t number_end(const uint8_t *text, size_t size, size_t at,
     return run_end(text, size, at, SET(NUMBER), rules.digits ? rules.digits : SIZE_MAX);
 }
 
-/* `set` is what counts as punctuation. */
+/* `set` is the characters that count as punctuation. */
 ALWAYS_INLINE size_t punctuation_end(const uint8_t *text, size_t size, size_t at, unsigned set,
                                      struct split_rules rules)
 {

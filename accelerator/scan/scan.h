@@ -119,13 +119,13 @@ struct automaton;
 size_t scan_by_automaton(const struct automaton *automaton, const uint8_t *text, size_t size,
                          size_t *position, size_t *ends, size_t capacity);
 
-/* Where a letter or number meets a space or sign, other than an apostrophe, every scanner but that
- * of "spaces" cuts, whatever is around them: text on both sides can be encoded alone.  Returns the
- * last such place before `end`, which a character follows; 0, where text can always be cut, if there
- * is none.  (bpe_tokenizer.py says the same in _SAFE_CUT.) */
+/* Every scanner except that of "spaces" cuts between a letter or number and a space or sign, other
+ * than an apostrophe, whatever is around them: both sides can be encoded independently.  Returns
+ * the last such place before `end` that a character follows; or 0, where text can always be cut,
+ * if there is none.  (bpe_tokenizer.py says the same in _SAFE_CUT.) */
 size_t last_safe_cut(const uint8_t *text, size_t end);
 
-/* What cuts text: one of the two, or neither, where text comes cut into pre-tokens. */
+/* A cutter: one of the two, or neither, if text comes already cut into pre-tokens. */
 struct cutter {
     scanner *scan;
     const struct automaton *automaton;

@@ -129,7 +129,7 @@ class Kind(NamedTuple):
     ask: bool = False  # NFC may change it, or it is not assigned
 
     def may_follow(self, before: Kind) -> bool:
-        """Tell whether this, behind another that NFC leaves as it is, surely stays as it is too."""
+        """Return whether NFC surely leaves this as it is, too, after another that it leaves."""
         if self.ask or 0 < self.combining < before.combining:
             return False
         # A mark may compose across the mark before it; what is no mark does not.

@@ -9,16 +9,16 @@
 
 enum {
     FIRST_BITS = 8,
-    LAST_BITS = 40, /* far more than there is memory; so that sizes do not overflow */
+    LAST_BITS = 40, /* far more than any memory, so sizes never overflow */
 };
 
-/* How many entries a table may hold. */
+/* How many entries a table may contain. */
 static size_t limit(unsigned bits)
 {
     return ((size_t)1 << bits) / 8 * 5;
 }
 
-/* How large a table must be for so many entries; 0 if there can be none. */
+/* How large a table must be for this many entries; 0 if that is impossible. */
 static unsigned bits_for(size_t entries)
 {
     unsigned bits = FIRST_BITS;
@@ -29,7 +29,7 @@ static unsigned bits_for(size_t entries)
 
 /* -- Short strings --------------------------------------------------------------------------- */
 
-/* Both tables stand in the order of their hashes, so a larger one is filled from the front. */
+/* Both tables are in the order of their hashes, so a larger one is filled from the front. */
 static int grow_shorts(struct byte_map *map, size_t entries)
 {
     struct byte_map old = *map;
@@ -176,7 +176,7 @@ uint64_t byte_map_get(const struct byte_map *map, const uint8_t *bytes, size_t l
 }
 
 /* NOTE: room for all comes first.  The other table is in the order of its hashes, so adding it to
- * a small table fills the front alone, and every search there walks past all that is there. */
+ * a small table fills only the front, and every search there walks past all entries. */
 int byte_map_add(struct byte_map *map, const struct byte_map *other)
 {
     if (byte_map_reserve_shorts(map, other->n_short) < 0 || reserve_longs(map, other->n_long) < 0)

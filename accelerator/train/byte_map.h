@@ -51,7 +51,7 @@ void byte_map_close(struct byte_map *map);
  * if the string is new.  NULL if memory is short. */
 uint64_t *byte_map_at(struct byte_map *map, const uint8_t *bytes, size_t length);
 
-/* The number of a string, or 0 if it is not there. */
+/* The number of a string, or 0 if the map doesn't contain it. */
 uint64_t byte_map_get(const struct byte_map *map, const uint8_t *bytes, size_t length);
 
 /* Add the numbers of one map to those of another.  Returns 0, or -1 if memory is short. */
@@ -67,13 +67,13 @@ static inline size_t short_bytes(struct key key, uint8_t bytes[16])
     return key.high >> 56;
 }
 
-/* Give back the memory of the short strings, or that of the long ones. */
+/* Free the memory of the short strings, or of the long ones. */
 void byte_map_drop_shorts(struct byte_map *map);
 void byte_map_drop_longs(struct byte_map *map);
 
 /* -- Short strings, one after the other ------------------------------------------------------ */
 
-/* Make room for n more short strings: until so many are added, no entry moves.  Returns 0, or -1 if
+/* Make room for n more short strings: until n are added, no entry moves.  Returns 0, or -1 if
  * memory is short. */
 int byte_map_reserve_shorts(struct byte_map *map, size_t n);
 

@@ -1,5 +1,5 @@
-/* Counting pre-tokens: those of up to 15 bytes many at a time, as their places in memory are far
- * apart; the rare longer ones at once. */
+/* Counting pre-tokens.  Those of up to 15 bytes are counted in groups, because their places in
+ * memory are far apart; the rare longer ones are counted immediately. */
 
 #include <stdlib.h>
 
@@ -57,7 +57,7 @@ void counter_trim(struct counter *counter, size_t size)
     counter->text_room = 0;
 }
 
-/* Count those that wait. */
+/* Count the waiting pre-tokens. */
 static int count_waiting(struct counter *counter)
 {
     for (size_t i = 0; i < counter->n_waiting; i++)

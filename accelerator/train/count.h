@@ -9,12 +9,12 @@
 #include "scan/scan.h"
 #include "train/byte_map.h"
 
-enum { WAITING = 512 }; /* pre-tokens; on each is waited while the others are looked up */
+enum { WAITING = 512 }; /* pre-tokens; each waits for its memory while the others are looked up */
 
 /* The pre-tokens one thread has counted.  A count goes up by one at a time, so 64 bits last.
  *
- * INVARIANT: the map has room for as many new short pre-tokens as can wait, so that while some do,
- * their places stay right. */
+ * INVARIANT: the map has room for as many new short pre-tokens as can wait, so no entry moves while
+ * some wait. */
 struct counter {
     struct byte_map map;
     size_t n_waiting;
@@ -29,14 +29,14 @@ struct counter {
 struct counter *counter_new(uint64_t seed); /* NULL if memory is short */
 void counter_free(struct counter *counter);
 
-/* Make room for a text of so many bytes.  Returns 0, or -1 if memory is short. */
+/* Make room for a text of this many bytes.  Returns 0, or -1 if memory is short. */
 int counter_reserve_text(struct counter *counter, size_t size);
 
-/* Give back that room, if it is larger than so many bytes. */
+/* Free that room if it is larger than this many bytes. */
 void counter_trim(struct counter *counter, size_t size);
 
 /* Count the pre-tokens of a text, or the text as one pre-token; an empty text has none.  Some wait
- * until counter_finish.  All return 0, or -1 if memory is short. */
+ * until counter_finish counts them.  All return 0, or -1 if memory is short. */
 int count_text(struct counter *counter, struct cutter cutter, const uint8_t *text, size_t size);
 int count_whole(struct counter *counter, const uint8_t *text, size_t size);
 int counter_finish(struct counter *counter);

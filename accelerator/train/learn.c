@@ -1,20 +1,20 @@
-/* Learning merges: what `_MergeLearner` does, step by step, so that each result is the same.
+/* Learning merges, in the same steps and with the same results as `_MergeLearner` in Python.
  *
- * The most frequent pair becomes a token, which takes its place in all words that hold it.  A pair
- * knows the words that it came up in; some may hold it no longer.  Merging changes the counts of
- * the pairs around: for a neighbour x before the pair (left, right), every (x, left) becomes (x,
- * merged).  So what a merge finds is summed up for each neighbour first, and then the counts of
- * few pairs change.
+ * The most frequent pair becomes a token, which replaces the pair in every word.  A pair has a list
+ * of the words where it was found when it came up; some may no longer contain it.  Merging changes
+ * the counts of the pairs next to it: for a neighbor x before the pair (left, right), every
+ * (x, left) becomes (x, merged).  So a merge first adds up how often it finds each neighbor; then
+ * only a few counts change.
  *
- * No merge makes a token that is there already.  Say that one made its bytes before, at some place.
- * As no merge has crossed the ends of these bytes, at either place, nothing around them had a part
- * in what became of them; so the same merges were applied to them, and both became that token at
- * the same time.  That holds for words of bytes.  In words of tokens, the same bytes may be other
- * tokens elsewhere; so there each new token is looked up, and learning ends if it is not new, as
- * MADE_TWICE.  Python's learner takes such words.  It follows that
- * - a pair comes up in one merge only, the one that makes the younger of its parts, and in that it
- *   gets all its places; and from then on its count only falls;
- * - a pair that is rarer than asked for when it comes up can be forgotten at once. */
+ * No merge makes a token that already exists.  Suppose an earlier merge made the same bytes at some
+ * other place.  No merge has crossed the ends of these bytes, at either place, so the text around
+ * them had no effect.  So the same merges were applied at both places, and both became that token
+ * at the same time.  That is true of words of bytes.  In words of tokens, the same bytes may be
+ * other tokens elsewhere.  There, each new token is looked up, and learning ends with MADE_TWICE if
+ * the token already exists; Python's learner handles such words.  It follows that
+ * - a pair comes up in one merge only, the one that makes the younger of its parts.  That merge
+ *   finds all its places, and from then on its count only falls;
+ * - a pair that is too rare when it comes up can be forgotten immediately. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,8 @@
 #define NO_PLACE UINT32_MAX
 #define NO_SYMBOL UINT32_MAX
 
-/* Words of more bytes are not searched for a pair from end to end, or each merge would take as long
- * as the longest of them. */
+/* Words with more bytes than this are not searched from end to end: each merge would take time
+ * proportional to the longest word. */
 #if !defined(LONG_WORD)
 #define LONG_WORD 128
 #endif
@@ -43,7 +43,7 @@ enum {
     WORDS_AHEAD = 10, /* words fetched ahead of their use */
     LINE_CELLS = 16,  /* in a line of the processor's cache */
     SIDE_OF_MERGED = 0,
-    COST_OF_MERGE = 64, /* the rest of a merge takes the time of looking at so many symbols */
+    COST_OF_MERGE = 64, /* the rest of a merge takes as long as looking at this many symbols */
 };
 
 static inline size_t side_before(uint32_t symbol)
@@ -58,7 +58,7 @@ static inline size_t side_after(uint32_t symbol)
 
 /* -- Memory ---------------------------------------------------------------------------------- */
 
-/* Make an array larger, if it has no room for `needed` items.  Returns it, or NULL. */
+/* Grow an array if it has no room for `needed` items.  Returns the array, or NULL. */
 static void *grow(void *array, size_t *room, size_t needed, size_t size)
 {
     if (*room >= needed)
@@ -72,7 +72,7 @@ static void *grow(void *array, size_t *room, size_t needed, size_t size)
     return array;
 }
 
-/* Make room for one more token of so many bytes, and for it as a neighbour. */
+/* Make room for one more token of `length` bytes, and for its counts as a neighbor. */
 static int reserve_token(struct learner *l, size_t length)
 {
     struct span *tokens = grow(l->tokens, &l->tokens_room, l->n_tokens + 1, sizeof *tokens);
@@ -95,18 +95,18 @@ static int reserve_token(struct learner *l, size_t length)
     if (!bytes)
         return -1;
     l->bytes = bytes;
-    size_t before = l->neighbours_room;
-    struct neighbour *neighbours =
-        grow(l->neighbours, &l->neighbours_room, 2 * l->n_tokens + 4, sizeof *neighbours);
-    if (!neighbours)
+    size_t before = l->neighbors_room;
+    struct neighbor *neighbors =
+        grow(l->neighbors, &l->neighbors_room, 2 * l->n_tokens + 4, sizeof *neighbors);
+    if (!neighbors)
         return -1;
-    l->neighbours = neighbours;
-    for (size_t i = before; i < l->neighbours_room; i++)
-        neighbours[i] = (struct neighbour){0, 0, NO_PLACE, 0};
+    l->neighbors = neighbors;
+    for (size_t i = before; i < l->neighbors_room; i++)
+        neighbors[i] = (struct neighbor){0, 0, NO_PLACE, 0};
     return 0;
 }
 
-/* Make room for what is seen in one word of so many symbols: at most one thing each. */
+/* Make room for the sightings in one word of `length` symbols: at most one per symbol. */
 static int reserve_sightings(struct learner *l, size_t length)
 {
     size_t needed = l->n_sightings + length, room = l->sightings_room;
@@ -124,7 +124,7 @@ static int reserve_sightings(struct learner *l, size_t length)
     return 0;
 }
 
-/* Add a token whose bytes are behind those of all others. */
+/* Add a token whose bytes come after those of all others. */
 static void add_token(struct learner *l, struct span token, struct learned_merge merge,
                       struct wording wording)
 {
@@ -169,13 +169,13 @@ void learner_free(struct learner *l)
     free(l->bytes);
     free(l->merges);
     free(l->wordings);
-    free(l->neighbours);
+    free(l->neighbors);
     free(l->sides);
     free(l->sightings);
     free(l);
 }
 
-/* -- What is refused ------------------------------------------------------------------------- */
+/* -- Refused tokens -------------------------------------------------------------------------- */
 
 static bool has_bytes(const uint8_t *text, size_t size, const uint8_t *bytes, size_t length)
 {
@@ -185,7 +185,7 @@ static bool has_bytes(const uint8_t *text, size_t size, const uint8_t *bytes, si
     return false;
 }
 
-/* What a refusal needs to know of a token that no merge made. */
+/* The wording of a token that no merge made: its number of words, and whether it is refused. */
 static struct wording wording_of(const struct learner *l, const uint8_t *bytes, size_t length)
 {
     struct wording wording = {0, false};
@@ -199,7 +199,7 @@ static struct wording wording_of(const struct learner *l, const uint8_t *bytes, 
     return wording;
 }
 
-/* Whether a string begins in one token and ends in another beside it. */
+/* Whether a string begins in one token and ends in the one next to it. */
 static bool joins_to(const struct learner *l, struct span left, struct span right,
                      struct span never)
 {
@@ -212,7 +212,7 @@ static bool joins_to(const struct learner *l, struct span left, struct span righ
     return false;
 }
 
-/* The same as wording_of for two tokens that are joined. */
+/* Like wording_of, for two tokens that are joined. */
 static struct wording joined_wording(const struct learner *l, uint32_t left, uint32_t right)
 {
     struct span a = l->tokens[left], b = l->tokens[right];
@@ -303,8 +303,8 @@ static inline int64_t count_of_word(const uint32_t *word)
     return count;
 }
 
-/* Make room for a long word, and return where its symbols go; NULL if memory is short.  Each has
- * room for a header, too; that is where the cells around the long words come from. */
+/* Make room for a long word, and return where its symbols go; NULL if memory is short.  The room
+ * reserved for its header, which a long word doesn't have, gives the NO_SYMBOL cells around it. */
 static uint32_t *add_long(struct learner *l, size_t length, int64_t count)
 {
     struct long_word *longs = grow(l->longs, &l->longs_room, l->n_longs + 1, sizeof *longs);
@@ -347,10 +347,10 @@ int learner_add_symbols(struct learner *l, const uint32_t *symbols, size_t lengt
 
 /* -- The first pairs ------------------------------------------------------------------------- */
 
-/* The pairs of first tokens, as neighbours are for a merge.  All pairs of bytes have a place of
- * their own; others get one when they come up, and `numbers` says which. */
+/* The pairs of first tokens, counted as a merge counts its neighbors.  Each pair of bytes has a
+ * fixed place; other pairs get one when they first occur, and `numbers` maps pairs to places. */
 struct first_pair {
-    struct neighbour sum;
+    struct neighbor sum;
     uint64_t pair;
 };
 
@@ -381,9 +381,9 @@ static void close_first_pairs(struct first_pairs *pairs)
     free(pairs->items);
 }
 
-/* The pair of two symbols, which has come up. */
-static inline struct neighbour *first_pair(const struct first_pairs *pairs,
-                                           const uint32_t *symbols)
+/* The entry of a pair of symbols that was counted before. */
+static inline struct neighbor *first_pair(const struct first_pairs *pairs,
+                                          const uint32_t *symbols)
 {
     if (pairs->of_bytes)
         return &pairs->items[symbols[0] * BASE_TOKENS + symbols[1]].sum;
@@ -391,8 +391,8 @@ static inline struct neighbour *first_pair(const struct first_pairs *pairs,
     return &pairs->items[find_pair(&pairs->numbers, pair)->count].sum;
 }
 
-/* The same for one that may be new.  NULL if memory is short. */
-static inline struct neighbour *new_first_pair(struct first_pairs *pairs, const uint32_t *symbols)
+/* The same for a pair that may be new.  NULL if memory is short. */
+static inline struct neighbor *new_first_pair(struct first_pairs *pairs, const uint32_t *symbols)
 {
     if (pairs->of_bytes)
         return first_pair(pairs, symbols);
@@ -411,8 +411,8 @@ static inline struct neighbour *new_first_pair(struct first_pairs *pairs, const 
     return &items[pairs->n++].sum;
 }
 
-/* Sum up the counts of all pairs, and in how many words they are.  Returns 0, or -1 if memory is
- * short. */
+/* Add up the counts of all pairs, and the number of words each is in.  Returns 0, or -1 if memory
+ * is short. */
 static int count_first_pairs(const struct learner *l, struct first_pairs *pairs)
 {
     for (size_t place = 0; place < l->n_cells;) {
@@ -420,7 +420,7 @@ static int count_first_pairs(const struct learner *l, struct first_pairs *pairs)
         uint32_t length = word[WORD_LENGTH];
         int64_t count = count_of_word(word);
         for (uint32_t i = 0; i + 1 < length; i++) {
-            struct neighbour *pair = new_first_pair(pairs, symbols + i);
+            struct neighbor *pair = new_first_pair(pairs, symbols + i);
             if (!pair)
                 return -1;
             pair->count += count;
@@ -431,7 +431,7 @@ static int count_first_pairs(const struct learner *l, struct first_pairs *pairs)
     }
     for (size_t i = 0; i < l->n_longs; i++)
         for (uint32_t at = 0; at + 1 < l->longs[i].length; at++) {
-            struct neighbour *pair = new_first_pair(pairs, l->cells + l->longs[i].start + at);
+            struct neighbor *pair = new_first_pair(pairs, l->cells + l->longs[i].start + at);
             if (!pair)
                 return -1;
             pair->count += l->longs[i].count;
@@ -440,13 +440,13 @@ static int count_first_pairs(const struct learner *l, struct first_pairs *pairs)
     return 0;
 }
 
-/* Let those that are rarer than asked for, or refused, be in no word.  Returns how many places
- * those have that have several. */
+/* Drop the places of pairs that are refused or rarer than min_frequency.  Returns the number of
+ * places of all pairs that have more than one. */
 static size_t drop_first_pairs(const struct learner *l, struct first_pairs *pairs)
 {
     size_t n_places = 0;
     for (size_t i = 0; i < pairs->n; i++) {
-        struct neighbour *pair = &pairs->items[i].sum;
+        struct neighbor *pair = &pairs->items[i].sum;
         uint32_t left = left_of(pairs->items[i].pair), right = right_of(pairs->items[i].pair);
         if (pair->count < l->min_frequency || (pair->n_places && is_refused(l, left, right)))
             pair->n_places = 0;
@@ -455,34 +455,35 @@ static size_t drop_first_pairs(const struct learner *l, struct first_pairs *pair
     return n_places;
 }
 
-/* Give each list of places its room, of which there is enough.  Where pairs are listed, its length
- * is before it. */
-static void place_list(struct learner *l, struct neighbour *neighbour)
+/* Place a list in the heap's room, which must be large enough.  If pairs are listed, the list's
+ * length comes before it. */
+static void place_list(struct learner *l, struct neighbor *neighbor)
 {
     struct pair_heap *heap = &l->heap;
-    if (neighbour->n_places > 1 && l->lists_pairs)
-        heap->places[heap->used++] = neighbour->n_places;
-    neighbour->places = heap->used;
-    if (neighbour->n_places > 1)
-        heap->used += neighbour->n_places;
+    if (neighbor->n_places > 1 && l->lists_pairs)
+        heap->places[heap->used++] = neighbor->n_places;
+    neighbor->places = heap->used;
+    if (neighbor->n_places > 1)
+        heap->used += neighbor->n_places;
 }
 
-/* Append a place to a list that has its room, or to none.  Then `places` is where the next goes. */
-static inline void append_place(struct pair_heap *heap, struct neighbour *neighbour, uint32_t place)
+/* Append a place to a list that has its room; `places` is then where the next one goes.  A single
+ * place needs no list: it is kept in `places` itself. */
+static inline void append_place(struct pair_heap *heap, struct neighbor *neighbor, uint32_t place)
 {
-    if (neighbour->n_places > 1)
-        heap->places[neighbour->places++] = place;
+    if (neighbor->n_places > 1)
+        heap->places[neighbor->places++] = place;
     else
-        neighbour->places = place;
+        neighbor->places = place;
 }
 
-/* Note where a pair is: the index of its list, plus 1; or its only place, negative, minus 1. */
+/* Record where a pair is: the index of its list, plus 1; or its only place, negated, minus 1. */
 static void list_pair(struct learner *l, uint64_t pair, uint64_t first, uint32_t n)
 {
     *count_of_pair(&l->lists, pair) = n > 1 ? (int64_t)first + 1 : -(int64_t)first - 1;
 }
 
-/* Take the places of a pair out of its list; the entry has none if it was never there. */
+/* Take the list of a pair's places.  The entry has no places if the pair never occurred. */
 static struct pair_entry listed_pair(struct learner *l, uint64_t pair)
 {
     struct pair_entry entry = {0, pair, 0, 0};
@@ -496,7 +497,7 @@ static struct pair_entry listed_pair(struct learner *l, uint64_t pair)
     return entry;
 }
 
-/* Make room for new pairs with places in all. */
+/* Make room for `n` new pairs with `n_places` places in total. */
 static int reserve_pairs(struct learner *l, size_t n, size_t n_places)
 {
     if (pair_counts_reserve(&l->counts, n) < 0)
@@ -506,17 +507,17 @@ static int reserve_pairs(struct learner *l, size_t n, size_t n_places)
     return pair_counts_reserve(&l->lists, n) < 0 ? -1 : pair_heap_reserve(&l->heap, n, n_places + n);
 }
 
-/* Add a pair whose list is full to counts and heap. */
-static void add_pair(struct learner *l, const struct neighbour *neighbour, uint64_t pair)
+/* Add a pair with a complete list to the counts and the heap. */
+static void add_pair(struct learner *l, const struct neighbor *neighbor, uint64_t pair)
 {
-    uint32_t n = neighbour->n_places;
-    uint64_t first = neighbour->places - (n > 1 ? n : 0);
-    *count_of_pair(&l->counts, pair) = neighbour->count;
+    uint32_t n = neighbor->n_places;
+    uint64_t first = neighbor->places - (n > 1 ? n : 0);
+    *count_of_pair(&l->counts, pair) = neighbor->count;
     if (l->lists_pairs) {
         list_pair(l, pair, first, n);
         first = n = 0; /* the heap must not move the places */
     }
-    pair_heap_push(&l->heap, (struct pair_entry){neighbour->count, pair, first, n});
+    pair_heap_push(&l->heap, (struct pair_entry){neighbor->count, pair, first, n});
 }
 
 static void list_first_pairs(struct learner *l, struct first_pairs *pairs)
@@ -529,7 +530,7 @@ static void list_first_pairs(struct learner *l, struct first_pairs *pairs)
         const uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
         uint32_t length = word[WORD_LENGTH];
         for (uint32_t i = 0; i + 1 < length; i++) {
-            struct neighbour *pair = first_pair(pairs, symbols + i);
+            struct neighbor *pair = first_pair(pairs, symbols + i);
             if (pair->last == place)
                 continue;
             pair->last = (uint32_t)place;
@@ -576,17 +577,17 @@ struct merging {
 
 static inline void see(struct learner *l, size_t side, uint32_t place, int64_t count)
 {
-    struct neighbour *neighbour = &l->neighbours[side];
-    neighbour->count += count;
-    if (neighbour->last == place)
+    struct neighbor *neighbor = &l->neighbors[side];
+    neighbor->count += count;
+    if (neighbor->last == place)
         return;
-    neighbour->last = place;
-    if (neighbour->n_places++ == 0)
+    neighbor->last = place;
+    if (neighbor->n_places++ == 0)
         l->sides[l->n_sides++] = (uint32_t)side;
     l->sightings[l->n_sightings++] = (struct sighting){(uint32_t)side, place};
 }
 
-/* Merge a pair in a word, from left to right, and see what is beside it. */
+/* Merge a pair in a word, from left to right, and count its neighbors. */
 static void merge_in_word(struct learner *l, struct merging m, uint32_t place)
 {
     uint32_t *word = l->cells + place, *symbols = word + WORD_HEADER;
@@ -595,9 +596,9 @@ static void merge_in_word(struct learner *l, struct merging m, uint32_t place)
     while (in + 1 < length && (symbols[in] != m.left || symbols[in + 1] != m.right))
         in++;
     if (in + 1 >= length)
-        return; /* an earlier merge took it */
+        return; /* an earlier merge changed it */
     const int64_t count = count_of_word(word);
-    bool behind_one = false; /* the symbol before was merged just now */
+    bool behind_one = false; /* the symbol before was just merged */
     for (out = in; in < length;) {
         if (in + 1 == length || symbols[in] != m.left || symbols[in + 1] != m.right) {
             if (behind_one)
@@ -621,7 +622,7 @@ static void merge_in_word(struct learner *l, struct merging m, uint32_t place)
 
 /* -- One merge at one place of a long word --------------------------------------------------- */
 
-/* The count of the long word that has a place. */
+/* The count of the long word that contains a place. */
 static int64_t count_at(const struct learner *l, uint32_t place)
 {
     size_t first = 0, end = l->n_longs; /* it is among these; their starts fall */
@@ -635,20 +636,20 @@ static int64_t count_at(const struct learner *l, uint32_t place)
     return l->longs[first].count;
 }
 
-/* Merge a pair at a place where it came up, and see what is beside it.
+/* Merge a pair at a place where it came up, and count its neighbors.
  *
- * NOTE: all of its places come one after the other, rising.  So of pairs that overlap the left one
- * is merged; and the pair behind this one, if there is another, is merged next.
- * INVARIANT: a cell where a token began that is now inside another holds no symbol, or is the last
- * cell of a larger token than any that began there.  So the symbol of the pair is only found where
- * it begins. */
+ * NOTE: places come in rising order.  So the left one of two overlapping pairs is merged, and if
+ * the same pair follows directly, it is merged next.
+ * INVARIANT: if a token began at a cell that is now inside another token, that cell contains no
+ * symbol, or it is the last cell of a token larger than any that began there.  So a pair's left
+ * symbol is only found where the pair begins. */
 static void merge_at(struct learner *l, struct merging m, uint32_t place)
 {
     uint32_t *cells = l->cells;
     const size_t left_width = l->tokens[m.left].width, right_width = l->tokens[m.right].width;
     const size_t right = place + left_width, end = right + right_width;
     if (cells[place] != m.left || cells[right] != m.right)
-        return; /* an earlier merge took it */
+        return; /* an earlier merge changed it */
     const int64_t count = count_at(l, place);
     const uint32_t before = cells[place - 1], after = cells[end];
     if (before == m.merged)
@@ -687,8 +688,8 @@ static int merge_in_words(struct learner *l, struct merging m, const struct pair
     return 0;
 }
 
-/* The pair that a neighbour makes with the merge, and the one that it made with a part of the pair
- * before. */
+/* The pair that a neighbor makes with the new token, and the pair that it made before with a part
+ * of the merged pair. */
 static uint64_t new_pair(struct merging m, uint32_t side)
 {
     uint32_t symbol = side / 2 - 1;
@@ -705,17 +706,17 @@ static uint64_t old_pair(struct merging m, uint32_t side)
     return side % 2 ? make_pair(m.right, symbol) : make_pair(symbol, m.left);
 }
 
-/* Whether a neighbour makes a pair with the merge that may be merged later. */
+/* Whether the pair of a neighbor and the new token may be merged later. */
 static bool makes_pair(const struct learner *l, struct merging m, uint32_t side)
 {
     uint32_t symbol = side == SIDE_OF_MERGED ? m.merged : side / 2 - 1;
     uint64_t length = (uint64_t)l->tokens[symbol].length + l->tokens[m.merged].length;
     uint64_t pair = new_pair(m, side);
-    return l->neighbours[side].count >= l->min_frequency && length < l->limit &&
+    return l->neighbors[side].count >= l->min_frequency && length < l->limit &&
            !is_refused(l, left_of(pair), right_of(pair));
 }
 
-/* A pair that was too rare, too long or refused is not there. */
+/* Lower the count of a pair.  One that was too rare, too long or refused has no count. */
 static void lose(struct learner *l, uint64_t pair, int64_t count)
 {
     struct pair_count *entry = find_pair(&l->counts, pair);
@@ -735,23 +736,23 @@ static void fetch_counts(const struct learner *l, struct merging m)
 static void list_places(struct learner *l, struct merging m)
 {
     for (size_t i = 0; i < l->n_sides; i++) {
-        struct neighbour *neighbour = &l->neighbours[l->sides[i]];
+        struct neighbor *neighbor = &l->neighbors[l->sides[i]];
         if (!makes_pair(l, m, l->sides[i]))
-            neighbour->n_places = 0;
-        place_list(l, neighbour);
+            neighbor->n_places = 0;
+        place_list(l, neighbor);
     }
     for (size_t i = 0; i < l->n_sightings; i++)
-        append_place(&l->heap, &l->neighbours[l->sightings[i].side], l->sightings[i].place);
+        append_place(&l->heap, &l->neighbors[l->sightings[i].side], l->sightings[i].place);
 }
 
 static void change_pairs(struct learner *l, struct merging m)
 {
     for (size_t i = 0; i < l->n_sides; i++) {
-        struct neighbour *neighbour = &l->neighbours[l->sides[i]];
-        lose(l, old_pair(m, l->sides[i]), neighbour->count);
-        if (neighbour->n_places)
-            add_pair(l, neighbour, new_pair(m, l->sides[i]));
-        *neighbour = (struct neighbour){0, 0, NO_PLACE, 0};
+        struct neighbor *neighbor = &l->neighbors[l->sides[i]];
+        lose(l, old_pair(m, l->sides[i]), neighbor->count);
+        if (neighbor->n_places)
+            add_pair(l, neighbor, new_pair(m, l->sides[i]));
+        *neighbor = (struct neighbor){0, 0, NO_PLACE, 0};
     }
 }
 
@@ -772,7 +773,7 @@ static int merge_pair(struct learner *l, struct merging m, const struct pair_ent
 
 /* -- Learning -------------------------------------------------------------------------------- */
 
-/* See that the most frequent pair is the first in the heap.  Returns false if none is left. */
+/* Bring the most frequent pair to the top of the heap.  Returns false if no pair is left. */
 static bool settle_first(struct learner *l)
 {
     while (l->heap.n) {
@@ -788,7 +789,7 @@ static bool settle_first(struct learner *l)
     return false;
 }
 
-/* Take out the most frequent pair.  Returns false if none is left. */
+/* Remove the most frequent pair from the heap.  Returns false if no pair is left. */
 static bool pop_pair(struct learner *l, struct pair_entry *entry)
 {
     if (!settle_first(l))
@@ -797,7 +798,7 @@ static bool pop_pair(struct learner *l, struct pair_entry *entry)
     return true;
 }
 
-/* Put the bytes of two tokens behind those of all tokens. */
+/* Append the joined bytes of two tokens to the bytes of all tokens. */
 static int join_bytes(struct learner *l, struct merging m, struct span *joined)
 {
     struct span left = l->tokens[m.left], right = l->tokens[m.right];
@@ -815,7 +816,7 @@ static bool is_forbidden(const struct learner *l, struct span token)
     return byte_map_get(&l->forbidden, l->bytes + token.at, token.length) != 0;
 }
 
-/* Note that a token is there.  Returns LEARNING if it is new. */
+/* Record that a token exists.  Returns LEARNING if it is new. */
 static enum learning note_token(struct learner *l, struct span token)
 {
     uint64_t *known = byte_map_at(&l->known, l->bytes + token.at, token.length);
@@ -842,8 +843,9 @@ static enum learning learn_pair(struct learner *l, const struct pair_entry *entr
     return merge_pair(l, m, entry) < 0 ? NO_MEMORY : LEARNING;
 }
 
-/* Whether two symbols, side by side in a word, are a pair that was too rare for the heap.  Pairs
- * that were there have a count; others were too rare, or refused, or would make too long a token. */
+/* Whether two adjacent symbols in a word are a pair that was too rare for the heap.  Pairs that
+ * were in the heap have a count; others were too rare, or refused, or would make a token that is
+ * too long. */
 static bool is_rare_pair(const struct learner *l, uint32_t left, uint32_t right)
 {
     if (find_pair(&l->counts, make_pair(left, right))->pair_and_1)
@@ -871,7 +873,8 @@ static bool has_rare_pair_in_long(const struct learner *l, const struct long_wor
     return false;
 }
 
-/* When no pair is left in the heap: whether there is one in the words that was too rare. */
+/* When no pair is left in the heap: TOO_RARE if the words still contain a pair that was too rare,
+ * else NO_PAIRS. */
 static enum learning why_none_is_left(const struct learner *l)
 {
     for (size_t place = 0; place < l->n_cells; place += WORD_HEADER + l->cells[place + WORD_ROOM])

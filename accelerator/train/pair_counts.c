@@ -5,7 +5,7 @@
 
 enum {
     FIRST_BITS = 10,
-    LAST_BITS = 40, /* far more than there is memory; so that sizes do not overflow */
+    LAST_BITS = 40, /* far more than any memory, so sizes never overflow */
 };
 
 static int allocate(struct pair_counts *counts, unsigned bits)

@@ -30,7 +30,7 @@ struct pair_count {
 };
 
 struct pair_counts {
-    struct pair_count *entries; /* at most half of them are used; then some are free */
+    struct pair_count *entries; /* at most half of them are used, so some are always free */
     unsigned bits;
     size_t used;
 };
@@ -38,7 +38,7 @@ struct pair_counts {
 int pair_counts_open(struct pair_counts *counts); /* 0, or -1 if memory is short */
 void pair_counts_close(struct pair_counts *counts);
 
-/* Make room for n more pairs: until so many are added, no entry moves.  Returns 0, or -1 if memory
+/* Make room for n more pairs: until n are added, no entry moves.  Returns 0, or -1 if memory
  * is short. */
 int pair_counts_reserve(struct pair_counts *counts, size_t n);
 

@@ -27,7 +27,7 @@ static inline bool comes_before(const struct pair_entry *a, const struct pair_en
     return a->count != b->count ? a->count > b->count : a->pair < b->pair;
 }
 
-/* Put an entry at i, or below, where others of there come before it. */
+/* Put an entry at i, or further down if entries below come before it. */
 static void sift_down(struct pair_heap *heap, size_t i, struct pair_entry entry)
 {
     for (;;) {
@@ -91,7 +91,7 @@ static int reserve_entries(struct pair_heap *heap, size_t n)
     return 0;
 }
 
-/* Copy the places of the pairs that are here to new memory, with room for n more. */
+/* Copy the places of the pairs in the heap to new memory, with room for n more. */
 static int compact_places(struct pair_heap *heap, size_t n)
 {
     size_t needed = heap->used - heap->dropped + n, room = needed + needed / 2, used = 0;

@@ -1,7 +1,7 @@
 /* The pairs to merge, the most frequent first, with the places where they are.
  *
- * Of equal counts comes first the pair that sorts first.  No pair is here twice.  Counts fall after
- * a pair came here: its entry keeps the old one until it comes to the top. */
+ * Among equal counts, the pair that sorts first comes first.  Each pair is in the heap once.  Its
+ * count may fall later: the entry keeps the old count until it reaches the top. */
 
 #ifndef BPE_TRAIN_PAIR_HEAP_H
 #define BPE_TRAIN_PAIR_HEAP_H
@@ -22,23 +22,23 @@ struct pair_heap {
 
     uint32_t *places; /* of all pairs that have several */
     size_t used, places_room;
-    size_t dropped; /* of those used: places of pairs that are no longer here */
+    size_t dropped; /* of those used: places of pairs that are no longer in the heap */
 };
 
 void pair_heap_open(struct pair_heap *heap);
 void pair_heap_close(struct pair_heap *heap);
 
-/* Make room for n more pairs with several places, so many in all.  The places of pairs that were
- * taken out may be gone afterwards.  Returns 0, or -1 if memory is short. */
+/* Make room for n more pairs, and for n_places places of those that have several.  The places of
+ * removed pairs may be gone afterward.  Returns 0, or -1 if memory is short. */
 int pair_heap_reserve(struct pair_heap *heap, size_t n, size_t n_places);
 
 /* Add a pair, for which there must be room. */
 void pair_heap_push(struct pair_heap *heap, struct pair_entry entry);
 
-/* Take out the first pair; there must be one.  Its places stay until something is reserved. */
+/* Remove the first pair; there must be one.  Its places stay until something is reserved. */
 struct pair_entry pair_heap_pop(struct pair_heap *heap);
 
-/* Give the first pair the count that it has now. */
+/* Give the first pair its current count. */
 void pair_heap_recount_first(struct pair_heap *heap, int64_t count);
 
 static inline const uint32_t *places_of(const struct pair_heap *heap,

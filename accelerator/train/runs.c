@@ -43,7 +43,7 @@ void pair_sums_close(struct pair_sums *sums)
     pair_counts_close(&sums->counts);
 }
 
-/* A count that half of all pairs do not exceed; those that are large are as one. */
+/* A count that half of all pairs do not exceed; all large counts are treated as one. */
 static int64_t middle_count(const struct pair_counts *counts)
 {
     size_t having[SMALL_COUNTS] = {0}, seen = 0;
@@ -60,8 +60,8 @@ static int64_t middle_count(const struct pair_counts *counts)
 
 /* Forget the rarer half.
  *
- * NOTE: the new table has its room from the start.  Entries come in the order of their hashes; in a
- * smaller table, all would be put close together at its beginning. */
+ * NOTE: the new table has its full size from the start.  Entries come in the order of their hashes;
+ * in a smaller table, they would all crowd together at its beginning. */
 static int forget_rare(struct pair_sums *sums)
 {
     struct pair_counts old = sums->counts, kept;

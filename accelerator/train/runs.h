@@ -1,6 +1,6 @@
-/* Counting what occurs side by side in text that is already encoded: pairs of tokens, and runs.
+/* Counting adjacent tokens in text that is already encoded: pairs, and runs.
  *
- * Text is given as numbers of tokens.  Numbers of NO_JOIN and above stand between what no merge
+ * Text is passed as numbers of tokens.  Numbers of NO_JOIN and above separate tokens that no merge
  * joins. */
 
 #ifndef BPE_TRAIN_RUNS_H
@@ -19,8 +19,8 @@ enum {
 
 /* Counts of pairs, in bounded memory.
  *
- * The rarer half is forgotten when there are more than `most`.  A pair that is not there, or came
- * back, occurred at most `missed` times more often than it says: lossy counting (Manku and Motwani,
+ * When there are more than `most`, the rarer half is forgotten.  A pair that is missing, or came
+ * back, occurred at most `missed` times more often than counted: lossy counting (Manku and Motwani,
  * VLDB 2002). */
 struct pair_sums {
     struct pair_counts counts;
@@ -34,25 +34,25 @@ void pair_sums_close(struct pair_sums *sums);
 /* Count the pairs of a text.  Returns 0, or -1 if memory is short. */
 int pair_sums_add(struct pair_sums *sums, const uint32_t *text, size_t n);
 
-/* A pair and its count, as a caller has them. */
+/* A pair and its count, as callers see them. */
 struct counted_pair {
     uint32_t tokens[2];
     int64_t count;
 };
 
-/* Add pairs that another one has counted, and forgot some of.  Returns 0, or -1 if memory is short,
+/* Add pairs of another counter, which may have forgotten some.  Returns 0, -1 if memory is short,
  * or 1 if a number is out of range; then some may be added. */
 int pair_sums_merge(struct pair_sums *sums, const struct counted_pair *pairs, size_t n,
                     int64_t missed);
 
-/* How often the pair at place n of the most frequent occurs, the first at 1; 0 if there are fewer.
+/* How often the n-th most frequent pair occurs, counting from 1; 0 if there are fewer.
  * Returns -1 if memory is short. */
 int64_t pair_sums_nth(const struct pair_sums *sums, size_t n);
 
 /* How often each run occurs: text is cut where a pair is not kept.  One token alone is not a run. */
 struct run_sums {
     struct pair_counts keep;
-    struct byte_map runs; /* keys are of PACKED bytes a number */
+    struct byte_map runs; /* keys have PACKED bytes for each number */
     uint8_t *key;
     size_t key_room;
 };

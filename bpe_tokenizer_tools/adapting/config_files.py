@@ -22,7 +22,7 @@ _PAIRS = ("forced_decoder_ids",)  # of a position and an id
 
 @dataclass
 class ConfigFiles:
-    """New contents of the files, and what has changed in them.
+    """New contents of the files, and the changes.
 
     Attributes:
         contents: name -> JSON.
@@ -72,18 +72,18 @@ def rewrite(
     sizes: tuple[int, int],
     given: Mapping[str, Any],
 ) -> ConfigFiles:
-    """Give the files the new number of rows, and each id that they name the new one of its token.
+    """Put the new number of rows into the files, and the new id of each token that they name.
 
     Args:
         folder: the model.
         old: its tokenizer.
         new: the one to use from now on.
-        matching: what has become of each token.
+        matching: the new id of each token, if it has one.
         sizes: the number of rows before and after.
         given: field -> the new value, for fields that name a token that is gone.
 
     Raises:
-        ValueError: a token that is named is gone, or a field of `given` is in no file.
+        ValueError: a file names a token that is gone, or no file has a field of `given`.
         FileFormatError: a file is damaged.
     """
     for key, value in given.items():
@@ -128,7 +128,7 @@ class _Rewriter:
         self.has_size = False
 
     def add_size(self, data: dict[str, Any]) -> None:
-        """Say how many rows there are, where that is left to the architecture's default."""
+        """Add the number of rows where the file leaves it to the architecture's default."""
         parts = (data.get(name) for name in ("text_config", "llm_config"))
         where = next((part for part in parts if isinstance(part, dict)), data)
         where["vocab_size"] = self._sizes[1]
@@ -140,7 +140,7 @@ class _Rewriter:
 
     def _value(self, key: str, value: Any, place: str) -> Any:
         if isinstance(value, dict):
-            # A part with a vocabulary of its own, such as one for audio, has other ids.
+            # A part with its own vocabulary, such as one for audio, has other ids.
             is_ours = value.get("vocab_size", self._sizes[0]) == self._sizes[0]
             return self.walk(value, f"{place}.") if is_ours else value
         if key == "vocab_size" and value == self._sizes[0]:
@@ -168,7 +168,7 @@ class _Rewriter:
 
     def _id(self, id_: Any, place: str) -> Any:
         """Return the new id of the token with an old one."""
-        if id_ is None or (type(id_) is int and id_ < 0):  # how some write that there is none
+        if id_ is None or (type(id_) is int and id_ < 0):  # how some files write "none"
             return id_
         if type(id_) is not int:
             raise FileFormatError(self._path, place, f"expected an id, got {core.shorten(id_)}")
@@ -189,6 +189,6 @@ class _Rewriter:
 
 
 def shown(changed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
-    """Say which ids are others now."""
+    """Return the ids that have changed."""
     for place, (before, after) in changed.items():
         yield f"{place}: {json.dumps(before)} -> {json.dumps(after)}"

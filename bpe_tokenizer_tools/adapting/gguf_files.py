@@ -4,7 +4,7 @@ A file begins with keys, among them the tokenizer's, and a list of tensors.  The
 are those of the new one; all others, and all tensors but the tables, are copied as bytes.  A model
 that was split into several files becomes one file.
 
-The new file grows in a directory of its own (`model_folder`).  A journal there says how much of it
+The new file grows in its own directory (`model_folder`).  A journal there says how much of it
 is on disk, and with which hash, so that a run that was killed is continued by the next one.
 """
 
@@ -49,12 +49,12 @@ _MAX_TENSORS, _MAX_DIMENSIONS = 2**20, 4
 _ALIGNMENT = "general.alignment"
 _ID_KEY = re.compile(r"tokenizer\.ggml\.\w+_token_id")
 _SPLIT = "split."  # the keys of a model in several files
-_CHECKPOINT = 2**26  # bytes: what a run that was killed may have to write again
+_CHECKPOINT = 2**26  # bytes that the run after a killed one may have to write again
 _BLOCK = 2**22
 
 
 def check_paths(model: Path, out: Path, force: bool) -> None:
-    """Raise an error if a GGUF file cannot be adapted to another one.
+    """Raise an error if a GGUF file can't be adapted to an output.
 
     Raises:
         FileNotFoundError: it is one of several parts, and another one is missing.
@@ -77,7 +77,7 @@ def check_paths(model: Path, out: Path, force: bool) -> None:
 
 
 def read(path: Path) -> GgufFile:
-    """Read the headers of a model, of which one file is named, as those of one file."""
+    """Read the headers of all parts of a model as one; one part is given."""
     files = [GgufFile(part) for part in model_files._gguf_files(path)]
     whole, *others = files
     for part in others:
@@ -106,7 +106,7 @@ class _Entry:
 
 
 class GgufFile:
-    """What a file has: keys as bytes, the ids that keys name, and where its tensors are."""
+    """The contents of a file: keys as bytes, the ids in them, and where its tensors are."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,7 +133,7 @@ class GgufFile:
         self.tensors = {entry.name: self._tensor(entry) for entry in entries}
 
     def join(self, part: GgufFile) -> None:
-        """Take the tensors of another part of the model to those of this one."""
+        """Add the tensors of another part of the model."""
         for name in part.tensors:
             if name in self.tensors:
                 problem = f"is in {self.tensors[name].path.name}, too"
@@ -200,7 +200,7 @@ class GgufFile:
         return _Entry(name, shape, kind, reader.unsigned(gguf._U64, "the offset of a tensor"))
 
     def _spans(self, size: int) -> dict[str, tuple[int, int]]:
-        """Return where each tensor's data are, with what is between them and the next one's."""
+        """Return where each tensor's data are, including the bytes before the next tensor's."""
         spans: dict[str, tuple[int, int]] = {}
         ends = [*(self.begin + entry.offset for entry in self.ordered[1:]), size]
         for entry, end in zip(self.ordered, ends):
@@ -218,7 +218,7 @@ class GgufFile:
         return spans
 
     def _tensor(self, entry: _Entry) -> Tensor:
-        """Return a tensor with its dimensions as other libraries order them."""
+        """Return a tensor with its dimensions in the order of other libraries."""
         start, end = self.spans[entry.name]
         dtype = _TYPES.get(entry.kind, f"type {entry.kind}")
         width, count = _BYTES.get(dtype), 1
@@ -297,7 +297,7 @@ def write(
     force: bool,
     shown: Shown,
 ) -> int:
-    """Write the new file, whole or not at all, or what an earlier run has left of it.
+    """Write the new file, whole or not at all; continue an earlier run's work.
 
     Args:
         file: the model.
@@ -320,7 +320,7 @@ def write(
         "files": [[str(path.resolve()), *status_of(path)] for path in file.paths],
     }
     with model_folder.working(out, facts) as folder, naming(out, drafts_only=True):
-        check_paths(file.path, out, force)  # another run may have made it since
+        check_paths(file.path, out, force)  # another run may have made it in the meantime
         draft, journal = folder / "model" / out.name, folder / model_folder.JOURNAL
         before, end = _resume(draft, journal)
         left = [file.tensors[entry.name] for entry in file.ordered[before:]]
@@ -368,7 +368,7 @@ def _head(
 
 
 class _Growing:
-    """A file that is written bit by bit, with a journal of what is on disk."""
+    """A file that grows step by step, with a journal of what is on disk."""
 
     def __init__(self, file: IO[bytes], journal: Path) -> None:
         self._file, self._journal = file, journal
@@ -381,7 +381,7 @@ class _Growing:
         self._size += memoryview(data).nbytes
 
     def finished(self, tensors: int) -> None:
-        """Note that so many tensors are written, if there is enough since the last time."""
+        """Record how many tensors are written, if enough was written since the last record."""
         if self._size < _CHECKPOINT:
             return
         flush(self._file)
@@ -393,7 +393,7 @@ class _Growing:
 
 
 def _resume(draft: Path, journal: Path) -> tuple[int, int]:
-    """Return how many tensors and bytes are written, and cut the journal to what is true."""
+    """Return how many tensors and bytes are written; remove wrong lines from the journal."""
     tensors = end = 0
     kept: list[bytes] = []
     if draft.exists() and journal.exists():
@@ -411,7 +411,7 @@ def _resume(draft: Path, journal: Path) -> tuple[int, int]:
 
 
 def _verified(file: IO[bytes], line: bytes) -> tuple[int, int] | None:
-    """Return the numbers in a line of the journal, if what follows in a file has its hash."""
+    """Return the numbers in a line of the journal, if the next bytes of a file have its hash."""
     try:
         tensors, size, expected = map(json.loads(line).get, ("tensors", "size", "sha256"))
     except (ValueError, AttributeError, RecursionError):  # the end of a line that was cut

@@ -1,4 +1,4 @@
-"""A model follows its tokenizer to another vocabulary; see `adapt_model`."""
+"""Moving a model to another vocabulary; see `adapt_model`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AdaptedTable:
 
 @dataclass(frozen=True)
 class Adaptation(Printed):
-    """What `adapt_model` did; printed, sentences."""
+    """What `adapt_model` did; it prints as sentences."""
 
     path: str  # the new model
     kept: int  # tokens with the rows that they had
@@ -56,7 +56,7 @@ class Adaptation(Printed):
     # files of weights that an earlier run had finished; of a GGUF file, so many of its tensors
     done_before: Sequence[str] = ()
     left_out: Sequence[str] = ()  # weights in other formats, and links, which are not copied
-    notes: Sequence[str] = field(default=())  # what else there is to know
+    notes: Sequence[str] = field(default=())  # other things to know
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -270,12 +270,12 @@ class Job:
         )
 
     def run(self, fill: Fill, init: Any, verbose: bool | None) -> Adaptation:
-        """Do it, or what is left of it."""
+        """Write the new model, or the rest of it."""
         facts = _job_facts(self.old, self.new, init, self.rows, self.tables)
         facts["format"] = model_folder.FORMAT
         plan = Plan(self.matching, self.rows, fill)
         with model_folder.working(self.out, facts) as folder:
-            # Another run may have made it since.
+            # Another run may have made it in the meantime.
             model_folder.check_output(self.model, self.out, self._force)
             made = folder / "model"
             earlier = self._write_weights(folder, plan, facts, verbose)
@@ -294,7 +294,7 @@ class Job:
     def _write_weights(
         self, folder: Path, plan: Plan, facts: Mapping[str, Any], verbose: bool | None
     ) -> list[str]:
-        """Write the files that are not done; return the names of those that are."""
+        """Write the unfinished files; return the names of those that were finished."""
         shards = {
             path: Shard(path.resolve().as_posix(), path.stat().st_size) for path in self.files
         }
@@ -379,7 +379,7 @@ def _adapted(table: Table, rows: int) -> AdaptedTable:
 
 
 def folder_of(model: Path) -> Path:
-    """Return the directory of a model, of which a file may be named."""
+    """Return the directory of a model, given that or a file in it."""
     if not model.exists():
         raise FileNotFoundError(f"{model}: no such file or directory")
     if model.is_file() and model.suffix != ".safetensors" and model.name != INDEX:
@@ -398,7 +398,7 @@ def _by_file(found: Mapping[str, Tensor]) -> dict[Path, list[Tensor]]:
 
 
 def _index(model: Path, found: Mapping[str, Tensor]) -> dict[str, Any] | None:
-    """Return the index of a model in several files, once it is certain that it is right."""
+    """Return the index of a model in several files, after checking it."""
     path = model / INDEX
     if not path.exists():
         return None
@@ -416,7 +416,7 @@ def _index(model: Path, found: Mapping[str, Tensor]) -> dict[str, Any] | None:
 
 
 def _remove_others(made: Path, kept: set[str]) -> None:
-    """Remove what an earlier run has made of files that may be others now."""
+    """Remove an earlier run's output of files that may have changed."""
     for path in made.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

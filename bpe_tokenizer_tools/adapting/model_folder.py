@@ -1,9 +1,9 @@
-"""The directory that an adapted model is made in, until it is complete.
+"""The working directory of an adapted model, until it is complete.
 
 It is hidden, beside the output: `.NAME.adapting/`.  The model grows in `model/` there, and each
-file of weights that is done has a marker with the hashes of what was read and what was made
-(`job_folder`).  At the end, `model/` is renamed to the output.  So the output is never there half,
-and a run that was killed is continued by the next one.
+finished file of weights has a marker with the hashes of the input and the output
+(`job_folder`).  At the end, `model/` is renamed to the output.  So the output is never incomplete,
+and the next run continues a killed one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORMAT = "bpe_tokenizer.adapted-model/1"
 _JOB = "job.json"
 JOURNAL = "journal.jsonl"  # what is done of a GGUF file
 
-# What holds weights.  Only safetensors are written again: others would be of the old vocabulary.
+# Weights.  Only safetensors are rewritten: other files would have the old vocabulary.
 _WEIGHTS = re.compile(
     r".*\.(safetensors|bin|pth?|ckpt|h5|msgpack|onnx|onnx_data|gguf|npz|ot|tflite|mlmodel|pkl"
     r"|index\.json)|openvino_.*\.xml",
@@ -40,7 +40,7 @@ _HIDDEN = {".git", ".cache", ".bpe-tokenizer.lock", ".bpe-tokenizer.saving"}
 
 
 def check_output(model: Path, out: Path, force: bool) -> None:
-    """Raise an error if the output is there already, or is a part of the model.
+    """Raise an error if the output already exists, or is a part of the model.
 
     Raises:
         FileExistsError: it is there, and `force` is not set.
@@ -60,12 +60,12 @@ def check_output(model: Path, out: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def working(out: Path, job: Mapping[str, Any]) -> Iterator[Path]:
-    """Give the directory to work in; what another job has left there is removed.
+    """Yield the directory to work in, without files of other jobs.
 
-    It outlasts an error only if a file of weights is done, or a part of a GGUF file.
+    After an error, it stays only if a file of weights, or a part of a GGUF file, is finished.
 
     Raises:
-        BlockingIOError: another run is at work on the same output.
+        BlockingIOError: another run works on the same output.
     """
     folder = out.resolve().with_name(f".{out.resolve().name}.adapting")
     try:
@@ -80,7 +80,7 @@ def working(out: Path, job: Mapping[str, Any]) -> Iterator[Path]:
                 (folder / "model").mkdir(exist_ok=True)
                 yield folder
             finally:
-                # While the lock is held: the next run may begin as soon as it is not.
+                # Under the lock: the next run may begin as soon as it is released.
                 done = [*(folder / "model").glob("*.safetensors"), *folder.glob(JOURNAL)]
                 if not done:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +92,7 @@ def working(out: Path, job: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def copy_others(model: Path, made: Path, out: Path) -> list[str]:
-    """Copy what is neither weights nor a tokenizer, nor made already; return what else there is.
+    """Copy files that aren't weights, a tokenizer, or finished; return the names of the others.
 
     `out` is what errors name.
     """
@@ -123,7 +123,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def place(folder: Path, out: Path) -> None:
-    """Give the finished model its name; what had it is removed then."""
+    """Rename the finished model to the output, and remove the old output."""
     made, out = folder / "model", out.resolve()
     for each in (made, *(path for path in made.rglob("*") if path.is_dir())):
         flush_directory(each)
@@ -140,6 +140,6 @@ def place(folder: Path, out: Path) -> None:
             raise
     flush_directory(out.parent)
     leftover = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{16}}\.tmp")
-    for each in out.parent.iterdir():  # that of a run that was killed, too
+    for each in out.parent.iterdir():  # a killed run's, too
         if leftover.fullmatch(each.name) and each.is_dir():
             shutil.rmtree(each)

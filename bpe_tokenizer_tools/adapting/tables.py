@@ -1,4 +1,4 @@
-"""The tables of a model that have a row for each token: which they are, and their rows."""
+"""The tables of a model with a row for each token: which ones they are, and their rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_float32(values: Any, dtype: str) -> Any:
 
 
 def from_float32(values: Any, dtype: str) -> Any:
-    """Return float32 as values to store, rounded to the nearest, of two to the even one."""
+    """Return float32 as values to store, rounded to the nearest, ties to even."""
     values = numpy.ascontiguousarray(values, "<f4")
     if dtype != "BF16":
         with numpy.errstate(over="ignore"):
@@ -61,12 +61,12 @@ class Table:
 
     @property
     def columns(self) -> int:
-        """How many values a row has."""
+        """Number of values in a row."""
         return self.tensor.shape[1] if len(self.tensor.shape) == 2 else 1
 
     @property
     def step(self) -> int:
-        """How many rows are worked on at a time."""
+        """Number of rows to process at a time."""
         return max(1, _BLOCK_BYTES // (4 * self.columns))
 
     def stored(self, ids: Sequence[int]) -> Any:
@@ -102,7 +102,7 @@ class Table:
         total, count = numpy.zeros(self.columns), 0
         for start in range(0, len(self.token_ids), self.step):
             rows = self.floats(self.token_ids[start : start + self.step])
-            sound = numpy.isfinite(rows).all(1)  # one that is broken would break them all
+            sound = numpy.isfinite(rows).all(1)  # one broken row would break them all
             total += rows[sound].sum(0, dtype="f8")
             count += int(sound.sum())
         return (total / max(1, count)).astype(numpy.float32)
@@ -139,7 +139,7 @@ _IN_LAYER = re.compile(r"(^|\.)(layers?|h|blocks?|blk)\.\d+\.")
 
 
 def _kind(name: str) -> str | None:
-    """Say what a table of this name usually is."""
+    """Return the usual role of a table with this name."""
     parts = name.split(".")
     if len(parts) < 2 or parts[-1] not in ("weight", "bias"):
         return None
@@ -152,7 +152,7 @@ def _kind(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Side:
-    """Which of two models is meant, as errors say what to pass for it."""
+    """One of two models, and what errors tell the user to pass for it."""
 
     tensors: str  # the argument that names its tables
     tokenizer: str  # whose ids do not fit
@@ -248,7 +248,7 @@ def _usual(
     place: Path,
     side: Side,
 ) -> dict[str, str]:
-    """Choose tables by their names; raise ValueError if that leaves a doubt."""
+    """Choose tables by their names; raise ValueError if the choice is ambiguous."""
     kinds = {name: kind for name in found if (kind := _kind(name))}
     rows = {
         found[name].shape[0]
@@ -294,7 +294,7 @@ def _usual(
 
 
 def _vocab_size(config: Mapping[str, Any], place: Path) -> int | None:
-    """Return how many tokens config.json says there are; None if it does not say."""
+    """Return the number of tokens in config.json; None if it doesn't say."""
     parts = {"": config, **{f"{name}.": config.get(name) for name in ("text_config", "llm_config")}}
     sizes = {
         f"{name}vocab_size": part["vocab_size"]

@@ -29,7 +29,7 @@ from bpe_tokenizer_tools.support.files import status_of
 _METHODS = ("subword_mean", "omp")
 _KEPT_BYTES = 2**28  # of the donor's shared rows: more are read again for each step
 _BATCH_BYTES = 2**26  # of the directions of all tokens that are worked on at a time
-_ENOUGH = 1e-6  # the share of a row that is left over
+_ENOUGH = 1e-6  # the share of a row that remains
 
 
 def transplant(
@@ -119,7 +119,7 @@ def transplant(
 def _by_pursuit(
     theirs: Sequence[Table], shared: Sequence[tuple[int, int]], k: int, means: Fill
 ) -> Fill:
-    """Return what makes rows of new tokens from the donor's tables.
+    """Return a function that makes rows of new tokens from the donor's tables.
 
     `shared` are the ids of tokens that both models have, the donor's and the model's; `means` makes
     rows where there is nothing to combine.
@@ -132,7 +132,7 @@ def _by_pursuit(
 
     def by_pursuit(table: Table, ids: Sequence[int]) -> Any:
         rows = numpy.array(means(table, ids))
-        if len(table.tensor.shape) == 1:  # a bias says nothing of what a token is like
+        if len(table.tensor.shape) == 1:  # a bias says nothing about a token's meaning
             return rows
         atoms = dictionary(table.role)
         step = max(1, _BATCH_BYTES // (8 * k * atoms.table.columns))
@@ -155,12 +155,12 @@ def _like(theirs: Sequence[Table], role: str) -> Table:
 
 
 class Dictionary:
-    """Rows of a table, of which others are combined; what is in memory of them is bounded."""
+    """Rows of a table that others are combined from, in bounded memory."""
 
     def __init__(self, table: Table, ids: Sequence[int]) -> None:
         self.table, self._ids = table, ids
         norms = numpy.concatenate([numpy.linalg.norm(rows, axis=1) for _, rows in self._read()])
-        # A row of zeros, or one that is broken, is never chosen.
+        # A row of zeros, or a broken one, is never chosen.
         usable = numpy.isfinite(norms) & (norms > 0)
         self._scale = numpy.where(usable, 1 / numpy.where(usable, norms, 1), 0).astype("f4")
         size = 4 * len(ids) * table.columns
@@ -212,7 +212,7 @@ class Dictionary:
         return [_solved(wanted[i], directions[i], upper[i], chosen[i]) for i in range(len(wanted))]
 
     def _best(self, rest: Any, chosen: Any) -> Any:
-        """Return for each rest the place of the row with the largest cosine, but those chosen."""
+        """Return for each remainder the row with the largest cosine that isn't chosen yet."""
         best, value = numpy.full(len(rest), -1), numpy.zeros(len(rest), "f4")
         everyone = numpy.arange(len(rest))
         for start, rows in self._kept or self._read():
@@ -230,7 +230,7 @@ class Dictionary:
 
 
 def _add(atom: Any, directions: Any, upper: Any, rest: Any, step: int) -> bool:
-    """Take a row to the others of a target; return False if they span it already."""
+    """Add a row to those of a target; return False if they already span it."""
     norm = numpy.linalg.norm(atom)
     direction = atom.copy()
     for _ in range(2):  # once is not enough in floating point
@@ -248,7 +248,7 @@ def _add(atom: Any, directions: Any, upper: Any, rest: Any, step: int) -> bool:
 
 
 def _solved(wanted: Any, directions: Any, upper: Any, chosen: Any) -> tuple[Any, Any]:
-    """Return the rows chosen for a target, and the factors that come nearest to it."""
+    """Return the rows chosen for a target, and the factors that fit it best."""
     count = int((chosen >= 0).sum())
     factors = numpy.linalg.solve(upper[:count, :count], directions[:count] @ wanted)
     return chosen[:count], factors

@@ -1,9 +1,9 @@
 """Which row of a model each token of another vocabulary gets.
 
 A token that both vocabularies have keeps its row: an ordinary one is found by its bytes, an added
-one by its content.  A special token never gets the row of an ordinary one, nor the other way: what
-a user can type must not turn into control.  Every other token is new.  The old tokenizer cuts its
-bytes, and the model knows the pieces.
+one by its content.  A special token never gets the row of an ordinary one, or the other way around:
+text that a user can type must not turn into control.  Every other token is new.  The old tokenizer
+cuts its bytes into pieces, and the model knows those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NewToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Matching:
-    """What becomes of the ids of an old vocabulary in a new one.
+    """The ids of an old vocabulary in a new one.
 
     Attributes:
         kept: new id -> the old id of the same token.
@@ -47,15 +47,15 @@ class Matching:
 
     @property
     def dropped(self) -> int:
-        """How many old tokens the new vocabulary lacks."""
+        """Number of old tokens that the new vocabulary lacks."""
         return len(self.old_ids) - len(self.moved)
 
 
 def match(old: BPETokenizer, new: BPETokenizer) -> Matching:
-    """Find each token of a vocabulary in another one, and cut those that are not there.
+    """Find each token of a vocabulary in another one, and cut those that it lacks.
 
     Raises:
-        ValueError: the bytes of tokens are not known, as those of words that end in "</w>".
+        ValueError: the tokens' bytes are unknown, as in vocabularies with "</w>".
     """
     theirs, ours = _Tokens(old), _Tokens(new)
     cut = _Cutter(old).cut
@@ -91,7 +91,7 @@ class _Tokens:
 
     @functools.cached_property
     def _by_bytes(self) -> Mapping[bytes, int]:
-        """Return the ids of tokens that text gives, ordinary ones before single bytes and added."""
+        """Return the ids that text can give: ordinary ones, then single bytes and added tokens."""
         found: dict[bytes, int] = {}
         for id_ in sorted(self.ids, key=lambda id_: (self._is_apart(id_), id_)):
             raw = self._table[id_]
@@ -100,16 +100,16 @@ class _Tokens:
         return found
 
     def _is_apart(self, id_: int) -> bool:
-        """Tell whether a token is added, or spells a byte, which another one may have, too."""
+        """Return whether a token is added, or spells a byte, which another one may have, too."""
         return id_ in self._contents or is_byte(self._tokens[id_].decode(errors="replace"))
 
     def bytes_of(self, id_: int) -> bytes:
-        """Return what a token adds to a text; of a special one, its content."""
+        """Return the bytes that a token adds to a text; for a special one, its content."""
         raw = self._table[id_]
         return self._contents[id_].encode() if raw is None else raw
 
     def find(self, other: _Tokens, id_: int) -> int | None:
-        """Return the id of the token that is the same as one of another vocabulary."""
+        """Return the id of the token that equals one of another vocabulary."""
         content, raw = other._contents.get(id_), other._table[id_]
         if content is not None and content in self._by_content:
             return self._by_content[content]
@@ -130,7 +130,7 @@ class _Cutter:
         self._vocab = tokenizer.definition.vocab
 
     def cut(self, raw: bytes) -> list[int]:
-        """Return the ids of what is cut by pattern and merges; of no text, by merges only."""
+        """Return the ids by pattern and merges; for bytes that aren't text, by merges only."""
         try:
             text = raw.decode()
         except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The files with a model's weights, written again with other tables, bit by bit."""
+"""Rewriting a model's files of weights with other tables, piece by piece."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _BLOCK = 2**22  # bytes copied at a time
 
 @dataclass(frozen=True)
 class Plan:
-    """What the rows of the new tables are.
+    """How to make the rows of the new tables.
 
     Attributes:
         matching: which tokens keep their rows, and which are new.
-        rows: how many rows a table gets; those without a token get the mean of all tokens'.
+        rows: number of rows of a table; rows without a token get the mean of all tokens.
         fill: makes the rows of new tokens.
     """
 
@@ -59,10 +59,10 @@ class Plan:
 
 
 def fill_by(init: Init, matching: Matching) -> Fill:
-    """Return what makes the rows of new tokens.
+    """Return a function that makes the rows of new tokens.
 
     Raises:
-        ValueError: there is no such way.
+        ValueError: the method is unknown.
     """
     if callable(init):
         return _by_function(init, matching)
@@ -105,7 +105,7 @@ def _by_function(init: Callable[..., Any], matching: Matching) -> Fill:
 
 
 class _Hashed:
-    """A file to write to, whose hash is known at the end."""
+    """An output file that also computes its hash."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._digest = file, hashlib.sha256()
@@ -118,7 +118,7 @@ class _Hashed:
         self.size += memoryview(data).nbytes
 
     def facts(self) -> dict[str, Any]:
-        """Return what a marker says of a file."""
+        """Return the entry of a file in a marker."""
         return {"size": self.size, "sha256": self._digest.hexdigest()}
 
 
@@ -136,10 +136,10 @@ def rewrite(
         tensors: those in the file.
         tables: those to make new, by name; others may be among them.
         plan: how.
-        advance: is told how many bytes were written.
+        advance: called with the number of bytes written.
 
     Returns:
-        Size and sha256 of what was written.
+        Size and sha256 of the output.
 
     Raises:
         FileFormatError: the source ends before a tensor does.
@@ -158,17 +158,17 @@ def rewrite(
 
 
 def new_size(tensor: Tensor, tables: Mapping[str, Table], rows: int) -> int:
-    """Return how many bytes a tensor is going to have."""
+    """Return the number of bytes of a new tensor."""
     if tensor.name not in tables:
         return tensor.size
     return tensor.size // tensor.shape[0] * rows
 
 
 def check_header(path: Path, tensors: Sequence[Tensor]) -> dict[str, str] | None:
-    """Return what a file says of itself; None if it says nothing.
+    """Return the metadata of a file; None if it has none.
 
     Raises:
-        FileFormatError: that, or the type of a tensor, is not what the format allows.
+        FileFormatError: the metadata, or the type of a tensor, is invalid.
     """
     for tensor in tensors:
         if tensor.dtype not in KNOWN_TYPES:
@@ -187,7 +187,7 @@ def check_header(path: Path, tensors: Sequence[Tensor]) -> dict[str, str] | None
 def _in_order(
     tensors: Sequence[Tensor], tables: Mapping[str, Table], rows: int
 ) -> Sequence[Tensor]:
-    """Return tensors as they are in the file, if each is going to be aligned there.
+    """Return tensors in the order of the file, if each will be aligned there.
 
     If not, those with wide values go first, as the safetensors library orders them.
     """
@@ -199,7 +199,7 @@ def _in_order(
 
 
 def _header(tensors: Sequence[Tensor], tables: Mapping[str, Table], rows: int) -> bytes:
-    """Return the header of a file, behind its length."""
+    """Return the header of a file, preceded by its length."""
     metadata = check_header(tensors[0].path, tensors) if tensors else None
     entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     end = 0
@@ -213,7 +213,7 @@ def _header(tensors: Sequence[Tensor], tables: Mapping[str, Table], rows: int) -
 
 
 def _width(tensor: Tensor) -> int:
-    """Return how many bytes a value has; 1 if it is not known, or less."""
+    """Return the number of bytes of a value; 1 if it is unknown, or less than a byte."""
     bits = re.fullmatch(r"[A-Z]+(\d{1,2})(_.*)?", tensor.dtype)
     return max(1, int(bits[1]) // 8) if bits else 1
 

@@ -380,8 +380,8 @@ def _rewritten(loaded: Any, folder: Path) -> list[Finding]:
             "rewritten",
             f"transformers loads it as {type(loaded).__name__}, which has another "
             f"{' and another '.join(parts)} than tokenizer.json",
-            "set tokenizer_class to 'PreTrainedTokenizerFast', and see that no config.json beside "
-            "it names another",
+            "set tokenizer_class to 'PreTrainedTokenizerFast', and make sure that config.json "
+            "names no other class",
         )
     ]
 

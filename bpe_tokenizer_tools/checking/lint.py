@@ -189,7 +189,7 @@ _AFTER = ("", " ", "a", "A", "1", "!", "\n", "  ", "é", "中", "s", "m", "ll", 
 
 
 def _uncut(text: str, lengths: _Lengths, whole: bool = False) -> bool:
-    """Tell whether a text is not cut in some context; `whole`: but right before and behind it."""
+    """Return whether a text is not cut in some context; `whole`: but right before and behind it."""
     size = len(text.encode())
     for before, after in itertools.product(_BEFORE, _AFTER):
         found = lengths(before + text + after)
@@ -251,11 +251,11 @@ def text_of(token: bytes, tokenizer: BPETokenizer) -> str | None:
 
 
 _FLAGGED = (
-    "no merges lead to {}; only a pre-token that is one gives it (ignore_merges), which readers "
-    "that drop this flag do not do"
+    "no merges make {}; only a whole pre-token becomes such a token (ignore_merges), and readers "
+    "that drop this flag never give it"
 )
 _UNREACHABLE = {  # obstacle -> severity, name and message
-    "merges": ("warning", "unreachable", "no merges lead to {}, so no text gives them"),
+    "merges": ("warning", "unreachable", "no merges make {}, so no text gives them"),
     "flag": ("note", "ignore-merges", _FLAGGED),
     "normalizer": ("warning", "unreachable", "normalization changes {}, so no text gives them"),
     "pattern": ("note", "unreachable", "the split pattern always cuts {}, so no text gives them"),
@@ -295,8 +295,8 @@ def _duplicates(tokenizer: BPETokenizer) -> Iterator[Finding]:
             for token, same in itertools.islice(doubled.items(), 3)
         )
         message = f"{len(doubled)} texts have more than one id: {shown}"
-        mend = "ids that a model gives do not come back when its text is encoded again"
-        yield Finding("warning", "duplicates", message, mend)
+        fix = "if a model generates one, encoding its text again gives another id"
+        yield Finding("warning", "duplicates", message, fix)
 
 
 def shared_ids(tokenizer: BPETokenizer) -> dict[int, list[str]]:
@@ -347,11 +347,9 @@ def _lost_text(tokenizer: BPETokenizer) -> Iterator[Finding]:
     severity = "warning" if unknown else "error"
     written = byte_tokens(tokenizer)
     if written is None:
-        message = f"characters that are no token {becomes}"
-        mend = (
-            "" if unknown else "give the model an unk_token, or byte_fallback with its 256 tokens"
-        )
-        yield Finding(severity, "unknown-characters", message, mend)
+        message = f"characters without a token {becomes}"
+        fix = "" if unknown else "give the model an unk_token, or byte_fallback with its 256 tokens"
+        yield Finding(severity, "unknown-characters", message, fix)
         return
     missing = [byte for byte in _UTF8_BYTES if written[byte] not in tokenizer.definition.vocab]
     if missing:
@@ -372,8 +370,8 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
         heads = [text[:end] for end in range(1, min(len(text), 256)) if text[:end] in contents]
         if heads:
             message = f"{text!r} begins with {_some(heads)}"
-            mend = "tiktoken takes whichever it lists first, others the longest; rename one"
-            yield Finding("warning", name, message, mend)
+            fix = "tiktoken takes whichever it lists first, others the longest; rename one"
+            yield Finding("warning", name, message, fix)
         elif within := _within(text, contents):
             yield Finding("note", name, f"{text!r} holds {_some(within)}")
     yield from _as_ordinary(tokenizer, special)
@@ -381,8 +379,8 @@ def _collisions(tokenizer: BPETokenizer) -> Iterator[Finding]:
         form = tokenizer.normalizer
         if form and core.normalize(token.content, form) != token.content:
             message = f"{token.content!r} is not in the form {form}, which text is normalized to"
-            mend = f"spell it as {core.normalize(token.content, form)!r}"
-            yield Finding("warning", name, message, mend)
+            fix = f"spell it as {core.normalize(token.content, form)!r}"
+            yield Finding("warning", name, message, fix)
 
 
 def _within(text: str, contents: set[str]) -> list[str]:
@@ -404,26 +402,26 @@ def _as_ordinary(tokenizer: BPETokenizer, special: Iterable[AddedToken]) -> Iter
                 f"{token.content!r} (id {token.id}) is an ordinary token too: text that contains "
                 "it becomes the control token, whether special tokens are allowed or not"
             )
-            mend = "take it out of the merges, or give the special token another text"
-            yield Finding("error", "special-tokens", message, mend)
+            fix = "take it out of the merges, or give the special token another text"
+            yield Finding("error", "special-tokens", message, fix)
         elif len(content) > 3 and content in everything:
             message = f"{token.content!r} is also in ordinary tokens"
-            mend = "the training text contained it; train with it as a special token"
-            yield Finding("warning", "special-tokens", message, mend)
+            fix = "the training text contained it; train with it as a special token"
+            yield Finding("warning", "special-tokens", message, fix)
 
 
 def _padding(tokenizer: BPETokenizer) -> Iterator[Finding]:
     if tokenizer.pad_token is None:
         message = "there is no pad token, which batches of different lengths need"
-        mend = "set tokenizer.pad_token to a special token of its own"
-        yield Finding("warning", "pad-token", message, mend)
+        fix = "set tokenizer.pad_token to a separate special token"
+        yield Finding("warning", "pad-token", message, fix)
     elif tokenizer.pad_token == tokenizer.eos_token:
         message = (
             f"the pad token is the eos token, {tokenizer.eos_token!r}: training that masks padding "
             "masks the end of every text as well, and the model never learns to stop"
         )
-        mend = "give padding a token of its own"
-        yield Finding("warning", "pad-token", message, mend)
+        fix = "use a separate token for padding"
+        yield Finding("warning", "pad-token", message, fix)
 
 
 def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
@@ -436,8 +434,8 @@ def _double_bos(tokenizer: BPETokenizer) -> Iterator[Finding]:
             f"the chat template writes {bos!r}, and encoding with special tokens puts it before "
             "the text as well"
         )
-        mend = "encode rendered chats with add_special_tokens=False"
-        yield Finding("warning", "double-bos", message, mend)
+        fix = "encode rendered chats with add_special_tokens=False"
+        yield Finding("warning", "double-bos", message, fix)
 
 
 def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
@@ -449,8 +447,8 @@ def _gaps(tokenizer: BPETokenizer) -> Iterator[Finding]:
             f"{missing} ids below the largest, {tokenizer.max_id}, have no token; the first is "
             f"{first}"
         )
-        mend = f"a model needs {tokenizer.max_id + 1} embeddings, not {len(ids)}"
-        yield Finding("note", "gaps", message, mend)
+        fix = f"a model needs {tokenizer.max_id + 1} embeddings, not {len(ids)}"
+        yield Finding("note", "gaps", message, fix)
 
 
 _CHECKS: tuple[Callable[[BPETokenizer], Iterator[Finding]], ...] = (
@@ -516,15 +514,15 @@ def _tokenizer_class(tokenizer: BPETokenizer, folder: Path) -> Iterator[Finding]
     if not instead:
         return
     said = f"tokenizer_class {declared!r}"
-    mend = "set tokenizer_class to 'PreTrainedTokenizerFast' in tokenizer_config.json"
+    fix = "set tokenizer_class to 'PreTrainedTokenizerFast' in tokenizer_config.json"
     if decides:
         said = f"model_type {model_type!r} in config.json"
         if declared is not None:
-            mend = "keep config.json elsewhere, or load with PreTrainedTokenizerFast by name"
+            fix = "keep config.json elsewhere, or load with PreTrainedTokenizerFast by name"
     message = (
         f"{said} makes transformers 5 use {name}, which has {instead}, whatever tokenizer.json says"
     )
-    yield Finding("error", "tokenizer-class", message, mend)
+    yield Finding("error", "tokenizer-class", message, fix)
 
 
 def _otherwise(tokenizer: BPETokenizer, known: _Class) -> Iterator[str]:

@@ -273,7 +273,7 @@ def _shown(suspect: Suspect, report: Diagnosis, limit: int = 40) -> str:
 
 _IMPOSSIBLE_BYTES = (0xC0, 0xC1, *range(0xF5, 0x100))  # none of them is in any UTF-8
 _IN_THE_WAY = {
-    "merges": "no merges lead to it",
+    "merges": "no merges make it",
     "normalizer": "normalization changes it",
     "pattern": "the split pattern always cuts it",
 }
@@ -427,7 +427,7 @@ def _examine(role: str, tensor: Tensor, vocabulary: _Vocabulary, threshold: floa
     members = [[id_ for id_ in ids if sound[id_]] for ids in named.values()]
     rest = numpy.array([id_ for id_ in others if sound[id_]], dtype=int)
     if not len(rest):
-        problem = "no token that text gives has a row of numbers in it"
+        problem = "no token that text gives has a row of finite numbers"
         raise FileFormatError(tensor.path, tensor.name, problem)
     groups = [
         _group(name, number, members, rest, measures)
@@ -661,7 +661,7 @@ def _named(
 
 
 def _is_same(first: Tensor, second: Tensor) -> bool:
-    """Tell whether two tables hold the same: some writers save a tied one twice."""
+    """Return whether two tables hold the same: some writers save a tied one twice."""
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         return False
     pairs = zip(first.blocks(), second.blocks())

@@ -128,7 +128,7 @@ def _check_target(target: Path, format: str, source: Path) -> None:
     sidecar = target.parent / f"{target.stem}.json"
     if format == "tiktoken" and sidecar.exists() and sidecar.samefile(source):
         raise ValueError(
-            f"{source} would be replaced by what belongs to {target.name} besides the ranks; give "
+            f"{source} would be replaced by the .json file that goes with {target.name}; give "
             "OUT another name"
         )
     ranks = target.parent / f"{target.stem}.tiktoken"
@@ -170,7 +170,7 @@ def convert(
     is_folder = format in ("gpt2", "directory")
     if target.exists() and target.is_dir() != is_folder:
         kind = "a directory" if is_folder else "a file"
-        raise ValueError(f"{target}: expected {kind}, which is what {format!r} is written to")
+        raise ValueError(f"{target}: expected {kind}: {format!r} is written to {kind}")
     if is_folder:
         outputs.check_directory(target)
         core.check_writable(target, force)

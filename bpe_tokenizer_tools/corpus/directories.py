@@ -1,8 +1,8 @@
 """The files of a directory that are text, as grep and ripgrep choose them.
 
 A directory of code or notes also has pictures and archives.  These are skipped and named in a
-warning.  Never skipped are files that were named themselves and those whose name says that they
-are text, such as a.txt: if they aren't, reading them is an error, for a corpus would lose text.
+warning.  Files that the user named, and files whose name says that they are text, such as a.txt,
+are never skipped: if they aren't text, reading them is an error, or a corpus would lose text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def only_text(files: Iterable[Path], folder: Path, noted: bool = True) -> list[P
 
 
 def _is_text(path: Path) -> bool:
-    """Return False for a file that has a NUL byte or isn't UTF-8, as far as its head shows."""
+    """Return False for a file whose head has a NUL byte or isn't UTF-8."""
     if core.suffix_of(path) in _TEXTS:
         return True
     try:
@@ -61,6 +61,6 @@ def _is_text(path: Path) -> bool:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
         return False
-    except (OSError, ValueError, ImportError):  # whoever reads the file reports it
+    except (OSError, ValueError, ImportError):  # the error comes when the file is read
         return True
     return b"\0" not in head

@@ -35,7 +35,7 @@ class Document(NamedTuple):
     source: str  # the source's name
     file: str  # as the recipe names it
     place: int  # in the file, from 0; blank ones are not counted
-    text: str  # as it stands
+    text: str  # unchanged
     copy: int = 0  # 1 and up for those that upsampling repeats
     held_out: bool = False  # whether it is for evaluation, and not in the corpus
 
@@ -70,7 +70,7 @@ def expanded(name: str) -> Path:
     """Return a path; "~" is the home of whoever runs this, "~user" that of a user, if there is."""
     try:
         return Path(name).expanduser()
-    except RuntimeError:  # a file whose name begins so
+    except RuntimeError:  # a file whose name begins with "~"
         return Path(name)
 
 
@@ -109,7 +109,7 @@ _BINARY_WITHIN = 8192  # bytes: text has no NUL so early, other files do
 
 
 def read_documents(file: File, source: Source) -> Iterator[str]:
-    """Yield the documents of a file that are not blank, and see that it stays as it was found."""
+    """Yield the documents of a file that aren't blank, and check that it doesn't change."""
     try:
         _check_same(file, source)
         for text in _texts(file.path, source):
@@ -155,7 +155,7 @@ def _texts(path: Path, source: Source) -> Iterator[str]:
 
 
 def _checked_chunks(path: Path) -> Iterator[str]:
-    """Yield a text file in chunks, unless it is none."""
+    """Yield a file in chunks; raise if it isn't text."""
     with core.decompressed(path) as file:
         at = file.read(_BINARY_WITHIN).find(b"\0")
     if at >= 0:

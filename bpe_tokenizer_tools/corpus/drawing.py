@@ -9,13 +9,13 @@
 
 Whole documents are drawn without replacement.  Each has a number from 0 to 1,048,575: a hash of
 the seed, its source, its file and its place there.  Documents are taken number by number, those
-with the same number as they stand, until the source's share is reached.  So the choice depends on
-nothing else: not on the machine, nor on the order in which files are listed or read; and a larger
-target takes the same documents, and more.  It is uniform, but for the documents that share the
-number at which the taking stops, as one does with a chance of 1 in 1,048,576: their place decides.
+with the same number in their order, until the source's share is reached.  So the choice depends on
+nothing else, not even on the machine or on the order in which files are listed or read; a larger
+target takes the same documents, and more.  It is uniform, except for documents that share the last
+number taken, which has a chance of 1 in 1,048,576: for these, their place decides.
 
-Sources are read twice.  The first pass adds up the bytes of each number, which tells where to
-stop; the second writes.  Memory holds these sums (8 MB), the names of the files and one document.
+Sources are read twice.  The first pass adds up the bytes of each number, which shows where to
+stop; the second writes.  Memory contains these sums (8 MB), the file names and one document.
 """
 
 from __future__ import annotations
@@ -451,9 +451,8 @@ def build_corpus(
 ) -> CorpusReport:
     """Make the corpus that a recipe describes.
 
-    A manifest, OUT.manifest.json, is written beside it, and what the recipe holds out as
-    NAME.held-out.ENDING.  All of it is put in place when it is complete: before, what stood
-    there is untouched.
+    It also writes a manifest, OUT.manifest.json, and the held-out text as NAME.held-out.ENDING.
+    Everything is put in place when it is complete; until then, the old files there are untouched.
 
     Args:
         recipe: what to take; `Recipe.from_file` reads one.
@@ -461,17 +460,17 @@ def build_corpus(
             folder, for shards.  None is a dry run.
         format: for a folder, the ending of its files, such as "jsonl.zst"; by default "jsonl".
         separator: what ends each document in .txt.
-        shard_size: for a folder, bytes before compression of each file, at most, but for a
-            document that is larger; by default a gigabyte.
+        shard_size: for a folder, the most bytes in each file before compression, unless one
+            document is larger; by default a gigabyte.
         dry_run: whether to write nothing, and only to report what would be written.
         verbose: whether to show progress on stderr.
 
     Raises:
-        FileNotFoundError: a source is not there, or has vanished.
-        FileFormatError: a file is not what it should be; it says where.
-        ValueError: a source is empty, too small, or changed meanwhile; the output would replace
-            one of the sources or what is no corpus.
-        OSError: it does not fit on the disk, or nothing could be written; nothing is left.
+        FileNotFoundError: a source doesn't exist, or has vanished.
+        FileFormatError: a file is damaged or has another format; the error says where.
+        ValueError: a source is empty, too small, or changed in the meantime; the output would
+            replace a source or files that aren't a corpus.
+        OSError: it doesn't fit on the disk, or nothing could be written; nothing is left.
     """
     form = _Form.of("corpus" if out is None else out, format, separator, shard_size)
     files = find_files(recipe)
@@ -514,8 +513,8 @@ def _check_target(form: _Form, recipe: Recipe) -> None:
     strange = sorted(entry.name for entry in form.path.iterdir() if entry.name not in known)
     if strange:
         raise FileExistsError(
-            f"{form.path}: holds {strange[0]!r}, which {form.manifest.name} does not list; give a "
-            "new folder, or move away what is there"
+            f"{form.path}: contains {strange[0]!r}, which {form.manifest.name} does not list; name "
+            "a new folder, or move the files away"
         )
 
 
@@ -530,8 +529,8 @@ def _check_apart(form: _Form, recipe: Recipe, files: Mapping[str, list[File]]) -
         folder = recipe.folder / expanded(path)
         if folder.is_dir() and any(Path(os.path.realpath(folder)) in t.parents for t in targets):
             raise ValueError(
-                f"{form.path}: is within the source {folder}, of which it would be a part the next "
-                "time; give the output another place"
+                f"{form.path}: is inside the source {folder}, so the next run would read it; put "
+                "the output elsewhere"
             )
 
 

@@ -1,7 +1,7 @@
-"""Counting a corpus the way a tokenizer cuts it, with some documents kept apart to measure on.
+"""Counting a corpus the way a tokenizer cuts it, with some documents held out.
 
-Which documents are kept apart is decided by their content alone: the same ones every time, in any
-order, and copies of a document stay on one side.
+Only a document's content decides whether it is held out: the same ones every time, in any order,
+and copies of a document stay on one side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.corpus.documents import joined
 from bpe_tokenizer_tools.support.text import counted
 
-HELD_OUT_SHARE = 0.02  # of the documents, where no other text is given
+HELD_OUT_SHARE = 0.02  # of the documents, if no held-out text is passed
 _HEAD = 2**16  # characters that decide where a document goes; copies of it go there, too
 _MAX_DOCUMENT = 2**28  # characters; larger is a file whose documents nothing separates
 
@@ -101,7 +101,7 @@ class CorpusReader:
         return self._taken(counter)
 
     def count_apart(self, corpus: Any, share: float) -> tuple[PretokenCounts, PretokenCounts]:
-        """Count a corpus, and on their own the documents kept apart; each may be empty."""
+        """Count a corpus, and its held-out documents separately; each may be empty."""
         with core.progress("counting", "B", corpus, self._verbose) as advance:
             training = self._counter(self._workers, advance)
             apart = self._counter(1, advance)
@@ -129,8 +129,8 @@ class CorpusReader:
                 yield from filter(None, joined(_cut(chunks, finder), "", _MAX_DOCUMENT))
             except OverflowError as error:
                 raise ValueError(
-                    f"{error}, too many to set one apart; give held-out text, or the special "
-                    "token that stands between documents"
+                    f"{error}, too many to hold one out; pass held-out text, or the special "
+                    "token between documents"
                 ) from None
 
     def _taken(self, counter: core.PretokenCounter) -> PretokenCounts:
@@ -163,16 +163,15 @@ def _cut(chunks: Iterable[str], finder: core.TokenFinder) -> Iterator[str | None
 
 def _check_share(source: Any, share: float) -> None:
     if source is None or isinstance(source, PretokenCounts):
-        raise ValueError("there is no held-out text: give some that training has not seen")
+        raise ValueError("there is no held-out text: pass text that training has not seen")
     if not 0 < share < 1:
         raise ValueError(f"held_out_share must be between 0 and 1, got {share!r}")
 
 
 def _not_apart(total: int) -> ValueError:
     return ValueError(
-        f"of {counted(total, 'document')} none can be set apart to measure on, or none is "
-        "left to train on; give held-out text, a larger share, or the special token that "
-        "stands between documents"
+        f"{counted(total, 'document')} can't be divided into training and held-out text; pass "
+        "held-out text, another share, or the special token between documents"
     )
 
 
@@ -188,11 +187,11 @@ def check_apart(source: Any, held_out: Any) -> None:
     corpus = {path.resolve() for path in _paths(source)}
     for path in _paths(held_out):
         if not corpus.isdisjoint([path.resolve(), *path.resolve().parents]):
-            raise ValueError(f"{path} is in the corpus, so it is not held out; give other text")
+            raise ValueError(f"{path} is in the corpus, so it is not held out; pass other text")
 
 
 def _paths(corpus: Any) -> Iterator[Path]:
-    """Yield the paths that are named, as `count_pretokens` tells them from text."""
+    """Yield the paths, distinguished from text as in `count_pretokens`."""
     items = corpus if isinstance(corpus, (list, tuple)) else [corpus]
     by_name = all(map(core.names_file, items))
     yield from (Path(item) for item in items if by_name or isinstance(item, os.PathLike))

@@ -1,6 +1,6 @@
 """Tokens of files and of streams of text, counted in constant memory.
 
-A text's count is the number of ids that `encode` gives for the whole of it: text is read in blocks,
+A text's count is the number of ids that `encode` gives for the whole text.  It is read in blocks,
 and cut only where both sides are encoded independently of each other.
 """
 

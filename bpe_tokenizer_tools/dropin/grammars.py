@@ -78,7 +78,7 @@ def _kinds(decoder: Any) -> list[str]:
 
 
 def _is_metaspace(decoder: Any, kinds: list[str]) -> bool:
-    """Tell whether a decoder writes "▁" as a space, and does nothing else inside a text."""
+    """Return whether a decoder writes "▁" as a space, and does nothing else inside a text."""
     if kinds == ["Metaspace"]:
         return bool(decoder["replacement"] == SPACE)
     steps = decoder["decoders"] if kinds and decoder["type"] == "Sequence" else []

@@ -242,7 +242,7 @@ def _n_replaced(raw: bytes | bytearray) -> int:
 
 
 def _is_of(model: reader.Model, tokenizer: BPETokenizer) -> bool:
-    """Tell whether a tokenizer has all pieces of a model, by their ids."""
+    """Return whether a tokenizer has all pieces of a model, by their ids."""
     ids = tokenizer.get_vocab()
     return all(ids.get(piece.text) == id_ for id_, piece in enumerate(model.pieces))
 
@@ -677,19 +677,19 @@ class SentencePieceProcessor(_Base):  # type: ignore[misc]  # sentencepiece may 
         return self._look_up(ids, lambda id_: self._known.types[id_] == kind)
 
     def is_unknown(self, id: Any) -> Any:
-        """Tell whether an id is that of what is unknown."""
+        """Return whether an id is that of what is unknown."""
         return self._is(id, reader.UNKNOWN)
 
     def is_control(self, id: Any) -> Any:
-        """Tell whether an id is that of a control symbol, which no text gives."""
+        """Return whether an id is that of a control symbol, which no text gives."""
         return self._is(id, reader.CONTROL)
 
     def is_unused(self, id: Any) -> Any:
-        """Tell whether an id is that of a piece that is not used, or of none."""
+        """Return whether an id is that of a piece that is not used, or of none."""
         return self._is(id, reader.UNUSED)
 
     def is_byte(self, id: Any) -> Any:
-        """Tell whether an id is that of a byte."""
+        """Return whether an id is that of a byte."""
         return self._is(id, reader.BYTE)
 
     def get_piece_size(self) -> int:
@@ -774,7 +774,7 @@ def _refuse(what: str, instead: str) -> NoReturn:
 
 
 def _without_model(call: str) -> ValueError:
-    problem = "needs a SentencePiece model, and there is none behind this tokenizer"
+    problem = "needs a SentencePiece model, which this tokenizer doesn't have"
     return ValueError(f"{call} {problem}; name its file: as_sentencepiece(model_file)")
 
 

@@ -476,7 +476,7 @@ class Encoding(_Base):  # type: ignore[misc]  # tiktoken may be missing
         return set(self._special_tokens)
 
     def is_special_token(self, token: int) -> bool:
-        """Tell whether an id is that of a special token."""
+        """Return whether an id is that of a special token."""
         assert isinstance(token, int)
         return token in self._special_token_values
 

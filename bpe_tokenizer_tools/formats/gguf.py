@@ -548,7 +548,7 @@ def _escaped(
         )
     if not fallback and unknown is None:
         raise fields.error(
-            "there are neither tokens for bytes nor one for what is unknown",
+            "it has no tokens for bytes and no unknown token",
             "tokenizer.ggml.tokens",
         )
     parts = {
@@ -799,7 +799,7 @@ def _own_cuts(definition: Definition) -> tuple[object, ...] | None:
     options = {key for key, value in components["model"].items() if value}
     decoder = components["decoder"] or {}
     if decoder.get("type") != "ByteLevel" or options - {"fuse_unk", "ignore_merges"}:
-        raise _lost("it is not byte-level BPE, or has a token for what is unknown")
+        raise _lost("it is not byte-level BPE, or has an unknown token")
     step = components["pre_tokenizer"] or {"type": "none"}
     return _cuts(step["pretokenizers"] if step.get("type") == "Sequence" else [step])
 

@@ -104,6 +104,6 @@ def check(steps: list[tuple[core.JsonReader, bool]], name: str) -> float:
             what = f"{_MAX_GROWTH} characters of one" if one else f"a text {_MAX_ADDED:,} longer"
             raise step.error(
                 f"from here on, the {name} make more than {what}, the limit; "
-                "shorten what they put in, or the chain"
+                "shorten the text they insert, or the chain"
             )
     return lengths.most

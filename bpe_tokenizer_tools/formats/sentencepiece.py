@@ -406,7 +406,7 @@ def _utf8(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"the character map holds {core.shorten(raw)}, no UTF-8") from None
+        raise ValueError(f"the character map contains invalid UTF-8: {core.shorten(raw)}") from None
 
 
 @functools.lru_cache(maxsize=4)

@@ -491,9 +491,9 @@ def byte_level(
         problem = f"split pattern: {error}" if isinstance(error, RecursionError) else str(error)
         raise FileFormatError(path, "", problem) from None
     if re.search(r"--|~~|[$}]\+|\$|\\[zZ]", pattern):
-        problem = f"split pattern {shorten(pattern)} is not supported: sets may hold && and "
+        problem = f"split pattern {shorten(pattern)} is not supported: sets may contain && and "
         raise FileFormatError(
-            path, "", problem + "other sets, but no -- or ~~, and beside them no $"
+            path, "", problem + "other sets, but not -- or ~~, and not together with $"
         )
     data["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
     return Source(data, dict(roles))
@@ -676,7 +676,7 @@ def _check_merges(definition: Definition) -> None:
         left, right = min(missing, key=lambda pair: vocab[by_id[pair]])
         raise lost(
             "tiktoken",
-            "tiktoken merges by the id of what a merge makes; it would join "
+            "tiktoken merges in the order of the new ids; it would join "
             f"{shorten(token[left])} and {shorten(token[right])}, for which this tokenizer has "
             f"no merge, to token {vocab[by_id[left, right]]}",
         )
@@ -685,7 +685,7 @@ def _check_merges(definition: Definition) -> None:
             shown = shorten(by_id[pair])
             raise lost(
                 "tiktoken",
-                "tiktoken merges by the id of what a merge makes, but these merges are in another "
+                "tiktoken merges in the order of the new ids, but these merges are in another "
                 f"order: {shown} has id {vocab[by_id[pair]]}, and its merge comes before that of "
                 f"{shorten(by_id[expected])}, id {vocab[by_id[expected]]}",
             )
@@ -694,6 +694,6 @@ def _check_merges(definition: Definition) -> None:
         if unmade:
             raise lost(
                 "tiktoken",
-                f"no merges lead to {len(unmade)} tokens, such as {shorten(min(unmade))}; "
+                f"no merges make {len(unmade)} tokens, such as {shorten(min(unmade))}; "
                 "tiktoken uses them for pre-tokens that equal one of them; this tokenizer doesn't",
             )

@@ -79,7 +79,7 @@ class _Class(NamedTuple):
     normalizer: Mapping[str, Any] | None = None  # as in tokenizer.json
     surrounded: bool = False  # the cls token goes before a text, the sep token after it
     marker: str | None = None  # at the end of a word
-    is_symbol: bool = False  # the marker is a symbol of its own, not a suffix of the last character
+    is_symbol: bool = False  # the marker is a separate symbol, not a suffix of the last character
     # as in tokenizer.json, unless the pattern says it all
     pre_tokenizer: Mapping[str, Any] | None = None
 
@@ -320,9 +320,9 @@ def _check_markers(
         raise FileFormatError(
             path,
             "",
-            f"the merge {' '.join(used)!r} takes {marker} as a symbol of its own, {reason}; for "
-            f"words that end in the symbol {marker}, the vocabulary must be of characters, and no "
-            "file beside it may name another class",
+            f"the merge {' '.join(used)!r} uses {marker} as a separate symbol, {reason}; for "
+            f"words that end in the symbol {marker}, the vocabulary must contain characters, and "
+            "no file next to it may name another class",
         )
 
 
@@ -336,8 +336,8 @@ def _plain_byte_level(
         raise FileFormatError(
             path,
             "",
-            "is byte-level, and its tokens end in </w>, as CLIP's; a tokenizer_config.json beside "
-            "it with the tokenizer_class would say how text is cut",
+            "is byte-level, and its tokens end in </w>, like CLIP's; add a tokenizer_config.json "
+            "with the tokenizer_class, which says how text is cut",
         )
     splitter = core.splitter(GPT2_SPLIT_PATTERN)
     for left, right in merges:

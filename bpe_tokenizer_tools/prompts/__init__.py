@@ -1,4 +1,4 @@
-"""Prompts: encoded again after a change, healed at their end, told canonical, cut into pieces."""
+"""Prompts: re-encoding after a change, healing the end, canonical ids, cutting into pieces."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Where a text may be cut so that its parts can be encoded on their own.
+"""Borders: places where a text can be cut so that its parts can be encoded independently.
 
 At a border between the characters x and y of a text,
 
-    encode(text) == encode(text[:at]) + what text[at:] gives there
+    encode(text) == encode(text[:at]) + the ids of text[at:] after x
 
-and the right side's result depends on the left side only through x.  There are two kinds:
+so the result of the right side depends on the left side only through x.  There are two kinds:
 
-- **Pairs.**  x, y and, if text is normalized, the character behind y prove it: the normalizer
-  leaves them apart, no added token spans the place or looks across it, and every way through the
-  split pattern ends a pre-token there (`patterns.safe_cuts` proves that of the pattern alone).
+- **Pairs.**  x, y and, if text is normalized, the character after y prove the border: the
+  normalizer doesn't join them, no added token spans the place or looks across it, and every way
+  through the split pattern ends a pre-token there (`patterns.safe_cuts` proves that part).
 - **Marks.**  An added token begins at y, its first character is nowhere else in any added token,
-  and no flag lets it look to the left.  Then it is found whatever is before it, and text between
-  added tokens is prepared and encoded by itself.  This needs no split pattern that can be cut.
+  and no flag lets it look to the left.  Then it is found whatever comes before it, and text between
+  added tokens is prepared and encoded by itself.  This works for every split pattern.
 
-Both depend on a few characters alone, so a border stays one while these stay what they are.
+Both depend only on a few characters, so a border stays a border while these don't change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bpe_tokenizer import AddedToken, BPETokenizer, Definition
 from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.prompts.component_borders import Pair, component_rule
 
-_KEPT_PAIRS = 2**14  # answers about pairs of characters; a text has some hundreds of them
+_KEPT_PAIRS = 2**14  # results for pairs of characters; a text has hundreds of them
 _KEPT_BORDERS = 64  # of a tokenizer, by the special tokens that are allowed
 _IS_SPACE = regex.compile(r"\s").match
 _IS_WORD = regex.compile(r"\w").match
@@ -41,14 +41,14 @@ Active = Callable[[int, str], bool]  # whether an added token counts where it be
 
 
 class Border(NamedTuple):
-    """A place in a text, and where the characters end that prove it a border."""
+    """A place in a text, and the end of the characters that prove it a border."""
 
     at: int
     proof_end: int
 
 
 class _Tokens:
-    """What added tokens, as they are found in text, say about a place between two characters."""
+    """What added tokens say about a place between two characters."""
 
     def __init__(self, found: Mapping[str, AddedToken]) -> None:
         tokens = [(text, token) for text, token in found.items() if text]
@@ -60,7 +60,7 @@ class _Tokens:
         self._takes_before = {text[0] for text, token in tokens if token.lstrip}
 
     def apart(self, x: str, y: str) -> bool:
-        """Tell whether no token can span the place between x and y, or look across it."""
+        """Return whether no token can span the place between x and y, or look across it."""
         if x + y in self._pairs or x in self._word_ends or y in self._word_begins:
             return False
         if not (self._takes_after or self._takes_before):
@@ -73,7 +73,7 @@ class _Tokens:
         )
 
     def may_end(self, x: str) -> bool:
-        """Tell whether a token, with the white space it takes in, may end with x."""
+        """Return whether a token, with the white space it takes in, may end with x."""
         return x in self._ends or bool(self._takes_after and _is_space(x))
 
 
@@ -82,9 +82,9 @@ def _is_space(char: str) -> bool:
 
 
 class _Marks:
-    """Added tokens that are found where they begin, whatever is before them.
+    """Added tokens that are found whatever comes before them.
 
-    `others` are found between them; one that must be a word of its own would look at a mark.
+    `others` are found between them; one with the flag single_word would look at a mark.
     """
 
     def __init__(self, found: Mapping[str, AddedToken], others: Iterable[AddedToken]) -> None:
@@ -117,12 +117,12 @@ class Borders:
 
     Args:
         pipeline: how text is prepared.
-        marks: the added tokens that text is cut at before it is prepared, by what they say.
-        pair: what becomes of two neighbors, and whether text is cut between them; or None.
-        form: the normal form that text is brought to first, or None.
+        marks: the added tokens that text is cut at before it is prepared, by content.
+        pair: the rule for two adjacent characters: their normalized form and cuts; or None.
+        form: the normal form that text is converted to first, or None.
         candidates: a pattern, searched backward, that finds every place that `pair` cuts at.
-        looks_left: whether the first characters of a text are encoded otherwise than those behind
-            a border.
+        looks_left: whether the first characters of a text are encoded differently from those
+            after a border.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Borders:
     def last(
         self, text: str, low: int, high: int, is_active: Active = lambda at, token: True
     ) -> Border | None:
-        """Return the last border between two places of a text, both left out.
+        """Return the last border between two places of a text, excluding both.
 
         `is_active` tells of a mark whether it counts as one.
         """
@@ -171,12 +171,12 @@ class Borders:
         made = self._pair.normalized(x, y)
         if made is None or not self._normalized.apart(*made) or not self._pair.cut(*made):
             return False
-        # Behind a token begins what is encoded like the beginning of a text.
+        # Text after a token is encoded like the beginning of a text.
         ends = self._raw.may_end(x) or self._normalized.may_end(made[0])
         return not (ends and self.looks_left)
 
     def _decide_stable(self, char: str) -> bool:
-        """Tell whether normalizing leaves a character as it is, and apart from what is before it.
+        """Return whether normalizing leaves a character as it is, and apart from what is before it.
 
         If all three characters around a border do, they look the same in normalized text.
         """
@@ -201,7 +201,7 @@ def _kept(encoder: core.Encoder, definition: Definition) -> dict[object, Borders
 
 
 def borders_of_text(tokenizer: BPETokenizer, allowed: frozenset[str]) -> Borders:
-    """Return what finds borders for `encode` with these special tokens allowed."""
+    """Return the borders of text for `encode` with these special tokens allowed."""
     known = core.derived(tokenizer, _kept)
     if allowed not in known:
         pipeline = core.pipeline(tokenizer, allowed)
@@ -212,7 +212,7 @@ def borders_of_text(tokenizer: BPETokenizer, allowed: frozenset[str]) -> Borders
 
 
 def borders_of_segments(tokenizer: BPETokenizer, encoder: core.SegmentEncoder) -> Borders:
-    """Return what finds borders in conversations, where some text may give control tokens."""
+    """Return the borders of conversations, where some text may give control tokens."""
     spelling = {token.id for token in encoder.pipeline.tokens}
     control = [token for token in tokenizer.added_tokens if token.id not in spelling]
     marks = {token.content: token for token in control}

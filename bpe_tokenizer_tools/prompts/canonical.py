@@ -1,12 +1,12 @@
 """Whether ids are those that `encode` gives for their text, and where they are not.
 
-Many sequences of ids stand for the same text, and `encode` gives one of them, the canonical one.  A
-model may sample another: " hel" and "lo" where the text has " hello".  Whoever encodes the text
-again, for the next turn or for training, gets other ids than the model has seen.
+Many sequences of ids stand for the same text.  `encode` gives one of them, the canonical one.  A
+model may sample another one: " hel" and "lo" for " hello".  Encoding the text again, for the next
+turn or for training, then gives other ids than the model has seen.
 
 Control tokens in the ids are borders and count as themselves; between them is text.  For each
-stretch of text, the ids are decoded and encoded again.  As chats keep control tokens apart from
-what people wrote, such a stretch may spell a control token in ordinary ones.
+stretch of text, the ids are decoded and encoded again.  Because chats keep control tokens apart
+from user-supplied text, such a stretch may spell a control token in ordinary tokens.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def is_canonical(tokenizer: BPETokenizer, ids: Any, allowed_special: Any = "none
 def first_noncanonical(
     tokenizer: BPETokenizer, ids: Any, allowed_special: Any = "none"
 ) -> int | None:
-    """Return the first index at which encoding the text of ids gives another id; None for nowhere.
+    """Return the first index where encoding the ids' text gives another id; None for nowhere.
 
-    Control tokens count as themselves, wherever they are: what `encode` or `apply_chat_template`
-    gives is canonical, with tokens around a text, too.  Ids that are not UTF-8 together are not
-    canonical.  Where the ids end too early, the index is their number.
+    Control tokens count as themselves, wherever they are: the results of `encode` and
+    `apply_chat_template` are canonical, even with tokens around a text.  Ids that don't form valid
+    UTF-8 are not canonical.  If the ids end too early, the index is their number.
 
     Args:
-        ids: a list, array or tensor of one dimension.
-        allowed_special: what encoding makes of text between control tokens that spells one in
-            ordinary tokens.  With "none" it stays text, as what people write in chats does.  With
-            "all" or a set it is read as by `encode` with that argument.
+        ids: a list, or a one-dimensional array or tensor.
+        allowed_special: how to encode text that spells a control token in ordinary tokens.  With
+            "none" it stays text, like user-supplied text in chats.  With "all" or a set it is
+            encoded as by `encode` with that argument.
 
     Raises:
         ValueError: an id is not in the vocabulary.
@@ -83,7 +83,7 @@ def first_noncanonical(
 def differences(
     tokenizer: BPETokenizer, ids: Any, allowed_special: Any = "none"
 ) -> list[Difference]:
-    """Return what differs in each stretch of text, from its first difference to its last.
+    """Return the differences: one for each stretch of text, from its first to its last.
 
     Arguments as for `first_noncanonical`.
 
@@ -105,7 +105,7 @@ def _checked(tokenizer: BPETokenizer, ids: Any) -> tuple[list[int], _Control]:
     given = ids if type(ids) is list else core.plain_ids(ids)
     distinct, known = {*given}, core.tokens(tokenizer)
     if not all(type(id_) is int for id_ in distinct):
-        given = core.plain_ids(ids)  # of other kinds of integers; raises for anything else
+        given = core.plain_ids(ids)  # other kinds of integers; raises for anything else
         distinct = {*given}
     if not all(map(known.__contains__, distinct)):
         at, id_ = next((i, id_) for i, id_ in enumerate(given) if id_ not in known)
@@ -122,7 +122,7 @@ def _control(encoder: core.Encoder, definition: Definition) -> _Control:
 
 
 def _readers(tokenizer: BPETokenizer, control: _Control, allowed: Any) -> Iterator[_Reader]:
-    """Yield the ways to read ids: two if merges could have made control tokens that are there."""
+    """Yield the ways to read ids: two if merges could have made some of the control tokens."""
     yield _Reader(tokenizer, control, allowed)
     vocab = tokenizer.definition.vocab
     others = {
@@ -176,7 +176,7 @@ class _Reader:
                     yield at
 
     def differences(self, ids: list[int]) -> Iterator[Difference]:
-        """Yield what differs in each stretch."""
+        """Yield the difference in each stretch."""
         for start, end in self._stretches(ids):
             if self._looks_around:
                 start, expected = self._around(ids, start, end)
@@ -205,10 +205,10 @@ class _Reader:
         yield decoder.decode(b"", final=True)
 
     def _around(self, ids: list[int], start: int, end: int) -> tuple[int, list[int]]:
-        """Encode a stretch with the control tokens beside it.
+        """Encode a stretch with the control tokens next to it.
 
-        Returns the place where this begins, and the ids; of two possible texts, of that which has
-        the given ids for longer.
+        Returns the place where this begins, and the ids.  If there are two possible texts, it takes
+        the one whose ids agree with the given ones for longer.
         """
         first = max(0, start - 1)
         before = self._control[ids[first]] if first < start else None
@@ -235,7 +235,7 @@ class _Reader:
         yield core.encode_parts(self._encoder, pipeline.parts(whole, None, first))
 
     def _texts(self, ids: list[int]) -> Iterable[str]:
-        """Yield what ids stand for at the start of a text and, if this differs, behind it."""
+        """Yield the text of ids at the start of a text and, if it differs, elsewhere."""
         at_start = self._encoder.decode(ids, "strict")
         behind = b"".join([*self._encoder.decode_pieces(ids[:1] + ids, "strict")][1:])
         return {each.decode("utf-8", "replace"): None for each in (at_start, behind)}
@@ -249,6 +249,6 @@ class _Reader:
 
 
 def _agreeing(one: list[int], two: list[int]) -> int:
-    """Count the ids that two lists begin with alike."""
+    """Count the ids that two lists share from their beginnings."""
     pairs = enumerate(zip(one, two))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(two)))

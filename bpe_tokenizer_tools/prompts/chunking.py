@@ -1,15 +1,15 @@
-"""Text in pieces that each encode, on their own, to at most a number of tokens.
+"""Cutting text into pieces that each encode, by themselves, to at most a number of tokens.
 
-Cutting a text changes tokens at the cut: what comes before it no longer merges with what came
-behind it, and a piece may need more tokens than the whole had there.  So every piece is encoded,
-and made shorter if it needs too many.
+Cutting a text changes tokens at the cut: the two sides no longer merge, so a piece may need more
+tokens than the whole text had there.  So every piece is encoded, and shortened if it needs too
+many.
 
-From its start, a piece could reach as far as `max_tokens` tokens go.  It ends at the last boundary
-before that place: of the kind asked for or, if a stretch without one is too long, of the next
-smaller kind.  Kinds are tried in this order: paragraphs, sentences, lines, words, tokens.
+A piece could reach as far as `max_tokens` tokens go.  It ends at the last boundary before that
+place: of the requested kind or, if a stretch without one is too long, of the next smaller kind.
+Kinds are tried in this order: paragraphs, sentences, lines, words, tokens.
 
-A piece needs only the text from its start to a little behind its end.  So text may arrive in
-chunks, and no more of it is held.
+A piece needs only the text from its start to a little past its end.  So text may arrive in chunks,
+and only that much of it is kept in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bpe_tokenizer_tools import core
 
 
 class Piece(NamedTuple):
-    """A piece of a text; places are those in the whole, as it was given."""
+    """A piece of a text; its places are in the whole text, as it was passed."""
 
     text: str
     ids: list[int]  # encode(text)
@@ -39,13 +39,13 @@ class Piece(NamedTuple):
 
 _BREAK = r"(?:\r?\n|\r(?!\n)|[\u2028\u2029\x85])"  # ends a line
 _BLANK = r"[^\S\r\n\u2028\u2029\x85]"  # white space within one
-# White space in a line begins the piece behind a cut, as it begins a token; line breaks end the
-# piece before.  NOTE: all is searched from the right, and of several conditions the last one comes
-# first: one that looks far stands before one that looks near, and is tried where that holds.
+# White space within a line begins the piece after a cut, as it begins a token; line breaks end the
+# piece before.  NOTE: searches go from the right and check the last condition first.  So conditions
+# that look far are written before those that look near, and are checked only if these are true.
 _LINE = rf"(?!{_BLANK}*{_BREAK})(?<={_BREAK})"
 _PARAGRAPH = rf"(?<={_BREAK}{_BLANK}*{_BREAK}|\u2029){_LINE}"
-# Signs that end a sentence are those of Unicode Standard Annex 29.  A full stop behind one capital
-# letter makes an initial, and what goes on in lower case has not ended.
+# Signs that end a sentence are those of Unicode Standard Annex 29.  A period after a single capital
+# letter makes an initial, and a sentence that continues in lower case has not ended.
 _END, _CLOSING = r"[\p{SB=STerm}\p{SB=ATerm}…]", r"[\p{Pe}\p{Pf}\p{Pi}\"']"
 _ENDED = rf"(?<={_END}{_CLOSING}{{0,4}}"
 _SENTENCE = "|".join(
@@ -75,7 +75,7 @@ _KINDS = {
     "word": _kind(_WORD),
 }
 
-# What to try, the best first; below all of these there are tokens.
+# Kinds to try, the best first; after all of them come tokens.
 _LEVELS = {
     "token": (),
     "sentence": ("sentence", "line", "word"),
@@ -85,7 +85,7 @@ _BELOW_YOURS = ("line", "sentence", "word")
 
 
 def _given(cut: Callable[[str], Iterable[int]], text: str) -> _Kind:
-    """Make a kind of the places that a function finds in a text."""
+    """Make a kind of boundary from the places that a function finds in a text."""
     found = list(cut(text))
     wrong = [at for at in found if type(at) is not int or not 0 <= at <= len(text)]
     if wrong:
@@ -111,18 +111,18 @@ def chunk(
     overlap: int = 0,
     boundary: str | Callable[[str], Iterable[int]] = "token",
 ) -> Iterator[Piece]:
-    """Cut a text into pieces that each encode to at most `max_tokens` tokens, on their own.
+    """Cut a text into pieces that each encode to at most `max_tokens` tokens by themselves.
 
-    Together the pieces are the whole text, and nothing is stripped.  Each has its text, its ids
+    Together the pieces are the whole text; nothing is stripped.  Each has its text, its ids
     (those of `encode`), and its place in characters and in bytes.
 
     Args:
-        text: a text, or an iterable of strings that are one, such as an open file.
-        max_tokens: of a piece, special tokens not counted.
-        overlap: a piece begins at most as many tokens before the end of the last one.
+        text: a text, or an iterable of strings that make up a text, such as an open file.
+        max_tokens: maximum number of tokens in a piece, without special tokens.
+        overlap: a piece begins at most this many tokens before the end of the one before.
         boundary: where pieces end, if possible: "paragraph" (blank lines), "sentence", "token", or
-            a function that returns the places in the text where it may be cut.  This needs the
-            whole text, which is then held in memory.  A stretch that is too long is cut at the
+            a function that returns the places in the text where it may be cut.  A function needs
+            the whole text, which is then kept in memory.  A stretch that is too long is cut at the
             next smaller kind: sentences, lines, words, tokens.  No character is ever split.
 
     Raises:
@@ -140,7 +140,7 @@ def chunk(
     core.check_size("max_tokens", max_tokens, 1)
     core.check_size("overlap", overlap, 0)
     if overlap >= max_tokens:
-        raise ValueError(f"overlap is {overlap}, and must be less than max_tokens, {max_tokens}")
+        raise ValueError(f"overlap must be less than max_tokens, {max_tokens}, got {overlap}")
     if not isinstance(text, str) and (isinstance(text, bytes) or not isinstance(text, Iterable)):
         raise TypeError(f"expected text or an iterable of strings, got {core.shorten(text)}")
     if callable(boundary):
@@ -156,13 +156,13 @@ def chunk(
 
 
 class _Buffer:
-    """Text that arrives in chunks, from some place on and as far as it was needed."""
+    """Text that arrives in chunks: the part from some place on, as far as it was needed."""
 
     def __init__(self, chunks: Iterable[str]) -> None:
         self._chunks, self._text, self._begin, self._is_all = iter(chunks), "", 0, False
 
     def view(self, start: int, length: int) -> tuple[str, bool]:
-        """Return text from a place on, and whether nothing comes behind it."""
+        """Return text from a place on, and whether it is the end of the text."""
         end = start + length - self._begin
         size, new = len(self._text), [self._text]
         while size <= end and not self._is_all:
@@ -178,13 +178,13 @@ class _Buffer:
         return view, self._is_all and end >= size
 
     def forget(self, start: int) -> None:
-        """Drop what is before a place, if it is most of the text; so each character moves once."""
+        """Drop the text before a place, if that is most of it; so each character moves once."""
         if 2 * (start - self._begin) > len(self._text):
             self._text, self._begin = self._text[start - self._begin :], start
 
 
 class _Cut(NamedTuple):
-    """Where a piece may end."""
+    """A place where a piece may end."""
 
     level: int  # the kind of boundary, 0 is the best
     text: str
@@ -216,7 +216,7 @@ class _Chunker:
                 without = self._cut(end, 0)  # perhaps a whole sentence fits if nothing is repeated
                 if found is None or (without and without.level < found.level):
                     begins, found = end, without
-            assert found is not None  # `_cut` raises where not even a character fits
+            assert found is not None  # `_cut` raises if not even one character fits
             text, ids = found.text, found.ids
             byte_start = byte_end - core.utf8_length(self._buffer.view(begins, end - begins)[0])
             end, byte_end = begins + len(text), byte_start + core.utf8_length(text)
@@ -272,7 +272,7 @@ class _Chunker:
         return self._tokenizer.count_tokens(text) <= most
 
     def _repeated(self, text: str, start: int) -> int:
-        """Return how many characters at the end of a piece the next one has, too."""
+        """Return how many characters at the end of a piece the next one repeats."""
         spans = core.offsets(self._tokenizer, text, "none", trimmed=False)
         n = len(spans)
         places = [spans[i][0] for i in range(max(1, n - self._overlap), n) if _apart(spans, i)]
@@ -289,7 +289,7 @@ class _Chunker:
         return len(text) - first
 
 
-_AHEAD = 64  # characters behind a piece that are looked at
+_AHEAD = 64  # characters after a piece to look at
 _TRIES = 2  # boundaries of a kind; a shorter beginning hardly ever has too many tokens
 
 

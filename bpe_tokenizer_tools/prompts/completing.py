@@ -1,9 +1,9 @@
-"""Continue a text with a model, as if the prompt had not been cut.
+"""Continue a text with a model, as if the prompt had not been cut off.
 
     complete(tokenizer, "The dog sat on th", "model.gguf")
 
-The prompt is healed: its last ids are taken back, and the first draws may only take tokens that
-spell them again, or more (see `healing`).
+This heals the prompt: it removes the last ids, and at first samples only tokens that spell the same
+text, or more (see `healing`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from bpe_tokenizer_tools.prompts.healing import (
 )
 
 _UNKNOWN = "\ufffd".encode()
-# A byte that is not UTF-8; at the end, more may come.
+# A byte that is not UTF-8, except at the end, where more may come.
 _BROKEN = re.compile("[\udc80-\udcff](?=[^\udc80-\udcff])")
 
 
 class HealedDraw:
-    """Draws ids as `core.Sampling` does, at first only those that a tree of tokenizations has.
+    """Samples ids as `core.Sampling` does, but at first only those in a tree of tokenizations.
 
     Args:
-        how: how to draw.
-        tree: what the end of the prompt may be.
+        how: how to sample.
+        tree: the possible tokenizations of the prompt's end.
     """
 
     def __init__(self, how: core.Sampling, tree: CoveringTree) -> None:
@@ -42,7 +42,7 @@ class HealedDraw:
         self._path: Ids | None = ()  # None: beyond the end of the prompt
 
     def draw(self, logits: Any, random: Any) -> int:
-        """Draw an id by a random generator of numpy's."""
+        """Sample an id with a NumPy random generator."""
         allowed = None if self._path is None else self._tree.after(self._path)
         if allowed is None:
             self._path = None
@@ -56,11 +56,11 @@ class HealedDraw:
 
 
 def heal_ids(tokenizer: BPETokenizer, ids: list[int]) -> CoveringTree:
-    """Return how the text at the end of some ids can be tokenized, as `covering_tree` does.
+    """Return the possible tokenizations of the text at the end of some ids; see `covering_tree`.
 
-    Ids up to the last added token stay: nothing that is said merges with it.  So do those that are
-    a token's text only, as somebody typed it, and others that are not canonical, as far as
-    they end where ids of the tree do.
+    Ids up to the last added token stay: no text merges with it.  Ids that spell the text of such a
+    token, because somebody typed it, stay too.  So do other ids that aren't canonical, if they end
+    where ids of the tree end.
     """
     pieces = _pieces(tokenizer)
     start = _after_added(tokenizer, ids, pieces)
@@ -85,7 +85,7 @@ def _joined(pieces: Mapping[int, bytes], ids: Iterable[int]) -> bytes:
 
 
 def _after_added(tokenizer: BPETokenizer, ids: list[int], pieces: Mapping[int, bytes]) -> int:
-    """Return how many ids there are up to the last added token, its text, or broken UTF-8."""
+    """Return the number of ids up to the last added token, its text, or broken UTF-8."""
     added = {token.id for token in tokenizer.added_tokens}
     start = max((i + 1 for i, id_ in enumerate(ids) if id_ in added), default=0)
     text = _joined(pieces, ids[start:]).decode(errors="surrogateescape")
@@ -102,13 +102,13 @@ def _after_added(tokenizer: BPETokenizer, ids: list[int], pieces: Mapping[int, b
 
 
 def _ends(pieces: Mapping[int, bytes], ids: Iterable[int]) -> dict[int, int]:
-    """Return where ids end, in bytes: place -> how many there are up to there."""
+    """Return where ids end, in bytes: place -> number of ids up to there."""
     places = itertools.accumulate((len(pieces.get(id_, _UNKNOWN)) for id_ in ids), initial=0)
     return {place: n for n, place in enumerate(places)}
 
 
 def from_a_character(tokenizer: BPETokenizer, tree: CoveringTree) -> CoveringTree:
-    """Return a tree whose prefix begins with a character: ids that end inside one join branches."""
+    """Return a tree whose prefix begins with a whole character; ids move to the branches."""
     while tree.prefix and 0x80 <= tree.prefix[0] < 0xC0:
         *ids, last = tree.ids
         branches = {(last, *front): lasts for front, lasts in tree.branches.items()}
@@ -117,7 +117,7 @@ def from_a_character(tokenizer: BPETokenizer, tree: CoveringTree) -> CoveringTre
 
 
 def beyond(tokenizer: BPETokenizer, ids: Iterable[int], prefix: bytes) -> Iterator[str]:
-    """Decode ids as they come, without the bytes that they begin with, and special tokens."""
+    """Decode ids as they come, without their first bytes (`prefix`) and special tokens."""
     special, known = set(tokenizer.special_tokens.values()), _pieces(tokenizer)
 
     def pieces() -> Iterator[bytes]:
@@ -143,18 +143,18 @@ def complete(
     n_ctx: int = 8192,
     **sampling: Any,
 ) -> Any:
-    """Return what a model puts behind a text; with ``stream=True``, an iterator of pieces.
+    """Return a model's continuation of a text; with ``stream=True``, an iterator of pieces.
 
     Args:
-        prompt: a text, before which the tokenizer's bos goes if it has one there; or ids, such as
-            ``apply_chat_template(messages, continue_final_message=True)`` gives.
+        prompt: a text, which gets the tokenizer's bos if it adds one; or ids, such as those of
+            ``apply_chat_template(messages, continue_final_message=True)``.
         model: a .gguf file, or a directory with safetensors or an OpenVINO model.
-        heal: let the model choose the tokens at the end of the prompt, too, so that it makes no
-            difference where the prompt ends.  They count as new tokens.
+        heal: let the model also choose the tokens at the end of the prompt, so that it doesn't
+            matter where the prompt ends.  They count as new tokens.
         stop: end before the first place where one of these strings begins.
         backend: how to run the model; None takes the best one installed.
-        n_gpu_layers: how many layers go to a GPU; -1 for all.
-        n_ctx: how many tokens fit, prompt and answer; 0 for what the model was made for.
+        n_gpu_layers: number of layers to run on a GPU; -1 for all.
+        n_ctx: context size in tokens, for prompt and answer; 0 for the model's own.
         **sampling: ``max_new_tokens``, ``temperature``, ``top_p``, ``top_k``, ``seed`` of
             `Backend.generate`.
 

@@ -1,8 +1,8 @@
-"""Where text may be cut that the components of a tokenizer.json encode.
+"""Borders for tokenizers whose tokenizer.json has components.
 
-Each component is asked about two neighbors in a text, x and y: what they become, and whether it
-does the same to both sides if it sees them apart.  What changes only the beginning of a text
-(Prepend, the mark of Metaspace) does not matter: whoever encodes the right side puts x before it.
+For two adjacent characters x and y, each component says what they become, and whether it treats
+both sides the same if it sees them separately.  Components that change only the beginning of a text
+(Prepend, the mark of Metaspace) don't matter: the right side is encoded with x before it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from bpe_tokenizer_tools.patterns.old_unicode import MARK, PUNCTUATION
 from bpe_tokenizer_tools.patterns.safe_cuts import Reads, reads
 
 _Two = tuple[str, str]
-# What two neighbors become; True if text is always cut between them; None if nobody knows.
+# The result for two adjacent characters; True if text is always cut there; None if unknown.
 _Step = Callable[[str, str], "_Two | bool | None"]
 
 
 class Pair(NamedTuple):
-    """What a tokenizer makes of two neighbors in a text.
+    """How a tokenizer treats two adjacent characters of a text.
 
     Attributes:
-        normalized: what they become, as neighbors still; None if that is not known.
-        cut: whether normalized text is encoded alone on both sides of the place between them.
+        normalized: their normalized form, still adjacent; None if unknown.
+        cut: whether both sides of normalized text are encoded independently there.
     """
 
     normalized: Callable[[str, str], _Two | None]
@@ -106,12 +106,12 @@ def _normalizer(step: core.JsonReader) -> _Step | None:
 
 
 def _split(pattern: str, behavior: str, prefixes: bool) -> _Step:
-    """Ask a pre-tokenizer with a pattern; `prefixes`: one puts something before each piece.
+    """Ask a pre-tokenizer with a pattern; `prefixes`: some step puts a prefix before each piece.
 
-    Where the pattern does not read x and then y, no match has both.  What is done with a match or
-    between two then happens to both sides alike, whether or not a match ends or begins there.  But
-    if a piece that begins there gets a prefix, it matters whether one does: which x alone, as it is
-    put before the right side, may not show.
+    If the pattern never reads x and then y, no match contains both.  Then both sides are treated
+    the same, whether or not a match ends or begins there.  But if a piece that begins there gets a
+    prefix, it matters whether one begins there, and x alone, before the right side, may not show
+    that.
     """
     cut = core.splitter(pattern).cut if behavior == "Isolated" else None
     looks = _reads(pattern)
@@ -160,7 +160,7 @@ def _metaspace(step: core.JsonReader) -> _Step:
 
 
 def _prefixes(step: core.JsonReader) -> bool:
-    """Tell whether a pre-tokenizer may put something before each piece it is given."""
+    """Return whether a pre-tokenizer may put something before each piece it is given."""
     return step.data["type"] in ("ByteLevel", "Metaspace") and not (
         step.data.get("prepend_scheme") in ("never", "first")
         or step.data.get("add_prefix_space") is False
@@ -205,9 +205,9 @@ def _run(steps: Iterable[_Step], x: str, y: str) -> _Two | bool | None:
 
 
 def component_rule(definition: Definition, encoder: Any) -> tuple[str | None, Pair | None]:
-    """Return the normal form that components begin with, and what they do to two neighbors.
+    """Return the normal form that components begin with, and their rule for two characters.
 
-    None stands for no normal form, and for no pair that text is cut at.
+    The form is None if there is none; the rule is None if text can't be cut at any pair.
     """
     reader = core.JsonReader(definition.components or {}, Path())
     normalizers = list(core.steps(reader, "normalizer"))

@@ -1,14 +1,14 @@
-"""The end of a prompt for tokens of characters: SentencePiece's, as of Llama 2, Mistral and Gemma.
+"""The end of a prompt for tokenizers of characters, such as Llama 2's, Mistral's and Gemma's.
 
-There is no split pattern: "▁" stands for a space, one may come before the text, and merges do the
-rest.  A character that is no token is written as its bytes.  So nothing has to be tried out behind
-the prompt.  A tokenization that covers its end is a place in the prompt, the tokens of the text up
-to there, and one token that reaches the end or goes beyond.  It is possible if and only if
-`encode` gives it for the text that ends with that token: what may follow changes nothing to the
-left of where a token ends, as two neighbors merge, or don't, whatever is around them.  An added
-token is found from the left, as long as can be, and so it is the same with those.
+These have no split pattern: "▁" stands for a space, one may come before the text, and merges do the
+rest.  A character without a token is written as its bytes.  So there is no need to try texts after
+the prompt.  A tokenization that covers the prompt's end is a place in the prompt, the tokens of the
+text before it, and one token that reaches the end or goes beyond.  It is possible if and only if
+`encode` gives it for the text that ends with that token: text after a token changes nothing to its
+left, because two neighbors merge, or don't, whatever is around them.  Added tokens are found from
+the left, the longest first, so the same is true of them.
 
-Only a byte that isn't the last of its character needs more text: one without a token, any.
+Only a byte that isn't the last of its character needs more text: any character without a token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRIED = 4  # characters without a token; one is enough, unless an added token h
 
 
 class ComponentEnd(EndOfPrompt):
-    """What is needed to tell how the end of a prompt can be tokenized."""
+    """Finds the possible tokenizations of a prompt's end."""
 
     def __init__(self, tokenizer: BPETokenizer) -> None:
         self._encoder, self._pipeline = _checked(tokenizer)
@@ -162,7 +162,7 @@ def _checked(tokenizer: BPETokenizer) -> tuple[Any, core.Pipeline]:
 
 
 def _only_cuts(step: object, replaced: bool) -> bool:
-    """Tell whether a pre-tokenizer does no more than cut before "▁", or put one before the text."""
+    """Return whether a pre-tokenizer only cuts before "▁", or puts one before the text."""
     assert isinstance(step, dict)
     if step["type"] == "Metaspace":
         return bool(step.get("replacement") == SPACE)

@@ -1,19 +1,19 @@
 """The end of a prompt: which tokens a longer text would have there.
 
-The tokens of "the captain's da" are not the first tokens of "the captain's daughter".  A longer
-text may end the prompt's last token elsewhere, and a model has seen only the tokens of whole texts.
-So the ids at the end of a prompt are not certain.  What is certain is found in three steps.
+The tokens of "the captain's da" are not the first tokens of "the captain's daughter".  In a longer
+text, the prompt's last token may end elsewhere, and a model has seen only tokens of whole texts.
+So the ids at the end of a prompt are uncertain.  Three steps find those that are certain.
 
-1. Pre-tokens.  Up to the last safe cut nothing depends on what follows (`encode_streaming` goes by
-   the same cuts).  The rest is cut once for each way of going on, in witnesses: short texts of the
-   characters that the split pattern tells apart.  That gives the possible borders before the end.
+1. Pre-tokens.  Text before the last safe cut doesn't depend on what follows (`encode_streaming`
+   uses the same cuts).  The rest is cut once with each witness after it.  Witnesses are short texts
+   of the characters that the split pattern distinguishes.  That gives the possible borders.
 2. Tokens.  In a pre-token, the tokens before a place are those of the bytes before it, whatever
-   comes behind it.  So a tokenization that covers the end of the prompt is a place in it, the
+   comes after it.  So a tokenization that covers the end of the prompt is a place in it, the
    tokens up to there, and one token that reaches the end or beyond: a range of `TokensByPrefix`.
-3. Proof.  Each such tokenization is encoded, as it is and with witnesses behind it.  It counts if
-   `encode` gives these very tokens for one of these texts.  One whose last two tokens, merged on
-   their own, give others is impossible: BPE leaves two neighbors alone in a text if and only if it
-   does so without the text around them.
+3. Proof.  Each such tokenization is encoded, as it is and with witnesses after it.  It counts if
+   `encode` gives exactly these tokens for one of these texts.  If its last two tokens, merged by
+   themselves, give other tokens, it is impossible: BPE keeps two neighbors apart in a text if and
+   only if it keeps them apart without the text around them.
 
 Source: Hayase and others, "Sampling from your language model one byte at a time",
 arXiv 2506.14123, for the covering tree and the next byte; the proof by witnesses is this module's.
@@ -34,15 +34,15 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.patterns import algebra
 from bpe_tokenizer_tools.prompts.tokens_by_prefix import kept, trie
 
-# What split patterns are known to tell apart, common characters first.
+# Characters that split patterns distinguish, common ones first.
 _CHARACTERS = "a1 !\n'AzZ/s\r\t.,-_’“~(+9éÉßǅʰªºʼ中のカ゛゠・\u3099\u3040한กא\u0301\u0903\u20dd²Ⅷ٣𝟘"
 _CHARACTERS += (
     "\x0b\x85\u00a0\u2028\u3000\x1c€…😀\0\x7f\u00ad\u200d\ue000\U00020000𐐀𐐨tdmlvreSTDMLVREſ"
 )
-_SOME = 4096  # characters that are tried to complete one whose last bytes are missing
-_BATCH = 2**17  # texts that are encoded at once
+_SOME = 4096  # characters to try as the completion of one whose last bytes are missing
+_BATCH = 2**17  # texts to encode at once
 _AHEAD = 2  # characters of a witness
-_STEPS = (0, 1), (1, 16), (16, 256), (256, None)  # witnesses, in turn: few are needed, mostly
+_STEPS = (0, 1), (1, 16), (16, 256), (256, None)  # witnesses, in turn: usually few are needed
 
 Ids = tuple[int, ...]
 _Kinds = tuple[tuple[bool, ...], ...]  # of some characters: which parts of the pattern match each
@@ -54,9 +54,9 @@ class CoveringTree:
 
     Attributes:
         ids: the first ids, which are the same in all of them.
-        prefix: the rest of the prompt, in bytes: what the ids behind must begin with.
-        branches: ids behind `ids` that end inside the prompt, and which ids reach its end from
-            there, or beyond.  Nothing if all is certain.
+        prefix: the rest of the prompt, in bytes: the following ids must begin with it.
+        branches: ids after `ids` that end inside the prompt -> the ids that reach its end from
+            there, or go beyond.  Empty if everything is certain.
     """
 
     ids: list[int]
@@ -71,7 +71,7 @@ class CoveringTree:
         return ((*front, last) for front, lasts in self.branches.items() for last in lasts)
 
     def after(self, path: Ids) -> list[int] | None:
-        """Return the ids that may follow others behind `ids`; None for any, beyond the end."""
+        """Return the ids that may follow a path after `ids`; None for any, beyond the end."""
         found = list(self.branches.get(path, ()))
         n = len(path)
         found += {front[n] for front in self.branches if len(front) > n and front[:n] == path}
@@ -80,13 +80,13 @@ class CoveringTree:
 
 @dataclasses.dataclass
 class Group:
-    """Candidates that differ in their last token only.
+    """Candidates that differ only in their last token.
 
     Attributes:
-        front: the ids before that.
-        start: where it begins, in bytes.
-        lasts: the ids that it may have.
-        ways: how the prompt can be cut so.
+        front: the ids before that token.
+        start: where that token begins, in bytes.
+        lasts: its possible ids.
+        ways: how the prompt can be cut to give it.
     """
 
     front: Ids
@@ -96,13 +96,13 @@ class Group:
 
 
 class _Way(NamedTuple):
-    """How a last token can come behind a front.
+    """How a last token can follow a front.
 
     Attributes:
-        joined: they are in one pre-token; else the last token begins one.
+        joined: they are in one pre-token; otherwise the last token begins one.
         goes_on: the pre-token of the last token can reach beyond the end of the prompt.
-        next_kinds: of the character behind the prompt, if any, in the texts that are cut so;
-            None if that is not known.
+        next_kinds: kinds of the character after the prompt, if any, in texts cut this way;
+            None if unknown.
     """
 
     joined: bool
@@ -137,7 +137,7 @@ def heal(tokenizer: BPETokenizer, prompt: str | bytes) -> tuple[list[int], bytes
     shared: Ids | None = None
     for group in border.groups(tail):
         if shared is not None and group.front[: len(shared)] == shared:
-            continue  # nothing in it can change what is shared
+            continue  # it can't change the shared ids
         for last in itertools.islice(border.valid(tail, group), 2):
             cover = (*group.front, last)
             shared = cover if shared is None else _shared([shared, cover])
@@ -151,7 +151,7 @@ def covering_tree(tokenizer: BPETokenizer, prompt: str | bytes) -> CoveringTree:
 
 
 def covering_tree_inside(tokenizer: BPETokenizer, data: bytes) -> CoveringTree:
-    """Return the same of bytes before which there are other tokens: no space is put there."""
+    """Return the same for bytes that follow other tokens: no space is put before them."""
     return _tree(*_at_the_end(tokenizer, data, begins=False))
 
 
@@ -169,19 +169,19 @@ def next_byte_probabilities(
 ) -> Any:
     """Return how likely each byte is to follow a prompt, however its end is tokenized.
 
-    The model's probabilities of all tokenizations that the prompt can have in a longer text are
-    added up by the byte behind the prompt.
+    It adds up the model's probabilities of all tokenizations that the prompt can have in a longer
+    text, by the byte after the prompt.
 
     Args:
         tokenizer: as for `heal`.
-        logits_fn: gives the logits of the id behind some ids, such as `Backend.logits`.  A model
-            that wants a token before its first text, or other ids before the prompt, gets them
-            from there: ``lambda ids: model.logits([bos, *ids])``.
+        logits_fn: returns the logits of the id that follows some ids, such as `Backend.logits`.  If
+            a model needs a bos token, or other ids before the prompt, the function adds them:
+            ``lambda ids: model.logits([bos, *ids])``.
         prompt: the text, or its first bytes, which may end inside a character.
 
     Returns:
-        A NumPy array of 257 numbers, which add up to 1: of each byte, and of the end, as which any
-        special token counts.
+        A NumPy array of 257 numbers that add up to 1: one for each byte, and one for the end of the
+        text; any special token counts as the end.
     """
     numpy = core.import_optional("numpy", "next_byte_probabilities", "numpy")
     border, certain, tail = _at_the_end(tokenizer, prompt)
@@ -218,7 +218,7 @@ def _shared(paths: Sequence[Ids]) -> Ids:
 
 
 class _Model:
-    """What a model says, each thing asked once."""
+    """A model's probabilities, each computed once."""
 
     def __init__(self, logits_fn: Callable[[list[int]], Any], tokenizer: BPETokenizer, numpy: Any):
         self._logits, self._numpy, self._rows = logits_fn, numpy, tokenizer.max_id + 1
@@ -249,7 +249,7 @@ class _Model:
 def _at_the_end(
     tokenizer: BPETokenizer, prompt: str | bytes, begins: bool = True
 ) -> tuple[EndOfPrompt, list[int], bytes]:
-    """Return what knows the vocabulary, the ids up to the last safe cut, and the bytes behind."""
+    """Return the vocabulary's `EndOfPrompt`, the ids up to the last safe cut, and the rest."""
     known = kept(tokenizer)
     if "border" not in known:
         make: Callable[[BPETokenizer], EndOfPrompt] = _BytesEnd
@@ -261,7 +261,7 @@ def _at_the_end(
 
 
 class EndOfPrompt:
-    """What tells how the end of a prompt can be tokenized.
+    """Finds the possible tokenizations of a prompt's end.
 
     Attributes:
         token: the bytes of each id.
@@ -273,9 +273,9 @@ class EndOfPrompt:
     def certain(
         self, tokenizer: BPETokenizer, prompt: str | bytes, begins: bool
     ) -> tuple[list[int], bytes]:
-        """Return the ids of a prompt up to the last place to cut, and the bytes behind it.
+        """Return the ids of a prompt up to the last place to cut, and the bytes after it.
 
-        `begins` tells whether it is the beginning of a text.
+        `begins` says whether the prompt is the beginning of a text.
         """
         raise NotImplementedError
 
@@ -292,18 +292,18 @@ class EndOfPrompt:
         raise NotImplementedError
 
     def length(self, ids: Iterable[int]) -> int:
-        """Return how many bytes some ids are."""
+        """Return the number of bytes of some ids."""
         return sum(map(self._size, ids))
 
     def _size(self, id_: int) -> int:
         return len(self.token[id_] or b"")
 
     def inside(self, ids: Ids, tail: bytes) -> Ids:
-        """Return ids without the last if that reaches beyond the end of the prompt."""
+        """Return ids without the last one, if it reaches beyond the end of the prompt."""
         return ids[:-1] if self.length(ids) > len(tail) else ids
 
     def branches(self, tail: bytes, groups: Iterable[Group]) -> dict[Ids, list[int]]:
-        """Return which last tokens are possible behind each front."""
+        """Return the possible last tokens after each front."""
         found = {group.front: list(self.valid(tail, group)) for group in groups}
         return {front: lasts for front, lasts in found.items() if lasts}
 
@@ -316,7 +316,7 @@ class _BytesEnd(EndOfPrompt):
         super().__init__(tokenizer.token_bytes())
         self._table = trie(tokenizer)
         self._inside = tokenizer
-        if definition.prefix_space:  # what is behind a safe cut gets no space
+        if definition.prefix_space:  # text after a safe cut gets no space
             inside = dataclasses.replace(definition, prefix_space=False)
             self._inside = core.from_parts(inside, *core.rest(tokenizer), Path())
         self._prefix = b" " if definition.prefix_space else b""
@@ -336,7 +336,7 @@ class _BytesEnd(EndOfPrompt):
     def certain(
         self, tokenizer: BPETokenizer, prompt: str | bytes, begins: bool
     ) -> tuple[list[int], bytes]:
-        """Return the ids of a prompt up to the last safe cut, and the bytes behind that."""
+        """Return the ids of a prompt up to the last safe cut, and the bytes after it."""
         text, rest = decoded(prompt)
         tokenizer = tokenizer if begins else self._inside
         ended = False
@@ -488,7 +488,7 @@ class _BytesEnd(EndOfPrompt):
         return found
 
     def _may_follow(self, group: Group, last: int, tail: bytes) -> bool:
-        """Tell whether more than one text is worth trying."""
+        """Return whether more than one text is worth trying."""
         data, before = self.token[last] or b"", group.front[-1:]
         behind = data[len(tail) - group.start :]
         kinds = self._kinds(behind.decode(errors="ignore"))
@@ -567,7 +567,7 @@ def _completions(start: bytes) -> list[str]:
 
 
 class _Kind:
-    """The kinds of characters that a split pattern tells apart."""
+    """The kinds of characters that a split pattern distinguishes."""
 
     def __init__(self, pattern: str) -> None:
         printable = "".join(char for char in pattern if char.isprintable())
@@ -581,7 +581,7 @@ class _Kind:
             pass  # each character counts as a kind of its own
 
     def of(self, char: str) -> tuple[bool, ...]:
-        """Return which parts of the pattern match a character; of an unknown pattern, nothing."""
+        """Return which parts of the pattern match a character; nothing if it is unknown."""
         if char not in self._known:
             self._known[char] = tuple(match(char) is not None for match in self._match or ())
         return self._known[char]

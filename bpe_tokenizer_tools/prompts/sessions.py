@@ -1,15 +1,15 @@
-"""Encoding a text that is mostly the one before: a conversation that grows, a file being edited.
+"""Encoding a text that is mostly the same as the last one: a growing chat, a file being edited.
 
 A session keeps the last text, its ids, and checkpoints: places where the text can be cut (see
 `borders`), each with the number of ids before it.  The next text shares a beginning and an end
-with the last one.  What lies between the last checkpoint in the one and the first in the other is
-encoded; all else stays.
+with the last one.  The session encodes the text from the last checkpoint in the shared beginning to
+the first checkpoint in the shared end; everything else stays.
 
     last text   | The cat | sat on | the mat | and slept. |      | is a checkpoint
     new text    | The cat | sat on | the dog | and slept. |
                   shared  | shared | encoded | shared
 
-So a call costs what changed and a comparison of both texts.  The ids are those of `encode`.
+So a call costs the change and a comparison of both texts.  The ids are those of `encode`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOTHING_AROUND: _Around = (), ()
 
 
 class Change(NamedTuple):
-    """What became of the ids: ``ids[start:stop] = new`` makes the new ones of the last ones."""
+    """A change of ids: ``ids[start:stop] = new`` turns the last ids into the new ones."""
 
     start: int
     stop: int
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 class _SpelledError(Exception):
-    """Merges gave a control token to its own text: then the whole decides how it is encoded."""
+    """Merges turned text into its control token: then the whole text must be encoded."""
 
 
 # -- What two texts share ---
@@ -87,7 +87,7 @@ def _shared_end(old: str, new: str, most: int) -> int:
 
 
 class Runs:
-    """Which added tokens may come out of each part of a text.
+    """The added tokens that each part of a text may give.
 
     Attributes:
         ends: where each part ends.
@@ -122,7 +122,7 @@ class Runs:
             start, i = end, i + 1
 
     def has(self, at: int, content: str) -> bool:
-        """Tell whether an added token may come out of the text at a place."""
+        """Return whether an added token may come out of the text at a place."""
         i = bisect_right(self.ends, at)
         return content in self.tokens[i] and at + len(content) <= self.ends[i]
 
@@ -131,7 +131,7 @@ class Runs:
 
 
 class _Way:
-    """How a session encodes: all that ids depend on but the text."""
+    """How a session encodes: everything that ids depend on except the text."""
 
     def __init__(self, encoder: Any, borders: Borders) -> None:
         self.encoder, self.borders = encoder, borders
@@ -140,7 +140,7 @@ class _Way:
         """Encode part of a text from a border, or the beginning, to another, or the end."""
         if not (start and self.borders.looks_left):
             return self._encode(text, runs, start, stop)
-        # The character before it keeps what belongs to the beginning of a text away from it.
+        # With the character before it, it isn't treated as the beginning of a text.
         with_it = self._encode(text, runs, start - 1, stop)
         return with_it[len(self._encode(text, runs, start - 1, start)) :]
 
@@ -180,7 +180,7 @@ class _SegmentWay(_Way):
 
 
 class _Kept:
-    """The last text of a session, and what is known of it."""
+    """The last text of a session, and its ids and checkpoints."""
 
     def __init__(self, way: _Way) -> None:
         self.way = way
@@ -193,7 +193,7 @@ class _Kept:
         self.at, self.proof_ends, self.n_ids = list[int](), list[int](), list[int]()
 
     def go_on(self, text: str, runs: Runs | None) -> Change:
-        """Go on to another text.  If it can't be encoded, nothing is changed."""
+        """Encode another text.  If that fails, nothing changes."""
         first, last = self._unchanged(text, runs)
         start, before = (self.at[first], self.n_ids[first]) if first >= 0 else (0, 0)
         moved, stop, after = len(text) - len(self.text), len(text), len(self.ids)
@@ -273,7 +273,7 @@ class _Kept:
     def _encode(
         self, text: str, runs: Runs | None, start: int, stop: int, n_ids: int
     ) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Encode what is between two places.
+        """Encode the text between two places.
 
         Args:
             n_ids: how many ids there are before.
@@ -296,7 +296,7 @@ class _Kept:
 def spaced(
     borders: Borders, text: str, runs: Runs | None, start: int, stop: int, spacing: int
 ) -> Iterator[Border]:
-    """Yield borders between two places, apart, and the last of all."""
+    """Yield some borders between two places, at a distance, and the last one."""
     if not borders.has_any:
         return
     is_active = (runs.has,) if runs else ()
@@ -312,7 +312,7 @@ def spaced(
 
 
 class _Alone:
-    """A lock that is never waited for."""
+    """A lock that nobody waits for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -374,7 +374,7 @@ class Session:
             return self._encode(text, options)
 
     def clear(self) -> None:
-        """Forget the last text; what the next change refers to is an empty list."""
+        """Forget the last text; the next change refers to an empty list."""
         with self._alone:
             self._kept, self._n_ids, self._around = None, 0, _NOTHING_AROUND
 
@@ -441,7 +441,7 @@ class Session:
         encode_whole: Callable[[], list[int]],
         around: _Around,
     ) -> Change:
-        """Go on to another text; `around` are ids before and after it."""
+        """Encode another text; `around` are the ids before and after it."""
         kept, n_ids = self._kept, self._n_ids
         last: _Around | None = self._around
         if not kept or self._key != key or kept.way.encoder is not core.encoder(now):
@@ -474,10 +474,10 @@ class Session:
 
 
 def incremental(tokenizer: BPETokenizer, **options: Any) -> Session:
-    """Return a `Session`, which encodes texts that share most with the one before.
+    """Return a `Session`, which encodes texts that are mostly the same as the last one.
 
-    A conversation that grows, a prompt that is edited: ``session.encode(text)`` gives the ids of
-    ``encode(text)`` and takes time for what changed.  ``apply_chat_template(messages,
+    Use it for a growing conversation, or a prompt being edited: ``session.encode(text)`` gives the
+    ids of ``encode(text)``, and takes time only for the change.  ``apply_chat_template(messages,
     session=session)`` does it for conversations.  See docs/incremental.md.
 
     Args:

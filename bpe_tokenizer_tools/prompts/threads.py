@@ -14,7 +14,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.prompts.borders import borders_of_text
 from bpe_tokenizer_tools.prompts.sessions import TextWay, spaced
 
-# Characters for which a thread is started, at least; so many are encoded in half a millisecond.
+# Least number of characters for a thread; encoding them takes half a millisecond.
 _LEAST = 2**17
 # The engine's threads take large parts first: finding where to cut takes 3 microseconds, during
 # which they wait.  Then smaller ones, so that they end at about the same time.
@@ -27,10 +27,10 @@ _NONE: frozenset[str] = frozenset()
 def plain(
     tokenizer: BPETokenizer, allowed: frozenset[str], num_threads: int
 ) -> Callable[[Any], list[int] | None]:
-    """Return what encodes text on threads, or returns None for text that is left to `encode`.
+    """Return a function that encodes on threads, or returns None for text left to `encode`.
 
-    Where normalizing, splitting and merging are all there is to do, threads of the engine in C
-    do it; else threads of Python, which run at once only while they are in C.
+    If a text needs only normalizing, splitting and merging, threads of the engine in C do it;
+    otherwise Python threads, which run in parallel only while they are in C.
     """
     core.check_size("num_threads", num_threads, 1)
     return functools.partial(_encode, tokenizer, allowed, num_threads)

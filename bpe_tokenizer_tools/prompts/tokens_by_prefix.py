@@ -1,4 +1,4 @@
-"""Tokens in the order of their bytes: those that begin alike are neighbors.
+"""Tokens in the order of their bytes: tokens with the same beginning are neighbors.
 
 A sorted table does what a trie does.  The tokens with a prefix are a range of it, which two binary
 searches find, and so are, one length after another, the tokens that some bytes begin with.  It is
@@ -23,7 +23,7 @@ class TokensByPrefix:
 
     Attributes:
         ids: the ids in the order of their tokens' bytes.
-        longest: how many bytes the longest token has.
+        longest: length of the longest token in bytes.
 
     >>> table = TokensByPrefix([b"a", b"the", None, b"there", b"th"])
     >>> table.tokens_with_prefix(b"th").tolist()
@@ -47,7 +47,7 @@ class TokensByPrefix:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of memory the three arrays take."""
+        """Size of the three arrays in bytes."""
         return int(len(self._bytes) + self._starts.nbytes + self.ids.nbytes)
 
     def token_at(self, place: int) -> bytes:
@@ -55,7 +55,7 @@ class TokensByPrefix:
         return self._bytes[self._starts[place] : self._starts[place + 1]]
 
     def _range(self, prefix: bytes, low: int, high: int) -> range:
-        """Return which places, of some, have tokens with a prefix."""
+        """Return those places that have tokens with a prefix."""
         n = len(prefix)
         places = range(len(self))
         low = bisect.bisect_left(places, prefix, low, high, key=self.token_at)
@@ -101,7 +101,7 @@ def trie(tokenizer: BPETokenizer) -> TokensByPrefix:
 
 
 def kept(tokenizer: BPETokenizer) -> dict[str, Any]:
-    """Return where to keep what this room derives of a tokenizer, until it changes."""
+    """Return a dict for data that this room derives from a tokenizer, until that changes."""
     found: dict[str, Any] = core.derived(tokenizer, _nothing)
     return found
 

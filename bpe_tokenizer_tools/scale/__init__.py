@@ -1,12 +1,12 @@
-"""Corpora larger than memory, than one core, than one machine: counted, and packed as token ids.
+"""Counting corpora too large for memory, one core or one machine, and packing them as token ids.
 
     >>> from bpe_tokenizer_tools.scale import count_pretokens, encode_corpus, open_packed
 
-`count_pretokens` counts what training starts from, and `encode_corpus` writes a corpus as ids; the
-result is that of one process, to the byte, whatever the executor, the number of workers and the
-interruptions.  The unit of work is a file, a shard.  Local processes work by default; a Ray
-cluster, if asked; and for any other executor, these are the pieces: `count_shard`, `partition_of`
-and `merge_counts`, and `encode_shard`.
+`count_pretokens` counts pre-tokens for training, and `encode_corpus` writes a corpus as ids.  The
+result is the same, byte for byte, as from one process, whatever the executor, the number of workers
+and the interruptions.  The unit of work is a file, called a shard.  Local processes do the work by
+default, or a Ray cluster.  For any other executor, use the parts: `count_shard`, `partition_of` and
+`merge_counts`, and `encode_shard`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Input shards, on disk or anywhere that fsspec reaches, and the documents in them.
+"""Input shards, on disk or anywhere that fsspec can read, and the documents in them.
 
-A shard is a file, and the unit of work: it is counted or encoded by one process, from its beginning
-to its end.  Its label, the path as it was given or its URL, is its name everywhere, and shards are
-sorted by it; so the same call means the same job on every machine.
+A shard is a file, and the unit of work: one process counts or encodes it, from beginning to end.
+Its label, which is its path as passed, or its URL, is its name everywhere.  Shards are sorted by
+label, so the same call means the same job on every machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Shard:
 
     @property
     def path(self) -> str:
-        """The label without what follows a URL's path, such as "?download=true"."""
+        """The label without a URL's query or fragment, such as "?download=true"."""
         return re.split("[?#]", self.label)[0] if _is_http(self.label) else self.label
 
     @property
@@ -66,7 +66,7 @@ class Shard:
         return f"{base[:60].lstrip('.') or 'shard'}-{digest[:12]}"
 
     def state(self) -> tuple[int, str]:
-        """Return size and, in words, what else tells that it has changed."""
+        """Return the size and other facts that show a change, as text."""
         if self.is_remote:
             system, path = _file_system(self.label)
             system.invalidate_cache(path)  # its current state, not a cached one
@@ -91,8 +91,8 @@ def find_shards(paths: Paths, apart: Iterable[str | os.PathLike[str]] = ()) -> l
     """Find the files that paths mean, each once, sorted by label.
 
     `paths` is one or several: files, directories (all text files below, except hidden ones),
-    patterns such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.  `apart` is
-    going to be written: another time, it must not be found among them.
+    patterns such as ``data/**/*.jsonl.zst``, and URLs of these, which fsspec reads.  `apart` is the
+    output: the next run must not find it among the files.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
@@ -123,7 +123,7 @@ def _check_apart(
     inputs += [path for path in map(Path, found) if path.is_relative_to(place)]
     if inputs:
         raise ValueError(
-            f"{os.fspath(written)} is to be written, and {inputs[0]} is read: another run would "
+            f"{os.fspath(written)} is the output, and {inputs[0]} is an input: another run would "
             "read what this one wrote; write elsewhere"
         )
 
@@ -231,9 +231,10 @@ class Reader:
         """Yield each document as chunks of text; a list of one chunk, unless it is long.
 
         Raises:
-            FileFormatError: a document is not UTF-8, or a record no JSON or without text; the file
-                and the line or row are named.  If such ones are skipped: the file is damaged.
-            ValueError: the shard has changed meanwhile.
+            FileFormatError: a document isn't UTF-8, or a record is invalid JSON or has no text; the
+                error names the file and the line or row.  If such documents are skipped, only a
+                damaged file raises it.
+            ValueError: the shard changed in the meantime.
         """
         file = _InputFile(self._shard, self._advance)
         with file, io.BufferedReader(file, _BLOCK) as buffered:
@@ -244,11 +245,11 @@ class Reader:
     def check_unchanged(self) -> None:
         """Raise ValueError if the shard changed since before it was read."""
         if self._shard.state() != self._before:
-            what = "changed while it was read; run again when nothing writes there"
+            what = "changed while it was read; run again when nothing writes to it"
             raise ValueError(f"{self._shard.label} {what}")
 
     def facts(self) -> dict[str, Any]:
-        """Return what was read, and what was not, once all documents have come."""
+        """Return what was read, and what was skipped, after all documents were yielded."""
         facts: dict[str, Any] = {"input": self._shard.label, "input_size": self._before[0]}
         facts["input_sha256"] = self._sha256
         if self._shard.is_remote:
@@ -300,7 +301,7 @@ class Reader:
 
 
 def _cut(document: Iterable[str]) -> Iterable[str]:
-    """Cut a document to chunks if it is long and has come at once."""
+    """Cut a document into chunks, if it is long and came in one piece."""
     if not isinstance(document, list) or len(document[0]) <= _LONG:
         return document
     text: str = document.pop()

@@ -36,11 +36,11 @@ class Job:
     # text. Damaged files are always errors
     on_error: str = "raise"
     executor: str = "local"  # "local", processes of this machine, or "ray"
-    num_workers: int | None = None  # how many work at a time; None: one per core that may be used
+    num_workers: int | None = None  # parallel workers; None: one per available core
     # of a Ray cluster, such as "auto" or "ray://host:10001"; None: one that is started on this
     # machine and ends with the job, unless this process has joined one already
     address: str | None = None
-    max_retries: int = 3  # how often work is begun again whose process was lost
+    max_retries: int = 3  # how often to restart work after its process died
     resume: bool = True  # whether to continue from the job's folder, or clear it first
     verbose: bool = False  # whether to show progress and a summary on stderr
 
@@ -98,7 +98,7 @@ class Work:
         return [Task(shard.label, (shard,), shard.size) for shard in left]  # the longest first
 
     def do_shards(self, what: str, function: Callable[..., Any], tasks: Sequence[Task]) -> None:
-        """Do what `look` found to do; see `do`."""
+        """Do the tasks that `look` found; see `do`."""
         self.markers.update(self.do(what, function, self.settings, tasks, self.executor))
 
     def do(
@@ -155,10 +155,10 @@ class JobReport(Printed):
     kept: int  # those of them that an earlier run had done
     documents: int  # documents in them
     bytes: int  # UTF-8 bytes of text in these
-    skipped: int  # documents that were left out, because they could not be read
+    skipped: int  # documents left out because they could not be read
     first_skipped: str | None  # why the first one was; None if none was
     num_workers: int | None  # processes that worked at a time; None on Ray, if Ray chose
-    input_bytes: int  # size of the files that this run read, as they are on disk
+    input_bytes: int  # size on disk of the files that this run read
     seconds: float  # how long it took
 
     def to_json(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class JobReport(Printed):
 
 
 def takes_old_names(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let a function take its options by the names before 0.9, too, with a DeprecationWarning."""
+    """Let a function also accept the option names before 0.9, with a DeprecationWarning."""
 
     @functools.wraps(function)
     def called(*args: Parameters.args, **options: Parameters.kwargs) -> Result:

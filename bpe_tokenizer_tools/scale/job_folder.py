@@ -1,9 +1,9 @@
-"""Job folders: finished shards stay, unfinished ones are done again.
+"""Job folders: finished shards stay, unfinished ones are redone.
 
-What is made of a shard takes its place first, and then its marker, NAME.json: it says what the job
-was, what was read and what was made, with the hashes of both.  So what has a marker is whole.  On
-another run, a shard whose file is not what its marker says is done again.  Nothing in these files
-tells when, where or by whom they were made.
+The output of a shard is put in place first, and then its marker, NAME.json.  The marker describes
+the job, the input and the output, with the hashes of both.  So output with a marker is complete.
+If a shard's output differs from its marker, the next run redoes it.  Nothing in these files says
+when, where or by whom they were made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOCK = 2_000_000_000  # nanoseconds: the coarsest time of a file system in use
 
 @contextlib.contextmanager
 def open_folder(path: str | os.PathLike[str], shared: bool) -> Iterator[Path]:
-    """Make a folder if need be, and keep other jobs out of it; drafts do not outlast the job.
+    """Make a folder if necessary, and keep other jobs out of it; drafts end with the job.
 
     If it is shared, others may work there at the same time, on other shards of the same job.
     """
@@ -66,7 +66,7 @@ def check_arrived(folder: Path, marker: Mapping[str, Any]) -> None:
     """Raise FileNotFoundError if output, perhaps made on another node, is not visible here."""
     for name in marker["files"]:
         if not (folder / name).is_file():
-            problem = "was made and cannot be seen here; name a folder that all nodes share"
+            problem = "was written, but isn't visible here; name a folder that all nodes share"
             raise FileNotFoundError(f"{folder / name} {problem}")
 
 
@@ -101,13 +101,13 @@ def commit(
     marker: Mapping[str, Any],
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Put files in their places, and then the marker; until then, the old marker is gone.
+    """Put files in their places, and then the marker; the old marker is removed first.
 
-    If one of them cannot be written, or `check` fails then, none stays.  It looks at the input: one
-    that changes later is newer than the marker.
+    If a file can't be written, or `check` fails at the end, none stays.  `check` looks at the
+    input: an input that changes later is newer than the marker.
 
-    NOTE: another process may have done the same shard meanwhile, if this one was taken for lost;
-    its drafts are removed then, and it must not touch what the other has made.
+    NOTE: if this process was considered lost, another one may have done the same shard.  Then its
+    drafts are gone, and it must not touch the other's output.
     """
     path = folder / f"{name}.json"
     for draft in drafts.values():
@@ -137,10 +137,10 @@ def file_facts(path: Path) -> dict[str, Any]:
 def finished(
     folder: Path, shard: Shard, job: Mapping[str, Any], on_error: str
 ) -> dict[str, Any] | None:
-    """Return the marker of a shard, if its output is whole and the shard is unchanged.
+    """Return the marker of a shard, if its output is complete and the shard is unchanged.
 
     Raises:
-        ValueError: the marker is of a job with other settings, or of another kind.
+        ValueError: the marker belongs to a job with other settings, or of another kind.
     """
     path = folder / f"{shard.name}.json"
     marker = read_marker(path, job["format"])
@@ -148,7 +148,7 @@ def finished(
         found = str(_read(path).get("format", ""))
         if found.startswith("bpe_tokenizer.") and found != job["format"]:
             raise ValueError(
-                f"{folder} holds what another kind of job made ({found}); name another folder"
+                f"{folder} contains output of another kind of job ({found}); name another folder"
             )
         return None
     check_same_job(path, marker, job)
@@ -162,8 +162,8 @@ def check_same_job(path: Path, marker: Mapping[str, Any], job: Mapping[str, Any]
     for key, value in json.loads(json.dumps(job)).items():
         if marker.get(key) != value:
             raise ValueError(
-                f"{path.parent} holds what was made with {key} {core.shorten(marker.get(key))}, "
-                f"and now it is {core.shorten(value)}; name another folder, or start over with "
+                f"{path.parent} contains output made with {key} {core.shorten(marker.get(key))}, "
+                f"but now it is {core.shorten(value)}; name another folder, or start over with "
                 "resume=False (--no-resume)"
             )
 

@@ -316,7 +316,7 @@ def _bare_job(path: Path, dtype: str | None) -> _Job:
 
 
 def _whole_tokens(path: Path, dtype: str) -> int:
-    """Return how many ids a file holds."""
+    """Return the number of ids in a file."""
     size, itemsize = path.stat().st_size, _itemsize(dtype)
     if size % itemsize:
         problem = f"{size:,} bytes aren't a whole number of {dtype}"

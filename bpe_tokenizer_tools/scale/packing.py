@@ -1,7 +1,7 @@
 """A corpus of any size as token ids: one output shard for each input shard.
 
-What a shard becomes depends on the file, on the tokenizer and on a few options, and on nothing
-else: so it makes no difference who encodes it, when, beside what, or at which attempt.
+A shard's output depends only on the file, the tokenizer and a few options.  So it doesn't matter
+who encodes it, when, together with which other shards, or at which attempt.
 """
 
 from __future__ import annotations
@@ -164,12 +164,12 @@ def encode_shard(
     """Encode one file to one shard of ids, in this process: the map of any executor.
 
     The shard's marker is written last.  `encode_corpus`, called with all files, the same options
-    and the same `out_dir`, finds it done, and writes the manifest once all are.
+    and the same `out_dir`, finds the shard finished, and writes the manifest once all are.
 
     The options are those of `encode_corpus`, except for executors.
 
     Returns:
-        The marker: what was read, and what was made of it.
+        The marker, which describes the input and the output.
     """
     settings, shards = PackJob(tokenizer, path, out_dir, **options)._prepared()
     if len(shards) != 1:
@@ -207,11 +207,11 @@ class PackReport(JobReport):
         tokens = f"{self.tokens:,} tokens as {self.dtype}"
         lines = [f"{tokens}, {self.bytes_per_token:.3f} bytes per token"]
         if self.eot is None:
-            lines.append("nothing separates documents: no token ends one")
+            lines.append("no token ends a document: nothing separates documents")
         if self.eot_in_text:
             lines.append(
-                f"documents with the text of the eot token in them, as text: {self.eot_in_text:,}; "
-                "where it stands between documents, name it as separator"
+                f"documents that contain the eot token as plain text: {self.eot_in_text:,}; if it "
+                "separates documents, pass it as separator"
             )
         return lines
 
@@ -244,7 +244,7 @@ class PackJob(Job):
         self._keep("allowed_special")
 
     def run(self) -> PackReport:
-        """Encode all shards that are not yet, and write the manifest."""
+        """Encode all unfinished shards, and write the manifest."""
         settings, shards = self._prepared()
         with job_folder.open_folder(self.out_dir, shared=False) as folder:
             _check_manifest(folder)
@@ -254,9 +254,9 @@ class PackJob(Job):
             return report
 
     def run_share(self, index: int, of: int) -> PackReport:
-        """Encode every `of`-th shard, from number `index` on; the manifest is left to `run`.
+        """Encode every `of`-th shard, starting with number `index`; `run` writes the manifest.
 
-        So does each of `of` machines that share a file system; then `run` finds all shards done.
+        Each of `of` machines that share a file system does this; then `run` finds all shards done.
         """
         self._check_share(index, of)  # before a folder is made
         settings, shards = self._prepared()
@@ -288,7 +288,7 @@ class PackJob(Job):
         )
 
     def _tidy(self, folder: Path, shards: Sequence[Shard], settings: _Settings) -> None:
-        """Start over, if asked; raise if the folder has shards that are not asked for."""
+        """Start over, if requested; raise if the folder has shards of other inputs."""
         if not self.resume:
             _remove_manifest(folder)
             for path, data in job_folder.left_over(folder, (), _FORMAT).items():
@@ -296,7 +296,7 @@ class PackJob(Job):
         for path, data in job_folder.left_over(folder, shards, _FORMAT).items():
             job_folder.check_same_job(path, data, settings.job())
             raise ValueError(
-                f"{folder} holds a shard made of {data.get('input')}, which is not named now; name "
+                f"{folder} contains a shard of {data.get('input')}, which isn't an input now; name "
                 "it too, or another folder, or start over with resume=False (--no-resume)"
             )
 
@@ -323,12 +323,12 @@ PackJob.__init__ = takes_old_names(PackJob.__init__)  # type: ignore[method-assi
 
 
 def _check_manifest(folder: Path) -> None:
-    """Raise ValueError if a folder has a file where the manifest will be, and it is none."""
+    """Raise ValueError if another file has the name of the manifest."""
     path = folder / "manifest.json"
     if path.exists() and job_folder.read_facts(path, _MANIFEST_FORMAT) is None:
         raise ValueError(
-            f"{path} is there, and is no manifest of token ids; name another folder, or, if it was "
-            "damaged, remove it"
+            f"{path} exists, and isn't a manifest of token ids; name another folder, or remove it "
+            "if it is damaged"
         )
 
 
@@ -360,17 +360,17 @@ def encode_corpus(
     """Encode a corpus of any size to files of token ids, one shard for each file of it.
 
     The files are the same, byte for byte, whatever the executor, the workers and the interruptions.
-    A run that was stopped, in whatever way, goes on when it is started again: shards that are
-    finished are not touched, unless their input has changed.  `open_packed` reads what was made.
+    A run that was stopped, in whatever way, continues when you start it again: finished shards are
+    not touched, unless their input has changed.  `open_packed` reads the output.
 
     The arguments are the attributes of `PackJob`.
 
     Returns:
-        What was done; the same facts, but those about this run, are in `manifest.json`.
+        A report; its facts, except those about this run, are also in `manifest.json`.
 
     Raises:
         ValueError: `out_dir` contains another job, or a file changed while it was read; ids do not
-            fit the dtype; bos or eot is no token.
+            fit the dtype; bos or eot isn't a token.
         FileNotFoundError, FileFormatError, RuntimeError, ImportError, OSError: see
             `count_pretokens`.
     """

@@ -18,8 +18,8 @@ class BatchEncoder:
     batched=True and Ray Data's `map_batches` give it, a pandas DataFrame, or a
     table or record batch of pyarrow.
 
-    Its pickle is the same in every process and after use, so that `datasets`,
-    which names its cache by it, finds tomorrow what it has worked out today.
+    Its pickle is the same in every process and after use. `datasets` names its
+    cache by the pickle, so it finds its cached results again the next day.
 
     >>> BatchEncoder(BPETokenizer())({"text": ["ab", "c"], "from": ["x", "y"]})
     {'input_ids': [[97, 98], [99]]}
@@ -40,7 +40,7 @@ class BatchEncoder:
         """Make an encoder.
 
         Args:
-            tokenizer: the tokenizer; a change of it after this is a change here.
+            tokenizer: the tokenizer; later changes to it also apply here.
             text_field: the name of the column of texts.
             bos: a token, or its id, before the ids of each row; see `boundary_ids`.
             eot: the same, after them.

@@ -126,5 +126,5 @@ def _little_endian(numbers: array.array[int]) -> array.array[int]:
 
 def _damaged(path: Path) -> FileFormatError:
     return FileFormatError(
-        path, "", "not what was written; remove it, and the same call counts its shard again"
+        path, "", "changed after it was written; remove it, and run the same call again"
     )

@@ -1,9 +1,9 @@
-"""Learning merges from words of tokens that are there already.
+"""Learning merges from words of existing tokens.
 
-Training learns from pre-tokens, which begin as bytes.  Who goes on from a vocabulary learns from
-words of its tokens: superwords do, and so does `extend`.  The order of merges is the same: the most
-frequent pair first; of equals, the pair whose tokens come first in the order that is given, where
-new tokens come last, by age.
+Training learns from pre-tokens, which begin as bytes.  Superwords and `extend` start from a
+vocabulary, so they learn from words of its tokens.  The order of merges is the same: the most
+frequent pair first; ties go to the pair whose tokens come first in the given order, and new tokens
+come last, by age.
 
 >>> words = CountedWords()
 >>> words.add([1, 2, 0], 5)
@@ -12,7 +12,7 @@ new tokens come last, by age.
 >>> learned.merges, counts
 ([(b'to', b' be'), (b'to be', b'!')], [6, 5])
 
-The accelerator learns in C, the class here in Python; the answers are the same.
+The accelerator learns in C, the class here in Python; the results are the same.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bpe_tokenizer_tools import core
 
 __all__ = ["CountedWords", "Refused", "learn"]
 
-_END = -1  # behind each word
+_END = -1  # after each word
 
 
 class CountedWords:
     """Words of tokens, and how often each occurs, in flat arrays.
 
     Attributes:
-        symbols: of each word the numbers of its tokens, 32 bits each, and -1 behind them.
+        symbols: for each word the numbers of its tokens, 32 bits each, then -1.
         counts: how often each word occurs, 64 bits each.
     """
 
@@ -40,7 +40,7 @@ class CountedWords:
         self.symbols, self.counts = array("i"), array("q")
 
     def add(self, word: Iterable[int], count: int) -> None:
-        """Add a word; it may be there already, and its counts add up."""
+        """Add a word; if it was added before, the counts add up."""
         self.symbols.extend(word)
         self.symbols.append(_END)
         self.counts.append(count)
@@ -54,11 +54,11 @@ class CountedWords:
 
 
 class Refused(frozenset[bytes]):
-    """Tokens that must not be made: some of them, and those that rules refuse.
+    """Tokens that must not be made: the given ones, and those that rules refuse.
 
     Attributes:
-        max_words: the most words in a token, with spaces between them; None for any number.
-        never: no token has one of these in it.
+        max_words: the most words in a token, separated by spaces; None for any number.
+        never: no token contains one of these.
     """
 
     max_words: int | None
@@ -76,7 +76,7 @@ class Refused(frozenset[bytes]):
         return super().__contains__(token) or self.by_rule(token)  # type: ignore[arg-type]
 
     def by_rule(self, token: bytes) -> bool:
-        """Tell whether a rule refuses a token; if so, also with more around it."""
+        """Return True if a rule refuses a token, and every token that contains it."""
         if self.max_words is not None and sum(map(bool, token.split(b" "))) > self.max_words:
             return True
         return any(text in token for text in self.never)
@@ -96,7 +96,7 @@ class _Learner(core.MergeLearner):
         self.merge_counts: dict[str, int] = {}
 
     def _merge(self, pair: str, merged: str, where: list[int]) -> None:
-        self.merge_counts.pop(pair, None)  # its merge counts again
+        self.merge_counts.pop(pair, None)  # a merge made again moves to the end
         self.merge_counts[pair] = self._pair_counts[pair]
         super()._merge(pair, merged, where)
 
@@ -114,20 +114,20 @@ def learn(
     """Learn merges until they have made `n_tokens` new tokens.
 
     Args:
-        tokens: all that the words are made of, each once, in the order of ties.
-        words: their tokens are places in `tokens`; those of one token count for nothing.  Or what
-            `neighbors.count_runs` gives.
+        tokens: all tokens that the words are made of, each once, in the order of ties.
+        words: their tokens are places in `tokens`; words of one token are ignored.  Or a result
+            of `neighbors.count_runs`.
         min_frequency: pairs that occur less often are not merged.
         max_token_length: in bytes; a merge of two of the given tokens may be longer.
         forbidden: tokens that must not be made; may be a `Refused`.
-        advance: told of new tokens.
+        advance: called with the number of new tokens.
 
     Returns:
-        What was learned, and how often each merge occurred.  Where a rule refuses pairs, what
-        `stopped` says of them depends on the engine.
+        The result, and how often each merge occurred.  If a rule refuses pairs, `stopped`
+        depends on the engine.
 
     Raises:
-        OverflowError: runs were counted in C that can't be learned from in C.
+        OverflowError: C counted the runs, but can't learn from them.
     """
     found = _learn_in_c(
         tokens, words, n_tokens, min_frequency, max_token_length, forbidden, advance
@@ -150,7 +150,7 @@ def _learn_in_c(
     forbidden: frozenset[bytes],
     advance: Callable[[int], Any],
 ) -> tuple[core.Learned, list[int]] | None:
-    """Do what `learn` does; None without the accelerator, and where it can't."""
+    """Do what `learn` does; return None without the accelerator, or if it can't."""
     if core.engine().learner is core.MergeLearner:
         return None
     from _bpe_tokenizer.engine import learn_joins
@@ -163,5 +163,5 @@ def _learn_in_c(
     limits = n_tokens, min_frequency, max_token_length, frozenset(forbidden)
     try:
         return learn_joins(tuple(tokens), *given, *limits, *rules, advance)
-    except OverflowError:  # too large; or a merge makes a token that is there
+    except OverflowError:  # too large; or a merge makes an existing token
         return None

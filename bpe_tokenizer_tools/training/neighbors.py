@@ -1,8 +1,8 @@
-"""Which tokens are neighbors in a text, and which runs of them occur: superwords come of these.
+"""Counting neighboring tokens of a text, and runs of tokens: superwords are learned from these.
 
-A text is an array of numbers of tokens, 32 bits each.  `BETWEEN` is its first number and its last,
-and is written where no merge joins its two sides.  The length is even, so that two neighbors can
-be read as one number of 64 bits.
+A text is an array of numbers of tokens, 32 bits each.  `BETWEEN` is its first and its last number,
+and separates tokens that no merge joins.  The length is even, so two neighbors can be read as one
+number of 64 bits.
 
 The accelerator counts in C, the functions here in Python; the counts are the same.
 """
@@ -44,9 +44,9 @@ def in_c() -> Any:
 class PairCounter:
     """Counts pairs of neighbors, in bounded memory.
 
-    The rarer half of all pairs is forgotten when there are too many.  A pair that is not there, or
-    came back, occurred at most `missed` times more often than it says.  (Manku and Motwani's lossy
-    counting, VLDB 2002.)
+    When there are too many pairs, it forgets the rarer half.  A pair that is missing, or came back,
+    occurred at most `missed` times more often than counted.  (Manku and Motwani's lossy counting,
+    VLDB 2002.)
     """
 
     def __init__(self, most: int) -> None:
@@ -66,7 +66,7 @@ class PairCounter:
         return b"".join(_RECORD.pack(*pair, count) for pair, count in self.frequent(0))
 
     def merge(self, records: bytes, missed: int) -> None:
-        """Add what another one has counted."""
+        """Add the counts of another counter."""
         for left, right, count in _RECORD.iter_unpack(records):
             self._counts[_whole((left, right))] += count
         self.missed += missed
@@ -79,14 +79,14 @@ class PairCounter:
             self.missed += rare
 
     def nth(self, n: int) -> int:
-        """Return how often the pair at place n of the most frequent occurs; 0 if none is there."""
+        """Return how often the n-th most frequent pair occurs; 0 if there are fewer."""
         counts = sorted(self._counts.values(), reverse=True)
         return counts[n - 1] if 0 < n <= len(counts) else 0
 
     def frequent(self, least: int) -> Iterator[tuple[_Pair, int]]:
-        """Yield the pairs that may occur so often, and their counts.
+        """Yield the pairs that may occur `least` times or more, and their counts.
 
-        None of those forgotten is among them, if `least` is above `missed`.
+        If `least` is above `missed`, no forgotten pair could be among them.
         """
         for pair, count in self._counts.items():
             if count + self.missed >= least:
@@ -113,7 +113,7 @@ class _PairCounterInC:
 
 
 def pair_counter(most: int) -> PairCounter | _PairCounterInC:
-    """Return what counts pairs, and keeps at most `most` of them."""
+    """Return a counter of pairs that keeps at most `most` of them."""
     engine = in_c()
     return _PairCounterInC(engine.native.PairCounter(most)) if engine else PairCounter(most)
 
@@ -121,10 +121,10 @@ def pair_counter(most: int) -> PairCounter | _PairCounterInC:
 def count_runs(
     texts: Iterable[array[int]], keep: Iterable[_Pair], in_python: bool = False
 ) -> CountedWords | Any:
-    """Cut texts where a pair is not kept, and count the runs of two tokens and more.
+    """Cut texts where a pair is not kept, and count the runs of two or more tokens.
 
     Returns:
-        What `joins.learn` takes.
+        Words for `joins.learn`.
     """
     engine = None if in_python else in_c()
     if engine:
@@ -141,7 +141,7 @@ def count_runs(
 
 
 def listed(counted: CountedWords | Any) -> CountedWords:
-    """Return the runs that `count_runs` has counted, one by one."""
+    """Return the runs that `count_runs` counted, one by one."""
     if isinstance(counted, CountedWords):
         return counted
     words = CountedWords()
@@ -154,9 +154,9 @@ def listed(counted: CountedWords | Any) -> CountedWords:
 def apart_encoder(
     tokens: list[bytes], merges: Iterable[tuple[bytes, bytes]], pattern: str
 ) -> Callable[[list[str]], bytearray] | None:
-    """Return what turns texts into numbers of tokens, each piece on its own, by the accelerator.
+    """Return a function of the accelerator that turns each piece of a text into numbers of tokens.
 
-    None where it can't: it must have a scanner for the pattern and room for that many tokens.
+    None if it can't: it must have a scanner for the pattern, and room for that many tokens.
     """
     engine = in_c()
     encode = engine.apart_encoder(tokens, merges, pattern) if engine else None
@@ -166,11 +166,11 @@ def apart_encoder(
 def word_finder(
     numbers: dict[bytes, int], pieces: str, words: str
 ) -> Callable[[list[str]], bytes] | None:
-    """Return what turns texts into numbers of whole words, by the accelerator.
+    """Return a function of the accelerator that turns texts into numbers of whole words.
 
-    Text is cut to pieces by one pattern, and each of these to words by another.  A word without a
-    number is BETWEEN, and so is what stands behind a piece.  None where it can't: it must have a
-    scanner for both patterns.
+    One pattern cuts text into pieces, another cuts each piece into words.  BETWEEN replaces words
+    without a number, and follows each piece.  None if the accelerator can't: it must have scanners
+    for both patterns.
     """
     engine = in_c()
     find = engine and engine.word_finder(numbers, pieces, words, BETWEEN)
@@ -178,7 +178,7 @@ def word_finder(
 
 
 def _pairs(flat: array[int]) -> tuple[memoryview, memoryview]:
-    """Return the pairs at even places, and those at odd ones."""
+    """Return the pairs at even places, and those at odd places."""
     view = memoryview(flat).cast("B")
     return view.cast("Q"), view[4:-4].cast("Q")
 
@@ -194,7 +194,7 @@ def _whole(pair: _Pair) -> int:
 
 
 def _runs(flat: array[int], keep: set[int]) -> Iterator[str]:
-    """Cut a text where a pair is not kept; yield runs of two tokens and more, as characters."""
+    """Cut a text where a pair is not kept; yield runs of two or more tokens, as characters."""
     text = flat.tobytes().decode(_UTF_32, "surrogatepass")
     cuts: list[int] = []
     for first, pairs in enumerate(_pairs(flat), 1):

@@ -1,7 +1,7 @@
-"""Documents as numbers of tokens: what superwords are learned from.
+"""Documents as numbers of tokens, for learning superwords.
 
 A token's number is its place in the order of ties: base bytes by the byte alphabet, then merged
-tokens by age.  neighbors.py says what a text of numbers is.
+tokens by age.  neighbors.py describes texts of numbers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ BOUNDLESS_WORD = r" ?\p{L}+(?:['’]\p{L}+)?"
 class _LateCuts:
     """A splitter that looks for a place to cut only in long text.
 
-    Stage two's pattern cuts seldom, so the search may go through all of a text, and short ones end
-    soon by themselves: at a special token.
+    Stage two's pattern cuts rarely, so the search may go through the whole text.  Short texts soon
+    end anyway, at a special token.
     """
 
     _LONG = 2**16  # characters
@@ -40,7 +40,7 @@ class _LateCuts:
         self.pattern, self._splitter = pattern, core.splitter(pattern)
 
     def last_cut(self, text: str, before: int) -> int | None:
-        """Return the last place before another where both sides can be split alone."""
+        """Return the last place before `before` where both sides can be split independently."""
         return self._splitter.last_cut(text, before) if before > self._LONG else None
 
 
@@ -53,7 +53,7 @@ class Blocks(core.PretokenCounter):
 
     @staticmethod
     def _in_long_chunks(document: Iterable[str]) -> Iterable[str]:
-        """Join short chunks, so that each without a special token is cut somewhere."""
+        """Join short chunks, so that each chunk without a special token has a place to cut."""
         if isinstance(document, list) and len(document) == 1:
             return document
         return joined(document, 2**20)
@@ -61,12 +61,12 @@ class Blocks(core.PretokenCounter):
 
 @dataclass(frozen=True)
 class Numbering:
-    """How documents become numbers of tokens.  It can be sent to another process."""
+    """How documents become numbers of tokens.  It can be pickled for another process."""
 
     rule: str  # of `Superwords`
     split_pattern: str  # of stage one
     final_pattern: str  # of stage two
-    words: core.Learned  # what stage one learned
+    words: core.Learned  # the result of stage one
     normalizer: str | None
     special_tokens: tuple[str, ...]  # they cut a document
 
@@ -76,7 +76,7 @@ class Numbering:
         return [*(bytes([byte]) for byte in core.ALPHABET), *self.words.tokens]
 
     def blocks(self, advance: Callable[[int], Any]) -> Blocks:
-        """Return what reads documents in blocks, and counts them; `advance` is told of bytes."""
+        """Return a reader of documents in blocks; it counts them, and calls advance(bytes)."""
         tokens = map(AddedToken, self.special_tokens)
         splitter = cast("Any", _LateCuts(self.final_pattern))
         return Blocks(core.Pipeline(splitter, self.normalizer, tokens=tokens), 1, advance)
@@ -120,7 +120,7 @@ class Numbering:
         return number
 
     def _whole_words(self, number: dict[str, int]) -> _Numbers:
-        """Cut as stage two does; of each piece, take the words that have a number."""
+        """Cut as stage two does; in each piece, keep the words that have a number."""
         cut, words = _cutter(self.final_pattern), core.splitter(self.split_pattern).split
 
         def run(text: str) -> Iterator[Iterable[int]]:
@@ -135,7 +135,7 @@ _Numbers = Callable[[str], Iterable[Iterable[int]]]  # the numbers of each piece
 
 
 def _cutter(pattern: str) -> Callable[[str], Iterable[str]]:
-    """Return what cuts text as a split pattern does, faster where most text matches nothing."""
+    """Return a function that splits text, faster than usual if little of it matches."""
     found = regex.compile(f"({pattern})") if analyze(pattern)[0] else None
     if found is None or found.groups > 1:
         return core.splitter(pattern).split

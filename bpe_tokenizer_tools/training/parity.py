@@ -1,20 +1,20 @@
 """Parity between languages: each merge is for the language that is worst off.
 
-BPE merges what is most frequent, so a language with little text gets few tokens, and pays for each
-sentence with more of them.  Parity-aware BPE (Foroutan et al. 2025, arXiv 2508.04796) asks before
-each merge which language has the lowest compression so far, and merges the most frequent pair of
-that one, everywhere.
+BPE merges the most frequent pairs, so a language with little text gets few tokens, and needs more
+of them for each sentence.  Before each merge, parity-aware BPE (Foroutan et al. 2025, arXiv
+2508.04796) finds the language with the lowest compression so far, and merges that language's most
+frequent pair everywhere.
 
-Which language is worst off is measured on its training text, in bytes per token; or on `held_out`
-texts that say the same in each language, in tokens.  Two options of the paper:
+Compression is measured on a language's training text, in bytes per token, or on `held_out` texts
+that say the same in each language, in tokens.  The paper has two options:
 
-- The first `global_merges` are those of the most frequent pairs of all text together.
-- With a `window`, no language gets much more than its share: one that was chosen for more than
-  `alpha / languages` of the last `window` merges is passed over.
+- The first `global_merges` merges are those of the most frequent pairs of all text together.
+- With a `window`, no language gets much more than its share: a language that was chosen for more
+  than `alpha / languages` of the last `window` merges is skipped.
 
-Sources: the paper, and github.com/swiss-ai/parity-aware-bpe for what it leaves open: of equals, the
-language named first.  Unlike there, a language with no pair left to merge is passed over from then
-on; training ends when there is none left in any.
+Sources: the paper, and github.com/swiss-ai/parity-aware-bpe for a detail the paper leaves open:
+ties go to the language named first.  Unlike there, a language with no pair left to merge is skipped
+from then on; training ends when no language has one.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Parity:
 
     Attributes:
         corpora: for each language a corpus, as for `count_pretokens`, or counts of pre-tokens.
-        held_out: for each language, the same text, or its counts: there the number of tokens is
-            compared.  None to compare bytes per token on the corpora.
-        global_merges: how many merges to learn first from all languages together.
+        held_out: for each language, the same text or its counts, on which to compare the number
+            of tokens.  None to compare bytes per token on the corpora.
+        global_merges: number of merges to learn first from all languages together.
         window, alpha: no language gets more than `alpha` times its even share of the last `window`
             merges; None for no window.
 
@@ -78,7 +78,7 @@ class Parity:
         return given
 
     def check(self) -> None:
-        """Raise unless all of it is sound."""
+        """Raise unless everything is valid."""
         if not isinstance(self.corpora, Mapping) or not all(type(n) is str for n in self.corpora):
             raise TypeError("corpora must be a mapping from languages, as strings, to corpora")
         if len(self.corpora) < 2:
@@ -104,17 +104,17 @@ class Parity:
 
 @dataclass(frozen=True)
 class LanguageReport:
-    """How one language fares on its training text."""
+    """Results of one language on its training text."""
 
     bytes: int
     pretokens: int
     tokens: int
     held_out_tokens: int | None  # if there are held-out texts
-    merges: int  # for which it was the language that was worst off
+    merges: int  # made for it because it was worst off
 
     @property
     def bytes_per_token(self) -> float:
-        """The compression: the lower, the worse off."""
+        """The compression: lower is worse."""
         return self.bytes / self.tokens
 
     @property
@@ -125,13 +125,13 @@ class LanguageReport:
 
 @dataclass(frozen=True)
 class ParityReport(TrainingReport):
-    """What a training run with parity read and did."""
+    """What a training run with parity read and learned."""
 
     languages: dict[str, LanguageReport]
     gini: float  # of tokens per byte, or of the tokens of held-out texts; 0 if all are equal
 
     def table(self) -> str:
-        """Write how each language fares, for people."""
+        """Format the results of each language, for people."""
         width = max(8, *map(len, self.languages))
         head = "bytes per token", "tokens per pre-token", "merges for it"
         lines = ["  ".join([f"{'language':<{width}}", *head])]
@@ -159,10 +159,10 @@ def gini(values: list[float]) -> float:
 
 
 class _Words(core.MergeLearner):
-    """The words of a text in which others choose what is merged.
+    """The words of a text whose merges the caller chooses.
 
     All texts share one list of tokens, and each merge is made in all of them.  So a text knows
-    where each pair is, not only the one at the top of its heap.
+    where each pair is, not only the pair at the top of its heap.
     """
 
     def __init__(
@@ -179,21 +179,21 @@ class _Words(core.MergeLearner):
         self._where.setdefault(pair, where)  # once: one merge makes all of a pair's places
 
     def best(self) -> tuple[str, int]:
-        """Return the most frequent pair, and its count; ("", 0) if none is left."""
+        """Return the most frequent pair, and its count; ("", 0) if no pair is left."""
         pair, where = self._pop()
         if pair:
             super()._push(pair, where)
         return pair, self._pair_counts.get(pair, 0)
 
     def drop(self) -> None:
-        """Forget that pair."""
+        """Forget the best pair."""
         self._pop()
 
     def join(self, pair: str, merged: str) -> int:
-        """Merge a pair everywhere; return how often."""
+        """Merge a pair everywhere; return how often it was merged."""
         where = self._where.pop(pair, [])
         times = max(self._pair_counts.get(pair, 0), 0)
-        if pair[0] == pair[1]:  # counted as they overlap, and merged as they do not
+        if pair[0] == pair[1]:  # the count includes overlaps, which can't be merged
             times = sum(self._words[i].count(pair) * self._freqs[i] for i in where)
         self._merge(pair, merged, where)
         self._pair_counts[pair] = 0
@@ -201,7 +201,7 @@ class _Words(core.MergeLearner):
 
 
 class _WordsInC:
-    """The same by the accelerator."""
+    """The same with the accelerator."""
 
     def __init__(self, learner: Any) -> None:
         self._learner, self.drop = learner, learner.drop
@@ -219,13 +219,13 @@ def _words(
     counts: dict[bytes, int], longest: int | None, tokens: list[bytes]
 ) -> _Words | _WordsInC:
     if engine := in_c():
-        with contextlib.suppress(OverflowError, TypeError):  # too large, or no plain ints
+        with contextlib.suppress(OverflowError, TypeError):  # too large, or not plain ints
             return _WordsInC(engine.native.PairLearner(counts, core.ALPHABET, longest))
     return _Words(counts, longest, tokens)
 
 
 class _Text:
-    """The text of one language: its words, and how many tokens there are."""
+    """The text of one language: its words, and its number of tokens."""
 
     def __init__(self, counts: dict[bytes, int], longest: int | None, tokens: list[bytes]) -> None:
         self._words = _words(counts, longest, tokens)
@@ -233,7 +233,7 @@ class _Text:
         self.pretokens, self.exhausted = sum(counts.values()), False
 
     def best(self, min_frequency: int, may_join: Callable[[str], bool]) -> str:
-        """Return the most frequent pair; "" if there is none left, now or ever."""
+        """Return the most frequent pair; "" if none is left, which is final."""
         pair, count = self._words.best()
         while pair and not may_join(pair):
             self._words.drop()
@@ -271,7 +271,7 @@ class _Learner:
         return {name: self._text(counts[name]) for name in counts}
 
     def add_held_out(self, counts: Mapping[str, PretokenCounts]) -> None:
-        """Take texts on which to measure."""
+        """Add the texts to measure on."""
         self.held_out = self._all_texts(counts)
 
     def _cost(self, name: str) -> float:
@@ -280,7 +280,7 @@ class _Learner:
         return -self.texts[name].bytes / self.texts[name].length
 
     def costs(self) -> list[float]:
-        """Return what each language pays: tokens of held-out text, or tokens per byte."""
+        """Return the cost for each language: tokens of held-out text, or tokens per byte."""
         if self.held_out:
             return [text.length for text in self.held_out.values()]
         return [text.length / text.bytes for text in self.texts.values()]
@@ -306,9 +306,9 @@ class _Learner:
         return ""
 
     def _worst_off(self, names: set[str]) -> str:
-        """Return which of some languages is worst off, and not chosen too often."""
+        """Return the language that is worst off, among those not chosen too often."""
         there = (name for name in self.texts if name in names)
-        ordered = sorted(there, key=self._cost, reverse=True)  # of equals, the first named first
+        ordered = sorted(there, key=self._cost, reverse=True)  # ties: the first named first
         window, most = self._parity.window, self._parity.alpha / len(self.texts)
         for name in ordered if window else ():
             if self._last.count(name) / window <= most:  # type: ignore[operator]
@@ -327,7 +327,7 @@ class _Learner:
                     stopped = "nothing left above min_frequency"
                     break
                 left, right = (tokens[ord(char)] for char in pair)
-                # No merge makes a token that is there: accelerator/train/learn.c says why.
+                # No merge makes an existing token: accelerator/train/learn.c says why.
                 tokens.append(left + right)
                 merges.append((left, right))
                 advance(1)
@@ -337,7 +337,7 @@ class _Learner:
         return core.Learned(merges, tokens[256:], stopped)
 
     def reports(self) -> dict[str, LanguageReport]:
-        """Say how each language fares."""
+        """Return the results of each language."""
         held_out = {name: text.length for name, text in self.held_out.items()}
         return {
             name: LanguageReport(
@@ -348,7 +348,7 @@ class _Learner:
 
 
 def _count(training: Training, corpus: Any) -> PretokenCounts:
-    """Count the pre-tokens of a corpus, unless it is counted already."""
+    """Count the pre-tokens of a corpus, unless it is already counted."""
     pattern, normalizer = training.empty.split_pattern, training.empty.normalizer
     if isinstance(corpus, PretokenCounts):
         corpus.check_made_by(pattern, normalizer)
@@ -378,7 +378,7 @@ def _counted(
             found[name] = _count(training, corpus)
             if not any(found[name].values()):
                 raise ValueError(core.EMPTY)
-        except FileFormatError:  # which names the file
+        except FileFormatError:  # its message names the file
             raise
         except (TypeError, ValueError) as error:
             is_type = isinstance(error, TypeError)

@@ -64,7 +64,7 @@ def train(tokenizer: BPETokenizer, given: Mapping[str, Any]) -> BPETokenizer:
 
 
 class Style(NamedTuple):
-    """How `BPETokenizer.train` was asked to train."""
+    """The arguments of `BPETokenizer.train`."""
 
     name: str
     byte_fallback: bool | None
@@ -135,7 +135,7 @@ class Style(NamedTuple):
             print(f"Trained: {tokenizer.training_report}", file=sys.stderr)
 
     def _check(self, counts: Mapping[bytes, int] | None) -> None:
-        """Raise unless this is style="sentencepiece" with sound options."""
+        """Raise unless this is style="sentencepiece" with valid options."""
         if self.name not in ("byte-level", "sentencepiece"):
             raise ValueError(f"style must be 'byte-level' or 'sentencepiece', got {self.name!r}")
         if self.name == "byte-level":
@@ -207,7 +207,7 @@ def _normalizer(tokenizer: BPETokenizer) -> str | None:
 
 
 def _with_defaults(tokenizer: BPETokenizer, named: list[AddedToken]) -> list[AddedToken]:
-    """List the special tokens: the default ones, those the tokenizer has, and the named."""
+    """List the special tokens: the default ones, the tokenizer's, and the given ones."""
     tokens = {content: AddedToken(content, id_) for content, id_ in _SPECIAL.items()}
     tokens.update((token.content, token) for token in tokenizer.definition.added)
     for token in named:

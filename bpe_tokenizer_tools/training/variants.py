@@ -1,4 +1,4 @@
-"""What the other ways to train have in common: their arguments, and what becomes of the result."""
+"""What the other ways to train share: their arguments, and how they use the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpe_tokenizer_tools import core
 
 
 class Training:
-    """One call of `BPETokenizer.train`: its arguments, checked, and how far it has come."""
+    """One call of `BPETokenizer.train`: its checked arguments, and its progress."""
 
     def __init__(self, tokenizer: BPETokenizer, given: Mapping[str, Any]) -> None:
         self._old = core.frozen(tokenizer)
@@ -41,7 +41,7 @@ class Training:
         self._started = self._counted = time.perf_counter()
 
     def counted(self) -> None:
-        """Note that counting has ended, and learning begins."""
+        """Record that counting has ended, and learning begins."""
         self._counted = time.perf_counter()
 
     def finish(
@@ -51,7 +51,7 @@ class Training:
         pattern: str,
         report: Callable[..., TrainingReport] = TrainingReport,
     ) -> BPETokenizer:
-        """Give the tokenizer what was learned, and say what was done, in a `report`."""
+        """Put the result into the tokenizer, and make its training report with `report`."""
         empty = dataclasses.replace(self.empty, split_pattern=pattern)
         core.adopt(self.tokenizer, learned, empty, self.tokens, self.named, self._old)
         made_report = report(

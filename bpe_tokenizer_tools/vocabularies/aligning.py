@@ -16,7 +16,7 @@ from bpe_tokenizer_tools import core
 from bpe_tokenizer_tools.dropin.grammars import speller, token_bytes
 from bpe_tokenizer_tools.formats.sentencepiece import is_byte
 
-_Cut = tuple[int, int]  # a place in the bytes of a text, and how many tokens end there or before
+_Cut = tuple[int, int]  # a place in bytes, and the tokens that end there or before
 
 
 class Block(NamedTuple):
@@ -39,7 +39,7 @@ def align(
 
     Args:
         a, b: any two tokenizers.
-        text: any text but lone surrogates.
+        text: any text without lone surrogates.
         allowed_special: as for `encode`, for the special tokens that each has.
 
     >>> a, b = BPETokenizer(), BPETokenizer().train("low lower" * 9, vocab_size=259, verbose=False)
@@ -64,7 +64,7 @@ def align(
 
 
 def _common(a: list[_Cut], b: list[_Cut]) -> Iterator[tuple[int, int, int]]:
-    """Yield the places in both lists, each with how many tokens of both end there or before."""
+    """Yield the places in both lists, each with the numbers of tokens that end there or before."""
     i = j = 0
     while i < len(a) and j < len(b):
         (at, n_a), (other, n_b) = a[i], b[j]
@@ -77,20 +77,20 @@ def _common(a: list[_Cut], b: list[_Cut]) -> Iterator[tuple[int, int, int]]:
 def _cuts(
     tokenizer: BPETokenizer, text: str, raw: bytes, ids: list[int], allowed: Any
 ) -> list[_Cut]:
-    """Return where a tokenizer cuts a text, and at last its end."""
+    """Return where a tokenizer cuts a text, and finally its end."""
     ends = _byte_ends(tokenizer, raw, ids)
     if ends is None:
         ends = _character_ends(text, core.offsets(tokenizer, text, allowed, trimmed=False))
-    counted = {end: n for n, end in enumerate(ends, 1)}  # of tokens that end alike, the last counts
+    counted = {end: n for n, end in enumerate(ends, 1)}  # at equal ends, the last counts
     inner = [(end, n) for end, n in counted.items() if 0 < end < len(raw)]
     return [*inner, (len(raw), len(ids))]
 
 
 def _byte_ends(tokenizer: BPETokenizer, raw: bytes, ids: list[int]) -> list[int] | None:
-    """Return where each token ends; None if the bytes of tokens are not those of the text."""
+    """Return where each token ends; None if the tokens' bytes don't make up the text."""
     try:
         spell = speller(tokenizer)
-    except ValueError:  # what a token stands for depends on its place
+    except ValueError:  # a token's text depends on its place
         return None
     tokens = core.tokens(tokenizer)
     pieces = [spell(id_, tokens[id_]) for id_ in ids]
@@ -115,7 +115,7 @@ def _character_ends(text: str, spans: list[tuple[int, int]]) -> list[int]:
     reached = 0
     for i, (_, end) in enumerate(spans):
         reached = max(reached, end)
-        # What no token has, such as an accent that was composed, belongs to the one before it.
+        # Text in no token, such as a composed accent, belongs to the token before it.
         ends[i] = byte_of[starts_after[i]] if reached <= starts_after[i] else -1
     for i in range(len(spans) - 2, -1, -1):
         if ends[i] < 0:

@@ -182,7 +182,7 @@ def _plain(value: Any, what: str) -> Any:
         text.encode()
         plain = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{what}: expected what JSON can hold: {error}") from None
+        raise ValueError(f"{what}: expected data that JSON can represent: {error}") from None
     if _is_deeper(plain, _DEEPEST):
         raise ValueError(f"{what}: more than {_DEEPEST} lists and objects within each other")
     return plain
@@ -677,8 +677,8 @@ def _write_tokenizer(tokenizer: BPETokenizer, folder: Path) -> str:
     canonical.save(folder, verbose=False)
     if BPETokenizer.from_file(folder) != tokenizer:
         raise ValueError(
-            "this tokenizer would not be the same when it is loaded again: its files cannot hold "
-            "all of it"
+            "this tokenizer would change when it is loaded again: its files can't represent all of "
+            "it"
         )
     sums = _sums({path.name: path.read_bytes() for path in folder.iterdir()})
     core.write_files({folder / _SUMS: sums})

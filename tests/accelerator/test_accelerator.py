@@ -386,7 +386,7 @@ def test_a_stream_ends_with_an_error() -> None:
         with pytest.raises((TypeError, ValueError), match="text"):
             next(stream)
         assert list(stream) == []
-    with pytest.raises(TypeError, match="not refused"):
+    with pytest.raises(TypeError, match="chunk to be a str"):
         list(native.Stream(encoder, ["\ud800"], len, len))
 
     def chunks() -> Iterator[str]:
@@ -403,7 +403,7 @@ def test_streams_are_given_what_they_need() -> None:
     encoder, finder = encoder_of((b"a", b"b")), native.Finder({"a": None})
     uncut = native.Encoder(definition_of([]).vocab, [], "spaces")
     assert encoder.cuts_safely and not uncut.cuts_safely
-    with pytest.raises(ValueError, match="always cuts"):
+    with pytest.raises(ValueError, match="safe cuts"):
         native.Stream(uncut, [], len, len)
     for args in (
         (),
@@ -1208,15 +1208,15 @@ def test_offsets_of_other_text() -> None:
     ]
     assert encoder.offsets("ab", (256,)) == [(0, 2)]
     for text, ids in [("ab", []), ("ab", [97]), ("", [97]), ("é", [97]), ("a", [256])]:
-        with pytest.raises(ValueError, match="not those of the text"):
+        with pytest.raises(ValueError, match="don't match the text"):
             encoder.offsets(text, ids)
     with pytest.raises(KeyError, match="257"):
         encoder.offsets("a", [257])
     for record in (array("I", [257]), array("I", [2**32 - 1])):
-        with pytest.raises(KeyError, match="not of this encoder"):
+        with pytest.raises(KeyError, match="from another encoder"):
             encoder.offsets("a", record.tobytes())
     for record in (array("I", [256]), array("I", [97, 97])):
-        with pytest.raises(ValueError, match="not those of the text"):
+        with pytest.raises(ValueError, match="don't match the text"):
             encoder.offsets("a", record.tobytes())
     assert encoder.offsets("aab", array("I", [97]).tobytes()) == [(0, 1)]  # of its first ids
     assert encoder.offsets("a", b"") == []
@@ -1253,7 +1253,7 @@ def test_offsets_of_tokens_of_many_characters() -> None:
     python, encoder = engines(definition_of([], added=(AddedToken("é" * 200, 300),)), "gpt2")
     record = array("I", [300, 97]).tobytes()
     assert encoder.offsets("é" * 200 + "a", record) == [(0, 200), (200, 201)]
-    with pytest.raises(ValueError, match="not those of the text"):
+    with pytest.raises(ValueError, match="don't match the text"):
         encoder.offsets("é" * 200, record)
 
 
@@ -1332,13 +1332,13 @@ def test_rows_of_a_tensor_are_checked() -> None:
         return memoryview(array(code, [0] * n * length)).cast("B").cast(code, (n, length))
 
     for rows, ids, mask, error, message in (
-        ([[1, 2, 3]], tensor(), None, ValueError, "row 0 has 3 ids, more than 2"),
-        ([[1], [2]], tensor(), None, TypeError, "of two dimensions, with 2 rows"),
+        ([[1, 2, 3]], tensor(), None, ValueError, "row 0 has 3 ids, expected at most 2"),
+        ([[1], [2]], tensor(), None, TypeError, "two-dimensional buffer of int64 with 2 rows"),
         ([[1]], tensor(), tensor(2), TypeError, "with 1 rows"),
         ([[1]], tensor(), tensor(1, 3), ValueError, "the same shape"),
         ([[1]], tensor(code="i"), None, TypeError, "int64"),
         ([[1]], tensor().toreadonly(), None, BufferError, "writable"),
-        ([[1]], array("q", [1]), None, TypeError, "two dimensions"),
+        ([[1]], array("q", [1]), None, TypeError, "two-dimensional"),
         ([[1.0]], tensor(), None, TypeError, "an id must be an int, got float"),
         ([[2**63]], tensor(), None, OverflowError, "too"),
         ([(1,)], tensor(), None, TypeError, "a row must be a list, got tuple"),

@@ -63,7 +63,7 @@ def kept(folder: Path) -> list[Path]:
 
 
 def is_mapped() -> bool:
-    """Tell whether this process has a file of the cache mapped."""
+    """Return whether this process has a file of the cache mapped."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         pytest.skip("needs Linux")

@@ -43,7 +43,7 @@ def test_bad_runs_are_refused(runs: Any) -> None:
     encoder = native.Encoder({bytes([i]): i for i in range(256)}, [], None)
     good = array.array("i", [1, 7, 8, 0, 0, 9, 9, 1, 2, 5, 6, 1])
     assert encoder.offsets("abc", [97, 98, 99], good) == [(7, 8), (5, 6), (6, 7)]
-    with pytest.raises(ValueError, match="the runs are not those of the text"):
+    with pytest.raises(ValueError, match="the runs don't match the text"):
         encoder.offsets("abc", [97, 98, 99], runs)
     with pytest.raises(TypeError):
         encoder.offsets("abc", [97, 98, 99], [3, 0, 1, 1])

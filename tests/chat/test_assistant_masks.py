@@ -176,7 +176,7 @@ def overlaps(offsets: Sequence[Any], spans: Sequence[tuple[int, int]]) -> list[i
 
 
 def is_sound(encoded: Any, spans: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether transformers' own mask is free of its errors."""
+    """Return whether transformers' own mask is free of its errors."""
     for begin, end in spans:
         last = encoded.char_to_token(end - 1) if end else None
         if begin == end or not last or encoded.char_to_token(begin) is None:

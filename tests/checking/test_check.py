@@ -674,7 +674,7 @@ def test_missing_bytes_and_unknown_characters(gpt2: BPETokenizer, tmp_path: Path
     data.update(normalizer=None, pre_tokenizer={"type": "Whitespace"}, decoder=None)
     path.write_text(json.dumps(data), encoding="utf-8")
     assert (
-        "characters that are no token are dropped"
+        "characters without a token are dropped"
         in names(BPETokenizer.from_file(path))["unknown-characters"]
     )
 

@@ -170,10 +170,10 @@ def test_tokens_that_no_text_gives(tmp_path: Path) -> None:
     token = "".join(gone if isinstance(gone, list) else gone.split())
     save(made.tables, tmp_path / "model.safetensors")
     report = diagnose(tmp_path, BPETokenizer.from_file(path))
-    (suspect,) = report.unreachable["no merges lead to it"]
+    (suspect,) = report.unreachable["no merges make it"]
     assert suspect.id == data["model"]["vocab"][token] and suspect.kind == "unreachable"
     assert suspect.id not in {each.id for each in report.under_trained}
-    assert "1 token that no text gives: no merges lead to it" in str(report)
+    assert "1 token that no text gives: no merges make it" in str(report)
 
 
 def impossible_bytes() -> list[int]:

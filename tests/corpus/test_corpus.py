@@ -807,7 +807,7 @@ def test_a_source_that_vanishes_or_changes_midway(
 def test_outputs_that_would_do_harm(mixed: Recipe, tmp_path: Path) -> None:
     for out, message, more in (
         ("b.txt", "b.txt is a source; give the output another name", {}),
-        ("a/out.jsonl", "is within the source", {}),
+        ("a/out.jsonl", "is inside the source", {}),
         ("out.json", "expected a name that ends in one of jsonl, jsonl.gz", {}),
         ("out.jsonl", "is the name of one file, which can't be combined with a shard size",
          {"shard_size": 9}),
@@ -818,8 +818,8 @@ def test_outputs_that_would_do_harm(mixed: Recipe, tmp_path: Path) -> None:
         ("b.txt/out", "b.txt is a file, not a directory", {}),
         ("new.txt", "new.held-out.txt: is a directory; expected a file to write", {}),
         ("new", "new.manifest.json: is a directory; expected a file to write", {}),
-        ("a", "holds 'one.jsonl', which a.manifest.json does not list", {}),
-        ("mine", "holds 'thesis.txt', which mine.manifest.json does not list", {}),
+        ("a", "contains 'one.jsonl', which a.manifest.json does not list", {}),
+        ("mine", "contains 'thesis.txt', which mine.manifest.json does not list", {}),
     ):  # fmt: skip
         for name in ("mine", "new.held-out.txt", "new.manifest.json"):
             (tmp_path / name).mkdir(exist_ok=True)

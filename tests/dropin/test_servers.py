@@ -52,7 +52,7 @@ def entry_point(group: str) -> importlib.metadata.EntryPoint:
 def in_a_process(
     group: str, program: str, *, arguments: tuple[str, ...] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Load the plugin in a process of its own, as a server does, and run a program around that."""
+    """Load the plugin in its own process, as a server does, and run a program around that."""
     load = f"""
 import importlib, json, os, sys
 os.environ |= {variables!r}

@@ -117,7 +117,7 @@ def test_superwords_that_cannot_be_swept() -> None:
         sweep(count_pretokens(texts, num_workers=1), "a cat", superwords=280, **more)
     with pytest.raises(ValueError, match="superwords can't be combined with parity"):
         sweep(parity={"a": texts}, superwords=280, **more)
-    with pytest.raises(ValueError, match="can be set apart to measure on"):
+    with pytest.raises(ValueError, match="can't be divided into training and held-out text"):
         sweep(["one text"], superwords=280, **more)
     with pytest.raises(ValueError, match="transition must be at most vocab_size"):
         sweep(texts, "a cat", superwords=400, **more)
@@ -458,7 +458,7 @@ def test_what_cannot_be_measured_is_said_in_words(tmp_path: Path) -> None:
         (ValueError, "min_gain", (text, other, [300]), {"min_gain": 3}),
         (ValueError, "held-out text is empty", (text, "", [300]), {}),
         (ValueError, "the corpus is empty", ([""], other, [300]), {}),
-        (ValueError, "of 1 document none can be set apart", (text, None, [300]), {}),
+        (ValueError, "1 document can't be divided", (text, None, [300]), {}),
         (ValueError, "held_out_share", (text, None, [300]), {"held_out_share": 2}),
         (ValueError, "no held-out text", (counts, None, [300]), {}),
         (ValueError, "no held-out text", (trained(300), None, [300]), {}),
@@ -634,7 +634,7 @@ def test_the_command_refuses_in_one_line(
         (2, "--corpus - is not read here", ["--corpus", "-"]),
         (1, "is in the corpus", ["--corpus", text, "--held-out", text]),
         (1, "a plot must be a .png", ["--corpus", text, "--plot", tmp_path / "x.doc"]),
-        (1, "none can be set apart", ["--corpus", text, "--quiet"]),
+        (1, "can't be divided into training and held-out text", ["--corpus", text, "--quiet"]),
         (1, "the corpus is empty: there is nothing", ["--corpus", tmp_path / "empty.txt"]),
         (1, "not UTF-8", ["--corpus", text, "--held-out", tmp_path / "bytes.bin"]),
         (1, "no such file", ["--corpus", tmp_path / "none.txt", "--held-out", text]),

@@ -155,7 +155,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"parity": TEXTS, "held_out": {**SAME, "fr": "a"}}, "language 'fr' is only in held_out"),
         ({"parity": TEXTS, "held_out": {**SAME, "el": ""}}, "language 'el': the held-out text is"),
         ({"parity": {**TEXTS, "el": ""}, "held_out": SAME}, "language 'el': the corpus is empty"),
-        ({"parity": {"en": ["a"], "de": ["b"]}}, "language 'en': of 1 document none can be set"),
+        ({"parity": {"en": ["a"], "de": ["b"]}}, "language 'en': 1 document can't be divided"),
         ({"parity": {"en": file, "de": "b"}, "held_out": {"en": file, "de": "c"}}, "in the corpus"),
     ]
     for options, problem in cases:

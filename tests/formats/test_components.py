@@ -116,7 +116,7 @@ UNASSIGNED = tokenizers.normalizers.Replace(tokenizers.Regex(r"\p{Cn}"), "")
 
 
 def is_known(char: str) -> bool:
-    """Tell whether both sides' tables say of a character that it is, or is not, assigned.
+    """Return whether both sides' tables say of a character that it is, or is not, assigned.
 
     Those of the other library are Unicode 16's; those of `regex` depend on its version.
     """
@@ -185,7 +185,7 @@ class Pair:
             assert result.offsets == expected.offsets
 
     def injected(self, text: str, ids: list[int], offsets: Any) -> bool:
-        """Tell whether a control token was made of its own string, which is but text here.
+        """Return whether a control token was made of its own string, which is but text here.
 
         The other library does so where `ignore_merges` finds the string in the vocabulary.
         """
@@ -353,7 +353,7 @@ YOUNG = regex.compile(
 
 
 def is_comparable(component: str, char: str) -> bool:
-    """Tell whether both sides have the character in their tables."""
+    """Return whether both sides have the character in their tables."""
     if component == "Lowercase":  # Python's own
         return unicodedata.category(char) != "Cn"
     return not (component.startswith("NF") and YOUNG.match(char))

@@ -200,14 +200,14 @@ def test_a_bare_marker_that_nothing_uses_leaves_a_suffix_a_suffix(
 
 def test_a_vocabulary_that_says_both_is_refused(engine: str, tmp_path: Path) -> None:
     vocab = {"a": 0, "b": 1, "</w>": 2, "a</w>": 3, "b</w>": 4}
-    with pytest.raises(FileFormatError, match="'b </w>' takes </w> as .* 'a</w>' is a token"):
+    with pytest.raises(FileFormatError, match="'b </w>' uses </w> as .* 'a</w>' is a token"):
         BPETokenizer.from_file(write(tmp_path, vocab, [("b", "</w>")]))
     vocab, merges = train(CORPUS, 14, "</w>")
     clip = {"tokenizer_class": "CLIPTokenizer"}
-    with pytest.raises(FileFormatError, match=r"'t </w>'|takes </w> as a symbol of its own, but"):
+    with pytest.raises(FileFormatError, match=r"'t </w>'|uses </w> as a separate symbol, but"):
         BPETokenizer.from_file(write(tmp_path, vocab, merges, tokenizer_config=clip))
     (tmp_path / "tokenizer_config.json").unlink()
-    with pytest.raises(FileFormatError, match="takes </w> as a symbol of its own, but its vocab"):
+    with pytest.raises(FileFormatError, match="uses </w> as a separate symbol, but its vocab"):
         BPETokenizer.from_file(tmp_path, split_pattern="gpt2")
 
 

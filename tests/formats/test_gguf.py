@@ -586,7 +586,7 @@ CUT_TEXTS = [
 
 @functools.cache
 def joining_all() -> dict[str, tuple[int, Any]]:
-    """The keys of a vocabulary in which most pairs of neighbours in the texts are joined."""
+    """The keys of a vocabulary in which most pairs of neighbors in the texts are joined."""
     made = BPETokenizer(r"[\s\S]{1,2}", normalizer=None)
     text = "\n".join(CUT_TEXTS)
     made.train([text, text[1:]], vocab_size=30_000, min_frequency=1, verbose=False)

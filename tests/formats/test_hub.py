@@ -1,7 +1,7 @@
 """The HuggingFace Hub, its real client, and a small server in its place.
 
 The server is in this process and listens on the loopback interface alone.  The client
-reads its settings when it is imported, so every use of it is in a process of its own,
+reads its settings when it is imported, so every use of it is in its own process,
 whose HF_ENDPOINT is the server's address.
 """
 

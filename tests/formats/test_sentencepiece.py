@@ -147,7 +147,7 @@ TEXTS = st.lists(st.sampled_from(BITS) | CHARS, max_size=20).map("".join)
 
 
 def is_own(tokenizer: BPETokenizer) -> bool:
-    """Tell whether a tokenizer uses the normalizer that tokenizer.json has not."""
+    """Return whether a tokenizer uses the normalizer that tokenizer.json has not."""
     components = tokenizer.components or {}
     return bool(components["normalizer"]["type"] == "SentencePiece")
 
@@ -708,7 +708,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "map: large": (damaged_map(long_map(*[i << 10 | i for i in range(256)])), "too large"),
     "map: fans out": (damaged_map(fan_map()), "too large"),
     "map: no replacement": (damaged_map(make_map({b"a": b"x", b"b": b""})[:-2]), "doesn't exist"),
-    "map: bad replacement": (damaged_map(make_map({b"a": b"\xff"})), "no UTF-8"),
+    "map: bad replacement": (damaged_map(make_map({b"a": b"\xff"})), "invalid UTF-8"),
     "map: half a character": (damaged_map(make_map({b"\xc3": b"x"})), "part of a character"),
 }
 

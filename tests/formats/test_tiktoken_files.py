@@ -400,7 +400,7 @@ def test_formats_with_one_text_for_each_id_refuse_two(tmp_path):
         BPETokenizer().add_special_tokens({"<a>": 256, "<b>": 256})
 
 
-def test_a_neighbouring_tokenizer_json_is_not_taken_for_the_description(tmp_path):
+def test_a_neighboring_tokenizer_json_is_not_taken_for_the_description(tmp_path):
     path = write_ranks(tmp_path / "x.tiktoken", byte_ranks())
     (tmp_path / "x.json").write_text('{"model": {"type": "BPE"}}')
     with pytest.raises(FileFormatError, match="pass split_pattern"):
@@ -729,7 +729,7 @@ def other_steps(data):
     [
         (swap_merges, "merges are in another order"),
         (drop_a_merge, "for which this tokenizer has no merge"),
-        (add_a_whole_token, "no merges lead to 1 tokens, such as b'qqqq'"),
+        (add_a_whole_token, "no merges make 1 tokens, such as b'qqqq'"),
         (add_prefix_space, "add_prefix_space"),
         (other_steps, "not byte-level, or prepares text in more steps"),
     ],

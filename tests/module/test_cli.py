@@ -955,7 +955,7 @@ def test_interrupted_training_leaves_no_process_and_no_file(tmp_path: Path) -> N
 
 
 def peak_of_piped_encode(tok: Path, copies: int) -> int:
-    """Pipe text through `encode` in a process of its own; return its peak memory in KiB."""
+    """Pipe text through `encode` in its own process; return its peak memory in KiB."""
     # NOTE: VmHWM, not ru_maxrss, which a child inherits from this much larger process.
     program = (
         "import sys, bpe_tokenizer\n"

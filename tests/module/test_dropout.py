@@ -27,7 +27,7 @@ def tokenizer(engine: str, request: pytest.FixtureRequest) -> BPETokenizer:
 
 
 def counts_alike(ours: Counter[Any], theirs: Counter[Any]) -> bool:
-    """Tell whether two samples of one size may come from one distribution, by chi-square.
+    """Return whether two samples of one size may come from one distribution, by chi-square.
 
     The bound lies ten standard deviations above what is expected of equal distributions.
     """

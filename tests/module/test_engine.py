@@ -37,7 +37,7 @@ TEXT = "The quick brown fox, naïve café, 世界 '12345'!\n\n  \tEnd 😀 "
 
 
 def run(code: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
-    """Run code in a process of its own that finds the same library, and `folder` before it."""
+    """Run code in its own process that finds the same library, and `folder` before it."""
     places = [str(Path(bpe_tokenizer.__file__).parent), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join([str(folder)] * bool(folder) + [place for place in places if place])
     return subprocess.run(

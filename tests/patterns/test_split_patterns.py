@@ -220,7 +220,7 @@ def test_patterns_that_look_alike_are_not_equal() -> None:
 
 
 def cuts_as_llama3(text: str) -> bool:
-    """Tell whether cl100k's and Llama 3's patterns cut a text alike."""
+    """Return whether cl100k's and Llama 3's patterns cut a text alike."""
     both = (regex.findall(SPLIT_PATTERNS[name], text) for name in ("cl100k", "llama3"))
     return next(both) == next(both)
 

@@ -306,7 +306,7 @@ def test_a_character_that_does_not_fit() -> None:
         (("a", 0), ValueError, "max_tokens"),
         (("a", "5"), TypeError, "max_tokens"),
         (("a", 5, -1), ValueError, "overlap"),
-        (("a", 5, 5), ValueError, "overlap is 5, and must be less than max_tokens, 5"),
+        (("a", 5, 5), ValueError, "overlap must be less than max_tokens, 5, got 5"),
         (("a", 5, 0, "word"), ValueError, "boundary must be 'token', 'sentence', 'paragraph' or"),
         ((b"a", 5), TypeError, "expected text or an iterable of strings"),
         ((5, 5), TypeError, "expected text or an iterable of strings"),
@@ -388,7 +388,7 @@ def test_standard_input_is_cut_as_it_comes(saved: Path) -> None:
         ([""], 2, "expected the path of a file, or '-', got ''"),
         (["-", "--json", "--jsonl"], 2, "--json prints one object, --jsonl one for each piece"),
         (["-", "--tokens", "0"], 1, "max_tokens"),
-        (["-", "--tokens", "5", "--overlap", "5"], 1, "overlap is 5, and must be less"),
+        (["-", "--tokens", "5", "--overlap", "5"], 1, "overlap must be less than max_tokens"),
     ],
 )
 def test_wrong_commands(

@@ -107,7 +107,7 @@ def write_parquet(path: Path, documents: Sequence[str | None], field: str = "tex
 
 
 def there_is(module: str) -> bool:
-    """Tell whether a library is here; where it is required, it must be."""
+    """Return whether a library is here; where it is required, it must be."""
     if module in REQUIRED:
         return True
     with contextlib.suppress(ImportError):
@@ -790,7 +790,7 @@ def test_the_command_pack(
     options = ("--no-eot", "--bos", "<s>", "--allowed-special", "all", "--format", "megatron")
     status, said, err = run_command(capsys, *command, *options)
     assert (status, said, err.count("\n")) == (1, "", 1)
-    assert f"{out} holds what was made with layout 'bin', and now it is 'megatron'" in err
+    assert f"{out} contains output made with layout 'bin', but now it is 'megatron'" in err
     assert tree(out) == packed
     assert run_command(capsys, *command, *options, "--no-resume")[0] == 0
     first = documents_in(out)[0]
@@ -1029,7 +1029,7 @@ def test_packing_asks_for_the_format_before_it_begins(
         encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1)
     assert not (tmp_path / "out").exists()
     encode_corpus(tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1, input_format="jsonl")
-    with pytest.raises(ValueError, match="made with input_format 'jsonl', and now it is 'text'"):
+    with pytest.raises(ValueError, match="made with input_format 'jsonl', but now it is 'text'"):
         encode_corpus(
             tokenizer, tmp_path / "in", tmp_path / "out", num_workers=1, input_format="text"
         )

@@ -89,7 +89,7 @@ def small(tmp_path: Path) -> Path:
 
 
 class Running(Program):
-    """A command in a session of its own, as at a terminal."""
+    """A command in its own session, as at a terminal."""
 
     def __init__(
         self, folder: Path, *arguments: object, slow: bool = False, **options: Any
@@ -529,7 +529,7 @@ def test_what_another_kind_of_job_made_stays(both: Both) -> None:
     other.run()
     made = tree(both.out)
     with pytest.raises(
-        ValueError, match=r"out holds what another kind of job made \(bpe_tokenizer"
+        ValueError, match=r"out contains output of another kind of job \(bpe_tokenizer"
     ):
         both.run()
     assert tree(both.out) == made
@@ -637,7 +637,7 @@ def test_inputs_that_come_and_go(both: Both) -> None:
     expected = both.afresh()
     if both.kind == "pack":
         before = tree(both.out)
-        said = rf"{both.out} holds a shard made of .*2\.txt, which is not named now; name it too"
+        said = rf"{both.out} contains a shard of .*2\.txt, which isn't an input now; name it too"
         with pytest.raises(ValueError, match=said):
             both.run()
         assert tree(both.out) == before
@@ -649,22 +649,22 @@ def test_inputs_that_come_and_go(both: Both) -> None:
 
 def others(kind: str) -> dict[str, tuple[dict[str, Any], str]]:
     settings: dict[str, tuple[dict[str, Any], str]] = {
-        "text field": ({"text_field": "content"}, "text_field 'text', and now it is 'content'"),
-        "separator": ({"separator": "\n"}, r"separator None, and now it is '\\n'"),
+        "text field": ({"text_field": "content"}, "text_field 'text', but now it is 'content'"),
+        "separator": ({"separator": "\n"}, r"separator None, but now it is '\\n'"),
     }
     if kind == "count":
         more: dict[str, tuple[dict[str, Any], str]] = {
             "pattern": ({"split_pattern": "cl100k"}, "split_pattern "),
-            "normalizer": ({"normalizer": None}, "normalizer 'NFC', and now it is None"),
-            "special": ({"special_tokens": ["<end>"]}, r"special_tokens \[\], and now it is "),
+            "normalizer": ({"normalizer": None}, "normalizer 'NFC', but now it is None"),
+            "special": ({"special_tokens": ["<end>"]}, r"special_tokens \[\], but now it is "),
         }
     else:
         more = {
-            "layout": ({"format": "megatron"}, "layout 'bin', and now it is 'megatron'"),
-            "dtype": ({"dtype": "uint32"}, "dtype 'uint16', and now it is 'uint32'"),
-            "eot": ({"eot": "<end>"}, "eot None, and now it is 2"),
-            "tokenizer": ({"tokenizer": BPETokenizer()}, "tokenizer '[0-9a-f]+.*, and now it is '"),
-            "special": ({"allowed_special": "all"}, "allowed_special 'none', and now it is 'all'"),
+            "layout": ({"format": "megatron"}, "layout 'bin', but now it is 'megatron'"),
+            "dtype": ({"dtype": "uint32"}, "dtype 'uint16', but now it is 'uint32'"),
+            "eot": ({"eot": "<end>"}, "eot None, but now it is 2"),
+            "tokenizer": ({"tokenizer": BPETokenizer()}, "tokenizer '[0-9a-f]+.*, but now it is '"),
+            "special": ({"allowed_special": "all"}, "allowed_special 'none', but now it is 'all'"),
         }
     return {**settings, **more}
 
@@ -676,7 +676,7 @@ def test_other_settings_in_the_same_folder(both: Both) -> None:
     elsewhere.write_text("other text", encoding="utf-8")
     for options, said in others(both.kind).values():
         for paths in (both.source, elsewhere):  # nor is another job's work removed
-            refusal = f"{both.out} holds what was made with {said}.*resume=False"
+            refusal = f"{both.out} contains output made with {said}.*resume=False"
             with pytest.raises(ValueError, match=refusal):
                 both.run(paths=paths, **options)
             assert both.made() == before
@@ -753,9 +753,9 @@ def test_a_manifest_of_something_else_stays(small: Path, tokenizer: BPETokenizer
     mine = '{"name": "something else"}'
     (out / "manifest.json").write_text(mine, encoding="utf-8")
     for resume in (True, False):
-        with pytest.raises(ValueError, match=r"manifest\.json is there, and is no manifest of tok"):
+        with pytest.raises(ValueError, match=r"manifest\.json exists, and isn't a manifest of tok"):
             encode_corpus(tokenizer, small, out, resume=resume, num_workers=1)
-        with pytest.raises(ValueError, match=r"manifest\.json is there, and is no manifest of tok"):
+        with pytest.raises(ValueError, match=r"manifest\.json exists, and isn't a manifest of tok"):
             encode_shard(tokenizer, small / "1.txt", out)
     assert tree(out) == {"manifest.json": mine.encode()}
 
@@ -815,15 +815,15 @@ def test_what_is_written_is_never_read(
     before = tree(tmp_path)
     monkeypatch.chdir(tmp_path)
     for paths in ("in", [small], ["in/1.txt", str(small)]):
-        said = f"{re.escape(out)} is to be written, and .*in is read: another run would read what"
+        said = f"{re.escape(out)} is the output, and .*in is an input: another run would read what"
         with pytest.raises(ValueError, match=said):
             encode_corpus(tokenizer, paths, out, num_workers=1)
         with pytest.raises(ValueError, match=said):
             count_pretokens(paths, work_dir=out, num_workers=1)
     if out != "in":
-        with pytest.raises(ValueError, match=r"in/counts\.json is to be written, and in is read"):
+        with pytest.raises(ValueError, match=r"in/counts\.json is the output, and in is an input"):
             CountJob("in", num_workers=1).to_file("in/counts.json")
-    with pytest.raises(ValueError, match=r"in/1\.txt is to be written, and .*/in/1\.txt is read"):
+    with pytest.raises(ValueError, match=r"in/1\.txt is the output, and .*/in/1\.txt is an input"):
         CountJob("in/*.txt", num_workers=1).to_file("in/1.txt")
     assert tree(tmp_path) == before
     hidden = small / ".counted"  # what is hidden is not read

@@ -25,7 +25,7 @@ DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 @functools.cache
 def other() -> BPETokenizer:
-    """A tokenizer with all tokens of the tiny model's, others, and the special ones elsewhere."""
+    """A tokenizer with all tokens of the tiny model, and others; special tokens have other ids."""
     made = BPETokenizer(normalizer=None).train([tiny_models.text()], 560, verbose=False)
     made.add_special_tokens(["<|new|>", "<pad>", "</s>", "<s>"])
     made.bos_token, made.eos_token, made.pad_token = "<s>", "</s>", "<pad>"
@@ -34,7 +34,7 @@ def other() -> BPETokenizer:
 
 @functools.cache
 def elsewhere() -> BPETokenizer:
-    """A tokenizer from other text, with few of its tokens, and parts of characters among them."""
+    """A tokenizer trained on other text; it shares few tokens and has some parts of characters."""
     text = "Größenwahn und Übermut: 日本語の文章、中国的文字。 " * 30 + "naïve zero " * 20
     made = BPETokenizer(normalizer=None).train([text], 330, verbose=False)
     made.add_special_tokens(["</s>", "<s>", "<pad>"])
@@ -43,7 +43,7 @@ def elsewhere() -> BPETokenizer:
 
 
 def write_model(folder: Path, tied: bool, dtype: str = "F32", shards: int = 1) -> Path:
-    """Write the tiny model as the library of safetensors does, maybe in several files."""
+    """Write the tiny model with the safetensors library, in one or several files."""
     made = tiny_models.model(tied)
     tiny_models.write_safetensors(folder, made)
     (folder / "model.safetensors").unlink()
@@ -71,7 +71,7 @@ def save(weights: Mapping[str, Any], path: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Read all weights by their own library."""
+    """Read all weights with the safetensors library."""
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.safetensors")):
         found.update(safetensors_torch.load_file(str(path)))

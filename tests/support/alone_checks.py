@@ -1,7 +1,7 @@
-"""What `bpe_tokenizer.py` does as the only file of this library, checked from within.
+"""Checks of `bpe_tokenizer.py` as the only file of this library, run inside its process.
 
 `tests/test_module_alone.py` runs this in a Python that finds the module, `regex` and the standard
-library only. It prints a JSON object: for each name that was checked, "" or what went wrong.
+library only. It prints a JSON object: for each name checked, "" or the error.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def fresh() -> BPETokenizer:
 
 
 def error(kind: type[Exception], call: Callable[..., Any], *given: Any, **more: Any) -> str:
-    """Return what an expected error says."""
+    """Return the message of an expected error."""
     try:
         call(*given, **more)
     except kind as found:
@@ -433,12 +433,12 @@ def _() -> None:
         assert text == getattr(bpe.ChatTemplate, name)(TALK)
         ids = tokenizer.apply_chat_template(TALK, name)
         assert tokenizer.decode(ids) == text
-        # What people wrote spells control tokens, too; only the template's own count.
+        # User-supplied text spells control tokens, too; only the template's own count.
         own = [id_ for id_ in ids if id_ in {*tokenizer.special_tokens.values()}]
-        turns = len(TALK) + 1  # with the header of the answer
+        turns = len(TALK) + 1  # includes the header of the answer
         expected = {"llama3": 1 + 2 * turns + len(TALK), "chatml": turns + len(TALK), "alpaca": 0}
         assert len(own) == expected[name], name
-        # Of equals, ids are those of the text with its control tokens allowed.
+        # Without such text, the ids equal those of the text with control tokens allowed.
         clean = [{"role": "user", "content": "Hi, the cat sat."}]
         ids = tokenizer.apply_chat_template(clean, name, add_generation_prompt=False)
         whole = getattr(bpe.ChatTemplate, name)(clean, add_generation_prompt=False)
@@ -605,7 +605,7 @@ def _() -> None:
 
 
 def run() -> dict[str, str]:
-    """Run all checks, each in a folder of its own."""
+    """Run all checks, each in its own folder."""
     outcomes, start = {}, os.getcwd()
     for name, check in CHECKS.items():
         with tempfile.TemporaryDirectory() as folder:

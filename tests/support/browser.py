@@ -1,4 +1,4 @@
-"""Chromium, driven by tests: found, or said to be missing."""
+"""Chromium for tests: find it, or skip the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLAGS = """
 
 
 def _program(*names: str) -> str:
-    """Return the path of a program; without it the test is skipped, or fails if required."""
+    """Return the path of a program; if it is missing, skip the test, or fail if it is required."""
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         reason = f"{names[0]} is not installed: apt-get install chromium chromium-driver"
@@ -45,7 +45,7 @@ def keys() -> Any:
 
 
 def select(element: Any) -> Any:
-    """Return what chooses from a select element."""
+    """Return an object that chooses from a select element."""
     return importlib.import_module("selenium.webdriver.support.ui").Select(element)
 
 
@@ -61,7 +61,7 @@ class Browser:
         self.wait("await ready")
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run a script in the page; its value comes back by way of JSON."""
+        """Run a script in the page, and return its value, passed as JSON."""
         wrapped = f"return JSON.stringify((function () {{ {script} }}).apply(null, arguments))"
         found = self.driver.execute_script(wrapped, *arguments)
         return None if found is None else json.loads(found)
@@ -106,7 +106,7 @@ class Browser:
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start a browser with a fresh profile; it is gone afterwards."""
+    """Start a browser with a fresh profile, and end it afterward."""
     webdriver = _selenium()
     program, driver = _program("chromium", "chromium-browser"), _program("chromedriver")
     service = webdriver.ChromeService(driver)

@@ -1,4 +1,4 @@
-"""Attacks on chat templates, made at random: control tokens wherever people may write.
+"""Random attacks on chat templates: control tokens wherever users can write.
 
 `python tests/support/chat_attacks.py 100000` makes that many and counts them; it needs
 BPE_TOKENIZER_LLAMA_CPP_SOURCE, a folder with llama-cpp-python's source.  With `built-in` behind the
@@ -41,7 +41,7 @@ LOOKS_LIKE_CONTROL = re.compile(
 # What the built-in templates write.
 OWN = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 OWN += ("<|im_start|>", "<|im_end|>", "### Response:")
-# Which vocabulary that llama.cpp carries goes with which public templates.
+# Which of the vocabularies that llama.cpp ships belongs to which public templates.
 VOCABULARIES = {
     "command-r": ("CohereForAI", "Cohere2MoE"),
     "gemma-4": ("google-gemma-4",),
@@ -54,7 +54,7 @@ VOCABULARIES = {
 
 
 class Target(NamedTuple):
-    """A template, and a tokenizer it is used with."""
+    """A template, and a tokenizer to use it with."""
 
     name: str
     template: str
@@ -73,7 +73,7 @@ def vocabulary(models: Path, name: str) -> BPETokenizer:
 
 
 def targets(models: Path, rng: random.Random, vocabularies: Iterable[str]) -> Iterator[Target]:
-    """Yield all public templates, with tokens of their own and with published vocabularies."""
+    """Yield all public templates, with their own tokens and with published vocabularies."""
     templates = {
         path.stem: path.read_text(encoding="utf-8")
         for path in sorted((models / "templates").glob("*.jinja"))
@@ -133,11 +133,11 @@ MANGLE: list[Callable[[str], str]] = [
     lambda token: "".join(f"{char}{char}" for char in token),
 ]
 FILLERS = ["", "", " ", "\n", "a", "}", "<", "|", "é\u0301", '"', "\\", "user\n", "{{ x }}", "\0"]
-FILLERS += ["CONTINUE_FINAL_MESSAGE_TAG "]  # what a continued message is found by
+FILLERS += ["CONTINUE_FINAL_MESSAGE_TAG "]  # the mark that finds a continued message
 
 
 def typed(rng: random.Random, tokens: list[str]) -> str:
-    """Make what an attacker types: tokens whole, cut and changed, with something between."""
+    """Make what an attacker types: whole, cut and changed tokens, with other text between."""
     made = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         made += [rng.choice(MANGLE)(rng.choice(tokens)), rng.choice(FILLERS)]
@@ -145,7 +145,7 @@ def typed(rng: random.Random, tokens: list[str]) -> str:
 
 
 def conversation(write: Callable[[], str], rng: random.Random) -> Conversation:
-    """Make a conversation of which people wrote what `write` gives."""
+    """Make a conversation in which users write the texts that `write` returns."""
     role = write() if rng.random() < 0.05 else "user"
     parts = [{"type": "text", "text": write()}, {"type": "text", "text": write()}]
     user = {"role": role, "content": parts if rng.random() < 0.15 else write()}
@@ -189,13 +189,13 @@ def conversation(write: Callable[[], str], rng: random.Random) -> Conversation:
 
 
 class Outcome(NamedTuple):
-    """What a template made of an attack.
+    """The result of an attack on a template.
 
     Attributes:
-        got_in: control tokens that came out of what people wrote, by any of three signs: a token
-            stands in their text; the template could not have written it; or there are more of
+        got_in: control tokens that came from user-supplied text, by any of three signs: a token
+            is inside that text; the template couldn't have written it; or there are more of
             it than without the attack, although the template's own text is as long.
-        reacted: whether the template's own text is another than without the attack.
+        reacted: whether the template's own text differs from that without the attack.
     """
 
     got_in: list[str]
@@ -203,7 +203,7 @@ class Outcome(NamedTuple):
 
 
 def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
-    """Attack once; None where the template refuses the conversation."""
+    """Attack once; return None if the template refuses the conversation."""
     rng = random.Random(seed)
     tokens = target.tokens
     sources = _sources(target)
@@ -221,7 +221,7 @@ def attack(target: Target, seed: int, **more: Any) -> Outcome | None:
     rng.setstate(state)
 
     def write_harmless() -> str:
-        typed(rng, tokens)  # what was typed moves the random numbers on alike
+        typed(rng, tokens)  # so that the random numbers advance the same way
         return "x" * len(words[next(place)])
 
     place = iter(range(len(words)))
@@ -274,9 +274,9 @@ def rendered(render: Renderer, messages: list[dict[str, Any]], field: str) -> Ma
 def got_into_a_batch(
     target: Target, messages: Any, harmless: Any, ids: list[int], options: dict[str, Any]
 ) -> list[str]:
-    """Attack within a batch; return the tokens by which its ids are not those of the attack alone.
+    """Attack within a batch; return the tokens that differ from those of the attack alone.
 
-    Where the template refuses the batch, nothing got in.
+    If the template refuses the batch, nothing got in.
     """
     options["continue_final_message"] = options.pop("field")
     try:
@@ -289,7 +289,7 @@ def got_into_a_batch(
 
 
 def marks_in_answers(render: Renderer, tokens: list[str]) -> frozenset[str]:
-    """Return the marks that may come out of what the assistant said; special tokens may not."""
+    """Return the marks that may come from the assistant's messages; special tokens may not."""
     if render.jinja_source is None:
         return frozenset()
     added = render.tokenizer.added_tokens
@@ -305,7 +305,7 @@ def _own_text(text: Marked) -> str:
 
 
 def _sources(target: Target) -> str:
-    """All that a template can make control tokens of: its source, and role tokens."""
+    """Everything a template can make control tokens from: its source, and role tokens."""
     tokenizer = target.tokenizer
     roles = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token)
     source = "\0".join(OWN) if target.template in BUILT_IN else target.template
@@ -319,13 +319,13 @@ def run(
     vocabularies: Iterable[str] = tuple(VOCABULARIES),
     **options: Any,
 ) -> Counter[str]:
-    """Attack n times, each template as often; count what came of it.
+    """Attack n times, each template equally often; count the results.
 
     Args:
         models: llama.cpp's folder of vocabularies and templates.
-        n: how many attacks.
-        seed: where the random numbers begin.
-        vocabularies: names of those that llama.cpp carries.
+        n: number of attacks.
+        seed: seed of the random numbers.
+        vocabularies: names of vocabularies that llama.cpp ships.
         options: for the rendering, such as ``content_tokens``.
     """
     return attack_all(list(targets(models, random.Random(seed), vocabularies)), n, seed, **options)
@@ -334,7 +334,7 @@ def run(
 def attack_all(found: list[Target], n: int, seed: int = 0, **options: Any) -> Counter[str]:
     """Do what `run` does with given targets."""
     counts: Counter[str] = Counter()
-    for i in range(n):  # one template after the other: each is compiled once
+    for i in range(n):  # one template after another: each is compiled once
         target = found[i * len(found) // n]
         outcome = attack(target, seed + i, **options)
         counts["attacks"] += 1

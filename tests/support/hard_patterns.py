@@ -1,4 +1,4 @@
-"""Random split patterns, of the kinds that an automaton can stand for, and some that it cannot."""
+"""Random split patterns: kinds that an automaton can replace, and some that it can't."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SETS = [
 WORDS = ["'s", "ll", "'ll", "ab", "aab", "  ", "\\r\\n", "1a", "ss", "st"]
 QUANTIFIERS = ["*", "+", "?", "{1,3}", "{2}", "{2,}", "{0,2}", "{1,2}", "{3}"]
 AHEAD = [r"(?!\S)", r"(?=\S)", r"(?!\s)", r"(?!a)", r"(?=[ab])", r"(?=\s|$)", r"\Z", "$", r"(?!\Z)"]
-ODD = [r"(?=ab)", r"(?<=a)", r"\b", r"\A", r"(?!a*b)"]  # no automaton looks at these
+ODD = [r"(?=ab)", r"(?<=a)", r"\b", r"\A", r"(?!a*b)"]  # no automaton handles these
 
-# A user's patterns often look so: words, numbers, signs, white space.
+# Users' patterns often look like this: words, numbers, signs, white space.
 PARTS = [
     *[
         "'(?i:[sdmt]|ll|ve|re)",
@@ -48,7 +48,7 @@ PARTS = [
 
 
 def some_pattern(chance: random.Random) -> str:
-    """Return a pattern: one as users write them, or one that no user writes."""
+    """Return a pattern: one that users might write, or one that no user would write."""
     if chance.randrange(2):
         parts = chance.sample(PARTS, chance.randrange(2, 8))
         if chance.randrange(3) == 0:
@@ -88,7 +88,7 @@ def _quantifier(chance: random.Random) -> str:
     return chance.choice(QUANTIFIERS) + chance.choice(["", "", "", "?", "+"])
 
 
-# What those sets tell apart, and what is easily mistaken for it.
+# Characters that those sets distinguish, and characters easily confused with them.
 CHARACTERS = "aabbABceszSZ'’  \t\n\n\r\u00a0\u3000\x85\u2028112.!?/_-+ſßéÉǅʰªıİKk"
 CHARACTERS += "\u0301\u0345\u0903中文あ٣²Ⅷ😀𐐀𐐨𝟘\0\u200d"
 

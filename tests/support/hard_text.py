@@ -1,4 +1,4 @@
-"""Text that is hard to cut: what split patterns treat specially, and what is mistaken for it."""
+"""Text that is hard to cut: characters that split patterns treat specially, and lookalikes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ATOMS = [
     *["\u0301", "\u0903", "\u20dd", "ǅ", "ʰ", "ª", "a", "B", "ab", "Ab", "aB", "é", "É", "ß"],
     *["中", "文", "한", "ก", "ﬁ", "𐐀", "𐐨", "\U00020000", "1", "12", "1234", "٣", "²", "Ⅷ", "𝟘"],
     *["/", "//", "!", "?!", "_", "-", "€", "…", "😀", "\0", "l", "e", "v", "r", "s", "T"],
-    # DeepSeek-V3's: kana and Han, what is none though it looks so, and what belongs to nothing
+    # DeepSeek-V3's: kana and Han, lookalikes that are neither, and characters of no class
     *["の", "カ", "ー", "・", "゠", "゛", "\u3099", "\u3040", "\u3098", "龥", "龦", "“", "+", "~Z"],
     *["\x01", "\x7f", "\u00ad", "\u200d", "\ue000", "!a", "'é", "a\u0301"],
 ]
@@ -24,9 +24,9 @@ hard_text = st.text() | st.lists(st.sampled_from(ATOMS), max_size=100).map("".jo
 CONTEXTS = ["a{}B '{} {}9", "{}{}a!{}'s\n{}\t{}/", "'r{}A{}", "  {}1 {}の {}  中"]
 
 
-# Every character, but for surrogates, and of what is alike for 65,536 code points at a time: planes
-# that are unassigned or private.  Of those, some.  Where a share of the examples is enough, the
-# scripts behind kana are many and alike, too.
+# Every character except surrogates.  Of planes that are unassigned or private, only some: their
+# 65,536 code points are all alike.  With a share of the examples, also only some of the scripts
+# after kana, which are many and alike.
 _CODES = [*range(0x3100), *share([*range(0x3100, 0xD800), *range(0xE000, 0x40000)])]
 _CODES += [*range(0x40000, 0x110000, 251), *range(0xE0000, 0xE0200)]
 CHARACTERS = [chr(code) for code in _CODES]

@@ -1,7 +1,7 @@
-"""Chat templates that ask for too much: of time, of memory, or of the C stack.
+"""Chat templates that ask for too much: too much time, memory, or C stack.
 
-`python tests/support/hostile_templates.py` renders each in a process of its own, and prints the
-seconds of the processor and the memory that it took.
+`python tests/support/hostile_templates.py` renders each in its own process, and prints the CPU
+seconds and the memory that it took.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _grown(body: str, begin: str = "''") -> str:
     return f"{{% set n = namespace(a={begin}, b=[]) %}}" + _loop(_loop(body))
 
 
-# Those stopped by counting steps.
+# Stopped by counting steps.
 LONG: dict[str, str] = {
     "nested loops": _loop(_loop(_loop("", 100_000))),
     "loops that print": _loop(_loop("{{ i }}")),
@@ -79,7 +79,7 @@ LONG: dict[str, str] = {
     "doubled dicts printed": _doubled("{1: n.a, 2: n.a}", "{{ n.a.values() }}"),
 }
 
-# Those stopped by counting bytes, or because one operation is too large.
+# Stopped by counting bytes, or because one operation is too large.
 LARGE: dict[str, str] = {
     "a width in %": "{{ '%999999999d' % 1 }}",
     "a precision in %": "{{ '%.0000000000000000999999999f' % 1 }}",

@@ -13,7 +13,7 @@ def _fold(a: int, b: int) -> int:
 
 
 def with_checksum(content: bytes | bytearray) -> bytes:
-    """Return a file with the checksum that belongs to it, as accelerator/encode/image.c has it."""
+    """Return a file with its right checksum, computed as in accelerator/encode/image.c."""
     sums = [1, 2, 3, 4]
     words = struct.unpack(f"={len(content) // 8 - 2}Q", content[16:])
     whole = len(words) // 4 * 4

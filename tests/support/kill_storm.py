@@ -1,9 +1,9 @@
 """Jobs killed at random times: python kill_storm.py [--kills N] [--seed N] [--only JOB ...].
 
-Each job runs in a process of its own, forked from this one, and is killed (SIGKILL) after a random
-share of the time that it takes; some start over before they are killed again.  What is there then
-must be the old output or the new one, whole.  At the end the job runs undisturbed: it must leave
-what a run that nothing disturbed leaves, and no file besides.
+Each job runs in its own process, forked from this one, and is killed (SIGKILL) after a random
+share of the time that it takes; some start over and are killed again.  After each kill, the whole
+old output or the whole new one must be there.  At the end the job runs undisturbed: it must leave
+the same files as a run that was never killed, and no others.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def write_inputs(folder: Path) -> None:
 
 
 class Job(NamedTuple):
-    """What is killed: a command line, or a function of the folder."""
+    """The job to kill: a command line, or a function of the folder."""
 
     run: list[str] | Callable[[], object]
-    check: Callable[[], object]  # raises if what is there is not whole
+    check: Callable[[], object]  # raises if the output is damaged
     uses_numpy: bool = False
 
 
@@ -149,7 +149,7 @@ JOBS = {
 
 
 def run(job: Job, after: float | None = None) -> bool:
-    """Run a job in a process of its own, maybe killed after some seconds; return if it ended."""
+    """Run a job in its own process; kill it after some seconds, if given; return if it ended."""
     child = os.fork()
     if not child:
         status = 1
@@ -179,7 +179,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def reference(job: Job, start: Path, folder: Path) -> tuple[set[str], dict[str, bytes], float]:
-    """Run a job twice; return the names it leaves, the files that are always the same, its time."""
+    """Run a job twice; return its files' names, those that are always the same, and its time."""
     trees, took = [], []
     for number in range(2):
         place = folder / f"undisturbed-{number}"
@@ -195,7 +195,7 @@ def reference(job: Job, start: Path, folder: Path) -> tuple[set[str], dict[str, 
 
 
 def storm(name: str, kills: int, chooser: random.Random, start: Path) -> dict[str, int]:
-    """Kill a job so often; return how often it was, how often it ended before, and the ends."""
+    """Kill a job that often; count the kills, the runs that ended before, and the final runs."""
     job, found = JOBS[name], collections.Counter[str]()
     with tempfile.TemporaryDirectory() as scratch:
         names, same, seconds = reference(job, start, Path(scratch))
@@ -204,7 +204,7 @@ def storm(name: str, kills: int, chooser: random.Random, start: Path) -> dict[st
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(start, place)
             os.chdir(place)
-            if chooser.random() < 0.3:  # over what an earlier run left
+            if chooser.random() < 0.3:  # on top of an earlier run's output
                 run(job)
             for _ in range(chooser.choice((1, 1, 2, 3))):
                 ended = run(job, chooser.uniform(0, seconds))
@@ -212,7 +212,7 @@ def storm(name: str, kills: int, chooser: random.Random, start: Path) -> dict[st
                 job.check()
             run(job)
             job.check()
-            if Path("registry").exists():  # where others may be at work: those begun a day ago go
+            if Path("registry").exists():  # registry drafts are removed only after a day
                 Registry("registry").clean(older_than=0)
             left = tree(place)
             assert set(left) == names, f"{name}: left {set(left) ^ names}"

@@ -1,4 +1,4 @@
-"""What tests compare with, and how much: libraries found or said to be missing, random texts."""
+"""The libraries that tests compare with, skips if they are missing, and random texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 Item = TypeVar("Item")
 
-# What must be here: its absence fails a test that would otherwise be skipped.
+# Modules that must be here: without them, a test fails instead of being skipped.
 REQUIRED = os.environ.get("BPE_TOKENIZER_REQUIRE", "").replace(",", " ").split()
 
 # The share of the random examples that tests try.
@@ -27,7 +27,7 @@ forks = pytest.mark.skipif(
 )
 
 
-# What brings a module: not always the package of that name.
+# The package that contains a module, if it has another name.
 _PACKAGES = {
     "yaml": "pyyaml",
     "llama_cpp": "llama-cpp-python",
@@ -42,12 +42,12 @@ _PACKAGES = {
     "tiktoken_ext": "tiktoken",
     "xdist": "pytest-xdist",
 }
-# Large packages, and those of few tests: the extra "test-all" has them, "test" does not.
+# Large packages, and those few tests need: in the extra "test-all", but not in "test".
 _IN_TEST_ALL = "accelerate datasets pandas pyarrow ray selenium torch".split()
 
 
 def missing(module: str) -> str | None:
-    """Say that a module is not installed, and what brings it; None where it is here."""
+    """Say that a module is missing, and how to install it; return None if it is installed."""
     name = module.split(".")[0]
     if importlib.util.find_spec(name) is not None:
         return None
@@ -56,7 +56,7 @@ def missing(module: str) -> str | None:
 
 
 def need(module: str) -> Any:
-    """Import an oracle; without it the test is skipped, or fails where it is required."""
+    """Import an oracle; if it is missing, skip the test, or fail if it is required."""
     reason = missing(module)
     if reason and not {module, module.split(".")[0]} & set(REQUIRED):
         pytest.skip(reason, allow_module_level=True)
@@ -64,13 +64,13 @@ def need(module: str) -> Any:
 
 
 def examples(number: int) -> int:
-    """Say how many examples a test shall try, of the number for a thorough run (`--slow`).
+    """Say how many examples a test tries, given the number for a thorough run (`--slow`).
 
-    BPE_TOKENIZER_EXAMPLES is the share that is enough elsewhere: "0.25" tries a quarter.
+    BPE_TOKENIZER_EXAMPLES is the share for other runs: "0.25" tries a quarter.
     """
     return max(1, round(number * float(os.environ.get(EXAMPLES, "1"))))
 
 
 def share(everything: Sequence[Item]) -> Sequence[Item]:
-    """Return evenly spaced ones of all there are, as many as `examples` says."""
+    """Return evenly spaced items, as many as `examples` says."""
     return everything[:: max(1, len(everything) // examples(len(everything)))]

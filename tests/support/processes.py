@@ -1,4 +1,4 @@
-"""Programs that tests run, done when no process of theirs is left; Ray for small machines."""
+"""Programs that tests run, waiting until no process is left; Ray for small machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import bpe_tokenizer
 
 
 def wanted(*modules: str) -> None:
-    """Skip a test whose scripts need what is missing; nothing is imported into this process."""
+    """Skip a test if its scripts need a missing module; import nothing into this process."""
     for module in modules:
         if reason := missing(module):
             assert module not in REQUIRED, reason
@@ -37,7 +37,7 @@ def processes_with(mark: str) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
         if mark.encode() in variables:
             found.append(int(folder.name))
@@ -60,7 +60,7 @@ def end(processes: list[int]) -> None:
 
 
 class Ended(NamedTuple):
-    """How a program has ended, and what it said."""
+    """How a program ended, and what it printed."""
 
     status: int
     out: str
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
 
 
 class Program:
-    """A program with all the processes that it starts, none of which outlives `with`."""
+    """A program and all the processes that it starts; none outlives the `with` block."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Program:
             **dict([self._mark.split("=")]),
             **variables,
         }
-        # NOTE: to files, not pipes, which a process that is left would keep open.
+        # NOTE: to files, not pipes: a leftover process would keep a pipe open.
         self._said = said.with_suffix(".out"), said.with_suffix(".err")
         with open(self._said[0], "wb") as out, open(self._said[1], "wb") as err:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
@@ -106,7 +106,7 @@ class Program:
         self.process.wait()
 
     def wait(self, timeout: float, spared: Sequence[str] = ()) -> Ended:
-        """Wait until it and all that it has started are gone, but what has one of some titles."""
+        """Wait until it and all its processes are gone, except those with one of some titles."""
         status = self.process.wait(timeout)
         deadline = time.monotonic() + 600
         while (left := self._left(spared)) and time.monotonic() < deadline:
@@ -126,9 +126,9 @@ def run_alone(
     timeout: float = 600,
     **variables: str,
 ) -> Any:
-    """Run a script to its end, in its directory or `at` another; return what it reports.
+    """Run a script to its end, in its directory or in `at`; return what it reports.
 
-    No process of it is left then.
+    Afterward, none of its processes is left.
     """
     said = (at or script.parent) / script.name
     report = said.with_suffix(".json")
@@ -141,8 +141,8 @@ def run_alone(
 
 @contextlib.contextmanager
 def ray_variables() -> Iterator[dict[str, str]]:
-    """Give variables for Ray on a small machine; all that it writes is removed afterwards."""
-    # NOTE: short, as it holds sockets, whose paths may have some hundred characters.
+    """Set variables for Ray on a small machine; remove everything it writes afterward."""
+    # NOTE: a short path: it contains sockets, whose paths may have about 100 characters.
     temporary = tempfile.mkdtemp(prefix="bpe-ray-", dir="/tmp")
     try:
         yield {

@@ -30,7 +30,7 @@ def join(parts: list[bytes], pair: Pair) -> list[bytes]:
 
 
 def count_pairs(words: Iterable[tuple[list[bytes], int]]) -> Counter[Pair]:
-    """Count every pair of neighbouring parts, in all words, from scratch."""
+    """Count every pair of neighboring parts, in all words, from scratch."""
     counts: Counter[Pair] = Counter()
     for parts, frequency in words:
         for pair in zip(parts, parts[1:]):
@@ -48,7 +48,7 @@ def train(
 
     Of equally frequent pairs the smallest goes first: base bytes rank by their
     printable character, merged tokens after them by age.  A pair that is merged
-    a second time keeps only the later place, as it can have only one rank.
+    a second time keeps only the later place, because it can have only one rank.
 
     Args:
         pretoken_counts: pre-token -> how often it occurs.
@@ -84,10 +84,10 @@ def extend(
     min_frequency: int = 2,
     forbidden: Iterable[bytes] = (),
 ) -> list[Pair]:
-    """Go on learning merges, from words that are encoded already; return the new merges.
+    """Continue to learn merges, from encoded words; return the new merges.
 
     Of equally frequent pairs the smallest goes first, by the `ranks` of their tokens and the age of
-    new ones.  A pair that would make a token that there is, or a forbidden one, is passed over.
+    new ones.  Pairs that would make an existing token, or a forbidden one, are skipped.
     """
     words, age, taken = list(words), dict(ranks), {*ranks, *forbidden}
     new: list[Pair] = []
@@ -111,7 +111,7 @@ def prune(
 ) -> list[bytes]:
     """Remove the leaf used least, `n_tokens` times; return what was removed.
 
-    Of equally used ones that goes first whose merge is the last.  All is encoded again each time.
+    Of equally used leaves, the one merged last goes first.  Each step encodes everything again.
     """
     removed: list[bytes] = []
     merges = list(merges)
@@ -143,12 +143,12 @@ def encode(pretoken: bytes, merges: Iterable[Pair]) -> list[bytes]:
 
 
 def greatest(counts: dict[Pair, int]) -> Pair:
-    """Choose as the course CS336 says: of the most frequent pairs the lexicographically greater."""
+    """Choose as in the course CS336: of the most frequent pairs, the lexicographically greatest."""
     return max(counts, key=lambda pair: (counts[pair], pair))
 
 
 def first(counts: dict[Pair, int]) -> Pair:
-    """Choose as minbpe does: of the most frequent pairs the one that was counted first."""
+    """Choose as minbpe does: of the most frequent pairs, the one that was counted first."""
     return max(counts, key=lambda pair: counts[pair])
 
 
@@ -162,15 +162,15 @@ def train_by(
 ) -> list[Pair]:
     """Learn merges until `n_tokens` tokens are new, from all pre-tokens of a text in their order.
 
-    Nothing is summed up beforehand: each step walks through the text again.
+    No counts are kept: each step walks through the text again.
 
     Args:
-        choose: takes the next pair from their counts, in the order in which pairs came up.
+        choose: picks the next pair from the counts, which are in order of first occurrence.
         pretokens: all of them, as often as they occur.
         n_tokens: how many tokens to make beyond the 256 bytes.
         min_frequency: stop at pairs that occur less often.
-        max_token_length: pairs with so many bytes are not counted, but those of two bytes are.
-        forbidden: what no merge may join.
+        max_token_length: pairs of this many bytes or more are not counted, unless of two bytes.
+        forbidden: byte strings that no merge may make.
     """
     text = [[bytes([byte]) for byte in pretoken] for pretoken in pretokens]
     tokens = {bytes([byte]) for byte in range(256)}

@@ -1,4 +1,4 @@
-"""What lies in tests/data: published vocabularies and texts, unpacked once and checked."""
+"""The contents of tests/data: published vocabularies and texts, unpacked once and checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
-# More text of the same kinds, for slow tests; without it they take the samples.
+# More text of the same kinds, for slow tests; without it they use the samples.
 LARGER = Path(os.environ.get("BPE_TOKENIZER_CORPORA", ROOT.parent / "shared" / "corpora"))
 
 Vocabulary = tuple[dict[bytes, int], dict[str, Any]]
@@ -41,7 +41,7 @@ def unpacked() -> Path:
     folder = ROOT / "build" / f"tests-data-{key}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # the clone can only be read
+    except OSError:  # the clone is read-only
         folder = Path(tempfile.mkdtemp(prefix="bpe_tokenizer-tests-"))
     for name, published in SHA256.items():
         place = folder / name
@@ -49,7 +49,7 @@ def unpacked() -> Path:
             data = lzma.decompress((DATA / f"{name}.xz").read_bytes())
             assert _sha256(data) == published, f"{DATA / name}.xz is damaged: check it out again"
             _write(place, data)
-        if name.endswith("_base.tiktoken"):  # by this name tiktoken finds it, without the network
+        if name.endswith("_base.tiktoken"):  # tiktoken finds it by this name, without the network
             cached = folder / hashlib.sha1(f"{PUBLISHED_AT}{name}".encode()).hexdigest()
             if not cached.exists() or cached.stat().st_size != place.stat().st_size:
                 _write(cached, place.read_bytes())
@@ -61,7 +61,7 @@ def unpacked() -> Path:
 
 
 def as_in_the_clone(folder: Path) -> None:
-    """Let code of the documents find tests/data in a folder."""
+    """Let the code in docs/ find tests/data in a folder."""
     (folder / "tests").mkdir()
     (folder / "tests" / "data").symlink_to(DATA, target_is_directory=True)
 
@@ -71,7 +71,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _write(place: Path, data: bytes) -> None:
-    """Write a file at once, as other processes may do the same."""
+    """Write a file atomically, because other processes may do the same."""
     draft = place.with_name(f"{place.name}.{os.getpid()}")
     draft.write_bytes(data)
     os.replace(draft, place)

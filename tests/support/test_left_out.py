@@ -1,4 +1,4 @@
-"""The end of a run says what was left out; the next run can be told to run it."""
+"""A run ends with a list of the tests left out, and says how to run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places to write to: what cannot be written is refused before work begins."""
+"""Output paths: those that can't be written are refused before work begins."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_directory_without_the_right_to_write(place: Path) -> None:
     assert refusal("folder/x", directory=True) == f"folder/x: {expected}"
 
 
-COMMANDS = [  # of all that they name, nothing is there
+COMMANDS = [  # nothing that they name exists
     ["evaluate", "none", "--texts", "none.txt", "--csv", "OUT"],
     ["evaluate", "none", "--texts", "none.txt", "--plot", "OUT.png"],
     ["compare", "none", "none", "--texts", "none.txt", "--csv", "OUT"],
@@ -209,7 +209,7 @@ def test_where_no_directory_can_be_locked_a_file_in_it_is(
     fcntl = need("fcntl")
     real = fcntl.flock
 
-    def flock(handle: int, how: int) -> None:  # as NFS has it
+    def flock(handle: int, how: int) -> None:  # as on NFS
         if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, "Bad file descriptor")
         real(handle, how)
@@ -224,7 +224,7 @@ def test_where_no_directory_can_be_locked_a_file_in_it_is(
         fcntl, "flock", lambda handle, how: (_ for _ in ()).throw(OSError(errno.ENOLCK, "No locks"))
     )
     with outputs.locked(place / "folder"), outputs.locked(place / "folder"):
-        pass  # without locks, it goes without
+        pass  # no locks here: go on without
 
 
 @posix
@@ -232,7 +232,7 @@ def test_where_no_directory_can_be_locked_a_file_in_it_is(
 def test_a_folder_that_whoever_has_the_lock_removes(
     place: Path, monkeypatch: pytest.MonkeyPatch, between: str
 ) -> None:
-    """Whenever it is removed while another waits, that one holds the lock on what is there."""
+    """If the file is removed while another waits, that one locks the file that is there."""
     module: Any = {"is_dir": Path, "_lock": outputs}.get(between, os)
     name = {"is_dir": "mkdir"}.get(between, between)
     real, folder, removed = getattr(module, name), place / "job", []
@@ -273,7 +273,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(place: Path) -> None:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Return the content of each file, and where links lead."""
+    """Return the content of each file, and the target of each link."""
     return {
         path.relative_to(folder).as_posix(): (
             f"-> {os.readlink(path)}" if path.is_symlink() else path.read_text(encoding="utf-8")
@@ -368,7 +368,7 @@ def test_drafts_of_killed_runs_go_and_those_of_living_ones_stay(place: Path) -> 
     left, other = draft_name(path), draft_name(place / "y.counts")
     for draft in (left, other):
         draft.write_bytes(b"half")
-    folder = place / ".x.counts.ab_c1234.tmp"  # as tempfile names one
+    folder = place / ".x.counts.ab_c1234.tmp"  # a name as tempfile makes it
     folder.mkdir()
     (folder / "half").touch()
     with outputs.replacing(path) as first:

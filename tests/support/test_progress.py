@@ -1,4 +1,4 @@
-"""Progress bars: where they are shown, and what they know of the whole."""
+"""Progress bars: where they are shown, and what they know about the total."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in tests/data is what its README says, and is unpacked whole."""
+"""tests/data contains what its README says, and is unpacked completely."""
 
 from __future__ import annotations
 

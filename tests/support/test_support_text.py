@@ -1,4 +1,4 @@
-"""Text for people: what can be seen of it, names of tokenizers."""
+"""Text for people: visible characters, and names of tokenizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_no_control_character_is_left_but_line_ends_and_tabs() -> None:
     left = [char for char in shown if ord(char) < 32 or 127 <= ord(char) < 160]
     assert left == ["\t", "\n"]
     assert visible("naïve 東京 🙂\n\tx") == "naïve 東京 🙂\n\tx"
-    assert len(set(map(visible, every))) == len(every)  # and each can be told
+    assert len(set(map(visible, every))) == len(every)  # and all are different
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tables: what people and programs are shown."""
+"""Tables, for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One tiny model, made on the spot, in the form of each backend.
+"""One tiny model, made on the spot, in each backend's format.
 
-A model of the Llama architecture: random weights that are the same every time, large
-enough that the most likely id leads by far, so that no rounding changes an answer.
-`TinyModel.logits` computes it in float64: what all backends are compared with.
+A model of the Llama architecture. Its random weights are the same every time, and large
+enough that the most likely id leads by far, so no rounding changes an answer.
+`TinyModel.logits` computes it in float64; all backends are compared with that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import llama_forms
 ROWS, TOKENS = 512, 480  # the embedding is padded, as those of large models are
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, HEAD = 64, 96, 2, 4, 2, 16
 CONTEXT = 256
-# Not the usual 10,000, which a backend might take without having read it.
+# Not the usual 10,000: a backend might use that without reading the file.
 THETA, EPSILON = 500_000.0, 1e-5
 BOS, EOS, PAD = 477, 478, 479
 CONFIG: dict[str, Any] = {
@@ -157,7 +157,7 @@ def model(tied: bool) -> TinyModel:
 
 
 def text() -> str:
-    """Code, which stays the same, so that the model's answers do."""
+    """Code that stays the same, so the model's answers stay the same."""
     names = """answer believe corpus decode encode forbid gather history import journal keyboard
     language merge number open prompt question repeat special token unknown vocabulary whitespace
     export yield zero naïve count split byte pair"""
@@ -171,7 +171,7 @@ def text() -> str:
 
 @functools.cache
 def tokenizer() -> BPETokenizer:
-    """A tokenizer of TOKENS tokens, that goes with the models."""
+    """A tokenizer with TOKENS tokens that fits the models."""
     made = BPETokenizer(normalizer=None).train([text()], TOKENS - 3, verbose=False)
     made.add_special_tokens({"<s>": BOS, "</s>": EOS, "<pad>": PAD})
     made.bos_token, made.eos_token, made.pad_token = "<s>", "</s>", "<pad>"
@@ -214,7 +214,7 @@ PACKAGES = {
 
 
 def write(folder: Path, name: str, tied: bool) -> Path:
-    """Write a model in the form of a backend."""
+    """Write a model in the format of a backend."""
     path = folder / f"{name.replace('.', '_')}-{'tied' if tied else 'untied'}"
     if name == "llama.cpp":
         return write_gguf(path.with_suffix(".gguf"), model(tied))

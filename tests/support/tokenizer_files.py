@@ -1,7 +1,7 @@
 """Small tokenizer.json files of every kind in use, made through the `tokenizers` library.
 
-Each family below has the components of one public model's own tokenizer.json, as they
-stand there; only the vocabulary is small, trained here on a page of mixed text.  `build`
+Each family below has the components of one public model's own tokenizer.json, unchanged;
+only the vocabulary is small, trained here on a page of mixed text.  `build`
 returns the file as plain data.  `probe` makes a file that shows where its components cut.
 """
 
@@ -41,7 +41,7 @@ CORPUS = [
     "  two   three    four     spaces\t\ttabs\n\n\nlines\n \n  \r\n end  \u3000wide\u00a0hard ",
 ]
 
-# -- Components, spelt as the library writes them --------------------------------------------
+# -- Components, spelled as the library writes them --------------------------------------------
 
 
 def split(
@@ -72,7 +72,7 @@ def decoders(*steps: Any) -> Json:
 
 
 def named(step: Any) -> Json:
-    """Let a component without settings be given by its name."""
+    """Accept a component without settings by its name alone."""
     return {"type": step} if isinstance(step, str) else step
 
 
@@ -230,16 +230,16 @@ class Family:
 
     Attributes:
         alphabet: "bytes", all 256 of the byte alphabet; "text", the characters that are
-            frequent in the training text, so that there are unknown ones.
+            frequent in the training text, so some are unknown.
         model: fields of the model that differ from the library's defaults.
-        first: whether special tokens take the first ids and are in the vocabulary; else
+        first: whether special tokens take the first ids and are in the vocabulary; otherwise
             they follow the other tokens and are not.
-        whole: tokens that no merges lead to, as conversions from other formats leave them.
+        whole: tokens that no merge makes, such as conversions from other formats contain.
         omit: fields that older files do not have, "." between levels.
         old_merges: whether merges are written "a b".
-        n_merges: how many are learned.
-        more_merges: those that the training below cannot find.
-        trained_with: the normalizer and pre-tokenizer to learn with, where others.
+        n_merges: how many merges to learn.
+        more_merges: merges that the training below cannot find.
+        trained_with: the normalizer and pre-tokenizer to train with, if they differ.
     """
 
     pre_tokenizer: Any

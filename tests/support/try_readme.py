@@ -1,6 +1,6 @@
 """Run README's example with the installed package: python try_readme.py README.md.
 
-What it prints must be what README shows, and the engine in C must be in use.
+It must print what README shows, and the engine in C must be in use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main(readme: str) -> int:
-    """Run the first example of a page; return 1 if it prints anything else than the page says."""
+    """Run the first example of a page; return 1 unless it prints what the page shows."""
     text = Path(readme).read_text(encoding="utf-8")
     example = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.M | re.S)
     assert example, f"{readme}: no example"

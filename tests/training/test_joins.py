@@ -37,7 +37,7 @@ def counted(words: dict[Any, int]) -> CountedWords:
 def naive(
     tokens: Sequence[bytes], words: dict[Any, int], n: int, least: int, forbidden: Any
 ) -> list[tuple[tuple[bytes, bytes], int]] | None:
-    """Count all pairs again before each merge; None if a merge makes a token that is there."""
+    """Count all pairs again before each merge; None if a merge makes an existing token."""
     age = {token: number for number, token in enumerate(tokens)}
     text = [([tokens[i] for i in word], count) for word, count in words.items() if count > 0]
     merges: list[tuple[tuple[bytes, bytes], int]] = []
@@ -109,7 +109,7 @@ def test_python_and_c_give_the_same(
     forbidden: frozenset[bytes],
     many: bool,
 ) -> None:
-    """Also why it stopped; and where a merge makes a token that is there, if it may."""
+    """Also why it stopped; and merges that make an existing token, if they may."""
     given_ = MANY if many else TOKENS, counted(words), n, least
     options: Any = {"max_token_length": longest, "forbidden": forbidden}
     assert joins.learn(*given_, **options) == in_python(*given_, **options)

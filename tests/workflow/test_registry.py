@@ -74,7 +74,7 @@ def run(*argv: object, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, st
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Run something in a process of its own; return how it ended: 0, or minus a signal."""
+    """Run something in its own process; return how it ended: 0, or minus a signal."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -279,13 +279,13 @@ def test_reports_are_taken_in_several_forms(registry: Registry) -> None:
 @pytest.mark.parametrize(
     "said, problem",
     [
-        ({"metadata": {"a": float("nan")}}, "metadata: expected what JSON can hold"),
-        ({"metadata": {"a": {1, 2}}}, "metadata: expected what JSON can hold"),
-        ({"metadata": {"a": "\ud800"}}, "metadata: expected what JSON can hold"),
+        ({"metadata": {"a": float("nan")}}, "metadata: expected data that JSON can represent"),
+        ({"metadata": {"a": {1, 2}}}, "metadata: expected data that JSON can represent"),
+        ({"metadata": {"a": "\ud800"}}, "metadata: expected data that JSON can represent"),
         ({"metadata": {1: "a"}}, "metadata: expected a mapping with str keys"),
         ({"metadata": "a=b"}, "metadata: expected a mapping with str keys"),
         ({"report": json.loads("[" * 101 + "]" * 101)}, "report: more than 100 lists"),
-        ({"report": object()}, "report: expected what JSON can hold"),
+        ({"report": object()}, "report: expected data that JSON can represent"),
         ({"corpus_sha256": "abc"}, "corpus_sha256: expected 64 hexadecimal digits, got 'abc'"),
         ({"corpus_sha256": 5}, "corpus_sha256: expected 64 hexadecimal digits, got 5"),
     ],

@@ -97,7 +97,7 @@ def _membership(runs: Runs) -> list[tuple[int, int]]:
 
 
 def _is_unsettled(char: str, form: str) -> bool:
-    """Tell whether normalizing may change a character, or what stands before it."""
+    """Return whether normalizing may change a character, or what stands before it."""
     return core.normalize(char, form) != char or not starts_cluster(char)
 
 
