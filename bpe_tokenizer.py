@@ -887,7 +887,7 @@ def _file_documents(path: Path, text_field: str) -> Iterator[Iterable[str]]:
 
 
 _FileName = str | os.PathLike[str]
-_Corpus = _FileName | Iterable[_FileName]
+_Corpus = _FileName | Iterable[_FileName] | _Document
 # The module that reads files with each ending.
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "backports.zstd"}
 
@@ -3951,6 +3951,9 @@ class BPETokenizer:
             disallowed_special: a set, or "all" for those not allowed: ValueError if one occurs.
             dropout, seed: the probability of skipping each merge, 0 to 1; a seed to repeat it.
             num_threads: how many threads of the accelerator encode a long text.
+
+        >>> BPETokenizer().encode("Hé!")  # before training, each byte is a token
+        [72, 195, 169, 33]
         """
         now = self._now  # other threads may train it
         plain, allowed = now._encode_plain, _NONE
@@ -4355,8 +4358,7 @@ class BPETokenizer:
         """Load a tokenizer from a directory or file, or by name ("o200k_base"); see `from_file`."""
         tokenizer = cls.from_file(directory, split_pattern, special_tokens)
         if _is_watched(verbose):
-            said = f"Loaded {tokenizer.vocab_size:,} tokens from {directory}"
-            print(_printable(said), file=sys.stderr)
+            print(_printable(f"Loaded {len(tokenizer):,} tokens from {directory}"), file=sys.stderr)
         return tokenizer
 
     @classmethod
@@ -4431,8 +4433,7 @@ class BPETokenizer:
                 where = _tools("formats.hub").download(where, verbose=_is_watched(verbose), **how)
             else:
                 hub = _import_optional("huggingface_hub", f"downloading {where}", "huggingface_hub")
-                files = (path.name for path in _tokenizer_files(Path()))
-                names = [*files, "*chat_templates/*.jinja"]
+                names = [*(p.name for p in _tokenizer_files(Path())), "*chat_templates/*.jinja"]
                 where = hub.snapshot_download(where, allow_patterns=names, **how)
         return cls.from_pretrained(
             where, verbose, split_pattern=split_pattern, special_tokens=special_tokens
@@ -4769,10 +4770,9 @@ def _cmd_train(options: argparse.Namespace, **more: Any) -> None:
     tokenizer = BPETokenizer(pattern, normalizer=None if form == "none" else form)
     _check_writable(Path(options.output), options.force)
     _to_oniguruma(tokenizer._definition.split_pattern)  # can it be saved?
-    corpus: Any = _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)]
     names = ["vocab_size", "min_frequency", "num_workers", "text_field"]
     tokenizer.train(
-        corpus or None,
+        _Document(_stdin_text()) if from_stdin else [*map(Path, options.corpus)] or None,
         special_tokens=[*map(_parse_special_token, options.special_tokens)],
         verbose=not options.quiet,
         counts=counts if options.counts else None,
