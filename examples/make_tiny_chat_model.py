@@ -1,12 +1,13 @@
 """Make a chat model of a million parameters that answers questions about tokenization.
 
-    pip install '.[transformers]' gguf openvino
+    pip install '.[transformers]'
     python examples/make_tiny_chat_model.py --output tiny-chat
     bpe-tokenizer chat --model tiny-chat/safetensors
 
 In a few minutes on two cores, offline, it trains a tokenizer of this library and a model of the
 Llama architecture on the questions and answers in tokenization_qa.txt.  It writes them in the
-formats of four libraries: safetensors for Transformers, GGUF for llama.cpp, OpenVINO, MLX.
+formats of up to four libraries: safetensors for Transformers, MLX, GGUF for llama.cpp if gguf
+is installed, OpenVINO if openvino is.
 
 The training data are conversations in ChatML, one question after another in random order
 and spelling.  The model learns to write only the assistant's tokens: the mask of
@@ -403,15 +404,17 @@ def build_parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, default=math.inf, metavar="M", help=more)
     add("--seed", type=int, default=0, metavar="N", help="another one makes another model")
     add("--threads", type=int, default=2, metavar="N", help="how many to compute with")
-    forms = list(FORMS)
-    add("--forms", nargs="+", choices=forms, default=forms, metavar="FORM", help="which to write")
+    here = [name for name, form in FORMS.items() if importlib.util.find_spec(form.package)]
+    which = f"which to write, of {', '.join(FORMS)}"
+    add("--forms", nargs="+", choices=list(FORMS), default=here, metavar="FORM", help=which)
     add("--questions", type=Path, default=QUESTIONS, metavar="FILE", help="what to learn")
     return parser
 
 
 def check(options: argparse.Namespace) -> None:
     """Find out before the work whether it can be done."""
-    needed = {"torch", "transformers", "jinja2", *(FORMS[name].package for name in options.forms)}
+    needed = {"torch", "transformers", "jinja2", "numpy"}
+    needed |= {FORMS[name].package for name in options.forms}
     missing = sorted(name for name in needed if importlib.util.find_spec(name) is None)
     if missing:
         raise SystemExit(

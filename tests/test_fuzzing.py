@@ -21,7 +21,7 @@ def engine() -> None:
 
 def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(RUN), *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, timeout=900)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, timeout=3_600)
 
 
 @pytest.mark.slow

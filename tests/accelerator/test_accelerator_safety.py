@@ -20,6 +20,7 @@ from test_accelerator import FOLDER, native
 pytestmark = pytest.mark.slow
 
 FUZZER = ROOT / "accelerator" / "tools" / "fuzz.py"
+PATIENCE = 3_600  # seconds; minutes do on a free machine, but not on a busy one
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,7 +35,7 @@ def abuse(name: str, *arguments: str, **environment: str) -> str:
         env={**os.environ, "PYTHONPATH": str(FOLDER), **environment},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
@@ -112,7 +113,7 @@ def test_the_fuzzer_runs() -> None:
         env={**os.environ, "PYTHONPATH": str(FOLDER)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
     )
     if "install that" in run.stderr:
         pytest.skip(run.stderr)
@@ -131,7 +132,7 @@ def test_threads_on_one_tokenizer_get_the_answers_of_one_thread() -> None:
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("wrong: nothing") == 3  # reading, training, adding

@@ -252,8 +252,9 @@ def test_what_is_missing_is_told_before_the_work(
         tiny.importlib.util, "find_spec", lambda name: None if name == "gguf" else find("json")
     )
     with pytest.raises(SystemExit, match="not installed: gguf; pip install gguf"):
-        tiny.main(["--output", str(tmp_path / "out")])
+        tiny.main(["--output", str(tmp_path / "out"), "--forms", "gguf", "mlx"])
     assert not (tmp_path / "out").exists()
+    assert tiny.build_parser().parse_args([]).forms == ["safetensors", "openvino", "mlx"]
     for option in ("--steps", "--minutes", "--threads"):
         with pytest.raises(SystemExit, match=f"{option} must be more than 0"):
             tiny.main(["--output", str(tmp_path / "out"), "--forms", "mlx", option, "0"])
